@@ -1,0 +1,22 @@
+"""Conjugate components: the likelihood of one cluster with its parameters integrated out."""
+
+from bnp_hier.components.base import Component, component
+from bnp_hier.components.beta_bernoulli import BetaBernoulli
+from bnp_hier.components.dirichlet_multinomial import DirichletMultinomial
+from bnp_hier.components.gamma_poisson import GammaPoisson
+from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
+from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart
+from bnp_hier.components.normal_known_covariance import NormalKnownCovariance
+from bnp_hier.components.product import ProductComponent
+
+__all__ = [
+    "BetaBernoulli",
+    "Component",
+    "DirichletMultinomial",
+    "GammaPoisson",
+    "NormalInverseGamma",
+    "NormalInverseWishart",
+    "NormalKnownCovariance",
+    "ProductComponent",
+    "component",
+]

@@ -1,0 +1,246 @@
+"""The interface of a conjugate component: everything an inference route asks of a cluster's likelihood."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
+from numpyro.distributions import constraints
+
+__all__ = ["Component", "ComponentPredictive", "Statistics", "as_matrix", "component", "is_traced"]
+
+Statistics = PyTree[Float[Array, "..."]]
+"""Additive sufficient statistics: a pytree of arrays that share leading batch dimensions."""
+
+_C = TypeVar("_C", bound="type[Component]")
+
+
+def component(cls: _C) -> _C:
+    """Class decorator: makes a frozen dataclass whose fields are the leaves of a JAX pytree.
+
+    Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves.
+    """
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)
+    static = [f.name for f in fields if f.metadata.get("static", False)]
+    data = [f.name for f in fields if f.name not in static]
+
+    def flatten(self: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(getattr(self, name) for name in data), tuple(getattr(self, name) for name in static)
+
+    def flatten_with_keys(self: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        leaves, aux = flatten(self)
+        return tuple(zip((jax.tree_util.GetAttrKey(name) for name in data), leaves, strict=True)), aux
+
+    def unflatten(aux: tuple[Any, ...], leaves: tuple[Any, ...]) -> Any:
+        self = object.__new__(cls)  # skips __post_init__: leaves may be tracers or placeholders
+        for name, value in zip(data + static, (*leaves, *aux), strict=True):
+            object.__setattr__(self, name, value)
+        return self
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+def is_traced(*values: Any) -> bool:
+    """Whether any array in the values is a JAX tracer, so that its numbers cannot be looked at."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+def as_matrix(X: ArrayLike, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
+    """The data as a float64 NumPy matrix.
+
+    Raises
+    ------
+    ValueError
+        If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column.
+    """
+    try:
+        matrix = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a table of numbers, shape (n, d); {error}") from error
+    if matrix.ndim != 2:
+        hint = f"; use {name}.reshape(-1, 1) for one column" if matrix.ndim == 1 else ""
+        raise ValueError(f"{name} must have two dimensions, shape (n, d), but it has shape {matrix.shape}{hint}")
+    if matrix.shape[1] == 0 or matrix.shape[0] == 0:
+        raise ValueError(f"{name} is empty: it has shape {matrix.shape}, expected at least one row and one column")
+    if matrix.shape[0] < min_rows:
+        rows = "row" if matrix.shape[0] == 1 else "rows"
+        raise ValueError(f"{name} has {matrix.shape[0]} {rows}; clustering needs at least {min_rows}")
+    return matrix
+
+
+def first_cell(where: np.ndarray) -> str:
+    """Names the first true cell of a boolean matrix, as ``row 3, column 1`` (counted from 0)."""
+    row, column = np.argwhere(where)[0]
+    return f"row {row}, column {column}"
+
+
+def shifted(X: ArrayLike, origin: ArrayLike) -> Float[Array, "... d"]:
+    """``X - origin``, subtracted in NumPy float64 when both are NumPy, so that float32 keeps the digits."""
+    return jnp.asarray(X - origin)  # type: ignore[operator]
+
+
+class Component(ABC):
+    """A conjugate likelihood of one cluster, with its prior's hyperparameters as fields.
+
+    A family is one subclass decorated with :func:`component`. It must give `dim`, `suff_stats`, `log_marginal`,
+    `posterior` and `likelihood`, and `from_data` if it has data-informed defaults. Everything else has a default that is
+    right for any conjugate family; a family overrides one where a closed form is faster or more accurate. Every method is
+    pure, accepts leading batch dimensions of statistics, and works under ``jit``, ``vmap`` and ``grad``. Hyperparameters are
+    kept as given and converted inside the methods.
+
+    Statistics of a set of rows are the sum of its rows' statistics, and every leaf is zero for the empty set. The log
+    marginal likelihood of the empty set is zero. Log quantities are in nats.
+    """
+
+    allows_missing: ClassVar[bool] = False
+    """Whether NaN cells are allowed: they are left out of the statistics, cell by cell."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Number of columns d of the data."""
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """Constraint of one row of data, event dimension 1."""
+        return constraints.real_vector
+
+    @classmethod
+    def from_data(cls, X: ArrayLike, **options: Any) -> Self:
+        """The family with hyperparameters read off the data; each family documents its rule."""
+        raise TypeError(f"{cls.__name__} has no data-informed default; give its hyperparameters explicitly")
+
+    # ---- what a family must give -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def suff_stats(self, X: Float[Array, "... d"]) -> Statistics:
+        """Sufficient statistics of each row: leaves of shape (..., *statistic)."""
+
+    @abstractmethod
+    def log_marginal(self, stats: Statistics) -> Float[Array, "..."]:
+        """Log marginal likelihood of the rows summed in `stats`, parameters integrated out (nats)."""
+
+    @abstractmethod
+    def posterior(self, stats: Statistics) -> dist.Distribution:
+        """Posterior of a cluster's parameters, one array per cluster, as a NumPyro distribution."""
+
+    @abstractmethod
+    def likelihood(self, parameters: Float[Array, "..."]) -> dist.Distribution:
+        """Distribution of one row given a cluster's parameters, event shape (d,)."""
+
+    # ---- what follows ------------------------------------------------------------------------------------------------
+
+    def empty(self, batch_shape: tuple[int, ...] = ()) -> Statistics:
+        """Statistics of the empty set: zeros."""
+        row = jax.eval_shape(self.suff_stats, jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float)))
+        return jax.tree.map(lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype), row)
+
+    def prior(self) -> dist.Distribution:
+        """Prior of a cluster's parameters, as a NumPyro distribution."""
+        return self.posterior(self.empty())
+
+    def sample_parameters(self, key: Array, stats: Statistics) -> Float[Array, "..."]:
+        """One draw of the parameters from their posterior, per batch entry of `stats`."""
+        return self.posterior(stats).sample(key)
+
+    def log_predictive(self, stats: Statistics, X: Float[Array, "... d"]) -> Float[Array, "..."]:
+        """Log predictive density of each row given the rows in `stats`; batch dimensions broadcast (nats)."""
+        return self.cached_log_predictive(self.cache(stats), self.suff_stats(X))
+
+    def predictive(self, stats: Statistics) -> dist.Distribution:
+        """Predictive distribution of a new row given the rows in `stats`, event shape (d,)."""
+        return ComponentPredictive(self, stats)
+
+    def log_evidence(self, X: ArrayLike) -> float:
+        """Log marginal likelihood of all rows as one cluster, in float64 (nats).
+
+        Raises
+        ------
+        ValueError
+            If the data does not fit the family; see `validate`.
+        """
+        matrix = as_matrix(X)
+        self.validate(matrix)
+        with jax.enable_x64(True):
+            total = jax.tree.map(lambda leaf: leaf.sum(0), self.suff_stats(matrix))
+            return float(self.log_marginal(total))
+
+    def validate(self, X: ArrayLike) -> None:
+        """Check data at the door, outside ``jit``; traced data passes.
+
+        Raises
+        ------
+        ValueError
+            If the data is not an (n, d) table with this family's number of columns and kind of values; the message names
+            the row and column.
+        """
+        if is_traced(X):
+            return
+        matrix = as_matrix(X)
+        if matrix.shape[1] != self.dim:
+            raise ValueError(f"X has {matrix.shape[1]} columns, but {type(self).__name__} was built for {self.dim} columns")
+        if np.isinf(matrix).any():
+            raise ValueError(f"X has an infinite value at {first_cell(np.isinf(matrix))}; expected finite numbers")
+        if not self.allows_missing and np.isnan(matrix).any():
+            raise ValueError(
+                f"X has a missing value (NaN) at {first_cell(np.isnan(matrix))}; {type(self).__name__} needs complete rows: "
+                "drop or impute them, or use a family whose columns are independent (such as NormalInverseGamma)"
+            )
+        self._validate_values(matrix)
+
+    def _validate_values(self, X: np.ndarray) -> None:
+        """Family-specific check of finite (or missing) cells."""
+
+    # ---- primitives of single-site updates and merges: `row` is the statistics of one row ----------------------------
+
+    def cache(self, stats: Statistics) -> Statistics:
+        """What `cached_log_predictive` reads of a cluster; a family may keep a factor here instead of the statistics."""
+        return stats
+
+    def update_cache(self, cache: Statistics, row: Statistics, sign: ArrayLike) -> Statistics:
+        """The cache after adding (`sign` = 1) or removing (`sign` = -1) one row; batch dimensions agree."""
+        return jax.tree.map(lambda old, new: old + sign * new, cache, row)
+
+    def cached_log_predictive(self, cache: Statistics, row: Statistics) -> Float[Array, "..."]:
+        """Log predictive density of one row per batch entry, from the cache; batch dimensions broadcast (nats)."""
+        return self.log_marginal(jax.tree.map(jnp.add, cache, row)) - self.log_marginal(cache)
+
+    def log_marginal_up_to(self, count: int) -> Callable[[Statistics], Float[Array, "..."]]:
+        """`log_marginal` for clusters of at most `count` rows; a family may tabulate what depends on the count alone."""
+        return self.log_marginal
+
+
+class ComponentPredictive(dist.Distribution):
+    """Predictive distribution of any component: density from `log_predictive`, draws through the posterior."""
+
+    pytree_data_fields = ("component", "stats")
+
+    def __init__(self, component: Component, stats: Statistics, *, validate_args: bool | None = None) -> None:
+        self.component, self.stats = component, stats
+        batch_shape = jax.eval_shape(component.log_marginal, stats).shape
+        super().__init__(batch_shape=batch_shape, event_shape=(component.dim,), validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Support of one row."""
+        return self.component.support
+
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+        """Log predictive density of each row (nats)."""
+        return self.component.log_predictive(self.stats, value)
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+        """Parameters from the posterior, then one row from the likelihood, independently for each draw."""
+        key_parameters, key_row = jax.random.split(key)
+        parameters = self.component.posterior(self.stats).sample(key_parameters, sample_shape)
+        return self.component.likelihood(parameters).sample(key_row)

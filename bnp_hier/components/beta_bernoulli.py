@@ -1,0 +1,130 @@
+"""Binary columns, independent."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import betaln
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components.base import Component, as_matrix, component, first_cell, is_traced
+from bnp_hier.components.checks import check_positive, check_vector
+from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
+
+__all__ = ["BetaBernoulli"]
+
+
+class BitStatistics(NamedTuple):
+    """Sums over the cells that are there.
+
+    - **ones** - number of ones per column, shape (d,).
+    - **zeros** - number of zeros per column, shape (d,).
+    """
+
+    ones: Float[Array, "... d"]
+    zeros: Float[Array, "... d"]
+
+
+@component
+class BetaBernoulli(Component):
+    """Bits, columns independent; probability of a one ~ Beta(a, b).
+
+    Parameters
+    ----------
+    a, b
+        Vectors of length d, > 0: prior counts of ones and zeros per column.
+
+    Notes
+    -----
+    Heller & Ghahramani (2005), appendix B. Missing cells (NaN) are dropped exactly. One cluster's parameters are its
+    probabilities of a one, shape (d,).
+    """
+
+    a: ArrayLike
+    b: ArrayLike
+    allows_missing: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        d = check_vector(name, "a", self.a)
+        if np.shape(self.b) != (d,):
+            raise ValueError(f"{name}: b must have the shape of a, ({d},), but it has shape {np.shape(self.b)}")
+        check_positive(name, "a", self.a, d)
+        check_positive(name, "b", self.b, d)
+
+    @classmethod
+    def from_data(cls, X: ArrayLike, *, strength: float = 2.0) -> Self:
+        """Prior with the data's column means p: a = strength × p, b = strength × (1 − p).
+
+        Parameters
+        ----------
+        X
+            Bits, (n, d); NaN cells are left out. p is (ones + 1)/(cells + 2), so that constant columns are fine.
+        strength
+            Prior cells per column; 2 is as many as the uniform prior's.
+
+        Raises
+        ------
+        ValueError
+            If a cell is neither 0, 1 nor NaN.
+        """
+        if not is_traced(X):
+            X = as_matrix(X)
+            _check_bits(X)
+        ones, cells = (X == 1).sum(0), ((X == 0) | (X == 1)).sum(0)
+        p = (ones + 1.0) / (cells + 2.0)
+        return cls(a=strength * p, b=strength * (1.0 - p))
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return np.shape(self.a)[-1]
+
+    @property
+    def support(self) -> Any:
+        """Bits or NaN."""
+        return bits_or_missing
+
+    def _validate_values(self, X: np.ndarray) -> None:
+        _check_bits(X)
+
+    def suff_stats(self, X: Float[Array, "... d"]) -> BitStatistics:
+        """Ones and zeros of each row; a missing cell is neither."""
+        x = jnp.asarray(X)
+        dtype = jnp.result_type(float)
+        return BitStatistics((x == 1).astype(dtype), (x == 0).astype(dtype))
+
+    def log_marginal(self, stats: BitStatistics) -> Float[Array, "..."]:
+        """Sum over columns of log B(a + ones, b + zeros) − log B(a, b) (nats)."""
+        a, b = jnp.asarray(self.a), jnp.asarray(self.b)
+        return (betaln(a + stats.ones, b + stats.zeros) - betaln(a, b)).sum(-1)
+
+    def cached_log_predictive(self, cache: BitStatistics, row: BitStatistics) -> Float[Array, "..."]:
+        """Product of Bernoulli densities over the cells that are there."""
+        a, b = self.a + cache.ones, self.b + cache.zeros
+        cells = row.ones * jnp.log(a) + row.zeros * jnp.log(b) - (row.ones + row.zeros) * jnp.log(a + b)
+        return cells.sum(-1)
+
+    def predictive(self, stats: BitStatistics) -> dist.Distribution:
+        """Product of Bernoulli."""
+        a, b = self.a + stats.ones, self.b + stats.zeros
+        return CellsOrMissing(dist.Bernoulli(probs=a / (a + b)))
+
+    def posterior(self, stats: BitStatistics) -> dist.Distribution:
+        """Product of Beta."""
+        return dist.Beta(self.a + stats.ones, self.b + stats.zeros).to_event(1)
+
+    def likelihood(self, parameters: Float[Array, "... d"]) -> dist.Distribution:
+        """Independent Bernoulli cells."""
+        return CellsOrMissing(dist.Bernoulli(probs=parameters))
+
+
+def _check_bits(X: np.ndarray) -> None:
+    wrong = ~((X == 0) | (X == 1) | np.isnan(X))
+    if wrong.any():
+        where = first_cell(wrong)
+        raise ValueError(f"BetaBernoulli needs 0 or 1 in every cell, but X has {X[wrong][0]:g} at {where}")

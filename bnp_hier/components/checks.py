@@ -1,0 +1,106 @@
+"""Checks of hyperparameters at construction; traced values pass, their shapes do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from bnp_hier.components.base import as_matrix, is_traced
+
+__all__ = ["check_covariance", "check_positive", "check_vector", "column_moments"]
+
+
+def check_vector(family: str, name: str, value: ArrayLike) -> int:
+    """Length of a one-dimensional hyperparameter.
+
+    Raises
+    ------
+    ValueError
+        If the value is not one-dimensional or holds a non-finite number.
+    """
+    shape = np.shape(value)
+    if len(shape) != 1 or shape[0] == 0:
+        raise ValueError(f"{family}: {name} must be a vector, shape (d,), but it has shape {shape}")
+    if not is_traced(value) and not np.isfinite(np.asarray(value)).all():
+        raise ValueError(f"{family}: {name} must be finite, but it is {np.asarray(value)}")
+    return shape[0]
+
+
+def check_positive(family: str, name: str, value: ArrayLike, dim: int | None = None, above: float = 0.0) -> None:
+    """Check a scalar, or with `dim` a scalar or vector of that length, whose every entry exceeds `above`.
+
+    Raises
+    ------
+    ValueError
+        If the shape or a value is wrong.
+    """
+    shape = np.shape(value)
+    allowed = [()] if dim is None else [(), (dim,)]
+    if shape not in allowed:
+        expected = "a number" if dim is None else f"a number or a vector of length {dim}"
+        raise ValueError(f"{family}: {name} must be {expected}, but it has shape {shape}")
+    if not is_traced(value):
+        array = np.asarray(value, dtype=float)
+        if not (np.isfinite(array).all() and (array > above).all()):
+            raise ValueError(f"{family}: {name} must be finite and greater than {above:g}, but it is {array}")
+
+
+def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None:
+    """Check a symmetric positive-definite (d, d) matrix.
+
+    Raises
+    ------
+    ValueError
+        If the shape is wrong, or the matrix is not symmetric or singular.
+    """
+    shape = np.shape(value)
+    if shape != (dim, dim):
+        raise ValueError(f"{family}: {name} must be a ({dim}, {dim}) matrix, but it has shape {shape}")
+    if is_traced(value):
+        return
+    matrix = np.asarray(value, dtype=float)
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"{family}: {name} must be finite")
+    if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=1e-8 * np.abs(matrix).max()):
+        raise ValueError(f"{family}: {name} must be symmetric")
+    # scaled to a unit diagonal, so that columns of very different units are not called singular
+    diagonal = np.diag(matrix)
+    smallest = -np.inf
+    if (diagonal > 0).all():
+        root = np.sqrt(diagonal)
+        smallest = np.linalg.eigvalsh(matrix / np.outer(root, root))[0]
+    if smallest <= 1e-12 * dim:
+        raise ValueError(f"{family}: {name} must be positive definite, but it is singular or indefinite")
+
+
+def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
+    """Mean and (biased) variance of each column, over the cells that are there; traced data stays traced.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two rows, an infinite cell, or a column is constant or has no value.
+    """
+    if is_traced(X):
+        import jax.numpy as jnp
+
+        return jnp.nanmean(X, axis=0), jnp.nanvar(X, axis=0)
+    matrix = as_matrix(X, min_rows=2)
+    if np.isinf(matrix).any():
+        row, column = np.argwhere(np.isinf(matrix))[0]
+        raise ValueError(f"X has an infinite value at row {row}, column {column}; expected finite numbers")
+    there = ~np.isnan(matrix)
+    if not there.any(axis=0).all():
+        raise ValueError(f"X has no value at all in column {int(np.argmin(there.any(axis=0)))}")
+    mean = np.nanmean(matrix, axis=0)
+    variance = np.nanmean((matrix - mean) ** 2, axis=0)
+    constant = np.nanmax(matrix, axis=0) == np.nanmin(matrix, axis=0)
+    if constant.any():
+        column = int(np.argmax(constant))
+        raise ValueError(
+            f"X is constant in column {column} (value {matrix[there[:, column], column][0]:g}): {family}.from_data reads the "
+            "prior's scale off the data; drop the column or give the hyperparameters explicitly"
+        )
+    return mean, variance

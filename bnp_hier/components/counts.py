@@ -1,0 +1,23 @@
+"""The check that cells are counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bnp_hier.components.base import first_cell
+
+__all__ = ["check_counts"]
+
+
+def check_counts(family: str, X: np.ndarray) -> None:
+    """Check that every cell that is there is a whole number of at least zero.
+
+    Raises
+    ------
+    ValueError
+        Naming the first cell that is not.
+    """
+    there = ~np.isnan(X)
+    for wrong, what in ((there & (X < 0), "a negative count"), (there & (X != np.floor(X)), "a fractional count")):
+        if wrong.any():
+            raise ValueError(f"{family} needs counts 0, 1, 2, ..., but X has {what} ({X[wrong][0]:g}) at {first_cell(wrong)}")

@@ -1,0 +1,161 @@
+"""Rows of counts over categories."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Self
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+
+from bnp_hier.components.base import Component, as_matrix, component, is_traced
+from bnp_hier.components.checks import check_positive, check_vector
+from bnp_hier.components.counts import check_counts
+
+__all__ = ["DirichletMultinomial", "GivenTotalMultinomial"]
+
+
+class CountStatistics(NamedTuple):
+    """Sums over rows.
+
+    - **total** - counts per category, shape (d,).
+    - **log_coefficient** - Σ of the rows' log multinomial coefficients, shape ().
+    """
+
+    total: Float[Array, "... d"]
+    log_coefficient: Float[Array, "..."]
+
+
+def _log_coefficient(x: Float[Array, "... d"]) -> Float[Array, "..."]:
+    return gammaln(x.sum(-1) + 1) - gammaln(x + 1).sum(-1)
+
+
+class GivenTotalMultinomial(dist.Distribution):
+    """Multinomial whose density takes each row's total as given; draws need `total_count`."""
+
+    arg_constraints = {"probs": constraints.simplex}
+    support = constraints.independent(constraints.nonnegative_integer, 1)
+    pytree_data_fields = ("probs",)
+    pytree_aux_fields = ("total_count",)
+
+    def __init__(
+        self, probs: Float[Array, "... d"], total_count: int | None, *, validate_args: bool | None = None
+    ) -> None:
+        self.probs, self.total_count = probs, total_count
+        super().__init__(
+            batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args
+        )
+
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+        """Log probability of the row given its total (nats)."""
+        value = jnp.asarray(value, jnp.result_type(float))
+        return _log_coefficient(value) + jnp.where(value > 0, value * jnp.log(self.probs), 0.0).sum(-1)
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+        """Rows of `total_count` counts.
+
+        Raises
+        ------
+        ValueError
+            If no total was given.
+        """
+        if self.total_count is None:
+            raise ValueError("DirichletMultinomial: give total_count, the counts per row, to draw data")
+        return dist.Multinomial(self.total_count, self.probs).sample(key, sample_shape)
+
+
+@component
+class DirichletMultinomial(Component):
+    """Rows of counts; category probabilities ~ Dirichlet(concentration). Every row's total is taken as given.
+
+    Parameters
+    ----------
+    concentration
+        Vector of length d, > 0: prior counts per category.
+    total_count
+        Counts per row when data are drawn; densities read each row's total off the row.
+
+    Notes
+    -----
+    Heller & Ghahramani (2005), appendix B, with each row's multinomial coefficient. One cluster's parameters are its
+    category probabilities, shape (d,). A missing count is refused: the row's total would be unknown.
+    """
+
+    concentration: ArrayLike
+    total_count: int | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        d = check_vector(name, "concentration", self.concentration)
+        check_positive(name, "concentration", self.concentration, d)
+        if self.total_count is not None and (self.total_count != int(self.total_count) or self.total_count < 1):
+            raise ValueError(f"{name}: total_count must be a whole number of at least 1, but it is {self.total_count}")
+
+    @classmethod
+    def from_data(cls, X: ArrayLike, *, strength: float = 1.0) -> Self:
+        """Prior with the data's category shares: concentration = strength × d × share, shares smoothed by one count each.
+
+        `total_count` becomes the median row total. Raises ValueError if a cell is no count.
+        """
+        total_count = None
+        if not is_traced(X):
+            X = as_matrix(X)
+            check_counts(cls.__name__, X)
+            if np.isnan(X).any():
+                raise ValueError(f"{cls.__name__} needs complete rows, but X has a missing value (NaN)")
+            total_count = max(int(np.median(X.sum(1))), 1)
+        total = X.sum(0) + 1.0  # type: ignore[union-attr]
+        share = total / total.sum()
+        return cls(concentration=strength * share.shape[0] * share, total_count=total_count)
+
+    @property
+    def dim(self) -> int:
+        """Number of categories."""
+        return np.shape(self.concentration)[-1]
+
+    @property
+    def support(self) -> Any:
+        """Rows of counts."""
+        return constraints.independent(constraints.nonnegative_integer, 1)
+
+    def _validate_values(self, X: np.ndarray) -> None:
+        check_counts(type(self).__name__, X)
+
+    def suff_stats(self, X: Float[Array, "... d"]) -> CountStatistics:
+        """Counts and log multinomial coefficient of each row."""
+        x = jnp.asarray(X, jnp.result_type(float))
+        return CountStatistics(x, _log_coefficient(x))
+
+    def log_marginal(self, stats: CountStatistics) -> Float[Array, "..."]:
+        """Dirichlet-multinomial log marginal likelihood, coefficients included (nats)."""
+        a = jnp.asarray(self.concentration)
+        return (
+            stats.log_coefficient
+            + gammaln(a.sum(-1))
+            - gammaln(a.sum(-1) + stats.total.sum(-1))
+            + (gammaln(a + stats.total) - gammaln(a)).sum(-1)
+        )
+
+    def cached_log_predictive(self, cache: CountStatistics, row: CountStatistics) -> Float[Array, "..."]:
+        """Dirichlet-multinomial of the row with the cluster's counts added to the prior."""
+        a = self.concentration + cache.total
+        total = a.sum(-1)
+        return (
+            row.log_coefficient
+            + gammaln(total)
+            - gammaln(total + row.total.sum(-1))
+            + (gammaln(a + row.total) - gammaln(a)).sum(-1)
+        )
+
+    def posterior(self, stats: CountStatistics) -> dist.Dirichlet:
+        """Dirichlet."""
+        return dist.Dirichlet(self.concentration + stats.total)
+
+    def likelihood(self, parameters: Float[Array, "... d"]) -> GivenTotalMultinomial:
+        """Multinomial given each row's total."""
+        return GivenTotalMultinomial(parameters, self.total_count)

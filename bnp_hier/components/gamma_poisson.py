@@ -1,0 +1,115 @@
+"""Columns of counts, independent."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components.base import Component, as_matrix, component, is_traced
+from bnp_hier.components.checks import check_positive, check_vector
+from bnp_hier.components.counts import check_counts
+from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
+
+__all__ = ["GammaPoisson"]
+
+
+class EventStatistics(NamedTuple):
+    """Sums over the cells that are there.
+
+    - **count** - number of cells per column, shape (d,).
+    - **total** - Σ x, shape (d,).
+    - **log_factorial** - Σ log x! over all columns, shape ().
+    """
+
+    count: Float[Array, "... d"]
+    total: Float[Array, "... d"]
+    log_factorial: Float[Array, "..."]
+
+
+@component
+class GammaPoisson(Component):
+    """Counts, columns independent; Poisson rate ~ Gamma(shape, rate).
+
+    Parameters
+    ----------
+    shape, rate
+        Vectors of length d, > 0 (`rate` may be a number).
+
+    Notes
+    -----
+    Missing cells (NaN) are dropped exactly. One cluster's parameters are its Poisson rates, shape (d,).
+    """
+
+    shape: ArrayLike
+    rate: ArrayLike
+    allows_missing: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        d = check_vector(name, "shape", self.shape)
+        check_positive(name, "shape", self.shape, d)
+        check_positive(name, "rate", self.rate, d)
+
+    @classmethod
+    def from_data(cls, X: ArrayLike, *, shape: float = 1.0) -> Self:
+        """Prior whose mean is the column mean (smoothed by one event): shape as given, rate = shape / mean.
+
+        Raises
+        ------
+        ValueError
+            If a cell is neither a count nor NaN.
+        """
+        if not is_traced(X):
+            X = as_matrix(X)
+            check_counts(cls.__name__, X)
+        mean = (jnp.nansum(X, 0) + 1.0) / ((~jnp.isnan(X)).sum(0) + 1.0) if is_traced(X) else None
+        if mean is None:
+            mean = (np.nansum(X, 0) + 1.0) / ((~np.isnan(X)).sum(0) + 1.0)
+        return cls(shape=shape * (mean * 0.0 + 1.0), rate=shape / mean)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return np.shape(self.shape)[-1]
+
+    @property
+    def support(self) -> Any:
+        """Counts or NaN."""
+        return counts_or_missing
+
+    def _validate_values(self, X: np.ndarray) -> None:
+        check_counts(type(self).__name__, X)
+
+    def suff_stats(self, X: Float[Array, "... d"]) -> EventStatistics:
+        """Cells, events and log factorials of each row; a missing cell adds nothing."""
+        x = jnp.asarray(X, jnp.result_type(float))
+        there = ~jnp.isnan(x)
+        x = jnp.where(there, x, 0.0)
+        return EventStatistics(there.astype(x.dtype), x, gammaln(x + 1).sum(-1))
+
+    def log_marginal(self, stats: EventStatistics) -> Float[Array, "..."]:
+        """Gamma-Poisson log marginal likelihood (nats)."""
+        a, b = jnp.asarray(self.shape), jnp.asarray(self.rate)
+        columns = gammaln(a + stats.total) - gammaln(a) - a * jnp.log1p(stats.count / b)
+        columns = columns - stats.total * jnp.log(b + stats.count)
+        return columns.sum(-1) - stats.log_factorial
+
+    def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, "..."]:
+        """Product of negative binomials over the cells that are there."""
+        a, b = self.shape + cache.total, self.rate + cache.count
+        columns = gammaln(a + row.total) - gammaln(a) - a * jnp.log1p(row.count / b) - row.total * jnp.log(b + row.count)
+        return columns.sum(-1) - row.log_factorial
+
+    def posterior(self, stats: EventStatistics) -> dist.Distribution:
+        """Product of Gamma."""
+        return dist.Gamma(self.shape + stats.total, self.rate + stats.count).to_event(1)
+
+    def likelihood(self, parameters: Float[Array, "... d"]) -> dist.Distribution:
+        """Independent Poisson cells."""
+        return CellsOrMissing(dist.Poisson(parameters))

@@ -1,0 +1,191 @@
+"""Normal columns, independent, with unknown means and variances."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components.base import Component, component, shifted
+from bnp_hier.components.checks import check_positive, check_vector, column_moments
+from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
+from bnp_hier.components.missing import CellsOrMissing, real_or_missing
+
+__all__ = ["NormalInverseGamma"]
+
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+class ColumnStatistics(NamedTuple):
+    """Sums over the cells that are there, in coordinates y = (x − mean)/√rate.
+
+    - **count** - number of cells per column, shape (d,).
+    - **total** - Σ y, shape (d,).
+    - **squares** - Σ y², shape (d,).
+    """
+
+    count: Float[Array, "... d"]
+    total: Float[Array, "... d"]
+    squares: Float[Array, "... d"]
+
+
+class ColumnCache(NamedTuple):
+    """Posterior of one cluster's columns, in standardised coordinates.
+
+    - **count** - number of cells per column, shape (d,).
+    - **mean** - posterior mean, shape (d,).
+    - **rate** - posterior rate of the variance, shape (d,).
+    """
+
+    count: Float[Array, "... d"]
+    mean: Float[Array, "... d"]
+    rate: Float[Array, "... d"]
+
+
+@component
+class NormalInverseGamma(Component):
+    """Normal cells, columns independent; variance ~ InverseGamma(shape, rate), mean given it ~ N(mean, variance/kappa).
+
+    Parameters
+    ----------
+    mean
+        Prior means, shape (d,).
+    kappa, shape, rate
+        Numbers or vectors of length d, all > 0: prior observations behind the means, and shape and rate of the
+        inverse-gamma prior of the variances.
+
+    Notes
+    -----
+    Missing cells (NaN) are dropped exactly: every column keeps its own count. One cluster's parameters are one (2, d) array:
+    means, then variances.
+    """
+
+    mean: ArrayLike
+    kappa: ArrayLike
+    shape: ArrayLike
+    rate: ArrayLike
+    allows_missing: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        d = check_vector(name, "mean", self.mean)
+        for field in ("kappa", "shape", "rate"):
+            check_positive(name, field, getattr(self, field), d)
+
+    @classmethod
+    def from_data(cls, X: ArrayLike, *, kappa: float = 0.1, shape: float = 2.0, within: float = 0.3) -> Self:
+        """Prior centred on the data: mean = column means, and E[variance] = `within` × column variance.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d); NaN cells are left out.
+        kappa
+            Prior observations behind the means.
+        shape
+            Shape of the inverse-gamma prior, > 1 for its mean to exist.
+        within
+            Expected share of a column's variance that lies within a cluster.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two rows, or a column is constant, empty or infinite.
+        """
+        check_positive(cls.__name__, "shape", shape, above=1.0)
+        mean, variance = column_moments(cls.__name__, X)
+        return cls(mean=mean, kappa=kappa, shape=shape, rate=within * (shape - 1.0) * variance)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return np.shape(self.mean)[-1]
+
+    @property
+    def support(self) -> Any:
+        """Real cells or NaN."""
+        return real_or_missing
+
+    def _columns(self, value: ArrayLike) -> Float[Array, " d"]:
+        return jnp.broadcast_to(jnp.asarray(value), (self.dim,))
+
+    def suff_stats(self, X: Float[Array, "... d"]) -> ColumnStatistics:
+        """Count, sum and sum of squares of each cell, zero where the cell is missing."""
+        x = shifted(X, self.mean) / jnp.sqrt(jnp.asarray(self.rate))
+        there = ~jnp.isnan(x)
+        y = jnp.where(there, x, 0.0)
+        return ColumnStatistics(there.astype(y.dtype), y, y * y)
+
+    def log_marginal(self, stats: ColumnStatistics) -> Float[Array, "..."]:
+        """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihood (nats)."""
+        shape, kappa = self._columns(self.shape), self._columns(self.kappa)
+        posterior_shape = shape + stats.count / 2
+        rate = 1.0 + (stats.squares - stats.total**2 / (kappa + stats.count)) / 2
+        columns = (
+            gammaln(posterior_shape)
+            - gammaln(shape)
+            - posterior_shape * jnp.log(rate)
+            - jnp.log1p(stats.count / kappa) / 2
+            - stats.count / 2 * (LOG_2PI + jnp.log(self._columns(self.rate)))
+        )
+        return columns.sum(-1)
+
+    def cache(self, stats: ColumnStatistics) -> ColumnCache:
+        """Posterior mean and rate of each column."""
+        kappa = self._columns(self.kappa) + stats.count
+        return ColumnCache(
+            stats.count, stats.total / kappa, 1.0 + (stats.squares - stats.total**2 / kappa) / 2
+        )
+
+    def update_cache(self, cache: ColumnCache, row: ColumnStatistics, sign: ArrayLike) -> ColumnCache:
+        """Running mean and rate; a missing cell changes nothing."""
+        kappa = self._columns(self.kappa) + cache.count
+        step = sign * row.count
+        new_kappa = kappa + step
+        difference = row.total - cache.mean
+        return ColumnCache(
+            cache.count + step,
+            cache.mean + step / new_kappa * difference,
+            jnp.maximum(cache.rate + step * kappa / new_kappa * difference**2 / 2, 1.0),
+        )
+
+    def cached_log_predictive(self, cache: ColumnCache, row: ColumnStatistics) -> Float[Array, "..."]:
+        """Product of Student-t densities over the cells that are there."""
+        kappa = self._columns(self.kappa) + cache.count
+        shape = self._columns(self.shape) + cache.count / 2
+        spread = 2.0 * cache.rate * (kappa + 1) / kappa
+        difference = row.total - cache.mean
+        cells = (
+            gammaln(shape + 0.5)
+            - gammaln(shape)
+            - (jnp.log(jnp.pi * spread) + jnp.log(self._columns(self.rate))) / 2
+            - (shape + 0.5) * jnp.log1p(difference**2 / spread)
+        )
+        return (row.count * cells).sum(-1)
+
+    def predictive(self, stats: ColumnStatistics) -> dist.Distribution:
+        """Product of Student-t."""
+        cache, root = self.cache(stats), jnp.sqrt(self._columns(self.rate))
+        kappa = self._columns(self.kappa) + stats.count
+        shape = self._columns(self.shape) + stats.count / 2
+        scale = root * jnp.sqrt(cache.rate * (kappa + 1) / (shape * kappa))
+        return CellsOrMissing(dist.StudentT(2 * shape, jnp.asarray(self.mean) + root * cache.mean, scale))
+
+    def posterior(self, stats: ColumnStatistics) -> NormalInverseGammaParameters:
+        """Normal-inverse-gamma over (2, d) arrays: means, then variances."""
+        cache, rate = self.cache(stats), self._columns(self.rate)
+        return NormalInverseGammaParameters(
+            jnp.asarray(self.mean) + jnp.sqrt(rate) * cache.mean,
+            self._columns(self.kappa) + stats.count,
+            self._columns(self.shape) + stats.count / 2,
+            rate * cache.rate,
+        )
+
+    def likelihood(self, parameters: Float[Array, "... 2 d"]) -> dist.Distribution:
+        """Independent normals with the means (row 0) and variances (row 1) of the array."""
+        return CellsOrMissing(dist.Normal(parameters[..., 0, :], jnp.sqrt(parameters[..., 1, :])))

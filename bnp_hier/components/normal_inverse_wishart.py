@@ -1,0 +1,209 @@
+"""Normal rows with unknown mean and full covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln, multigammaln
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components.base import Component, component, shifted
+from bnp_hier.components.checks import check_covariance, check_positive, check_vector, column_moments
+from bnp_hier.components.linear_algebra import log_det, whiten
+from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
+
+__all__ = ["NormalInverseWishart"]
+
+LOG_PI = float(np.log(np.pi))
+
+
+class NormalStatistics(NamedTuple):
+    """Sums over rows, in coordinates y = L⁻¹(x − mean) with scale = L Lᵀ, so that no digits are lost far from the origin.
+
+    - **count** - number of rows, shape ().
+    - **total** - Σ y, shape (d,).
+    - **outer** - Σ y yᵀ, shape (d, d).
+    """
+
+    count: Float[Array, "..."]
+    total: Float[Array, "... d"]
+    outer: Float[Array, "... d d"]
+
+
+class NormalCache(NamedTuple):
+    """Posterior of one cluster as its predictive needs it, in whitened coordinates.
+
+    - **count** - number of rows.
+    - **mean** - posterior mean, shape (d,).
+    - **inverse** - inverse of the posterior scale matrix, shape (d, d).
+    - **log_det** - log determinant of the posterior scale matrix.
+    """
+
+    count: Float[Array, "..."]
+    mean: Float[Array, "... d"]
+    inverse: Float[Array, "... d d"]
+    log_det: Float[Array, "..."]
+
+
+@component
+class NormalInverseWishart(Component):
+    """Normal rows; covariance Σ ~ InverseWishart(nu, scale), mean given Σ ~ N(mean, Σ/kappa).
+
+    Parameters
+    ----------
+    mean
+        Prior mean of the cluster mean, shape (d,).
+    kappa
+        Number of prior observations behind `mean`, > 0.
+    nu
+        Degrees of freedom of the covariance prior, > d - 1.
+    scale
+        Scale matrix of the covariance prior, (d, d), positive definite; E[Σ] = scale / (nu - d - 1).
+
+    Notes
+    -----
+    Heller & Ghahramani (2005), appendix B, with the sign of its (Σx)(Σx)ᵀ term corrected to −1/(N + r). One cluster's
+    parameters are one (d + 1, d) array: the mean, then the covariance. Missing cells are refused: the columns are dependent.
+    """
+
+    mean: ArrayLike
+    kappa: ArrayLike
+    nu: ArrayLike
+    scale: ArrayLike
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        d = check_vector(name, "mean", self.mean)
+        check_positive(name, "kappa", self.kappa)
+        check_positive(name, "nu", self.nu, above=d - 1)
+        check_covariance(name, "scale", self.scale, d)
+
+    @classmethod
+    def from_data(cls, X: ArrayLike, *, kappa: float = 0.1, nu: float | None = None, within: float = 0.3) -> Self:
+        """Prior centred on the data: mean = column means, and E[Σ] = `within` × diag(column variances).
+
+        Parameters
+        ----------
+        X
+            Data, (n, d).
+        kappa
+            Prior observations behind the mean; 0.1 lets cluster means spread over about three data standard deviations.
+        nu
+            Degrees of freedom; default d + 2, the fewest whole number for which E[Σ] exists.
+        within
+            Expected share of a column's variance that lies within a cluster.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two rows, or a column is constant or not finite.
+        """
+        mean, variance = column_moments(cls.__name__, X)
+        d = mean.shape[0]
+        nu = d + 2.0 if nu is None else nu
+        factor = within * max(nu - d - 1.0, 1e-3)
+        scale = factor * (np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance))
+        return cls(mean=mean, kappa=kappa, nu=nu, scale=scale)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return np.shape(self.mean)[-1]
+
+    @property
+    def _factor(self) -> Float[Array, "d d"]:
+        return jnp.linalg.cholesky(jnp.asarray(self.scale))
+
+    def _log_det_scale(self) -> Float[Array, ""]:
+        return 2.0 * jnp.log(jnp.diagonal(self._factor)).sum()
+
+    def suff_stats(self, X: Float[Array, "... d"]) -> NormalStatistics:
+        """Count, sum and sum of squares of each row in whitened coordinates."""
+        y = whiten(self._factor, shifted(X, self.mean))
+        return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
+
+    def _posterior_scale(self, stats: NormalStatistics) -> Float[Array, "... d d"]:
+        total = stats.total / (self.kappa + stats.count)[..., None]
+        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
+
+    def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The part of the log marginal that depends on the number of rows alone."""
+        d, nu, kappa = self.dim, jnp.asarray(self.nu), jnp.asarray(self.kappa)
+        return (
+            multigammaln((nu + count) / 2, d)
+            - multigammaln(nu / 2, d)
+            - count * d / 2 * LOG_PI
+            - d / 2 * jnp.log1p(count / kappa)
+            - count / 2 * self._log_det_scale()
+        )
+
+    def log_marginal(self, stats: NormalStatistics) -> Float[Array, "..."]:
+        """Log marginal likelihood (nats); Heller & Ghahramani (2005), appendix B, corrected."""
+        determinant = log_det(self._posterior_scale(stats))
+        return self._log_count_terms(stats.count) - (self.nu + stats.count) / 2 * determinant
+
+    def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, "..."]]:
+        """`log_marginal` with the terms of the count read from a table."""
+        table = self._log_count_terms(jnp.arange(count + 1).astype(jnp.result_type(float)))
+
+        def log_marginal(stats: NormalStatistics) -> Float[Array, "..."]:
+            determinant = log_det(self._posterior_scale(stats))
+            return table[stats.count.astype(int)] - (self.nu + stats.count) / 2 * determinant
+
+        return log_marginal
+
+    def cache(self, stats: NormalStatistics) -> NormalCache:
+        """Posterior mean and inverse scale matrix of each cluster."""
+        scale = self._posterior_scale(stats)
+        mean = stats.total / (self.kappa + stats.count)[..., None]
+        return NormalCache(stats.count, mean, jnp.linalg.inv(scale), log_det(scale))
+
+    def update_cache(self, cache: NormalCache, row: NormalStatistics, sign: ArrayLike) -> NormalCache:
+        """Rank-one update of mean, inverse (Sherman-Morrison) and log determinant."""
+        kappa = self.kappa + cache.count
+        new_kappa = kappa + sign
+        difference = row.total - cache.mean
+        projected = jnp.einsum("...ij,...j->...i", cache.inverse, difference)
+        ratio = sign * kappa / new_kappa
+        factor = 1.0 + ratio * (projected * difference).sum(-1)
+        factor = jnp.maximum(factor, jnp.finfo(factor.dtype).eps)
+        change = (ratio / factor)[..., None, None] * projected[..., :, None] * projected[..., None, :]
+        return NormalCache(
+            cache.count + sign,
+            cache.mean + jnp.expand_dims(sign / new_kappa, -1) * difference,
+            cache.inverse - change,
+            cache.log_det + jnp.log(factor),
+        )
+
+    def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, "..."]:
+        """Student-t predictive with nu + N - d + 1 degrees of freedom."""
+        d, kappa, nu = self.dim, self.kappa + cache.count, self.nu + cache.count
+        difference = row.total - cache.mean
+        square = jnp.einsum("...i,...ij,...j->...", difference, cache.inverse, difference)
+        shrink = kappa / (kappa + 1)
+        constant = gammaln((nu + 1) / 2) - gammaln((nu + 1 - d) / 2) - d / 2 * LOG_PI - self._log_det_scale() / 2
+        return constant + d / 2 * jnp.log(shrink) - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(shrink * square)
+
+    def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
+        """Multivariate Student-t."""
+        kappa, df = self.kappa + stats.count, self.nu + stats.count - self.dim + 1
+        posterior = self.posterior(stats)
+        widen = jnp.sqrt((kappa + 1) / (kappa * df))
+        return dist.MultivariateStudentT(df, posterior.loc, widen[..., None, None] * posterior.scale_tril)
+
+    def posterior(self, stats: NormalStatistics) -> NormalInverseWishartParameters:
+        """Normal-inverse-Wishart over (d + 1, d) arrays: the mean, then the covariance."""
+        factor = self._factor
+        kappa = self.kappa + stats.count
+        mean = jnp.asarray(self.mean) + jnp.einsum("ij,...j->...i", factor, stats.total / kappa[..., None])
+        scale_tril = factor @ jnp.linalg.cholesky(self._posterior_scale(stats))
+        return NormalInverseWishartParameters(mean, kappa, self.nu + stats.count, scale_tril)
+
+    def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:
+        """Normal with the mean (row 0) and covariance (rows 1..d) of the array."""
+        return dist.MultivariateNormal(parameters[..., 0, :], covariance_matrix=parameters[..., 1:, :])

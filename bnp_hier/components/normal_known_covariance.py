@@ -1,0 +1,160 @@
+"""Normal rows with unknown mean and known covariance."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.linalg import cho_solve
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components.base import Component, component, shifted
+from bnp_hier.components.checks import check_covariance, check_vector, column_moments
+from bnp_hier.components.linear_algebra import whiten
+
+__all__ = ["NormalKnownCovariance"]
+
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+class LocationStatistics(NamedTuple):
+    """Sums over rows, in coordinates y = L⁻¹(x − mean) with covariance = L Lᵀ.
+
+    - **count** - number of rows, shape ().
+    - **total** - Σ y, shape (d,).
+    - **log_density** - Σ log N(x; mean, covariance), shape ().
+    """
+
+    count: Float[Array, "..."]
+    total: Float[Array, "... d"]
+    log_density: Float[Array, "..."]
+
+
+class LocationCache(NamedTuple):
+    """One cluster's statistics with the normal of its next row, in whitened coordinates.
+
+    - **stats** - the statistics.
+    - **mean** - predictive mean, shape (d,).
+    - **factor** - lower Cholesky factor of the predictive covariance, inverted, shape (d, d).
+    """
+
+    stats: LocationStatistics
+    mean: Float[Array, "... d"]
+    factor: Float[Array, "... d d"]
+
+
+@component
+class NormalKnownCovariance(Component):
+    """Normal rows with known covariance; cluster mean ~ N(mean, prior_covariance).
+
+    Parameters
+    ----------
+    mean
+        Prior mean of the cluster mean, shape (d,).
+    prior_covariance
+        Covariance of the cluster means, (d, d), positive definite.
+    covariance
+        Known covariance of the rows of one cluster, (d, d), positive definite.
+
+    Notes
+    -----
+    One cluster's parameters are its mean, shape (d,). Missing cells are refused: the columns are dependent.
+    """
+
+    mean: ArrayLike
+    prior_covariance: ArrayLike
+    covariance: ArrayLike
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        d = check_vector(name, "mean", self.mean)
+        check_covariance(name, "prior_covariance", self.prior_covariance, d)
+        check_covariance(name, "covariance", self.covariance, d)
+
+    @classmethod
+    def from_data(cls, X: ArrayLike, *, within: float = 0.3) -> Self:
+        """Prior centred on the data: cluster means vary like the data, rows like `within` × the data, by column variances.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two rows, or a column is constant or not finite.
+        """
+        mean, variance = column_moments(cls.__name__, X)
+        diagonal = np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance)
+        return cls(mean=mean, prior_covariance=diagonal, covariance=within * diagonal)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return np.shape(self.mean)[-1]
+
+    @property
+    def _factor(self) -> Float[Array, "d d"]:
+        return jnp.linalg.cholesky(jnp.asarray(self.covariance))
+
+    def _whitened_prior(self) -> Float[Array, "d d"]:
+        factor = self._factor
+        half = whiten(factor, jnp.asarray(self.prior_covariance))
+        both = whiten(factor, half.T)
+        return (both + both.T) / 2
+
+    def suff_stats(self, X: Float[Array, "... d"]) -> LocationStatistics:
+        """Count, whitened sum and log density at the prior mean of each row."""
+        factor = self._factor
+        y = whiten(factor, shifted(X, self.mean))
+        log_density = -(y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI - jnp.log(jnp.diagonal(factor)).sum()
+        return LocationStatistics(jnp.ones(y.shape[:-1], y.dtype), y, log_density)
+
+    def _solve(self, stats: LocationStatistics) -> tuple[Float[Array, "... d d"], Float[Array, "... d"]]:
+        """Cholesky factor of I + N V, and V (I + N V)⁻¹ Σy: the whitened posterior mean; V is the whitened prior."""
+        prior = self._whitened_prior()
+        factor = jnp.linalg.cholesky(jnp.eye(self.dim, dtype=prior.dtype) + stats.count[..., None, None] * prior)
+        solved = cho_solve((factor, True), stats.total[..., None])[..., 0]
+        return factor, jnp.einsum("ij,...j->...i", prior, solved)
+
+    def log_marginal(self, stats: LocationStatistics) -> Float[Array, "..."]:
+        """Gaussian integral over the cluster mean (nats)."""
+        factor, mean = self._solve(stats)
+        log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+        return stats.log_density + (stats.total * mean).sum(-1) / 2 - log_det
+
+    def cache(self, stats: LocationStatistics) -> LocationCache:
+        """Mean and inverse Cholesky factor of the next row's normal."""
+        factor, mean = self._solve(stats)
+        prior = jnp.broadcast_to(self._whitened_prior(), factor.shape)
+        identity = jnp.broadcast_to(jnp.eye(self.dim, dtype=prior.dtype), factor.shape)
+        widened = jnp.linalg.cholesky(identity + cho_solve((factor, True), prior))
+        return LocationCache(stats, mean, jnp.linalg.inv(widened))
+
+    def update_cache(self, cache: LocationCache, row: LocationStatistics, sign: ArrayLike) -> LocationCache:
+        """The cache of the updated statistics: one small factorisation."""
+        return self.cache(LocationStatistics(*(old + sign * new for old, new in zip(cache.stats, row, strict=True))))
+
+    def cached_log_predictive(self, cache: LocationCache, row: LocationStatistics) -> Float[Array, "..."]:
+        """Normal predictive."""
+        y = jnp.einsum("...ij,...j->...i", cache.factor, row.total - cache.mean)
+        log_scale = jnp.log(jnp.diagonal(cache.factor, axis1=-2, axis2=-1)).sum(-1)
+        log_scale = log_scale - jnp.log(jnp.diagonal(self._factor)).sum()
+        return log_scale - (y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI
+
+    def posterior(self, stats: LocationStatistics) -> dist.MultivariateNormal:
+        """Normal over the cluster mean."""
+        factor, mean = self._solve(stats)
+        outer = self._factor
+        prior = jnp.broadcast_to(self._whitened_prior(), factor.shape)
+        covariance = outer @ cho_solve((factor, True), prior) @ outer.T
+        covariance = (covariance + jnp.swapaxes(covariance, -1, -2)) / 2
+        return dist.MultivariateNormal(jnp.asarray(self.mean) + jnp.einsum("ij,...j->...i", outer, mean), covariance)
+
+    def predictive(self, stats: LocationStatistics) -> dist.MultivariateNormal:
+        """Normal."""
+        posterior = self.posterior(stats)
+        return dist.MultivariateNormal(posterior.loc, posterior.covariance_matrix + jnp.asarray(self.covariance))
+
+    def likelihood(self, parameters: Float[Array, "... d"]) -> dist.MultivariateNormal:
+        """Normal around the cluster mean."""
+        return dist.MultivariateNormal(parameters, scale_tril=self._factor)

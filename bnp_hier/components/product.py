@@ -1,0 +1,192 @@
+"""Mixed types: groups of columns, each with a family of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components.base import Component, as_matrix, component, is_traced
+from bnp_hier.components.beta_bernoulli import BetaBernoulli
+from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
+from bnp_hier.components.parameter_spaces import IndependentBlocks
+from bnp_hier.components.missing import ColumnGroups
+
+__all__ = ["ProductComponent"]
+
+
+class ColumnGroupsDistribution(dist.Distribution):
+    """Independent distributions of column groups, put together into rows."""
+
+    pytree_data_fields = ("parts",)
+    pytree_aux_fields = ("columns",)
+
+    def __init__(
+        self,
+        parts: tuple[dist.Distribution, ...],
+        columns: tuple[tuple[int, ...], ...],
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.parts, self.columns = tuple(parts), columns
+        batch = jnp.broadcast_shapes(*(part.batch_shape for part in parts))
+        super().__init__(batch_shape=batch, event_shape=(sum(map(len, columns)),), validate_args=validate_args)
+
+    @property
+    def support(self) -> ColumnGroups:
+        """Each group's support."""
+        return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
+
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+        """Sum over the groups (nats)."""
+        return sum(part.log_prob(value[..., jnp.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+        """Each group on its own."""
+        keys = jax.random.split(key, len(self.parts))
+        out = jnp.zeros((*sample_shape, *self.batch_shape, *self.event_shape))
+        for part, columns, part_key in zip(self.parts, self.columns, keys, strict=True):
+            out = out.at[..., jnp.array(columns)].set(part.sample(part_key, sample_shape))
+        return out
+
+
+@component
+class ProductComponent(Component):
+    """Independent groups of columns, each with its own family.
+
+    Parameters
+    ----------
+    parts
+        One component per group.
+    columns
+        One sequence of column numbers per group; together they are 0, ..., d − 1, each once.
+
+    Notes
+    -----
+    One cluster's parameters are the parts' parameters, flattened and joined. Missing cells are dropped by the parts that
+    allow them.
+    """
+
+    parts: Sequence[Component]
+    columns: Sequence[Sequence[int]] = dataclasses.field(metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts)
+        columns = tuple(tuple(int(c) for c in group) for group in self.columns)
+        if not parts or len(parts) != len(columns):
+            raise ValueError(f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each")
+        if sorted(c for group in columns for c in group) != list(range(sum(map(len, columns)))):
+            raise ValueError(f"ProductComponent: the groups {columns} must hold each of the columns 0, ..., d - 1 once")
+        for part, group in zip(parts, columns, strict=True):
+            if not isinstance(part, Component):
+                raise TypeError(f"ProductComponent: {part!r} is not a component")
+            if part.dim != len(group):
+                raise ValueError(f"ProductComponent: {type(part).__name__} has {part.dim} columns, its group {len(group)}")
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "columns", columns)
+
+    @classmethod
+    def from_data(
+        cls,
+        X: ArrayLike,
+        *,
+        families: Sequence[type[Component]] | None = None,
+        columns: Sequence[Sequence[int]] | None = None,
+    ) -> Self:
+        """Each group's own `from_data`; without `families`, bits become BetaBernoulli and the rest NormalInverseGamma.
+
+        Raises
+        ------
+        ValueError
+            If only one of `families` and `columns` is given, or a group does not fit its family.
+        """
+        matrix = as_matrix(X, min_rows=2)
+        if (families is None) != (columns is None):
+            raise ValueError("ProductComponent.from_data: give both families and columns, or neither")
+        if families is None or columns is None:
+            bits = ((matrix == 0) | (matrix == 1) | np.isnan(matrix)).all(0)
+            groups = [(BetaBernoulli, np.flatnonzero(bits)), (NormalInverseGamma, np.flatnonzero(~bits))]
+            families, columns = zip(*[(f, tuple(c.tolist())) for f, c in groups if len(c)], strict=True)
+        return cls([f.from_data(matrix[:, list(c)]) for f, c in zip(families, columns, strict=True)], columns)
+
+    @property
+    def allows_missing(self) -> bool:  # type: ignore[override]
+        """Whether every part allows missing cells."""
+        return all(part.allows_missing for part in self.parts)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return sum(len(group) for group in self.columns)
+
+    @property
+    def support(self) -> ColumnGroups:
+        """Each group's support."""
+        return ColumnGroups(tuple((p.support, tuple(c)) for p, c in zip(self.parts, self.columns, strict=True)))
+
+    def validate(self, X: ArrayLike) -> None:
+        """Check every group against its family; the messages name the group's own columns."""
+        if is_traced(X):
+            return
+        matrix = as_matrix(X)
+        if matrix.shape[1] != self.dim:
+            raise ValueError(f"X has {matrix.shape[1]} columns, but ProductComponent was built for {self.dim} columns")
+        for part, columns in zip(self.parts, self.columns, strict=True):
+            try:
+                part.validate(matrix[:, list(columns)])
+            except ValueError as error:
+                raise ValueError(f"in the columns {tuple(columns)} (counted from 0 within them): {error}") from error
+
+    def suff_stats(self, X: Float[Array, "... d"]) -> Any:
+        """A tuple of the parts' statistics."""
+        X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
+        return tuple(p.suff_stats(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True))
+
+    def log_marginal(self, stats: Any) -> Float[Array, "..."]:
+        """Sum of the parts' log marginal likelihoods (nats)."""
+        return sum(part.log_marginal(s) for part, s in zip(self.parts, stats, strict=True))
+
+    def cache(self, stats: Any) -> Any:
+        """A tuple of the parts' caches."""
+        return tuple(part.cache(s) for part, s in zip(self.parts, stats, strict=True))
+
+    def update_cache(self, cache: Any, row: Any, sign: ArrayLike) -> Any:
+        """Each part's own update."""
+        return tuple(p.update_cache(c, r, sign) for p, c, r in zip(self.parts, cache, row, strict=True))
+
+    def cached_log_predictive(self, cache: Any, row: Any) -> Float[Array, "..."]:
+        """Sum over the parts."""
+        return sum(p.cached_log_predictive(c, r) for p, c, r in zip(self.parts, cache, row, strict=True))
+
+    def log_marginal_up_to(self, count: int) -> Any:
+        """Each part's own table."""
+        functions = [part.log_marginal_up_to(count) for part in self.parts]
+        return lambda stats: sum(f(s) for f, s in zip(functions, stats, strict=True))
+
+    def predictive(self, stats: Any) -> ColumnGroupsDistribution:
+        """The parts' predictives, side by side."""
+        return ColumnGroupsDistribution(
+            tuple(part.predictive(s) for part, s in zip(self.parts, stats, strict=True)), self._groups
+        )
+
+    def posterior(self, stats: Any) -> IndependentBlocks:
+        """The parts' posteriors, their parameter arrays flattened and joined."""
+        return IndependentBlocks(tuple(part.posterior(s) for part, s in zip(self.parts, stats, strict=True)))
+
+    def likelihood(self, parameters: Float[Array, "... p"]) -> ColumnGroupsDistribution:
+        """The parts' likelihoods, side by side."""
+        blocks = self.prior().support.split(parameters)
+        return ColumnGroupsDistribution(
+            tuple(part.likelihood(b) for part, b in zip(self.parts, blocks, strict=True)), self._groups
+        )
+
+    @property
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(group) for group in self.columns)

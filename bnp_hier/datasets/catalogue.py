@@ -1,0 +1,384 @@
+"""The data sets of the papers by name: from scikit-learn, from a folder of files, or from a public repository."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import http.client
+import os
+import zipfile
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from bnp_hier.datasets.tabular import Dataset, Table, as_labels, read_table
+
+__all__ = ["load", "names"]
+
+_FOLDER_VARIABLE = "BNP_HIER_DATA"
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that :func:`load` knows."""
+    return (*_BUNDLED, *_FILES)
+
+
+def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
+    """Load a data set by name.
+
+    ``iris``, ``wine``, ``digits`` and ``breast_cancer`` come with scikit-learn. Every other set is read from its file
+    in ``data_home``, or else in the folder that the environment variable ``BNP_HIER_DATA`` names. Without that file,
+    the sets marked * are downloaded with scikit-learn's fetchers (which keep a copy in scikit-learn's own folder); the
+    rows of a downloaded set may come in another order than those of the file.
+
+    ==========================  ============  =====================================================================
+    name                        n x d         labels ``y``, and what to know
+    ==========================  ============  =====================================================================
+    iris                        150 x 4       species 0-2
+    wine                        178 x 13      cultivar 0-2
+    digits                      1797 x 64     digit; pixel values 0-16
+    breast_cancer               569 x 30      0 malignant, 1 benign
+    abalone *                   4177 x 7      rings (28 values); the letter column ``sex`` is left out of ``X``
+    glass *                     214 x 9       glass type 1, 2, 3, 5, 6, 7
+    spambase *                  4601 x 57     1 spam, 0 not; not binarised
+    pendigits_train *           7494 x 16     digit
+    pendigits_test *            3498 x 16     digit
+    animals33                   33 x 102      none; 0/1 features; ``item_names`` are the animals
+    animals50_binary            50 x 85       none; 0/1 features; ``item_names`` are the animals
+    animals50_ratings           50 x 85       none; ratings 0-100, 4 missing cells are NaN; same animals
+    newsgroups4 *               3970 x 7689   group 0-3; word counts
+    newsgroups20_hier *         2400 x 4430   group, 20 names; word counts
+    fashion_products_2303       2303 x 355    category (4 names); word counts of the titles
+    flipkart_products_1050      1050 x 671    category (7 names); word counts of names and descriptions
+    fashion_mnist_1000 *        1000 x 784    class 0-9, 100 rows each; pixel values 0-255
+    mnist_1000 *                1000 x 784    digit, 100 rows each; pixel values 0-255
+    yeast_cellcycle_384         384 x 17      cell cycle phase 1-5; ``item_names`` are the genes
+    letter *                    20000 x 16    letter A-Z
+    ==========================  ============  =====================================================================
+
+    The newsgroups files are sparse, but are returned dense: ``newsgroups4`` takes 3970 x 7689 x 8 bytes, 244 MB, and
+    ``newsgroups20_hier`` 85 MB. Downloaded, their texts are cleaned by scikit-learn (headers, quotes and footers
+    removed), so that the words, their counts and d differ somewhat from the file's; ``newsgroups20_hier`` then is the
+    first 120 messages of each group with at least 20 words.
+
+    The two product sets are texts. ``X`` has plain word counts, without TF-IDF or any other weighting, by
+    scikit-learn's ``CountVectorizer`` with ``min_df=5`` for fashion titles and ``min_df=10`` for flipkart; ``y`` is
+    the top level of the category path, and ``item_names`` are the titles.
+
+    The two 1000-row image sets are random subsets of 100 images per class. A download has no exact counterpart of
+    them: it gives the first 100 images of each class of ``mnist_784`` or ``Fashion-MNIST`` at OpenML.
+
+    Parameters
+    ----------
+    name
+        One of :func:`names`.
+    data_home
+        Folder with the files (``glass.csv.gz``, ``newsgroups4.npz``, ...). Default: the folder that the environment
+        variable ``BNP_HIER_DATA`` names, if set.
+
+    Returns
+    -------
+    Dataset
+        ``X`` (n, d) float64, ``y`` (n,) int64 or text or None.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the set's file is not what it should be.
+    FileNotFoundError
+        If the named folder does not exist, or the set's file was not found and cannot be downloaded.
+    OSError
+        If the set's file was not found and the download failed.
+    """
+    if name not in names():
+        close = difflib.get_close_matches(name.lower(), names())
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
+        raise ValueError(f"there is no data set {name!r}{hint} The data sets are {', '.join(names())}.")
+    if name in _BUNDLED:
+        dataset, description = _bundled(name), _BUNDLED[name]
+    else:
+        dataset, description = _find(name, _FILES[name], data_home), _FILES[name].description
+    return dataclasses.replace(dataset, name=name, description=description)
+
+
+class _Entry(NamedTuple):
+    description: str
+    file: str
+    read: Callable[[Path], Dataset]
+    fetch: Callable[[], Dataset] | None = None
+
+
+def _find(name: str, entry: _Entry, data_home: str | Path | None) -> Dataset:
+    """Read the set's file if it is there, otherwise download the set."""
+    home = data_home if data_home is not None else os.environ.get(_FOLDER_VARIABLE) or None
+    advice = f"name the folder that has it with data_home= or in the environment variable {_FOLDER_VARIABLE}"
+    if home is None:
+        problem = f"data set {name!r}: looked for {entry.file}, but no folder was named"
+    else:
+        path = Path(home).expanduser() / entry.file
+        if path.is_file():
+            return entry.read(path)
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"data set {name!r}: looked for {path}, but there is no such folder; {advice}")
+        problem = f"data set {name!r}: looked for {path}, but there is no such file"
+    if entry.fetch is None:
+        raise FileNotFoundError(f"{problem}, and the set cannot be downloaded; {advice}")
+    try:
+        return entry.fetch()
+    except (OSError, http.client.HTTPException) as error:
+        raise OSError(f"{problem}, and the download failed ({error}); {advice}") from error
+
+
+def _bundled(name: str) -> Dataset:
+    import sklearn.datasets
+
+    bunch = getattr(sklearn.datasets, f"load_{name}")()
+    return _dataset(bunch.data, bunch.target, bunch.feature_names)
+
+
+def _dataset(X: np.ndarray, y: Iterable[object], feature_names: Iterable[str]) -> Dataset:
+    return Dataset(
+        name="",
+        X=np.require(X, np.float64, ["C", "W"]),  # pandas hands out read-only arrays
+        y=as_labels(y),
+        feature_names=tuple(map(str, feature_names)),
+        item_names=None,
+        description="",
+    )
+
+
+# Readers of the files
+
+
+def _read_animals_with_plus(path: Path) -> Dataset:
+    dataset = read_table(path, items="animal")
+    animals = tuple(name.replace("+", " ") for name in dataset.item_names or ())
+    return dataclasses.replace(dataset, item_names=animals)
+
+
+def _read_images(path: Path) -> Dataset:
+    X, y = _arrays(path, "X", "y")
+    return _dataset(X, y, (f"pixel{i}" for i in range(X.shape[1])))
+
+
+def _read_sparse_counts(path: Path, labels: str) -> Dataset:
+    from scipy.sparse import csr_array
+
+    data, indices, indptr, shape, words, y = _arrays(path, "data", "indices", "indptr", "shape", "vocab", labels)
+    X = csr_array((data.astype(np.float64), indices, indptr), shape=tuple(shape))
+    return _dataset(X.toarray(), y, words)
+
+
+def _read_texts(path: Path, columns: tuple[str, ...], min_df: int) -> Dataset:
+    table = Table.read(path)
+    texts = [" ".join(parts) for parts in zip(*map(table.column, columns), strict=True)]
+    X, words = _word_counts(texts, min_df=min_df)
+    dataset = _dataset(X, table.complete("level1"), words)
+    return dataclasses.replace(dataset, item_names=tuple(table.column(columns[0])))
+
+
+def _arrays(path: Path, *wanted: str) -> list[np.ndarray]:
+    try:
+        # given a path, np.load leaves a broken file open
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return [arrays[name] for name in wanted]
+    except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: expected an .npz file with the arrays {', '.join(wanted)}, found {error}") from error
+
+
+def _word_counts(
+    texts: Iterable[str], **options: object
+) -> tuple[Float[np.ndarray, "n words"], Shaped[np.ndarray, " words"]]:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    vectorizer = CountVectorizer(dtype=np.float64, **options)
+    counts = vectorizer.fit_transform(texts)
+    return counts.toarray(), vectorizer.get_feature_names_out()
+
+
+# Downloads, which give the columns the names they have in the files
+
+
+def _fetch_openml(
+    name: str,
+    target: str,
+    rename: Callable[[str], str] = str,
+    *,
+    drop: Collection[str] = (),
+    relabel: Callable[[str], object] = str,
+    rows: Callable[[Shaped[np.ndarray, " n"]], slice | Int[np.ndarray, " m"]] = lambda y: slice(None),
+) -> Dataset:
+    from sklearn.datasets import fetch_openml
+
+    bunch = fetch_openml(name=name, version=1, target_column=target, as_frame=True)
+    y = as_labels(map(relabel, bunch.target))
+    features = bunch.data.drop(columns=list(drop))
+    kept = rows(y)
+    return _dataset(features.iloc[kept].to_numpy(), y[kept], map(rename, features.columns))
+
+
+def _pendigits_rows(y: Int[np.ndarray, " n"], part: slice) -> slice:
+    train = np.bincount(y[:_PENDIGITS_TRAIN_ROWS], minlength=10)
+    if train.tolist() != _PENDIGITS_TRAIN_COUNTS:
+        raise ValueError(
+            f"the downloaded pendigits have {train.tolist()} rows of the digits 0-9 among their first "
+            f"{_PENDIGITS_TRAIN_ROWS}, expected {_PENDIGITS_TRAIN_COUNTS}: they are not in UCI's order, "
+            "so that training and test rows cannot be told apart"
+        )
+    return part
+
+
+def _first_per_class(y: Shaped[np.ndarray, " n"], size: int) -> Int[np.ndarray, " m"]:
+    return np.concatenate([np.flatnonzero(y == label)[:size] for label in np.unique(y)])
+
+
+def _fetch_newsgroups4() -> Dataset:
+    groups = ["rec.autos", "rec.sport.baseball", "rec.sport.hockey", "sci.space"]
+    texts, groups_of_texts = _fetch_newsgroups(groups)
+    X, words = _word_counts(texts, min_df=5, **_WORDS)
+    return _dataset(X, np.array([groups.index(group) for group in groups_of_texts]), words)
+
+
+def _fetch_newsgroups20() -> Dataset:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    texts, groups = _fetch_newsgroups(None)
+    split = CountVectorizer(**_WORDS).build_analyzer()
+    long = np.array([i for i, text in enumerate(texts) if len(split(text)) >= 20])
+    kept = long[_first_per_class(groups[long], 120)]
+    X, words = _word_counts([texts[i] for i in kept], min_df=5, **_WORDS)
+    frequent = X.sum(axis=0) >= 10
+    return _dataset(X[:, frequent], groups[kept], words[frequent])
+
+
+def _fetch_newsgroups(groups: list[str] | None) -> tuple[list[str], Shaped[np.ndarray, " n"]]:
+    from sklearn.datasets import fetch_20newsgroups
+
+    bunch = fetch_20newsgroups(subset="all", categories=groups, remove=("headers", "footers", "quotes"), shuffle=False)
+    return bunch.data, np.array(bunch.target_names)[bunch.target]
+
+
+_pendigits = partial(_fetch_openml, "pendigits", "class", lambda column: column.replace("input", "x"))
+_images = partial(
+    _fetch_openml,
+    rename=lambda column: f"pixel{int(column.removeprefix('pixel')) - 1}",  # OpenML counts from 1
+    rows=partial(_first_per_class, size=100),
+)
+_PENDIGITS_TRAIN_ROWS = 7494
+_PENDIGITS_TRAIN_COUNTS = [780, 779, 780, 719, 780, 720, 720, 778, 719, 719]
+_WORDS = {"stop_words": "english", "token_pattern": "(?<![a-z])[a-z]{3,20}(?![a-z])"}
+_GLASS_TYPES = {
+    "build wind float": 1,
+    "build wind non-float": 2,
+    "vehic wind float": 3,
+    "vehic wind non-float": 4,
+    "containers": 5,
+    "tableware": 6,
+    "headlamps": 7,
+}
+
+_BUNDLED = {
+    "iris": "150 flowers of three iris species; four lengths in cm.",
+    "wine": "178 Italian wines of three cultivars; 13 chemical measurements.",
+    "digits": "1797 handwritten digits; 8 x 8 pixels with values 0-16.",
+    "breast_cancer": "569 breast masses, malignant or benign; 30 measurements of cell nuclei.",
+}
+
+_FILES = {
+    "abalone": _Entry(
+        "4177 abalone shells labelled with their number of rings; seven lengths and weights.",
+        "abalone.csv.gz",
+        partial(read_table, truth="rings", drop=("sex",)),
+        partial(_fetch_openml, "abalone", "Class_number_of_rings", str.lower, drop=("Sex",)),
+    ),
+    "glass": _Entry(
+        "214 pieces of glass of six types; refractive index and eight oxides in percent by weight.",
+        "glass.csv.gz",
+        partial(read_table, truth="type"),
+        partial(_fetch_openml, "glass", "Type", relabel=_GLASS_TYPES.__getitem__),
+    ),
+    "spambase": _Entry(
+        "4601 e-mails, spam or not; frequencies of 48 words and six characters, and three lengths of capital runs.",
+        "spambase.csv.gz",
+        partial(read_table, truth="spam"),
+        # OpenML writes the characters as in a URL: char_freq_%3B
+        partial(_fetch_openml, "spambase", "class", unquote),
+    ),
+    "pendigits_train": _Entry(
+        "7494 pen-written digits (UCI's training part); eight resampled points (x, y) scaled to 0-100.",
+        "pendigits_train.csv.gz",
+        partial(read_table, truth="digit"),
+        partial(_pendigits, rows=partial(_pendigits_rows, part=slice(None, _PENDIGITS_TRAIN_ROWS))),
+    ),
+    "pendigits_test": _Entry(
+        "3498 pen-written digits (UCI's test part); eight resampled points (x, y) scaled to 0-100.",
+        "pendigits_test.csv.gz",
+        partial(read_table, truth="digit"),
+        partial(_pendigits, rows=partial(_pendigits_rows, part=slice(_PENDIGITS_TRAIN_ROWS, None))),
+    ),
+    "animals33": _Entry(
+        "33 animals; 102 features that an animal has (1) or has not (0).",
+        "animals33.csv.gz",
+        partial(read_table, items="animal"),
+    ),
+    "animals50_binary": _Entry(
+        "50 mammals; 85 features that an animal has (1) or has not (0): the ratings cut at their overall mean.",
+        "animals50_binary.csv.gz",
+        _read_animals_with_plus,
+    ),
+    "animals50_ratings": _Entry(
+        "50 mammals; people's ratings 0-100 of 85 features, four of them missing.",
+        "animals50_ratings.csv.gz",
+        partial(read_table, items="animal"),
+    ),
+    "newsgroups4": _Entry(
+        "3970 messages of the groups rec.autos, rec.sport.baseball, rec.sport.hockey and sci.space; word counts.",
+        "newsgroups4.npz",
+        partial(_read_sparse_counts, labels="y"),
+        _fetch_newsgroups4,
+    ),
+    "newsgroups20_hier": _Entry(
+        "2400 messages, 120 of each of 20 newsgroups, whose dotted names are a hierarchy; word counts.",
+        "newsgroups20_hier.npz",
+        partial(_read_sparse_counts, labels="level3"),
+        _fetch_newsgroups20,
+    ),
+    "fashion_products_2303": _Entry(
+        "2303 fashion products of four categories; word counts of their titles.",
+        "fashion_products_2303.csv.gz",
+        partial(_read_texts, columns=("title",), min_df=5),
+    ),
+    "flipkart_products_1050": _Entry(
+        "1050 products of seven categories; word counts of their names and descriptions.",
+        "flipkart_products_1050.csv.gz",
+        partial(_read_texts, columns=("name", "description"), min_df=10),
+    ),
+    "fashion_mnist_1000": _Entry(
+        "100 images of each of ten kinds of clothing; 28 x 28 pixels with values 0-255.",
+        "fashion_mnist_1000.npz",
+        _read_images,
+        partial(_images, "Fashion-MNIST", "class"),
+    ),
+    "mnist_1000": _Entry(
+        "100 images of each handwritten digit; 28 x 28 pixels with values 0-255.",
+        "mnist_1000.npz",
+        _read_images,
+        partial(_images, "mnist_784", "class"),
+    ),
+    "yeast_cellcycle_384": _Entry(
+        "384 yeast genes of five cell cycle phases; expression at 17 times, scaled per gene.",
+        "yeast_cellcycle_384.csv.gz",
+        partial(read_table, truth="phase", items="gene"),
+    ),
+    "letter": _Entry(
+        "20000 images of capital letters in 20 fonts; 16 integer features 0-15.",
+        "letter.csv.gz",
+        partial(read_table, truth="letter"),
+        partial(_fetch_openml, "letter", "class", lambda column: column.replace("-", "")),
+    ),
+}

@@ -1,0 +1,303 @@
+"""The data set value, and reading one from a user's CSV or Parquet table with errors that name the place."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import io
+import zlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Dataset", "Table", "as_labels", "read_table"]
+
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_MISSING = frozenset({"", "na", "nan", "null"})
+_BOOLEANS = {"true": "1", "false": "0"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """A table of numbers, with the labels and names that belong to it.
+
+    Parameters
+    ----------
+    name
+        Short name of the data set.
+    X
+        The data, (n, d) float64; a missing cell is NaN.
+    y
+        One label per row, (n,), of any dtype; None if there are none. Algorithms never see them.
+    feature_names
+        The d names of the columns of ``X``.
+    item_names
+        The n names of the rows (animals, genes, titles); None if rows have no names.
+    description
+        One or two sentences on what the rows and columns are.
+    """
+
+    name: str
+    X: Float[np.ndarray, "n d"]
+    y: Shaped[np.ndarray, " n"] | None
+    feature_names: tuple[str, ...]
+    item_names: tuple[str, ...] | None
+    description: str
+
+
+def read_table(
+    path: str | Path, truth: str | None = None, *, items: str | None = None, drop: Collection[str] = ()
+) -> Dataset:
+    """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``) or Parquet (``.parquet``) file.
+
+    A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells
+    and the spellings NA, NaN and null are missing values (NaN), True and False are 1 and 0, and infinite values are
+    kept. Parquet needs pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix says the format.
+    truth
+        Name of the column of true labels (any type), which becomes ``y``: int64 if every label is a whole number,
+        otherwise text.
+    items
+        Name of the column of row names, which becomes ``item_names``.
+    drop
+        Names of columns to leave out.
+
+    Returns
+    -------
+    Dataset
+        ``X`` (n, d) float64 with all remaining columns in file order, ``y`` (n,) or None; named after the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ImportError
+        If the file is Parquet and pyarrow is not installed.
+    ValueError
+        If the suffix is unknown; the file is empty, not readable as its format, or without data rows; a CSV row has
+        another number of fields than the header; column names are empty or repeated; a named column is not there; a
+        label is missing; a column holds text; or no column of numbers is left. CSV rows are named by their line in the
+        file, Parquet rows are counted from 1.
+    """
+    table = Table.read(path)
+    y = None if truth is None else as_labels(table.complete(truth))
+    item_names = None if items is None else tuple(map(str, table.column(items)))
+    apart = [name for name in (truth, items) if name is not None] + [table.column(name).name for name in drop]
+    features = table.frame.drop(columns=apart)
+    if features.shape[1] == 0:
+        raise ValueError(
+            f"{table.name}: no numeric columns left beside {_listed(apart)}; expected at least one column of numbers"
+        )
+    return Dataset(
+        name=table.name.split(".")[0],
+        X=table.numbers(features.columns),
+        y=y,
+        feature_names=tuple(features.columns),
+        item_names=item_names,
+        description=f"{features.shape[0]} rows and {features.shape[1]} numeric columns read from {table.name}.",
+    )
+
+
+def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
+    """Labels, (n,), as int64 if every one of them is written as a whole number, otherwise as text."""
+    text = [str(value).strip() for value in values]
+    try:
+        numbers = np.array([int(label) for label in text], dtype=np.int64)
+    except (ValueError, OverflowError):
+        return np.array(text, dtype=np.str_)
+    # int() also reads 01 and 1_0, which are names rather than numbers
+    return numbers if list(map(str, numbers)) == text else np.array(text, dtype=np.str_)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """A table as it stands in a file, before its cells are read as numbers.
+
+    Parameters
+    ----------
+    name
+        File name, for messages.
+    frame
+        The cells: strings if they come from CSV, typed columns if they come from Parquet.
+    lines
+        For CSV, the line of the file on which each row ends; None for Parquet.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    lines: list[int] | None
+
+    @classmethod
+    def read(cls, path: str | Path) -> Table:
+        """Read a CSV or Parquet file; :func:`read_table` lists the errors."""
+        path = Path(path)
+        suffix = next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
+        if suffix is None:
+            raise ValueError(f"{path}: found a file name ending in {path.suffix!r}, expected {', '.join(_SUFFIXES)}")
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: there is no such file")
+        if not path.is_file():
+            raise ValueError(f"{path}: found a folder, expected a file")
+        frame, lines = _read_parquet(path) if suffix == ".parquet" else _read_csv(path)
+        table = cls(path.name, frame, lines)
+        table._check()
+        return table
+
+    def _check(self) -> None:
+        names = self.frame.columns
+        for position, name in enumerate(names, start=1):
+            if not name:
+                raise ValueError(
+                    f"{self.name}: column {position} has no name; expected a name for every column "
+                    "(a table saved with its row index has such a column: save it without)"
+                )
+        if names.has_duplicates:
+            repeated = names[names.duplicated()].unique()
+            raise ValueError(f"{self.name}: found repeated column names {_listed(repeated)}; expected distinct names")
+        if len(self.frame) == 0:
+            raise ValueError(f"{self.name}: found column names but no data rows; expected at least one row")
+
+    def place(self, row: int) -> str:
+        """Where a row (counted from 0) is in the file."""
+        return f"data row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+
+    def column(self, name: str) -> pd.Series:
+        """One column by name; ValueError listing the columns if it is not there."""
+        if name not in self.frame.columns:
+            raise ValueError(f"{self.name}: there is no column {name!r}; the columns are {_listed(self.frame.columns)}")
+        return self.frame[name]
+
+    def complete(self, name: str) -> pd.Series:
+        """One column by name; ValueError naming the first row in which its value is missing."""
+        column = self.column(name)
+        missing = _missing(column)
+        if missing.any():
+            raise ValueError(
+                f"{self.name}, {self.place(int(missing.argmax()))}, column {name!r}: the label is missing "
+                f"(as in {missing.sum()} of {len(column)} rows); expected a label in every row"
+            )
+        return column
+
+    def numbers(self, names: Iterable[str]) -> Float[np.ndarray, "n d"]:
+        """The named columns as float64; ValueError naming the first value that is not a number."""
+        values, text_columns = [], {}
+        for name in names:
+            column, is_text = _as_numbers(self.column(name))
+            values.append(column)
+            if is_text.any():
+                text_columns[name] = int(is_text.argmax())
+        if text_columns:
+            name, row = next(iter(text_columns.items()))
+            others = [other for other in text_columns if other != name]
+            also = f" Other columns with text: {_listed(others)}." if others else ""
+            raise ValueError(
+                f"{self.name}, {self.place(row)}, column {name!r}: found the text {str(self.frame[name].iloc[row])!r}, "
+                "expected a number. If the column holds the true labels, name it (truth= or --truth); "
+                f"otherwise drop it.{also}"
+            )
+        return np.column_stack(values)
+
+
+def _read_csv(path: Path) -> tuple[pd.DataFrame, list[int]]:
+    # pandas' own reader pads short rows with NaN without a word, hence the standard library's reader here.
+    import pandas as pd
+
+    text = _text(path)
+    first_line = text.partition("\n")[0]
+    if not text.strip():
+        raise ValueError(f"{path.name}: the file is empty; expected a header row and data rows")
+    if "," not in first_line and (";" in first_line or "\t" in first_line):
+        raise ValueError(f"{path.name}, line 1: found semicolons or tabs between fields; expected commas")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows, lines = [], []
+    try:
+        for fields in reader:
+            if not fields:
+                continue
+            rows.append(fields)
+            lines.append(reader.line_num)
+            if len(fields) != len(rows[0]):
+                raise ValueError(
+                    f"{path.name}, line {reader.line_num}: found {len(fields)} field(s), "
+                    f"expected {len(rows[0])} as in the header"
+                )
+    except csv.Error as error:
+        raise ValueError(
+            f"{path.name}, line {reader.line_num}: not readable as CSV ({error}); "
+            "expected commas between fields and double quotes around text"
+        ) from error
+    header = [name.strip() for name in rows[0]]
+    return pd.DataFrame(rows[1:], columns=header, dtype=object), lines[1:]
+
+
+def _text(path: Path) -> str:
+    """The text of a CSV file, unpacked if its name ends in .gz."""
+    data = path.read_bytes()
+    if path.name.lower().endswith(".gz"):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path.name}: not readable as gzip ({error}); expected a gzipped CSV file") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path.name}, line {line}: found byte 0x{data[error.start]:02x}, which is not UTF-8; "
+            "expected CSV text in UTF-8"
+        ) from error
+    if "\0" in text:
+        raise ValueError(f"{path.name}: found NUL bytes, so this is a binary file; expected CSV text in UTF-8")
+    return text
+
+
+def _read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
+    import pandas as pd
+
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"{path.name}: reading Parquet needs pyarrow: pip install 'bnp-hier[parquet]'") from error
+    try:
+        frame = pd.read_parquet(path, engine="pyarrow")
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path.name}: not readable as Parquet ({error}); expected a Parquet file") from error
+    frame.columns = frame.columns.map(str)
+    return frame, None
+
+
+def _cells(column: pd.Series) -> list[str]:
+    return [str(value).strip().casefold() for value in column]
+
+
+def _missing(column: pd.Series) -> Bool[np.ndarray, " n"]:
+    return column.isna().to_numpy() | np.array([cell in _MISSING for cell in _cells(column)])
+
+
+def _as_numbers(column: pd.Series) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """The column as float64, NaN where a cell is not a number; and which of those cells hold text."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(len(column), dtype=bool)
+    cells = pd.Series([_BOOLEANS.get(cell, cell) for cell in _cells(column)], dtype=object)
+    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
+    unread = np.isnan(values)
+    return values, unread & ~_missing(column) if unread.any() else unread
+
+
+def _listed(names: Iterable[str], limit: int = 30) -> str:
+    names = list(names)
+    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
+    return ", ".join(map(repr, names[:limit])) + more

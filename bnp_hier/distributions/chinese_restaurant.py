@@ -1,0 +1,135 @@
+"""The Chinese restaurant process: the partition prior of Dirichlet-process and Pitman-Yor mixtures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+from numpyro.distributions import constraints
+
+from bnp_hier.components.base import is_traced
+
+__all__ = ["ChineseRestaurantProcess", "cluster_counts", "log_partition_prior"]
+
+
+def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"]:
+    """Number of items with each of the labels 0, ..., size − 1."""
+    flat = labels.reshape(-1, labels.shape[-1])
+    counts = jax.vmap(lambda row: jax.ops.segment_sum(jnp.ones_like(row), row, size))(flat)
+    return counts.reshape(*labels.shape[:-1], size)
+
+
+def log_partition_prior(
+    counts: Float[Array, "... k"], concentration: ArrayLike, discount: ArrayLike = 0.0
+) -> Float[Array, "..."]:
+    """Log probability of a partition with these cluster sizes (zeros are ignored) under a Pitman-Yor process (nats).
+
+    Σ_{l=1}^{K−1} log(α + lδ) + Σ_k [lgamma(n_k − δ) − lgamma(1 − δ)] − [lgamma(α + n) − lgamma(α + 1)]; with δ = 0 the
+    Dirichlet process, K log α + Σ_k lgamma(n_k) + lgamma(α) − lgamma(n + α).
+    """
+    counts = jnp.asarray(counts, jnp.result_type(float))
+    alpha, discount = jnp.asarray(concentration)[..., None], jnp.asarray(discount)[..., None]
+    occupied = counts > 0
+    rank = jnp.cumsum(occupied, axis=-1) - 1  # the first occupied slot opens the process and costs nothing
+    opening = jnp.where(occupied & (rank > 0), jnp.log(jnp.where(rank > 0, alpha + rank * discount, 1.0)), 0.0)
+    # where(...) inside and outside keeps gradients finite at empty slots
+    sizes = jnp.where(occupied, gammaln(jnp.where(occupied, counts, 1.0) - discount) - gammaln(1.0 - discount), 0.0)
+    total = counts.sum(-1)
+    alpha = alpha[..., 0]
+    return (opening + sizes).sum(-1) - gammaln(alpha + total) + gammaln(alpha + 1.0)
+
+
+class ChineseRestaurantProcess(dist.Distribution):
+    """Distribution of a partition of `size` items, as a vector of cluster labels.
+
+    Parameters
+    ----------
+    concentration
+        α > 0 (> −discount for Pitman-Yor): larger values give more clusters.
+    size
+        Number of items n.
+    discount
+        Pitman-Yor discount in [0, 1); 0 is the Dirichlet process.
+    max_clusters
+        If given, partitions into more clusters have probability zero; the density is not renormalised, so that the joint
+        with a prior on `concentration` is the untruncated joint restricted to that set.
+
+    Notes
+    -----
+    Draws are labelled in order of appearance (item 0 has label 0, the first item elsewhere label 1, ...). `log_prob` reads
+    the partition off the labels, whatever the labels' names, and is the log probability of that partition: summed over all
+    partitions (not over all label vectors) it is one. Labels lie in 0, ..., n − 1. Draws ignore `max_clusters` but never
+    exceed it: once it is reached no new cluster opens.
+    """
+
+    arg_constraints = {"concentration": constraints.real, "discount": constraints.unit_interval}
+    pytree_data_fields = ("concentration", "discount")
+    pytree_aux_fields = ("size", "max_clusters")
+    reparametrized_params: list[str] = []
+
+    def __init__(
+        self,
+        concentration: ArrayLike,
+        size: int,
+        discount: ArrayLike = 0.0,
+        max_clusters: int | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        if size != int(size) or size < 1:
+            raise ValueError(f"ChineseRestaurantProcess: size must be a whole number of at least 1, but it is {size}")
+        if max_clusters is not None and max_clusters < 1:
+            raise ValueError(f"ChineseRestaurantProcess: max_clusters must be at least 1, but it is {max_clusters}")
+        if not is_traced(concentration, discount):
+            d, c = np.asarray(discount), np.asarray(concentration)
+            if not ((d >= 0) & (d < 1)).all():
+                raise ValueError(f"ChineseRestaurantProcess: discount must lie in [0, 1), but it is {d}")
+            if not (c > -d).all() or not np.isfinite(c).all():
+                raise ValueError(f"ChineseRestaurantProcess: concentration must exceed {np.max(-d):g}, but it is {c}")
+        self.concentration, self.discount = concentration, discount
+        self.size, self.max_clusters = int(size), max_clusters
+        batch = jnp.broadcast_shapes(jnp.shape(concentration), jnp.shape(discount))
+        super().__init__(batch_shape=batch, event_shape=(self.size,), validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> Any:
+        """Label vectors with entries 0, ..., n − 1."""
+        return constraints.independent(constraints.integer_interval(0, self.size - 1), 1)
+
+    def log_prob(self, value: Int[Array, "... n"]) -> Float[Array, "..."]:
+        """Log probability of the partition that the labels describe (nats)."""
+        counts = cluster_counts(jnp.asarray(value), self.size)
+        log_prob = log_partition_prior(counts, self.concentration, self.discount)
+        if self.max_clusters is not None:
+            log_prob = jnp.where((counts > 0).sum(-1) <= self.max_clusters, log_prob, -jnp.inf)
+        return log_prob
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Int[Array, "... n"]:
+        """Partitions, one customer at a time, labelled in order of appearance."""
+        shape = (*sample_shape, *self.batch_shape)
+        alpha = jnp.broadcast_to(jnp.asarray(self.concentration, jnp.result_type(float)), shape).reshape(-1)
+        discount = jnp.broadcast_to(jnp.asarray(self.discount, alpha.dtype), shape).reshape(-1)
+        keys = jax.random.split(key, alpha.shape[0])
+        slots = self.size if self.max_clusters is None else min(self.size, self.max_clusters)
+
+        def seat(carry: tuple[Array, Array], key_seat: Array) -> tuple[tuple[Array, Array], Array]:
+            counts, parameters = carry
+            a, d = parameters
+            occupied = counts > 0
+            tables = occupied.sum()
+            weights = jnp.where(occupied, counts - d, jnp.where(jnp.arange(slots) == tables, a + tables * d, 0.0))
+            weights = jnp.where(tables > 0, weights, jnp.arange(slots) == 0)
+            label = jax.random.categorical(key_seat, jnp.log(weights)).astype(int)
+            return (counts.at[label].add(1.0), parameters), label
+
+        def one(key_one: Array, a: Array, d: Array) -> Array:
+            start = (jnp.zeros(slots, alpha.dtype), jnp.stack([a, d]))
+            return jax.lax.scan(seat, start, jax.random.split(key_one, self.size))[1]
+
+        return jax.vmap(one)(keys, alpha, discount).reshape(*shape, self.size)

@@ -1,0 +1,126 @@
+"""The likelihood of a partition: every cluster's rows share one component whose parameters are integrated out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, Int
+from numpyro.distributions import constraints
+
+from bnp_hier.components.base import Component, Statistics
+
+__all__ = ["ConjugateMixture", "cluster_statistics"]
+
+
+def cluster_statistics(rows: Statistics, labels: Int[Array, " n"], size: int) -> Statistics:
+    """Sums of the rows' statistics over each of the labels 0, ..., size − 1."""
+    return jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, size), rows)
+
+
+class _RowSupports(constraints.Constraint):
+    """Tables whose every row lies in a constraint."""
+
+    event_dim = 2
+
+    def __init__(self, row: constraints.Constraint) -> None:
+        self.row = row
+
+    @property
+    def is_discrete(self) -> bool:
+        return self.row.is_discrete
+
+    def __call__(self, x: Any) -> Any:
+        return jnp.asarray(self.row(x)).all(-1)
+
+    def feasible_like(self, prototype: Any) -> Any:
+        return self.row.feasible_like(prototype)
+
+    def tree_flatten(self) -> Any:
+        return (), ((), {"row": self.row})
+
+
+class ConjugateMixture(dist.Distribution):
+    """Distribution of an (n, d) table given a partition of its rows, cluster parameters integrated out.
+
+    Parameters
+    ----------
+    component
+        The conjugate component of one cluster.
+    assignments
+        (n,) whole numbers in 0, ..., n − 1: the cluster of each row.
+    max_clusters
+        If given, a promise that every label is below it; the density then costs that many marginal likelihoods instead
+        of n.
+
+    Notes
+    -----
+    log_prob(X) = Σ over clusters of the log marginal likelihood of their rows, differentiable in the component's
+    hyperparameters. `sample` draws each cluster's parameters from the prior and then the rows, so that NumPyro's prior
+    predictive checks work.
+    """
+
+    pytree_data_fields = ("component", "assignments")
+    pytree_aux_fields = ("max_clusters",)
+
+    def __init__(
+        self,
+        component: Component,
+        assignments: Int[Array, " n"],
+        max_clusters: int | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(component, Component):
+            raise TypeError(f"ConjugateMixture: component must be a bnp_hier component, but it is {type(component).__name__}")
+        if jnp.ndim(assignments) < 1 or not jnp.issubdtype(jnp.result_type(assignments), jnp.integer):
+            raise ValueError(
+                "ConjugateMixture: assignments must be a vector of whole numbers, one per row, but it has shape "
+                f"{jnp.shape(assignments)} and type {jnp.result_type(assignments)}"
+            )
+        self.component, self.assignments, self.max_clusters = component, assignments, max_clusters
+        n = jnp.shape(assignments)[-1]
+        super().__init__(
+            batch_shape=jnp.shape(assignments)[:-1], event_shape=(n, component.dim), validate_args=validate_args
+        )
+
+    @constraints.dependent_property(is_discrete=False, event_dim=2)
+    def support(self) -> _RowSupports:
+        """Rows in the component's support."""
+        return _RowSupports(self.component.support)
+
+    @property
+    def _slots(self) -> int:
+        n = self.event_shape[0]
+        return n if self.max_clusters is None else min(n, self.max_clusters)
+
+    def log_prob(self, value: Float[Array, "... n d"]) -> Float[Array, "..."]:
+        """Sum over clusters of the log marginal likelihood (nats)."""
+
+        def one(x: Array, labels: Array) -> Array:
+            stats = cluster_statistics(self.component.suff_stats(x), labels, self._slots)
+            return self.component.log_marginal(stats).sum()
+
+        labels = jnp.asarray(self.assignments)
+        if jnp.ndim(value) == 2 and labels.ndim == 1:
+            return one(value, labels)
+        batch = jnp.broadcast_shapes(jnp.shape(value)[:-2], labels.shape[:-1])
+        n, d = self.event_shape
+        x = jnp.broadcast_to(value, (*batch, n, d)).reshape(-1, n, d)
+        flat = jnp.broadcast_to(labels, (*batch, n)).reshape(-1, n)
+        return jax.vmap(one)(x, flat).reshape(batch)
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... n d"]:
+        """Tables from the marginal model."""
+        shape = (*sample_shape, *self.batch_shape)
+        n, d = self.event_shape
+        labels = jnp.broadcast_to(jnp.asarray(self.assignments), (*shape, n)).reshape(-1, n)
+
+        def one(key_one: Array, z: Array) -> Array:
+            key_parameters, key_rows = jax.random.split(key_one)
+            parameters = self.component.prior().sample(key_parameters, (self._slots,))
+            return self.component.likelihood(parameters[z]).sample(key_rows)
+
+        return jax.vmap(one)(jax.random.split(key, labels.shape[0]), labels).reshape(*shape, n, d)

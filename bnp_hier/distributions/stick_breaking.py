@@ -1,0 +1,67 @@
+"""Truncated stick-breaking weights of a Dirichlet process."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+
+from bnp_hier.components.base import is_traced
+
+__all__ = ["StickBreaking"]
+
+
+class StickBreaking(dist.Distribution):
+    """Weights w_k = β_k Π_{j<k} (1 − β_j) with β_k ~ Beta(1, concentration) for k < truncation and β_truncation = 1.
+
+    Parameters
+    ----------
+    concentration
+        α > 0 of the Dirichlet process.
+    truncation
+        Number of weights K ≥ 2; the last takes the whole remainder of the stick.
+
+    Notes
+    -----
+    `log_prob` is the density of the first K − 1 weights on the simplex: the product of the Beta densities over
+    Π_{k<K} (remaining stick before piece k).
+    """
+
+    arg_constraints = {"concentration": constraints.positive}
+    support = constraints.simplex
+    pytree_data_fields = ("concentration",)
+    pytree_aux_fields = ("truncation",)
+    reparametrized_params = ["concentration"]
+
+    def __init__(self, concentration: ArrayLike, truncation: int, *, validate_args: bool | None = None) -> None:
+        if truncation != int(truncation) or truncation < 2:
+            raise ValueError(f"StickBreaking: truncation must be a whole number of at least 2, but it is {truncation}")
+        if not is_traced(concentration) and not (np.asarray(concentration) > 0).all():
+            raise ValueError(f"StickBreaking: concentration must be positive, but it is {concentration}")
+        self.concentration, self.truncation = concentration, int(truncation)
+        batch = jnp.shape(concentration)
+        super().__init__(batch_shape=batch, event_shape=(self.truncation,), validate_args=validate_args)
+
+    def log_prob(self, value: Float[Array, "... k"]) -> Float[Array, "..."]:
+        """Log density of the weights (nats)."""
+        alpha = jnp.asarray(self.concentration)[..., None]
+        # what is left of the stick after each piece, summed from the short end to keep its digits
+        left = jnp.flip(jnp.cumsum(jnp.flip(value, -1), axis=-1), -1)[..., 1:]
+        left = jnp.log(jnp.maximum(left, jnp.finfo(value.dtype).tiny))
+        # Σ_k [log α + (α − 1) log(1 − β_k) − log(left before k)], and log(1 − β_k) = log(left after / left before)
+        before = jnp.concatenate([jnp.zeros_like(left[..., :1]), left[..., :-1]], axis=-1)
+        return (jnp.log(alpha) + (alpha - 1.0) * (left - before) - before).sum(-1)
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... k"]:
+        """Weights from independent Beta pieces."""
+        shape = (*sample_shape, *self.batch_shape, self.truncation - 1)
+        alpha = jnp.asarray(self.concentration, jnp.result_type(float))[..., None]
+        log_left = jnp.log(jax.random.uniform(key, shape, minval=jnp.finfo(alpha.dtype).tiny)) / alpha  # log(1 − β)
+        after = jnp.cumsum(log_left, axis=-1)
+        before = jnp.concatenate([jnp.zeros_like(after[..., :1]), after[..., :-1]], axis=-1)
+        pieces = jnp.exp(before) * -jnp.expm1(log_left)
+        return jnp.concatenate([pieces, jnp.exp(after[..., -1:])], axis=-1)

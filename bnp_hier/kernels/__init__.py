@@ -1,0 +1,5 @@
+"""NumPyro kernels, usable alone and as blocks of `numpyro.infer.Gibbs`."""
+
+from bnp_hier.kernels.partition_gibbs import PartitionGibbs, PartitionGibbsState
+
+__all__ = ["PartitionGibbs", "PartitionGibbsState"]

@@ -1,0 +1,103 @@
+"""Dirichlet-process and Pitman-Yor mixtures of conjugate components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpyro
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from bnp_hier.components import Component, NormalInverseWishart
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
+
+__all__ = ["dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
+
+Hyperparameter = ArrayLike | dist.Distribution
+ComponentLike = Component | Callable[[ArrayLike], Component] | None
+
+
+def dpm(
+    X: Float[ArrayLike, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0
+) -> None:
+    """Dirichlet-process mixture with cluster parameters integrated out.
+
+    Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `X` (observed).
+
+    Parameters
+    ----------
+    X
+        Data, (n, d).
+    component
+        Conjugate component of one cluster; a function of X that returns one may put priors on its hyperparameters with
+        `numpyro.sample`; None takes `NormalInverseWishart.from_data(X)`.
+    concentration
+        α of the Dirichlet process: a number or its prior.
+    """
+    alpha = _hyperparameter("alpha", concentration)
+    z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0]))
+    numpyro.sample("X", ConjugateMixture(_component(component, X), z), obs=X)
+
+
+def pitman_yor_mixture(
+    X: Float[ArrayLike, "n d"],
+    component: ComponentLike = None,
+    concentration: Hyperparameter = 1.0,
+    discount: Hyperparameter = 0.25,
+) -> None:
+    """Pitman-Yor mixture with cluster parameters integrated out: more small clusters than a Dirichlet process.
+
+    Sites: `alpha` and `discount` (if distributions), `z` (the partition, (n,) labels), `X` (observed).
+
+    Parameters
+    ----------
+    X, component, concentration
+        As in `dpm`.
+    discount
+        Discount in [0, 1): a number or its prior.
+    """
+    alpha = _hyperparameter("alpha", concentration)
+    d = _hyperparameter("discount", discount)
+    z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0], discount=d))
+    numpyro.sample("X", ConjugateMixture(_component(component, X), z), obs=X)
+
+
+def dpm_stick_breaking(
+    X: Float[ArrayLike, "n d"],
+    component: ComponentLike = None,
+    concentration: Hyperparameter = 1.0,
+    truncation: int = 20,
+) -> None:
+    """Truncated stick-breaking mixture with explicit parameters and labels summed out, for NUTS.
+
+    Sites: `alpha` (if `concentration` is a distribution), `weights` (truncation,), `parameters` (truncation, ...), one
+    array per component as `component.prior()` defines it, and `X` (observed). Label switching makes the sites' own
+    diagnostics meaningless; compare label-invariant summaries only.
+
+    Parameters
+    ----------
+    X, component, concentration
+        As in `dpm`.
+    truncation
+        Number of components K ≥ 2; the last weight takes the rest of the stick.
+    """
+    component = _component(component, X)
+    alpha = _hyperparameter("alpha", concentration)
+    weights = numpyro.sample("weights", StickBreaking(alpha, truncation))
+    with numpyro.plate("components", truncation):
+        parameters = numpyro.sample("parameters", component.prior())
+    mixture = dist.MixtureSameFamily(dist.Categorical(probs=weights), component.likelihood(parameters))
+    with numpyro.plate("rows", X.shape[0]):
+        numpyro.sample("X", mixture, obs=X)
+
+
+def _hyperparameter(name: str, value: Hyperparameter) -> Any:
+    return numpyro.sample(name, value) if isinstance(value, dist.Distribution) else value
+
+
+def _component(component: ComponentLike, X: Any) -> Component:
+    if component is None:
+        return NormalInverseWishart.from_data(X)
+    return component if isinstance(component, Component) else component(X)

@@ -1,0 +1,229 @@
+import dataclasses
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bnp_hier.datasets import Dataset, read_table
+from bnp_hier.datasets.tabular import as_labels
+
+
+def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:
+    data = text.encode() if isinstance(text, str) else text
+    path = folder / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "TABLE.CSV"])
+def test_numbers_labels_and_names(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, 'a,kind,"b, quoted"\n1,red,2.5\n-3e2,"dark ""blue""",4\n', name)
+    data = read_table(path, truth="kind")
+    assert data.X.dtype == np.float64
+    np.testing.assert_array_equal(data.X, [[1.0, 2.5], [-300.0, 4.0]])
+    assert data.y is not None and data.y.tolist() == ["red", 'dark "blue"']
+    assert data.feature_names == ("a", "b, quoted")
+    assert data.item_names is None
+    assert data.name == name.split(".")[0]
+    assert data.description == f"2 rows and 2 numeric columns read from {name}."
+
+
+def test_without_truth_there_are_no_labels(tmp_path: Path) -> None:
+    data = read_table(str(write(tmp_path, "a,b\n1,2\n")))
+    assert data.y is None
+    assert data.X.shape == (1, 2)
+
+
+def test_data_sets_cannot_be_reassigned(tmp_path: Path) -> None:
+    data = read_table(write(tmp_path, "a\n1\n"))
+    assert isinstance(data, Dataset)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.name = "other"  # type: ignore[misc]
+
+
+def test_missing_infinite_and_boolean_cells(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b,c,d\n,NA,True,inf\n1, 2 ,False,-Infinity\nnan,NULL,,1e400\n")
+    expected = [[np.nan, np.nan, 1.0, np.inf], [1.0, 2.0, 0.0, -np.inf], [np.nan, np.nan, np.nan, np.inf]]
+    np.testing.assert_array_equal(read_table(path).X, expected)
+
+
+def test_a_column_without_any_value_is_all_nan(tmp_path: Path) -> None:
+    assert np.isnan(read_table(write(tmp_path, 'a,b\n,1\n"",2\n')).X[:, 0]).all()
+
+
+def test_an_empty_quoted_cell_of_a_single_column_is_a_row(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(read_table(write(tmp_path, 'a\n1\n""\n3\n')).X, [[1.0], [np.nan], [3.0]])
+
+
+def test_byte_order_mark_windows_lines_and_blank_lines(tmp_path: Path) -> None:
+    data = read_table(write(tmp_path, b"\xef\xbb\xbfa,b\r\n\r\n1,2\r\n3,4\r\n\r\n"))
+    assert data.feature_names == ("a", "b")
+    np.testing.assert_array_equal(data.X, [[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_items_and_dropped_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, "animal,note,legs,class\nOwl,x,2,1\nCat,y,4,2\n")
+    data = read_table(path, "class", items="animal", drop=["note"])
+    assert data.item_names == ("Owl", "Cat")
+    assert data.feature_names == ("legs",)
+    assert data.y is not None and data.y.dtype == np.int64 and data.y.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "-2", "30"], np.array([1, -2, 30])),
+        (["1", "1.5"], np.array(["1", "1.5"])),
+        (["01", "1"], np.array(["01", "1"])),
+        (["1_0", "10"], np.array(["1_0", "10"])),
+        (["1", str(2**70)], np.array(["1", str(2**70)])),
+        (["a", "b"], np.array(["a", "b"])),
+        (np.array([2, 1], dtype=np.uint8), np.array([2, 1])),
+    ],
+)
+def test_labels_are_integers_only_if_written_so(values: list[str], expected: np.ndarray) -> None:
+    labels = as_labels(values)
+    assert labels.dtype.kind == expected.dtype.kind
+    assert labels.tolist() == expected.tolist()
+
+
+ERRORS = {
+    "empty": ("", None, "table.csv: the file is empty; expected a header row and data rows"),
+    "blank": (" \n\n", None, "table.csv: the file is empty; expected a header row and data rows"),
+    "no rows": ("a,b\n", None, "table.csv: found column names but no data rows; expected at least one row"),
+    "not UTF-8": (
+        b"a,b\n1,2\n\xe9,3\n",
+        None,
+        "table.csv, line 3: found byte 0xe9, which is not UTF-8; expected CSV text in UTF-8",
+    ),
+    "binary": (b"a,b\n\x00\x01,2\n", None, "table.csv: found NUL bytes, so this is a binary file"),
+    "semicolons": ("a;b\n1,5;2\n", None, "table.csv, line 1: found semicolons or tabs between fields; expected commas"),
+    "tabs": ("a\tb\n1\t2\n", None, "table.csv, line 1: found semicolons or tabs between fields; expected commas"),
+    "short row": ("a,b,c\n1,2,3\n4,5\n", None, "table.csv, line 3: found 2 field(s), expected 3 as in the header"),
+    "long row": ("a,b\n\n1,2\n4,5,6\n", None, "table.csv, line 4: found 3 field(s), expected 2 as in the header"),
+    "open quote": ('a,b\n1,"2\n', None, "table.csv, line 2: not readable as CSV (unexpected end of data)"),
+    "stray quote": ('a,b\n1,"2"3\n', None, "table.csv, line 2: not readable as CSV"),
+    "text": (
+        "a,b\n1,2\n,3\nlow,4\nhigh,5\n",
+        None,
+        "table.csv, line 4, column 'a': found the text 'low', expected a number. If the column holds the true labels, "
+        "name it (truth= or --truth); otherwise drop it.",
+    ),
+    "text in several columns": ("a,b,c\n1,x,2\ny,3,4\n", None, "Other columns with text: 'b'."),
+    "text after a quoted line break": (
+        'k,a\n"two\nlines",1\none,x\n',
+        "k",
+        "table.csv, line 4, column 'a': found the text 'x'",
+    ),
+    "unknown truth": ("a,b\n1,2\n", "kind", "table.csv: there is no column 'kind'; the columns are 'a', 'b'"),
+    "missing label": (
+        "a,kind\n1,x\n2,\n3,NA\n",
+        "kind",
+        "table.csv, line 3, column 'kind': the label is missing (as in 2 of 3 rows); expected a label in every row",
+    ),
+    "repeated name": (
+        "a,b,a\n1,2,3\n",
+        None,
+        "table.csv: found repeated column names 'a'; expected distinct names",
+    ),
+    "unnamed column": (",a\n0,1\n", None, "table.csv: column 1 has no name; expected a name for every column"),
+    "only labels": (
+        "kind\nx\n",
+        "kind",
+        "table.csv: no numeric columns left beside 'kind'; expected at least one column of numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "truth", "message"), ERRORS.values(), ids=ERRORS.keys())
+def test_errors_of_csv_files(tmp_path: Path, text: str | bytes, truth: str | None, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        read_table(write(tmp_path, text), truth)
+    assert message in str(caught.value)
+
+
+def test_unknown_columns_to_drop_and_of_items(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b\n1,2\n")
+    for options in ({"drop": ["c"]}, {"items": "c"}):
+        with pytest.raises(ValueError, match="there is no column 'c'; the columns are 'a', 'b'"):
+            read_table(path, **options)  # type: ignore[arg-type]
+
+
+def test_a_long_list_of_columns_is_cut(tmp_path: Path) -> None:
+    names = ",".join(f"x{i}" for i in range(100))
+    path = write(tmp_path, f"{names}\n{','.join('1' * 100)}\n")
+    with pytest.raises(ValueError, match=r"'x0', 'x1', .*'x29', \.\.\. \(100 in all\)$"):
+        read_table(path, truth="kind")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: there is no such file"):
+        read_table(tmp_path / "nowhere.csv")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").mkdir()
+    with pytest.raises(ValueError, match=r"table\.csv: found a folder, expected a file"):
+        read_table(tmp_path / "table.csv")
+
+
+def test_an_unknown_suffix(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"ending in '\.xlsx', expected \.csv, \.csv\.gz, \.parquet"):
+        read_table(tmp_path / "table.xlsx")
+
+
+@pytest.mark.parametrize("data", [b"a,b\n1,2\n", gzip.compress(b"a,b\n1,2\n" * 100)[:-20]], ids=["plain", "cut"])
+def test_a_broken_gzip_file(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"table\.csv\.gz: not readable as gzip .*; expected a gzipped CSV file"):
+        read_table(path)
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"pip install 'bnp-hier\[parquet\]'"):
+        read_table(write(tmp_path, b"", "table.parquet"))
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    pytest.importorskip("pyarrow", reason="Parquet files need pyarrow")
+    return pd.DataFrame(
+        {
+            "real": [1.5, np.nan, np.inf],
+            "whole": pd.array([1, None, 3], dtype="Int64"),
+            "flag": [True, False, True],
+            "kind": pd.Categorical(["x", "y", "x"]),
+        }
+    )
+
+
+def test_parquet(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_parquet(tmp_path / "table.parquet")
+    data = read_table(tmp_path / "table.parquet", truth="kind")
+    np.testing.assert_array_equal(data.X, [[1.5, 1.0, 1.0], [np.nan, np.nan, 0.0], [np.inf, 3.0, 1.0]])
+    assert data.X.dtype == np.float64
+    assert data.y is not None and data.y.tolist() == ["x", "y", "x"]
+    assert data.feature_names == ("real", "whole", "flag")
+
+
+def test_errors_of_parquet_files(tmp_path: Path, frame: pd.DataFrame) -> None:
+    path = tmp_path / "table.parquet"
+    frame["day"] = pd.to_datetime(["2020-01-01"] * 3)
+    frame.to_parquet(path)
+    with pytest.raises(ValueError, match=r"data row 1, column 'kind': found the text 'x'.*with text: 'day'\."):
+        read_table(path)
+    frame["kind"] = ["x", None, "y"]
+    frame.to_parquet(path)
+    with pytest.raises(ValueError, match=r"data row 2, column 'kind': the label is missing \(as in 1 of 3 rows\)"):
+        read_table(path, truth="kind")
+    frame.iloc[:0].to_parquet(path)
+    with pytest.raises(ValueError, match="found column names but no data rows"):
+        read_table(path, truth="kind")
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"table\.parquet: not readable as Parquet .*; expected a Parquet file"):
+        read_table(path)
