@@ -164,17 +164,18 @@ def split_or_merge(
     """
     n = labels.shape[0]
     concentration, discount = prior
-    key_pair, key_order, key_side, key_accept = jax.random.split(key, 4)
-    first = jax.random.randint(key_pair, (), 0, n)
-    shift = jax.random.randint(jax.random.fold_in(key_pair, 1), (), 1, n)
+    # one call for all draws: every call of a random function is compiled on its own, and slowly
+    draws = jax.random.uniform(key, (2 * n + 3,))
+    first = jnp.minimum((draws[0] * n).astype(int), n - 1)
+    shift = 1 + jnp.minimum((draws[1] * (n - 1)).astype(int), n - 2)
     anchors = jnp.stack([first, (first + shift) % n])
     slot = labels[anchors]
     splits = slot[0] == slot[1]
     is_anchor = jnp.zeros(n, bool).at[anchors].set(True)
     member = (labels == slot[0]) | (labels == slot[1])
     moving = member & ~is_anchor
-    order = jnp.argsort(jax.random.uniform(key_order, (n,)) + 2.0 * ~moving)
-    uniforms = jax.random.uniform(key_side, (n,))
+    order = jnp.argsort(draws[3 : n + 3] + 2.0 * ~moving)
+    uniforms = draws[n + 3 :]
 
     _, unpack = ravel_pytree(component.cache(component.empty()))
     anchor_rows = _take(rows, anchors)
@@ -216,7 +217,7 @@ def split_or_merge(
     )
     refused = splits & occupied.all()
     log_accept = jnp.where(splits, log_ratio, -log_ratio)
-    accepted = (jnp.log(jax.random.uniform(key_accept)) < log_accept) & ~refused
+    accepted = (jnp.log(draws[2]) < log_accept) & ~refused
     free = jnp.argmin(occupied).astype(labels.dtype)
     proposal = jnp.where(splits, jnp.where(member & (side == 1), free, labels), jnp.where(member, slot[0], labels))
     return jnp.where(accepted, proposal, labels), accepted.astype(int), refused.astype(int)

@@ -80,9 +80,9 @@ class Dendrogram:
 
     def leaf_order(self) -> Int[np.ndarray, " n"]:
         """Items from left to right as drawn: every node's items are consecutive."""
-        return np.argsort(self._first_positions()[: self.n_items])
+        return np.argsort(self.first_positions()[: self.n_items])
 
-    def _first_positions(self) -> Int[np.ndarray, " nodes"]:
+    def first_positions(self) -> Int[np.ndarray, " nodes"]:
         """Position, in the leaf order, of the first item under each node."""
         n, sizes = self.n_items, self.sizes
         first = np.zeros(2 * n - 1, dtype=np.int64)

@@ -137,9 +137,8 @@ class PartitionGibbs(MCMCKernel):
             zero = jnp.zeros((), int)
             return self._summarise(values, labels, accepted=zero, hits=zero, i=zero, rng_key=key)
 
-        if is_prng_key(rng_key):
-            return one(rng_key, start)
-        return jax.vmap(one)(rng_key, start)
+        one = jax.jit(one)
+        return one(rng_key, start) if is_prng_key(rng_key) else jax.vmap(one)(rng_key, start)
 
     def sample(
         self, state: PartitionGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -201,16 +200,10 @@ class PartitionGibbs(MCMCKernel):
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         component, prior = values.component, Prior(values.concentration, values.discount)
         rows = component.suff_stats(values.X)
-        key, key_order, key_labels, key_moves = jax.random.split(state.rng_key, 4)
-        labels, refused = sweep(
-            component,
-            rows,
-            state.z[sites.partition],
-            prior,
-            jax.random.permutation(key_order, sites.size),
-            jax.random.uniform(key_labels, (sites.size,)),
-            self._capacity,
-        )
+        key, key_sweep, key_moves = jax.random.split(state.rng_key, 3)
+        order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
+        old = state.z[sites.partition]
+        labels, refused = sweep(component, rows, old, prior, jnp.argsort(order), uniforms, self._capacity)
 
         def move(carry: tuple[Array, Array], key_move: Array) -> tuple[tuple[Array, Array], Array]:
             labels, refused = carry

@@ -1,0 +1,6 @@
+"""Deterministic estimators in scikit-learn's style."""
+
+from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.deterministic.map_dp import MAPDP
+
+__all__ = ["BHC", "MAPDP"]

@@ -1,0 +1,230 @@
+"""What the deterministic estimators share: reading the model, validation, prediction from clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+from numpyro.util import is_prng_key
+from scipy.optimize import minimize
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bnp_hier.allocation import Prior, log_joint
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics, as_matrix
+from bnp_hier.model_sites import Hyperprior, MixtureSites, MixtureValues, Model, find_sites, hyperprior, read_values
+
+__all__ = ["CHUNK", "DeterministicClustering", "Problem", "in_chunks", "mixture_log_weights", "random_key"]
+
+CHUNK = 4096
+"""Most rows predicted at once, so that memory stays bounded."""
+
+
+def random_key(random_state: int | Array) -> Array:
+    """A JAX key from a whole number or a key.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if isinstance(random_state, int | np.integer):
+        return jax.random.key(int(random_state))
+    if is_prng_key(random_state):
+        return random_state
+    raise TypeError(f"random_state must be a whole number or a JAX random key, but it is {type(random_state).__name__}")
+
+
+class Problem:
+    """A mixture model on a data set, at hyperparameter values that can be moved; float64 throughout.
+
+    Parameters
+    ----------
+    model
+        NumPyro model with one partition site and one `ConjugateMixture` on it.
+    X
+        Data, (n, d), handed to the model as its only argument.
+    min_rows
+        Fewest rows accepted.
+
+    Raises
+    ------
+    ValueError
+        If the model lacks the sites, or the data do not fit the component.
+    """
+
+    def __init__(self, model: Model, X: ArrayLike, min_rows: int = 2) -> None:
+        self.model, self.X = model, as_matrix(X, min_rows=min_rows)
+        self.sites: MixtureSites = find_sites(model, (self.X,))
+        self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
+        self.unconstrained: dict[str, Any] = dict(self.prior.start)
+        self.values.component.validate(self.values.X)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Current values of the hyperparameter sites."""
+        return self.prior.constrain(self.unconstrained)
+
+    @property
+    def values(self) -> MixtureValues:
+        """Partition prior, component and data at the current hyperparameters."""
+        return self.values_at(self.hyperparameters)
+
+    def values_at(self, hyperparameters: Mapping[str, Any]) -> MixtureValues:
+        """Partition prior, component and data at given hyperparameters."""
+        return read_values(self.model, self.sites, hyperparameters, (self.X,))
+
+    def climb(self, objective: Callable[[MixtureValues], Float[Array, ""]], max_iter: int = 100) -> float:
+        """Move the hyperparameters to a maximum of objective + log prior, by L-BFGS on JAX gradients.
+
+        The log prior is the density in the sites' own space. The hyperparameters never end lower than they began.
+
+        Returns
+        -------
+        value
+            objective + log prior at the end (nats).
+        """
+        names = list(self.unconstrained)
+        flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
+
+        def loss(vector: Float[Array, " p"]) -> Float[Array, ""]:
+            values = self.prior.constrain(unravel(vector))
+            return -(objective(self.values_at(values)) + self.prior.log_prob(values))
+
+        value_and_grad = jax.jit(jax.value_and_grad(loss))
+
+        def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = value_and_grad(jnp.asarray(vector))
+            finite = np.isfinite(value) and np.isfinite(gradient).all()
+            # a step out of the range of floating point is refused by the line search
+            return (float(value), np.asarray(gradient)) if finite else (1e300, np.zeros_like(vector))
+
+        start = np.asarray(flat, dtype=np.float64)
+        before, _ = evaluate(start)
+        if not names:
+            return -before
+        result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
+        if result.fun < before:
+            self.unconstrained = jax.tree.map(np.asarray, unravel(jnp.asarray(result.x)))
+            return -float(result.fun)
+        return -before
+
+
+def in_chunks(
+    function: Callable[[Float[Array, "c d"]], Float[Array, "c k"]], X: Float[np.ndarray, "m d"]
+) -> Float[np.ndarray, "m k"]:
+    """Apply a rowwise function to chunks of one size, so that a large batch compiles it once."""
+    m = X.shape[0]
+    if m <= CHUNK:
+        return np.asarray(function(jnp.asarray(X)))
+    padded = np.concatenate([X, np.broadcast_to(X[:1], (-m % CHUNK, X.shape[1]))])
+    parts = [np.asarray(function(jnp.asarray(part))) for part in np.split(padded, len(padded) // CHUNK)]
+    return np.concatenate(parts)[:m]
+
+
+@jax.jit
+def mixture_log_weights(
+    component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
+) -> Float[Array, "m k1"]:
+    """Log of (seating probability × predictive density) of new rows at each cluster and, last, at a new one (nats)."""
+    total, clusters = counts.sum(), counts.shape[0]
+    rows = component.suff_stats(X)
+    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
+    weights = jnp.append(counts - prior.discount, prior.concentration + prior.discount * clusters)
+    weights = jnp.log(weights) - jnp.log(total + prior.concentration)
+    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights
+
+
+class DeterministicClustering(ClusterMixin, BaseEstimator):
+    """Base of the estimators: a subclass fits `labels_`, from which everything here follows.
+
+    Fitted attributes: `labels_` (n,) whole numbers from 0; `n_clusters_`; `component_`; `concentration_`; `discount_`;
+    `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`, log p(X, labels_) (nats);
+    `n_features_in_`.
+    """
+
+    model: Model
+
+    def _finish(self, problem: Problem, labels: Int[np.ndarray, " n"]) -> None:
+        """Set the attributes that every estimator has; call inside ``jax.enable_x64``."""
+        values = problem.values
+        self.labels_ = np.asarray(labels, dtype=np.int64)
+        self.n_clusters_ = int(self.labels_.max()) + 1
+        self.n_features_in_ = problem.X.shape[1]
+        self.component_ = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
+        self.concentration_, self.discount_ = float(values.concentration), float(values.discount)
+        self.hyperparameters_ = {name: np.asarray(value)[()] for name, value in problem.hyperparameters.items()}
+        rows = self.component_.suff_stats(values.X)
+        prior = Prior(self.concentration_, self.discount_)
+        self.log_joint_ = float(log_joint(self.component_, rows, jnp.asarray(self.labels_), prior, self.n_clusters_))
+        self._stats_ = jax.tree.map(
+            lambda leaf: np.asarray(jax.ops.segment_sum(leaf, jnp.asarray(self.labels_), self.n_clusters_)), rows
+        )
+
+    def _new_rows(self, X: ArrayLike) -> np.ndarray:
+        check_is_fitted(self, "labels_")
+        matrix = as_matrix(X)
+        self.component_.validate(matrix)
+        return matrix
+
+    def fit(self, X: ArrayLike, y: None = None) -> Self:
+        """Fit to the rows of X."""
+        raise NotImplementedError
+
+    def fit_predict(self, X: ArrayLike, y: None = None, **kwargs: Any) -> Int[np.ndarray, " n"]:
+        """Fit, and return `labels_`."""
+        return self.fit(X).labels_
+
+    def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        with jax.enable_x64(True):
+            counts = jnp.asarray(np.bincount(self.labels_), dtype=float)
+            prior = Prior(self.concentration_, self.discount_)
+            return in_chunks(
+                lambda rows: mixture_log_weights(self.component_, self._stats_, counts, prior, rows), self._new_rows(X)
+            )
+
+    def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new one.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the rows do not fit the component.
+        """
+        check_is_fitted(self, "labels_")
+        log_weights = self._log_weights(X)
+        return np.exp(log_weights - np.logaddexp.reduce(log_weights, axis=1, keepdims=True))
+
+    def predict(self, X: ArrayLike) -> Int[np.ndarray, " m"]:
+        """Most probable cluster of each new row; `n_clusters_` stands for a new cluster.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the rows do not fit the component.
+        """
+        return self.predict_proba(X).argmax(axis=1)
+
+    def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
+        """Log predictive density of each new row given the fitted clusters (nats).
+
+        p(x|D, v) = Σ_k n_k/(n + α) p(x|D_k) + α/(n + α) p(x), each row on its own.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the rows do not fit the component.
+        """
+        check_is_fitted(self, "labels_")
+        return np.logaddexp.reduce(self._log_weights(X), axis=1)
+
+    def score(self, X: ArrayLike, y: None = None) -> float:
+        """Mean of `score_samples`, for scikit-learn's model selection."""
+        return float(self.score_samples(X).mean())

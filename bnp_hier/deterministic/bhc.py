@@ -1,0 +1,263 @@
+"""Bayesian hierarchical clustering."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+from sklearn.utils.validation import check_is_fitted
+
+from bnp_hier.allocation import Prior
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key
+from bnp_hier.deterministic.greedy_tree import greedy_tree
+from bnp_hier.deterministic.tree_mass import merge_odds, node_statistics, node_weights, tree_bound
+from bnp_hier.hierarchy import Dendrogram, canonical_labels
+from bnp_hier.model_sites import MixtureValues, Model
+
+__all__ = ["BHC"]
+
+
+class BHC(DeterministicClustering):
+    """Bayesian hierarchical clustering (Heller & Ghahramani 2005): a tree, and a lower bound on the evidence.
+
+    Trees are merged greedily, always the pair with the largest posterior odds of being one cluster rather than any
+    partition consistent with the two trees. The tree holds exponentially many partitions of a Dirichlet-process mixture;
+    their total mass bounds the evidence from below, and predictions and draws average over them.
+
+    Parameters
+    ----------
+    model
+        NumPyro model with one `ChineseRestaurantProcess` site (discount 0) and one observed `ConjugateMixture` on it.
+    method
+        "exact": all pairs, O(n²) time and O(n) memory.
+    refine
+        None: the greedy tree as it is.
+    optimize
+        Whether to fit the hyperparameters that have priors, by alternating trees with gradient steps on bound + log prior;
+        otherwise they sit at their prior medians.
+    max_rounds
+        Most rounds of `optimize`.
+    progress_bar
+        Whether to show a progress bar on large data.
+
+    Attributes
+    ----------
+    dendrogram_ : Dendrogram
+        The tree, with the log odds of each merge.
+    labels_ : ndarray
+        (n,) clusters, from 0: the tree cut where merges have probability below 0.5.
+    log_evidence_bound_ : float
+        Lower bound on log p(X) at the fitted hyperparameters (nats).
+    bound_trace_ : ndarray
+        Bound + log prior of the hyperparameters after each round (nats); one entry without `optimize`.
+    node_weights_ : ndarray
+        (2n − 1,) posterior probability, under the tree, that each node's items are one cluster.
+    n_clusters_, component_, concentration_, hyperparameters_, log_joint_
+        As for every estimator.
+
+    Notes
+    -----
+    The predictive is the paper's Eq. 9 corrected: every node's weight is multiplied by its share n_k/(n + α) and the new
+    cluster's α/(n + α) p(x) is added; as printed it integrates to the expected number of clusters.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        method: str = "exact",
+        refine: str | None = None,
+        optimize: bool = False,
+        *,
+        max_rounds: int = 20,
+        progress_bar: bool = True,
+    ) -> None:
+        self.model = model
+        self.method = method
+        self.refine = refine
+        self.optimize = optimize
+        self.max_rounds = max_rounds
+        self.progress_bar = progress_bar
+
+    def fit(self, X: ArrayLike, y: None = None) -> Self:
+        """Build the tree on the rows of X.
+
+        Raises
+        ------
+        ValueError
+            If the model or the data are unfit, the model has a Pitman-Yor discount, an option is unknown, or `optimize`
+            finds no hyperparameter with a prior.
+        """
+        if self.method != "exact":
+            raise ValueError(f'method must be "exact", but it is {self.method!r}')
+        if self.refine is not None:
+            raise ValueError(f"refine must be None, but it is {self.refine!r}")
+        with jax.enable_x64(True):
+            problem = Problem(self.model, X)
+            values = problem.values
+            if np.asarray(values.discount) != 0:
+                raise ValueError("BHC needs a Dirichlet process: the model's discount must be the number 0")
+            if self.optimize and not problem.unconstrained:
+                raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
+            children, log_odds = self._tree(values)
+            trace = [self._objective(problem, children)]
+            for _ in range(self.max_rounds if self.optimize else 0):
+                before = problem.unconstrained
+                problem.climb(lambda v, c=jnp.asarray(children): tree_bound(v.component, v.X, v.concentration, c))
+                proposal = self._tree(problem.values)
+                reached = self._objective(problem, proposal[0])
+                fixed = self._objective(problem, children)
+                if fixed > reached:  # the greedy tree at the new values can be worse than the tree they were fitted on
+                    proposal, reached = self._same_tree(problem.values, children), fixed
+                if reached <= trace[-1]:
+                    problem.unconstrained = before
+                    break
+                children, log_odds = proposal
+                trace.append(reached)
+                if trace[-1] - trace[-2] < 1e-3:
+                    break
+            values = problem.values
+            self.dendrogram_ = Dendrogram(children, log_odds)
+            self.log_evidence_bound_ = float(
+                tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
+            )
+            self.bound_trace_ = np.array(trace)
+            self.node_weights_ = node_weights(log_odds, children)
+            self._finish(problem, self.dendrogram_.cut())
+            # nodes without weight never matter for prediction, and a large tree has many
+            self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
+            stats = node_statistics(self.component_.suff_stats(values.X), jnp.asarray(children))
+            self._node_stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[self._nodes_], stats)
+        return self
+
+    def _tree(self, values: MixtureValues) -> tuple[np.ndarray, np.ndarray]:
+        return greedy_tree(values.component, np.asarray(values.X), float(values.concentration), self.progress_bar)
+
+    @staticmethod
+    def _same_tree(values: MixtureValues, children: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return children, np.asarray(merge_odds(values.component, values.X, values.concentration, jnp.asarray(children)))
+
+    @staticmethod
+    def _objective(problem: Problem, children: np.ndarray) -> float:
+        values = problem.values
+        bound = tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
+        return float(bound + problem.prior.log_prob(problem.hyperparameters))
+
+    def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        """Log of (weight × predictive density) of new rows at each kept node and, last, at a new cluster (nats)."""
+        matrix = self._new_rows(X)
+        sizes = self.dendrogram_.sizes[self._nodes_]
+        with jax.enable_x64(True):
+            return in_chunks(
+                lambda rows: _node_log_weights(
+                    self.component_,
+                    self._node_stats_,
+                    jnp.asarray(self.node_weights_[self._nodes_] * sizes),
+                    Prior(self.concentration_),
+                    rows,
+                ),
+                matrix,
+            )
+
+    def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
+        """Log predictive density of each new row, averaged over the partitions of the tree (nats).
+
+        p(x|D) = Σ_k ω_k n_k/(n + α) p(x|D_k) + α/(n + α) p(x).
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the rows do not fit the component.
+        """
+        check_is_fitted(self, "labels_")
+        return np.logaddexp.reduce(self._log_node_weights(X), axis=1)
+
+    def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        """Probability that a new row shares its cluster with a uniformly chosen item of each label; last: a new cluster.
+
+        Averaged over the partitions of the tree: node k seats the row next to each of its items with equal probability, and
+        the items' labels in `labels_` count.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the rows do not fit the component.
+        """
+        check_is_fitted(self, "labels_")
+        log_weights = self._log_node_weights(X)
+        shares = np.exp(log_weights - np.logaddexp.reduce(log_weights, axis=1, keepdims=True))
+        return np.column_stack([shares[:, :-1] @ self._label_shares(), shares[:, -1]])
+
+    def _label_shares(self) -> Float[np.ndarray, "kept k"]:
+        """Share of each label among the items of each kept node."""
+        n, children = len(self.labels_), self.dendrogram_.children
+        counts = np.zeros((2 * n - 1, self.n_clusters_))
+        counts[np.arange(n), self.labels_] = 1.0
+        for t, (left, right) in enumerate(children):
+            counts[n + t] = counts[left] + counts[right]
+        kept = counts[self._nodes_]
+        return kept / kept.sum(1, keepdims=True)
+
+    def sample_partitions(self, key: int | Array, n: int) -> Int[np.ndarray, "s items"]:
+        """Exact draws of partitions from the posterior over the tree's partitions.
+
+        From the root down, a node is made a cluster with its merge probability r.
+
+        Parameters
+        ----------
+        key
+            JAX key or whole number.
+        n
+            Number of draws.
+
+        Returns
+        -------
+        labels
+            (n, items) whole numbers from 0, in order of appearance.
+        """
+        check_is_fitted(self, "labels_")
+        if n != int(n) or n < 1:
+            raise ValueError(f"n must be a whole number of at least 1, but it is {n}")
+        tree = self.dendrogram_
+        items = tree.n_items
+        uniforms = np.asarray(jax.random.uniform(random_key(key), (items - 1, n)))
+        stops = uniforms < tree.probabilities[:, None]
+        top = np.repeat(np.arange(2 * items - 1)[:, None], n, axis=1)
+        for t in range(items - 2, -1, -1):
+            node = items + t
+            stopped = stops[t] | (top[node] != node)
+            for child in tree.children[t]:
+                top[child, stopped] = top[node, stopped]
+        return np.stack([canonical_labels(draw) for draw in top[:items].T])
+
+    def coclustering(self) -> Float[np.ndarray, "n n"]:
+        """Posterior probability, over the tree's partitions, that two items share a cluster."""
+        check_is_fitted(self, "labels_")
+        tree = self.dendrogram_
+        n, order, sizes = tree.n_items, tree.leaf_order(), tree.sizes
+        first = tree.first_positions()
+        together = self.node_weights_.copy()  # Σ of ω from the root down to each node
+        out = np.ones((n, n))
+        for t in range(n - 2, -1, -1):
+            left, right = tree.children[t]
+            together[[left, right]] += together[n + t]
+            a, b, c = first[left], first[right], first[right] + sizes[right]
+            out[a:b, b:c] = out[b:c, a:b] = together[n + t]
+        back = np.argsort(order)
+        return out[np.ix_(back, back)]
+
+
+@jax.jit
+def _node_log_weights(
+    component: Component, stats: Statistics, expected: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
+) -> Float[Array, "m k1"]:
+    rows = component.suff_stats(X)
+    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
+    n = jnp.round(expected.sum())  # Σ ω_k n_k = n
+    weights = jnp.log(jnp.append(expected, prior.concentration)) - jnp.log(n + prior.concentration)
+    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights

@@ -1,0 +1,226 @@
+"""MAP-DP: the most probable partition by single-item moves."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, sweep
+from bnp_hier.components import Component
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, random_key
+from bnp_hier.model_sites import MixtureValues, Model
+
+__all__ = ["MAPDP"]
+
+
+class _Descent(NamedTuple):
+    """Result of the descents from several orders.
+
+    - **labels** - (r, n) partitions, labelled in order of appearance.
+    - **log_joint** - (r,) log p(X, partition).
+    - **trace** - (r, max_iter + 1) log joint after each sweep, NaN after the last.
+    - **sweeps** - (r,) sweeps until nothing moved, or max_iter.
+    - **converged** - (r,) whether a sweep moved nothing.
+    - **refused** - (r,) times an item met the full capacity.
+    """
+
+    labels: Int[Array, "r n"]
+    log_joint: Float[Array, " r"]
+    trace: Float[Array, "r sweeps"]
+    sweeps: Int[Array, " r"]
+    converged: Array
+    refused: Int[Array, " r"]
+
+
+@partial(jax.jit, static_argnames=("slots", "max_iter"))
+def _descend(
+    component: Component,
+    X: Float[Array, "n d"],
+    prior: Prior,
+    orders: Int[Array, "r n"],
+    starts: Int[Array, "r n"],
+    slots: int,
+    max_iter: int,
+) -> _Descent:
+    """Sweeps in fixed orders until nothing moves; −1 in a start means an item that has no cluster yet."""
+    rows = component.suff_stats(X)
+
+    def one(order: Int[Array, " n"], start: Int[Array, " n"]) -> _Descent:
+        def moved_on(state: tuple[Array, ...]) -> Array:
+            _, _, moved, sweeps, _ = state
+            return moved & (sweeps < max_iter)
+
+        def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            labels, trace, _, sweeps, refused = state
+            new, hits = sweep(component, rows, labels, prior, order, None, slots)
+            trace = trace.at[sweeps].set(log_joint(component, rows, new, prior, slots))
+            return new, trace, (new != labels).any(), sweeps + 1, refused + hits
+
+        trace = jnp.full(max_iter, jnp.nan)
+        state = (start, trace, jnp.bool_(True), jnp.int64(0), jnp.int32(0))
+        labels, trace, moved, sweeps, refused = jax.lax.while_loop(moved_on, step, state)
+        labels = first_come_labels(labels, slots)
+        return _Descent(labels, log_joint(component, rows, labels, prior, slots), trace, sweeps, ~moved, refused)
+
+    return jax.vmap(one)(orders, starts)
+
+
+class MAPDP(DeterministicClustering):
+    """Maximum a posteriori partition of a Dirichlet-process (or Pitman-Yor) mixture (Raykov et al.).
+
+    Items are visited one at a time: each is taken out of its cluster and put where log p(X, partition) is largest, a new
+    cluster included, until a sweep moves nothing. The log joint never falls. The result depends on the order of the items,
+    so several random orders are tried at once and the best is kept.
+
+    Parameters
+    ----------
+    model
+        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
+    n_restarts
+        Number of orders tried; the first is the order of the rows.
+    init
+        "sequential": items enter an empty table in order. "single": all items in one cluster, the paper's start; it is
+        seldom left again, so it warns.
+    max_iter
+        Most sweeps per order.
+    optimize
+        Whether to fit the hyperparameters that have priors, by alternating partitions with gradient steps on
+        log joint + log prior; otherwise they sit at their prior medians.
+    max_rounds
+        Most rounds of `optimize`.
+    random_state
+        Whole number or JAX key for the orders.
+
+    Attributes
+    ----------
+    labels_ : ndarray
+        (n,) clusters, from 0, in order of appearance.
+    log_joint_ : float
+        log p(X, labels_) at the fitted hyperparameters (nats).
+    log_joint_trace_ : ndarray
+        Log joint after each sweep of the best order; never falls.
+    n_iter_ : int
+        Sweeps of the best order.
+    restart_log_joints_ : ndarray
+        (n_restarts,) log joint reached from each order, at the last hyperparameters tried.
+    n_clusters_, component_, concentration_, hyperparameters_
+        As for every estimator.
+
+    Notes
+    -----
+    The paper's printed objective (its Eq. 4) can rise; what falls is −log p(X, partition), reported here.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        n_restarts: int = 10,
+        init: str = "sequential",
+        max_iter: int = 100,
+        optimize: bool = False,
+        *,
+        max_rounds: int = 20,
+        random_state: int | Array = 0,
+    ) -> None:
+        self.model = model
+        self.n_restarts = n_restarts
+        self.init = init
+        self.max_iter = max_iter
+        self.optimize = optimize
+        self.max_rounds = max_rounds
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: None = None) -> Self:
+        """Find the partition of the rows of X.
+
+        Raises
+        ------
+        ValueError
+            If the model or the data are unfit, an option is unknown, or `optimize` finds no hyperparameter with a prior.
+        """
+        if self.init not in ("sequential", "single"):
+            raise ValueError(f'init must be "sequential" or "single", but it is {self.init!r}')
+        for name in ("n_restarts", "max_iter", "max_rounds"):
+            value = getattr(self, name)
+            if value != int(value) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, but it is {value}")
+        if self.init == "single":
+            warnings.warn(
+                'init="single" starts from one cluster, which single-item moves seldom leave; the default is "sequential"',
+                UserWarning,
+                stacklevel=2,
+            )
+        with jax.enable_x64(True):
+            problem = Problem(self.model, X)
+            if self.optimize and not problem.unconstrained:
+                raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
+            n = problem.X.shape[0]
+            keys = jax.random.split(random_key(self.random_state), max(self.n_restarts - 1, 1))
+            shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
+            orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_restarts]
+
+            labels, trace = self._best(problem.values, orders)
+            reached = self._objective(problem, labels)
+            for _ in range(self.max_rounds if self.optimize else 0):
+                before, previous = problem.unconstrained, reached
+                problem.climb(
+                    lambda v, z=jnp.asarray(labels): log_joint(
+                        v.component, v.component.suff_stats(v.X), z, Prior(v.concentration, v.discount), int(z.max()) + 1
+                    )
+                )
+                proposal, proposal_trace = self._best(problem.values, orders, start=labels)
+                reached = self._objective(problem, proposal)
+                if reached <= previous:
+                    problem.unconstrained = before
+                    break
+                labels, trace = proposal, proposal_trace
+                if reached - previous < 1e-3:
+                    break
+            self.log_joint_trace_ = trace
+            self.n_iter_ = len(trace)
+            self._finish(problem, labels)
+        return self
+
+    def _best(
+        self, values: MixtureValues, orders: np.ndarray, start: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Best partition over all orders, with its trace; `start` adds a descent from given labels."""
+        n = orders.shape[1]
+        starts = np.full_like(orders, 0 if self.init == "single" else -1)
+        if start is not None:
+            orders, starts = np.concatenate([orders, np.arange(n)[None]]), np.concatenate([starts, start[None]])
+        slots = default_capacity(n)
+        prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
+        while True:
+            result = _descend(
+                values.component, jnp.asarray(values.X), prior, jnp.asarray(orders), jnp.asarray(starts), slots, self.max_iter
+            )
+            # an item that met a full table might have opened a cluster: larger tables until none does
+            if slots == n or not np.asarray(result.refused).any():
+                break
+            slots = min(2 * slots, n)
+        joints = np.asarray(result.log_joint)
+        best = int(joints.argmax())
+        self.restart_log_joints_ = joints[: self.n_restarts]
+        if not bool(result.converged[best]):
+            warnings.warn(
+                f"MAPDP stopped after max_iter={self.max_iter} sweeps before the partition settled; raise max_iter",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return np.asarray(result.labels[best]), np.asarray(result.trace[best])[: int(result.sweeps[best])]
+
+    @staticmethod
+    def _objective(problem: Problem, labels: np.ndarray) -> float:
+        values = problem.values
+        rows = values.component.suff_stats(values.X)
+        prior = Prior(values.concentration, values.discount)
+        joint = log_joint(values.component, rows, jnp.asarray(labels), prior, int(labels.max()) + 1)
+        return float(joint + problem.prior.log_prob(problem.hyperparameters))

@@ -1,0 +1,90 @@
+"""The mass of tree-consistent partitions of a fixed tree, differentiable; everything about a BHC tree follows from it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+
+__all__ = ["merge_odds", "node_statistics", "node_weights", "single_cluster_mass", "tree_bound", "tree_masses"]
+
+
+def node_statistics(rows: Statistics, children: Int[Array, "m 2"]) -> Statistics:
+    """Statistics of the items under each of the 2n − 1 nodes, leading dimension 2n − 1."""
+    n = children.shape[0] + 1
+
+    def merge(table: Statistics, step: tuple[Array, Array]) -> tuple[Statistics, None]:
+        node, (left, right) = step
+        return jax.tree.map(lambda leaf: leaf.at[node].set(leaf[left] + leaf[right]), table), None
+
+    table = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros((n - 1, *leaf.shape[1:]), leaf.dtype)]), rows)
+    return jax.lax.scan(merge, table, (jnp.arange(n, 2 * n - 1), children))[0]
+
+
+def single_cluster_mass(
+    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
+) -> Float[Array, " nodes"]:
+    """φ1 of each node: log α + lgamma(n_k) + m(D_k), the log mass of "all its items are one cluster"."""
+    stats = node_statistics(component.suff_stats(X), children)
+    sizes = node_statistics(jnp.ones(children.shape[0] + 1), children)
+    return jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
+
+
+def tree_masses(
+    single: Float[Array, " nodes"], children: Int[Array, "m 2"]
+) -> tuple[Float[Array, ""], Float[Array, " m"]]:
+    """φ of the root and log odds of each merge, from the φ1 of all nodes.
+
+    φ_k = logaddexp(φ1_k, φ_left + φ_right), and the log odds are φ1_k − (φ_left + φ_right).
+    """
+    n = children.shape[0] + 1
+
+    def merge(mass: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        node, (left, right) = step
+        split = mass[left] + mass[right]
+        return mass.at[node].set(jnp.logaddexp(single[node], split)), single[node] - split
+
+    mass = jnp.concatenate([single[:n], jnp.zeros(n - 1, single.dtype)])
+    mass, log_odds = jax.lax.scan(merge, mass, (jnp.arange(n, 2 * n - 1), children))
+    return mass[-1], log_odds
+
+
+@jax.jit
+def merge_odds(
+    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
+) -> Float[Array, " m"]:
+    """Log odds of each merge of a fixed tree (nats)."""
+    return tree_masses(single_cluster_mass(component, X, concentration, children), children)[1]
+
+
+@jax.jit
+def tree_bound(
+    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
+) -> Float[Array, ""]:
+    """Lower bound on log p(X) from the partitions that are consistent with the tree (nats).
+
+    φ_root + lgamma(α) − lgamma(n + α), Heller & Ghahramani (2005), Corollary 1; differentiable in all hyperparameters.
+    """
+    n = children.shape[0] + 1
+    alpha = jnp.asarray(concentration)
+    mass, _ = tree_masses(single_cluster_mass(component, X, alpha, children), children)
+    return mass + gammaln(alpha) - gammaln(n + alpha)
+
+
+def node_weights(log_odds: Float[np.ndarray, " m"], children: Int[np.ndarray, "m 2"]) -> Float[np.ndarray, " nodes"]:
+    """ω_k = r_k Π_{ancestors} (1 − r): posterior probability, over tree-consistent partitions, that D_k is a cluster.
+
+    Equals the gradient of φ_root with respect to φ1. Σ ω_k n_k = n, and Σ ω_k is the expected number of clusters.
+    """
+    n = len(children) + 1
+    log_r = np.concatenate([np.zeros(n), -np.logaddexp(0.0, -log_odds)])
+    log_rest = -np.logaddexp(0.0, log_odds)
+    above = np.zeros(2 * n - 1)  # log probability that no ancestor is a cluster
+    for t in range(n - 2, -1, -1):
+        above[children[t]] = above[n + t] + log_rest[t]
+    return np.exp(above + log_r)

@@ -1,0 +1,92 @@
+"""The evidence of a small data set, by summing over all set partitions."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+from scipy.special import gammaln
+
+from bnp_hier.deterministic.base import Problem
+from bnp_hier.model_sites import Model
+
+__all__ = ["LARGEST", "exact"]
+
+LARGEST = 16
+"""Most items: the sum over partitions is exact but takes about 3ⁿ steps."""
+
+
+def exact(model: Model, X: ArrayLike) -> float:
+    """Log evidence log p(X) of a mixture, exactly; hyperparameters with priors sit at their medians.
+
+    Parameters
+    ----------
+    model
+        NumPyro model with one partition site and one observed `ConjugateMixture` on it.
+    X
+        Data, (n, d), with n ≤ 16.
+
+    Returns
+    -------
+    log_evidence
+        log Σ_v p(v) Π p(D_l) over all set partitions v (nats), in float64.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 16 rows, or the model or the data are unfit.
+
+    Notes
+    -----
+    Dynamic programming over subsets: the block with the lowest item of a set, then the rest. The number of blocks is kept
+    apart for Pitman-Yor priors, whose weight depends on it.
+    """
+    with jax.enable_x64(True):
+        problem = Problem(model, X, min_rows=1)
+        values = problem.values
+        n = problem.X.shape[0]
+        if n > LARGEST:
+            raise ValueError(
+                f"exact evidence sums over all partitions: at most {LARGEST} rows, but X has {n}; use a lower bound such as "
+                "tree_bound(BHC(model).fit(X))"
+            )
+        alpha, discount = float(values.concentration), float(values.discount)
+        rows = values.component.suff_stats(values.X)
+        members = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+        stats = jax.tree.map(lambda leaf: jnp.tensordot(jnp.asarray(members, leaf.dtype), leaf, 1), rows)
+        sizes = members.sum(1)
+        with np.errstate(invalid="ignore"):
+            block = np.asarray(values.component.log_marginal(stats)) + gammaln(sizes - discount) - gammaln(1 - discount)
+    by_count = _sum_by_count(block, n)
+    opening = np.concatenate([[0.0], np.cumsum(np.log(alpha + discount * np.arange(1, n)))])
+    return float(np.logaddexp.reduce(by_count + opening) - gammaln(alpha + n) + gammaln(alpha + 1))
+
+
+def _sum_by_count(block: Float[np.ndarray, " subsets"], n: int) -> Float[np.ndarray, " n"]:
+    """Log sum over partitions of all n items into 1, ..., n blocks of the product of the blocks' weights."""
+    table = np.full((2**n, n + 1), -np.inf)
+    table[0, 0] = 0.0
+    everything = 2**n - 1
+    # sets reached from the full one: itself, and sets without item 0
+    for members in [*range(2, 2**n, 2), everything]:
+        lowest = members & -members
+        rest = members ^ lowest
+        chosen = _subsets(rest)
+        terms = block[chosen | lowest][:, None] + table[rest ^ chosen, :-1]
+        peak = terms.max(axis=0)
+        peak = np.where(np.isfinite(peak), peak, 0.0)
+        with np.errstate(divide="ignore"):
+            table[members, 1:] = peak + np.log(np.exp(terms - peak).sum(axis=0))
+    return table[everything, 1:]
+
+
+def _subsets(members: int) -> Int[np.ndarray, " subsets"]:
+    """All subsets of a bit set, as bit sets."""
+    subsets = np.zeros(1, dtype=np.int64)
+    while members:
+        bit = members & -members
+        subsets = np.concatenate([subsets, subsets | bit])
+        members ^= bit
+    return subsets
