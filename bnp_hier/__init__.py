@@ -1,0 +1,47 @@
+"""Bayesian nonparametric clustering for NumPyro: one model, every inference route."""
+
+from bnp_hier import datasets, evidence, plots
+from bnp_hier.arviz_bridge import to_arviz
+from bnp_hier.comparison import compare
+from bnp_hier.components import (
+    BetaBernoulli,
+    Component,
+    DirichletMultinomial,
+    GammaPoisson,
+    NormalInverseGamma,
+    NormalInverseWishart,
+    NormalKnownCovariance,
+    ProductComponent,
+    component,
+)
+from bnp_hier.deterministic import BHC, MAPDP
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
+from bnp_hier.hierarchy import Dendrogram
+from bnp_hier.kernels import PartitionGibbs
+from bnp_hier.posterior import coclustering, point_estimate
+
+__all__ = [
+    "BHC",
+    "MAPDP",
+    "BetaBernoulli",
+    "ChineseRestaurantProcess",
+    "Component",
+    "ConjugateMixture",
+    "Dendrogram",
+    "DirichletMultinomial",
+    "GammaPoisson",
+    "NormalInverseGamma",
+    "NormalInverseWishart",
+    "NormalKnownCovariance",
+    "PartitionGibbs",
+    "ProductComponent",
+    "StickBreaking",
+    "coclustering",
+    "compare",
+    "component",
+    "datasets",
+    "evidence",
+    "plots",
+    "point_estimate",
+    "to_arviz",
+]

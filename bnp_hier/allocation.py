@@ -19,7 +19,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 
-__all__ = ["Prior", "default_capacity", "first_come_labels", "log_joint", "split_or_merge", "sweep"]
+__all__ = ["Prior", "default_capacity", "first_come_labels", "log_joint", "log_seating", "split_or_merge", "sweep"]
 
 _Tree = TypeVar("_Tree")
 
@@ -61,9 +61,19 @@ def first_come_labels(labels: Int[Array, " n"], slots: int) -> Int[Array, " n"]:
 def log_joint(
     component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int
 ) -> Float[Array, ""]:
-    """log p(X, partition): log prior of the partition plus the clusters' log marginal likelihoods (nats)."""
+    """Log p(X, partition): log prior of the partition plus the clusters' log marginal likelihoods (nats)."""
     stats = cluster_statistics(rows, labels, slots)
     return log_partition_prior(cluster_counts(labels, slots), *prior) + component.log_marginal(stats).sum()
+
+
+def log_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k1"]:
+    """Log probability that the next item joins each cluster (−inf where empty) and, last, opens a new one."""
+    concentration, discount = prior
+    occupied = counts > 0
+    weights = jnp.append(jnp.where(occupied, counts - discount, 0.0), concentration + occupied.sum() * discount)
+    possible = jnp.append(occupied, True)
+    logs = jnp.where(possible, jnp.log(jnp.where(possible, weights, 1.0)), -jnp.inf)
+    return logs - jnp.log(counts.sum() + concentration)
 
 
 def sweep(
@@ -129,7 +139,9 @@ def sweep(
         # with nothing seated yet the only choice is a new cluster, whatever the concentration
         opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
         weight = jnp.where(occupied, jnp.log(jnp.where(occupied, counts - discount, 1.0)), opening)
-        weight = jnp.where(occupied | opens, weight + component.cached_log_predictive(jax.vmap(unpack)(table), row), -jnp.inf)
+        weight = jnp.where(
+            occupied | opens, weight + component.cached_log_predictive(jax.vmap(unpack)(table), row), -jnp.inf
+        )
         if uniforms is None:
             new = jnp.argmax(weight)
         else:

@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to
 from bnp_hier.components import Component
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
 
-__all__ = ["Hyperprior", "MixtureSites", "MixtureValues", "find_sites", "hyperprior", "read_values"]
+__all__ = ["Hyperprior", "MixtureSites", "MixtureValues", "as_arrays", "find_sites", "hyperprior", "read_values"]
 
 Model = Callable[..., Any]
 
@@ -109,6 +109,14 @@ def read_values(
     return MixtureValues(prior.concentration, prior.discount, observed["fn"].component, observed["value"])
 
 
+def as_arrays(values: MixtureValues) -> MixtureValues:
+    """The values as JAX arrays of the precision in force.
+
+    NumPy constants that were once traced in single precision would stay single in a later double-precision program.
+    """
+    return jax.tree.map(jnp.asarray, values)
+
+
 def _placeholder(site: dict[str, Any]) -> Any:
     """All items in one cluster: a partition is never drawn, and its value does not matter for reading parameters."""
     if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
@@ -151,7 +159,9 @@ def hyperprior(
     trace = _trace(model, args, kwargs, median)
     for name in sites.hyperparameters:
         if trace[name]["fn"].support.is_discrete:
-            raise ValueError(f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted')
+            raise ValueError(
+                f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted'
+            )
     start = {n: biject_to(trace[n]["fn"].support).inv(trace[n]["value"]) for n in sites.hyperparameters}
 
     def constrain(unconstrained: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,11 +199,11 @@ def _median(distribution: dist.Distribution) -> Any:
     return median
 
 
-def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, "..."]:
+def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, ...]:
     return distribution.icdf(jnp.full(distribution.shape(), 0.5))
 
 
-def _median_from_cdf(distribution: dist.Distribution) -> Float[Array, "..."]:
+def _median_from_cdf(distribution: dist.Distribution) -> Float[Array, ...]:
     if distribution.event_shape:
         raise NotImplementedError
     transform = biject_to(distribution.support)
@@ -205,7 +215,7 @@ def _median_from_cdf(distribution: dist.Distribution) -> Float[Array, "..."]:
     return transform((low + high) / 2)
 
 
-def _median_from_draws(distribution: dist.Distribution) -> Float[Array, "..."]:
+def _median_from_draws(distribution: dist.Distribution) -> Float[Array, ...]:
     draws = distribution.sample(jax.random.key(0), (1001,))
     # the draw nearest the coordinate-wise median: always inside the support
     distance = ((draws - jnp.median(draws, axis=0)) ** 2).reshape(draws.shape[0], -1).sum(-1)

@@ -19,9 +19,7 @@ Hyperparameter = ArrayLike | dist.Distribution
 ComponentLike = Component | Callable[[ArrayLike], Component] | None
 
 
-def dpm(
-    X: Float[ArrayLike, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0
-) -> None:
+def dpm(X: Float[ArrayLike, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0) -> None:
     """Dirichlet-process mixture with cluster parameters integrated out.
 
     Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `X` (observed).

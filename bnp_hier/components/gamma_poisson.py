@@ -29,7 +29,7 @@ class EventStatistics(NamedTuple):
 
     count: Float[Array, "... d"]
     total: Float[Array, "... d"]
-    log_factorial: Float[Array, "..."]
+    log_factorial: Float[Array, ...]
 
 
 @component
@@ -93,17 +93,19 @@ class GammaPoisson(Component):
         x = jnp.where(there, x, 0.0)
         return EventStatistics(there.astype(x.dtype), x, gammaln(x + 1).sum(-1))
 
-    def log_marginal(self, stats: EventStatistics) -> Float[Array, "..."]:
+    def log_marginal(self, stats: EventStatistics) -> Float[Array, ...]:
         """Gamma-Poisson log marginal likelihood (nats)."""
         a, b = jnp.asarray(self.shape), jnp.asarray(self.rate)
         columns = gammaln(a + stats.total) - gammaln(a) - a * jnp.log1p(stats.count / b)
         columns = columns - stats.total * jnp.log(b + stats.count)
         return columns.sum(-1) - stats.log_factorial
 
-    def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, "..."]:
+    def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, ...]:
         """Product of negative binomials over the cells that are there."""
         a, b = self.shape + cache.total, self.rate + cache.count
-        columns = gammaln(a + row.total) - gammaln(a) - a * jnp.log1p(row.count / b) - row.total * jnp.log(b + row.count)
+        columns = (
+            gammaln(a + row.total) - gammaln(a) - a * jnp.log1p(row.count / b) - row.total * jnp.log(b + row.count)
+        )
         return columns.sum(-1) - row.log_factorial
 
     def posterior(self, stats: EventStatistics) -> dist.Distribution:

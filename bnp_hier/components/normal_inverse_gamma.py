@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 
 from bnp_hier.components.base import Component, component, shifted
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
-from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
+from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 
 __all__ = ["NormalInverseGamma"]
 
@@ -121,7 +121,7 @@ class NormalInverseGamma(Component):
         y = jnp.where(there, x, 0.0)
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
 
-    def log_marginal(self, stats: ColumnStatistics) -> Float[Array, "..."]:
+    def log_marginal(self, stats: ColumnStatistics) -> Float[Array, ...]:
         """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihood (nats)."""
         shape, kappa = self._columns(self.shape), self._columns(self.kappa)
         posterior_shape = shape + stats.count / 2
@@ -138,9 +138,7 @@ class NormalInverseGamma(Component):
     def cache(self, stats: ColumnStatistics) -> ColumnCache:
         """Posterior mean and rate of each column."""
         kappa = self._columns(self.kappa) + stats.count
-        return ColumnCache(
-            stats.count, stats.total / kappa, 1.0 + (stats.squares - stats.total**2 / kappa) / 2
-        )
+        return ColumnCache(stats.count, stats.total / kappa, 1.0 + (stats.squares - stats.total**2 / kappa) / 2)
 
     def update_cache(self, cache: ColumnCache, row: ColumnStatistics, sign: ArrayLike) -> ColumnCache:
         """Running mean and rate; a missing cell changes nothing."""
@@ -154,7 +152,7 @@ class NormalInverseGamma(Component):
             jnp.maximum(cache.rate + step * kappa / new_kappa * difference**2 / 2, 1.0),
         )
 
-    def cached_log_predictive(self, cache: ColumnCache, row: ColumnStatistics) -> Float[Array, "..."]:
+    def cached_log_predictive(self, cache: ColumnCache, row: ColumnStatistics) -> Float[Array, ...]:
         """Product of Student-t densities over the cells that are there."""
         kappa = self._columns(self.kappa) + cache.count
         shape = self._columns(self.shape) + cache.count / 2

@@ -30,7 +30,7 @@ class NormalStatistics(NamedTuple):
     - **outer** - Σ y yᵀ, shape (d, d).
     """
 
-    count: Float[Array, "..."]
+    count: Float[Array, ...]
     total: Float[Array, "... d"]
     outer: Float[Array, "... d d"]
 
@@ -44,10 +44,10 @@ class NormalCache(NamedTuple):
     - **log_det** - log determinant of the posterior scale matrix.
     """
 
-    count: Float[Array, "..."]
+    count: Float[Array, ...]
     mean: Float[Array, "... d"]
     inverse: Float[Array, "... d d"]
-    log_det: Float[Array, "..."]
+    log_det: Float[Array, ...]
 
 
 @component
@@ -129,9 +129,11 @@ class NormalInverseWishart(Component):
 
     def _posterior_scale(self, stats: NormalStatistics) -> Float[Array, "... d d"]:
         total = stats.total / (self.kappa + stats.count)[..., None]
-        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
+        return (
+            jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
+        )
 
-    def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
+    def _log_count_terms(self, count: Float[Array, ...]) -> Float[Array, ...]:
         """The part of the log marginal that depends on the number of rows alone."""
         d, nu, kappa = self.dim, jnp.asarray(self.nu), jnp.asarray(self.kappa)
         return (
@@ -142,16 +144,16 @@ class NormalInverseWishart(Component):
             - count / 2 * self._log_det_scale()
         )
 
-    def log_marginal(self, stats: NormalStatistics) -> Float[Array, "..."]:
+    def log_marginal(self, stats: NormalStatistics) -> Float[Array, ...]:
         """Log marginal likelihood (nats); Heller & Ghahramani (2005), appendix B, corrected."""
         determinant = log_det(self._posterior_scale(stats))
         return self._log_count_terms(stats.count) - (self.nu + stats.count) / 2 * determinant
 
-    def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, "..."]]:
+    def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, ...]]:
         """`log_marginal` with the terms of the count read from a table."""
         table = self._log_count_terms(jnp.arange(count + 1).astype(jnp.result_type(float)))
 
-        def log_marginal(stats: NormalStatistics) -> Float[Array, "..."]:
+        def log_marginal(stats: NormalStatistics) -> Float[Array, ...]:
             determinant = log_det(self._posterior_scale(stats))
             return table[stats.count.astype(int)] - (self.nu + stats.count) / 2 * determinant
 
@@ -180,7 +182,7 @@ class NormalInverseWishart(Component):
             cache.log_det + jnp.log(factor),
         )
 
-    def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, "..."]:
+    def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, ...]:
         """Student-t predictive with nu + N - d + 1 degrees of freedom."""
         d, kappa, nu = self.dim, self.kappa + cache.count, self.nu + cache.count
         difference = row.total - cache.mean

@@ -15,9 +15,9 @@ from jaxtyping import Array, Float
 
 from bnp_hier.components.base import Component, as_matrix, component, is_traced
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
+from bnp_hier.components.missing import ColumnGroups
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.parameter_spaces import IndependentBlocks
-from bnp_hier.components.missing import ColumnGroups
 
 __all__ = ["ProductComponent"]
 
@@ -44,7 +44,7 @@ class ColumnGroupsDistribution(dist.Distribution):
         """Each group's support."""
         return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
 
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, ...]:
         """Sum over the groups (nats)."""
         return sum(part.log_prob(value[..., jnp.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
 
@@ -81,14 +81,18 @@ class ProductComponent(Component):
         parts = tuple(self.parts)
         columns = tuple(tuple(int(c) for c in group) for group in self.columns)
         if not parts or len(parts) != len(columns):
-            raise ValueError(f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each")
+            raise ValueError(
+                f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each"
+            )
         if sorted(c for group in columns for c in group) != list(range(sum(map(len, columns)))):
             raise ValueError(f"ProductComponent: the groups {columns} must hold each of the columns 0, ..., d - 1 once")
         for part, group in zip(parts, columns, strict=True):
             if not isinstance(part, Component):
                 raise TypeError(f"ProductComponent: {part!r} is not a component")
             if part.dim != len(group):
-                raise ValueError(f"ProductComponent: {type(part).__name__} has {part.dim} columns, its group {len(group)}")
+                raise ValueError(
+                    f"ProductComponent: {type(part).__name__} has {part.dim} columns, its group {len(group)}"
+                )
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "columns", columns)
 
@@ -149,7 +153,7 @@ class ProductComponent(Component):
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
         return tuple(p.suff_stats(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True))
 
-    def log_marginal(self, stats: Any) -> Float[Array, "..."]:
+    def log_marginal(self, stats: Any) -> Float[Array, ...]:
         """Sum of the parts' log marginal likelihoods (nats)."""
         return sum(part.log_marginal(s) for part, s in zip(self.parts, stats, strict=True))
 
@@ -161,7 +165,7 @@ class ProductComponent(Component):
         """Each part's own update."""
         return tuple(p.update_cache(c, r, sign) for p, c, r in zip(self.parts, cache, row, strict=True))
 
-    def cached_log_predictive(self, cache: Any, row: Any) -> Float[Array, "..."]:
+    def cached_log_predictive(self, cache: Any, row: Any) -> Float[Array, ...]:
         """Sum over the parts."""
         return sum(p.cached_log_predictive(c, r) for p, c, r in zip(self.parts, cache, row, strict=True))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -16,10 +18,19 @@ from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.allocation import Prior, log_joint
+from bnp_hier.allocation import Prior, log_joint, log_seating
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, as_matrix
-from bnp_hier.model_sites import Hyperprior, MixtureSites, MixtureValues, Model, find_sites, hyperprior, read_values
+from bnp_hier.model_sites import (
+    Hyperprior,
+    MixtureSites,
+    MixtureValues,
+    Model,
+    as_arrays,
+    find_sites,
+    hyperprior,
+    read_values,
+)
 
 __all__ = ["CHUNK", "DeterministicClustering", "Problem", "in_chunks", "mixture_log_weights", "random_key"]
 
@@ -79,7 +90,7 @@ class Problem:
 
     def values_at(self, hyperparameters: Mapping[str, Any]) -> MixtureValues:
         """Partition prior, component and data at given hyperparameters."""
-        return read_values(self.model, self.sites, hyperparameters, (self.X,))
+        return as_arrays(read_values(self.model, self.sites, hyperparameters, (self.X,)))
 
     def climb(self, objective: Callable[[MixtureValues], Float[Array, ""]], max_iter: int = 100) -> float:
         """Move the hyperparameters to a maximum of objective + log prior, by L-BFGS on JAX gradients.
@@ -134,12 +145,11 @@ def mixture_log_weights(
     component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
 ) -> Float[Array, "m k1"]:
     """Log of (seating probability × predictive density) of new rows at each cluster and, last, at a new one (nats)."""
-    total, clusters = counts.sum(), counts.shape[0]
     rows = component.suff_stats(X)
-    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
-    weights = jnp.append(counts - prior.discount, prior.concentration + prior.discount * clusters)
-    weights = jnp.log(weights) - jnp.log(total + prior.concentration)
-    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights
+    cache = component.cache(
+        jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty())
+    )
+    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + log_seating(counts, prior)
 
 
 class DeterministicClustering(ClusterMixin, BaseEstimator):
@@ -147,13 +157,14 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     Fitted attributes: `labels_` (n,) whole numbers from 0; `n_clusters_`; `component_`; `concentration_`; `discount_`;
     `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`, log p(X, labels_) (nats);
-    `n_features_in_`.
+    `n_features_in_`; `fit_seconds_`.
     """
 
     model: Model
+    optimize: bool
 
     def _finish(self, problem: Problem, labels: Int[np.ndarray, " n"]) -> None:
-        """Set the attributes that every estimator has; call inside ``jax.enable_x64``."""
+        """Set the attributes that every estimator has."""
         values = problem.values
         self.labels_ = np.asarray(labels, dtype=np.int64)
         self.n_clusters_ = int(self.labels_.max()) + 1
@@ -175,8 +186,37 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         return matrix
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
-        """Fit to the rows of X."""
-        raise NotImplementedError
+        """Fit to the rows of X.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d), n ≥ 2, as the model's component wants them.
+        y
+            Ignored.
+
+        Raises
+        ------
+        ValueError
+            If an option, the model or the data are unfit, or `optimize` finds no hyperparameter with a prior.
+        """
+        started = time.perf_counter()
+        self._check_options()
+        with jax.enable_x64(True):
+            problem = Problem(self.model, X)
+            if self.optimize and not problem.unconstrained:
+                raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
+            self._fit(problem)
+        self.fit_seconds_ = time.perf_counter() - started
+        return self
+
+    @abstractmethod
+    def _check_options(self) -> None:
+        """Raise ValueError if a constructor argument is unfit."""
+
+    @abstractmethod
+    def _fit(self, problem: Problem) -> None:
+        """Set the fitted attributes; runs inside ``jax.enable_x64``."""
 
     def fit_predict(self, X: ArrayLike, y: None = None, **kwargs: Any) -> Int[np.ndarray, " n"]:
         """Fit, and return `labels_`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,56 +82,45 @@ class BHC(DeterministicClustering):
         self.max_rounds = max_rounds
         self.progress_bar = progress_bar
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
-        """Build the tree on the rows of X.
-
-        Raises
-        ------
-        ValueError
-            If the model or the data are unfit, the model has a Pitman-Yor discount, an option is unknown, or `optimize`
-            finds no hyperparameter with a prior.
-        """
+    def _check_options(self) -> None:
         if self.method != "exact":
             raise ValueError(f'method must be "exact", but it is {self.method!r}')
         if self.refine is not None:
             raise ValueError(f"refine must be None, but it is {self.refine!r}")
-        with jax.enable_x64(True):
-            problem = Problem(self.model, X)
-            values = problem.values
-            if np.asarray(values.discount) != 0:
-                raise ValueError("BHC needs a Dirichlet process: the model's discount must be the number 0")
-            if self.optimize and not problem.unconstrained:
-                raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
-            children, log_odds = self._tree(values)
-            trace = [self._objective(problem, children)]
-            for _ in range(self.max_rounds if self.optimize else 0):
-                before = problem.unconstrained
-                problem.climb(lambda v, c=jnp.asarray(children): tree_bound(v.component, v.X, v.concentration, c))
-                proposal = self._tree(problem.values)
-                reached = self._objective(problem, proposal[0])
-                fixed = self._objective(problem, children)
-                if fixed > reached:  # the greedy tree at the new values can be worse than the tree they were fitted on
-                    proposal, reached = self._same_tree(problem.values, children), fixed
-                if reached <= trace[-1]:
-                    problem.unconstrained = before
-                    break
-                children, log_odds = proposal
-                trace.append(reached)
-                if trace[-1] - trace[-2] < 1e-3:
-                    break
-            values = problem.values
-            self.dendrogram_ = Dendrogram(children, log_odds)
-            self.log_evidence_bound_ = float(
-                tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
-            )
-            self.bound_trace_ = np.array(trace)
-            self.node_weights_ = node_weights(log_odds, children)
-            self._finish(problem, self.dendrogram_.cut())
-            # nodes without weight never matter for prediction, and a large tree has many
-            self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
-            stats = node_statistics(self.component_.suff_stats(values.X), jnp.asarray(children))
-            self._node_stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[self._nodes_], stats)
-        return self
+
+    def _fit(self, problem: Problem) -> None:
+        values = problem.values
+        if np.asarray(values.discount) != 0:
+            raise ValueError("BHC needs a Dirichlet process: the model's discount must be the number 0")
+        children, log_odds = self._tree(values)
+        trace = [self._objective(problem, children)]
+        for _ in range(self.max_rounds if self.optimize else 0):
+            before = problem.unconstrained
+            problem.climb(lambda v, c=jnp.asarray(children): tree_bound(v.component, v.X, v.concentration, c))
+            proposal = self._tree(problem.values)
+            reached = self._objective(problem, proposal[0])
+            fixed = self._objective(problem, children)
+            if fixed > reached:  # the greedy tree at the new values can be worse than the tree they were fitted on
+                proposal, reached = self._same_tree(problem.values, children), fixed
+            if reached <= trace[-1]:
+                problem.unconstrained = before
+                break
+            children, log_odds = proposal
+            trace.append(reached)
+            if trace[-1] - trace[-2] < 1e-3:
+                break
+        values = problem.values
+        self.dendrogram_ = Dendrogram(children, log_odds)
+        self.log_evidence_bound_ = float(
+            tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
+        )
+        self.bound_trace_ = np.array(trace)
+        self.node_weights_ = node_weights(log_odds, children)
+        self._finish(problem, self.dendrogram_.cut())
+        # nodes without weight never matter for prediction, and a large tree has many
+        self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
+        stats = node_statistics(self.component_.suff_stats(values.X), jnp.asarray(children))
+        self._node_stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[self._nodes_], stats)
 
     def _tree(self, values: MixtureValues) -> tuple[np.ndarray, np.ndarray]:
         return greedy_tree(values.component, np.asarray(values.X), float(values.concentration), self.progress_bar)
@@ -257,7 +244,9 @@ def _node_log_weights(
     component: Component, stats: Statistics, expected: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
 ) -> Float[Array, "m k1"]:
     rows = component.suff_stats(X)
-    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
+    cache = component.cache(
+        jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty())
+    )
     n = jnp.round(expected.sum())  # Σ ω_k n_k = n
     weights = jnp.log(jnp.append(expected, prior.concentration)) - jnp.log(n + prior.concentration)
     return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, sweep
@@ -137,56 +136,42 @@ class MAPDP(DeterministicClustering):
         self.max_rounds = max_rounds
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
-        """Find the partition of the rows of X.
-
-        Raises
-        ------
-        ValueError
-            If the model or the data are unfit, an option is unknown, or `optimize` finds no hyperparameter with a prior.
-        """
+    def _check_options(self) -> None:
         if self.init not in ("sequential", "single"):
             raise ValueError(f'init must be "sequential" or "single", but it is {self.init!r}')
         for name in ("n_restarts", "max_iter", "max_rounds"):
             value = getattr(self, name)
             if value != int(value) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, but it is {value}")
+
+    def _fit(self, problem: Problem) -> None:
         if self.init == "single":
             warnings.warn(
                 'init="single" starts from one cluster, which single-item moves seldom leave; the default is "sequential"',
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        with jax.enable_x64(True):
-            problem = Problem(self.model, X)
-            if self.optimize and not problem.unconstrained:
-                raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
-            n = problem.X.shape[0]
-            keys = jax.random.split(random_key(self.random_state), max(self.n_restarts - 1, 1))
-            shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
-            orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_restarts]
+        n = problem.X.shape[0]
+        keys = jax.random.split(random_key(self.random_state), max(self.n_restarts - 1, 1))
+        shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
+        orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_restarts]
 
-            labels, trace = self._best(problem.values, orders)
-            reached = self._objective(problem, labels)
-            for _ in range(self.max_rounds if self.optimize else 0):
-                before, previous = problem.unconstrained, reached
-                problem.climb(
-                    lambda v, z=jnp.asarray(labels): log_joint(
-                        v.component, v.component.suff_stats(v.X), z, Prior(v.concentration, v.discount), int(z.max()) + 1
-                    )
-                )
-                proposal, proposal_trace = self._best(problem.values, orders, start=labels)
-                reached = self._objective(problem, proposal)
-                if reached <= previous:
-                    problem.unconstrained = before
-                    break
-                labels, trace = proposal, proposal_trace
-                if reached - previous < 1e-3:
-                    break
-            self.log_joint_trace_ = trace
-            self.n_iter_ = len(trace)
-            self._finish(problem, labels)
-        return self
+        labels, trace = self._best(problem.values, orders)
+        reached = self._objective(problem, labels)
+        for _ in range(self.max_rounds if self.optimize else 0):
+            before, previous = problem.unconstrained, reached
+            problem.climb(partial(_joint_at, labels))
+            proposal, proposal_trace = self._best(problem.values, orders, start=labels)
+            reached = self._objective(problem, proposal)
+            if reached <= previous:
+                problem.unconstrained = before
+                break
+            labels, trace = proposal, proposal_trace
+            if reached - previous < 1e-3:
+                break
+        self.log_joint_trace_ = trace
+        self.n_iter_ = len(trace)
+        self._finish(problem, labels)
 
     def _best(
         self, values: MixtureValues, orders: np.ndarray, start: np.ndarray | None = None
@@ -200,7 +185,13 @@ class MAPDP(DeterministicClustering):
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
         while True:
             result = _descend(
-                values.component, jnp.asarray(values.X), prior, jnp.asarray(orders), jnp.asarray(starts), slots, self.max_iter
+                values.component,
+                jnp.asarray(values.X),
+                prior,
+                jnp.asarray(orders),
+                jnp.asarray(starts),
+                slots,
+                self.max_iter,
             )
             # an item that met a full table might have opened a cluster: larger tables until none does
             if slots == n or not np.asarray(result.refused).any():
@@ -213,14 +204,17 @@ class MAPDP(DeterministicClustering):
             warnings.warn(
                 f"MAPDP stopped after max_iter={self.max_iter} sweeps before the partition settled; raise max_iter",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return np.asarray(result.labels[best]), np.asarray(result.trace[best])[: int(result.sweeps[best])]
 
     @staticmethod
     def _objective(problem: Problem, labels: np.ndarray) -> float:
-        values = problem.values
-        rows = values.component.suff_stats(values.X)
-        prior = Prior(values.concentration, values.discount)
-        joint = log_joint(values.component, rows, jnp.asarray(labels), prior, int(labels.max()) + 1)
-        return float(joint + problem.prior.log_prob(problem.hyperparameters))
+        return float(_joint_at(labels, problem.values) + problem.prior.log_prob(problem.hyperparameters))
+
+
+def _joint_at(labels: Int[np.ndarray, " n"], values: MixtureValues) -> Float[Array, ""]:
+    """Log p(X, labels) at the hyperparameters of the values (nats)."""
+    rows = values.component.suff_stats(values.X)
+    prior = Prior(values.concentration, values.discount)
+    return log_joint(values.component, rows, jnp.asarray(labels), prior, int(labels.max()) + 1)

@@ -27,7 +27,7 @@ def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"
 
 def log_partition_prior(
     counts: Float[Array, "... k"], concentration: ArrayLike, discount: ArrayLike = 0.0
-) -> Float[Array, "..."]:
+) -> Float[Array, ...]:
     """Log probability of a partition with these cluster sizes (zeros are ignored) under a Pitman-Yor process (nats).
 
     Σ_{l=1}^{K−1} log(α + lδ) + Σ_k [lgamma(n_k − δ) − lgamma(1 − δ)] − [lgamma(α + n) − lgamma(α + 1)]; with δ = 0 the
@@ -102,7 +102,7 @@ class ChineseRestaurantProcess(dist.Distribution):
         """Label vectors with entries 0, ..., n − 1."""
         return constraints.independent(constraints.integer_interval(0, self.size - 1), 1)
 
-    def log_prob(self, value: Int[Array, "... n"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Int[Array, "... n"]) -> Float[Array, ...]:
         """Log probability of the partition that the labels describe (nats)."""
         counts = cluster_counts(jnp.asarray(value), self.size)
         log_prob = log_partition_prior(counts, self.concentration, self.discount)

@@ -74,7 +74,9 @@ class ConjugateMixture(dist.Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(component, Component):
-            raise TypeError(f"ConjugateMixture: component must be a bnp_hier component, but it is {type(component).__name__}")
+            raise TypeError(
+                f"ConjugateMixture: component must be a bnp_hier component, but it is {type(component).__name__}"
+            )
         if jnp.ndim(assignments) < 1 or not jnp.issubdtype(jnp.result_type(assignments), jnp.integer):
             raise ValueError(
                 "ConjugateMixture: assignments must be a vector of whole numbers, one per row, but it has shape "
@@ -96,7 +98,7 @@ class ConjugateMixture(dist.Distribution):
         n = self.event_shape[0]
         return n if self.max_clusters is None else min(n, self.max_clusters)
 
-    def log_prob(self, value: Float[Array, "... n d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array, "... n d"]) -> Float[Array, ...]:
         """Sum over clusters of the log marginal likelihood (nats)."""
 
         def one(x: Array, labels: Array) -> Array:

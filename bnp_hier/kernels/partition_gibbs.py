@@ -190,7 +190,9 @@ class PartitionGibbs(MCMCKernel):
                 f"initial labels must be {size} whole numbers, but they have shape {labels.shape} and type {labels.dtype}"
             )
         if labels.min() < 0 or labels.max() >= size:
-            raise ValueError(f"initial labels must lie in 0, ..., {size - 1}, but they span {labels.min()} to {labels.max()}")
+            raise ValueError(
+                f"initial labels must lie in 0, ..., {size - 1}, but they span {labels.min()} to {labels.max()}"
+            )
 
     def _sample_one(
         self, state: PartitionGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -231,7 +233,7 @@ class PartitionGibbs(MCMCKernel):
         prior = Prior(values.concentration, values.discount)
         rows = values.component.suff_stats(values.X)
         counts = cluster_counts(labels, self._capacity)
-        shares = counts / labels.shape[0]
+        shares = counts.astype(float) / labels.shape[0]
         return PartitionGibbsState(
             z={self._sites.partition: labels},
             log_joint=log_joint(values.component, rows, labels, prior, self._capacity),

@@ -1,0 +1,150 @@
+"""All routes in one table."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Int
+from numpyro.infer import MCMC
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from bnp_hier.arviz_bridge import convergence, to_arviz
+from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, summaries
+from bnp_hier.posterior.partitions import point_estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare", "partition_of"]
+
+
+def compare(
+    fits: Mapping[str, Any],
+    X: ArrayLike,
+    held_out: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+    *,
+    seconds: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """Compare fitted routes on the data they were fitted to.
+
+    Parameters
+    ----------
+    fits
+        Name -> fit: `MCMC` objects that have run a kernel with a partition site, and fitted estimators.
+    X
+        The data, (n, d).
+    held_out
+        Rows that no route has seen, (m, d).
+    truth
+        (n,) true classes of the rows of X.
+    seconds
+        Run time of each route, for routes that do not know theirs (`MCMC` objects).
+
+    Returns
+    -------
+    table
+        One row a route, in the order of `fits`. Columns:
+
+        - `clusters`: number of clusters of the point estimate (MCMC: the draw with the smallest expected variation of
+          information; estimators: `labels_`).
+        - `log_joint`: log p(X, point estimate) at the route's hyperparameters (MCMC: their posterior medians), nats.
+        - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters: the tree's for BHC, the
+          log joint of one partition otherwise (nats).
+        - `held_out`, `held_out_se`: log predictive density per held-out row and its standard error over rows (nats); MCMC
+          averages densities over its draws. Only with `held_out`.
+        - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
+        - `NMI <route>`: agreement of the point estimates of two routes.
+        - `seconds`: run time.
+        - `rhat`, `ess`: worst R-hat and bulk effective sample size over the label-invariant summaries (log joint, number
+          of clusters, size of the largest, entropy); MCMC only.
+        - `capacity_hits`: times that a kernel met its capacity; MCMC only.
+
+    Raises
+    ------
+    ValueError, TypeError, NotFittedError
+        If there is no route, a fit has not run or does not belong to X, or lengths disagree.
+    """
+    import pandas as pd
+
+    if not fits:
+        raise ValueError("compare needs at least one fit")
+    n = np.shape(X)[0]
+    if truth is not None and np.shape(truth) != (n,):
+        raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {np.shape(truth)}")
+    labels = {name: partition_of(fit, X) for name, fit in fits.items()}
+    rows = {}
+    for name, fit in fits.items():
+        row: dict[str, Any] = {"clusters": int(labels[name].max()) + 1}
+        row |= _evidence(fit, X, labels[name])
+        if held_out is not None:
+            scores = _held_out(fit, X, held_out)
+            row |= {"held_out": scores.mean(), "held_out_se": scores.std(ddof=1) / np.sqrt(len(scores))}
+        if truth is not None:
+            row |= {
+                "NMI": normalized_mutual_info_score(truth, labels[name]),
+                "ARI": adjusted_rand_score(truth, labels[name]),
+            }
+        for other, theirs in labels.items():
+            row[f"NMI {other}"] = normalized_mutual_info_score(theirs, labels[name])
+        row["seconds"] = (seconds or {}).get(name, getattr(fit, "fit_seconds_", np.nan))
+        row |= _diagnostics(name, fit, X)
+        rows[name] = row
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index.name = "route"
+    return table
+
+
+def partition_of(fit: Any, X: ArrayLike) -> Int[np.ndarray, " n"]:
+    """A route's one partition: an estimator's `labels_`, or the point estimate (variation of information) of MCMC draws."""
+    draws = draws_of(fit, X, n_draws=1)
+    return fit.labels_ if isinstance(fit, DeterministicClustering) else point_estimate(draws.labels)
+
+
+def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
+    if isinstance(fit, MCMC):
+        draws = draws_of(fit, X)
+        medians = {name: np.median(v, axis=(0, 1))[None, None] for name, v in draws.hyperparameters.items()}
+        one = Draws(labels[None, None], medians, *draws[2:])
+        log_joint = float(summaries(one).log_joint[0, 0])
+    else:
+        log_joint = fit.log_joint_
+    bound, kind = (fit.log_evidence_bound_, "tree") if isinstance(fit, BHC) else (log_joint, "one partition")
+    return {"log_joint": log_joint, "evidence_bound": bound, "bound_kind": kind}
+
+
+def _held_out(fit: Any, X: ArrayLike, held_out: ArrayLike) -> np.ndarray:
+    if isinstance(fit, MCMC):
+        return log_predictive(draws_of(fit, X), held_out)
+    return fit.score_samples(held_out)
+
+
+def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
+    if not isinstance(fit, MCMC):
+        return {"rhat": np.nan, "ess": np.nan, "capacity_hits": np.nan}
+    worst = np.array(list(convergence(to_arviz(fit, X)).values()))
+    hits = _capacity_hits(fit.last_state)
+    if hits:
+        warnings.warn(
+            f"{name} met its capacity {hits} times: its draws are of the posterior restricted to that many clusters; raise "
+            "PartitionGibbs(..., max_clusters=...)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    moving = np.isfinite(worst).all(1)
+    if not moving.any():  # every summary is constant: nothing to diagnose
+        return {"rhat": np.nan, "ess": np.nan, "capacity_hits": hits}
+    return {"rhat": worst[moving, 0].max(), "ess": worst[moving, 1].min(), "capacity_hits": hits}
+
+
+def _capacity_hits(state: Any) -> int:
+    """Capacity hits over all chains, of the kernel or of any block of a composite kernel."""
+    own = getattr(state, "capacity_hits", None)
+    total = 0 if own is None else int(np.sum(own))
+    return total + sum(_capacity_hits(block) for block in getattr(state, "block_states", ()))

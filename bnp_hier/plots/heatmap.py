@@ -1,0 +1,104 @@
+"""Which items share a cluster, and how surely: a heat map."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from bnp_hier.plots.palette import cluster_codes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["coclustering"]
+
+_MOST_TICKS = 40
+_MOST_LINES = 80
+
+
+def coclustering(matrix: ArrayLike, labels: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
+    """Heat map of the probabilities that two items share a cluster.
+
+    Items of one label stand together, and within a label so do items that share clusters (leaf order of average linkage
+    on 1 − `matrix`). Thin lines part up to 80 labels; item numbers are written for up to 40 items.
+
+    Parameters
+    ----------
+    matrix
+        (n, n) symmetric probabilities, such as those of `bnp_hier.coclustering`.
+    labels
+        (n,) labels of a partition to sort the items by; without them all items are sorted by linkage.
+    ax
+        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+
+    Returns
+    -------
+    ax
+        The axes, with the image in `ax.images[0]`.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is empty, not square, not symmetric or has entries that are not probabilities, or if there is not
+        one label per item.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    matrix = _probabilities(matrix)
+    n = len(matrix)
+    clusters, codes = cluster_codes(np.zeros(n, dtype=int) if labels is None else labels, n)
+    order = np.concatenate([_linkage_order(matrix, np.flatnonzero(codes == k)) for k in range(len(clusters))])
+
+    axes = Figure(figsize=(6.4, 5.4), layout="constrained").subplots() if ax is None else ax
+    image = axes.imshow(matrix[np.ix_(order, order)], vmin=0.0, vmax=1.0, cmap="Blues")
+    axes.figure.colorbar(image, ax=axes, label="probability of sharing a cluster")
+
+    borders = np.cumsum(np.bincount(codes))[:-1] - 0.5
+    if len(clusters) <= _MOST_LINES:
+        for draw in (axes.hlines, axes.vlines):
+            draw(borders, -0.5, n - 0.5, colors="0.3", linewidths=min(0.8, 16.0 / len(clusters)))
+
+    if n <= _MOST_TICKS:
+        size = 9 if n <= 20 else 6
+        axes.set_xticks(np.arange(n), order, rotation=90, fontsize=size)
+        axes.set_yticks(np.arange(n), order, fontsize=size)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
+    axes.set_xlabel(f"{n} items" if labels is None else f"{n} items in {len(clusters)} clusters")
+    return axes
+
+
+def _probabilities(matrix: ArrayLike) -> Float[np.ndarray, "n n"]:
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise ValueError(f"the co-clustering matrix must be square, shape (n, n), but it has shape {matrix.shape}")
+    wrong = np.argwhere(~((matrix >= -1e-6) & (matrix <= 1 + 1e-6)))
+    if len(wrong):
+        row, column = wrong[0]
+        raise ValueError(
+            f"the co-clustering matrix must hold probabilities, but it has {matrix[row, column]} "
+            f"in row {row}, column {column}"
+        )
+    if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-6):
+        row, column = np.unravel_index(np.argmax(np.abs(matrix - matrix.T)), matrix.shape)
+        raise ValueError(
+            f"the co-clustering matrix must be symmetric, but it has {matrix[row, column]} in row {row}, "
+            f"column {column} and {matrix[column, row]} the other way round"
+        )
+    return np.clip(matrix, 0.0, 1.0)
+
+
+def _linkage_order(matrix: Float[np.ndarray, "n n"], items: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
+    """The items in the leaf order of average linkage."""
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    if len(items) < 2:
+        return items
+    above = np.triu_indices(len(items), k=1)
+    return items[leaves_list(linkage(1.0 - matrix[np.ix_(items, items)][above], method="average"))]

@@ -1,0 +1,83 @@
+"""What all plots share: clusters, their colours, and short names."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
+
+__all__ = ["cluster_codes", "cluster_colours", "short_name"]
+
+# Told apart with the common colour blindnesses: after the "muted" scheme of Paul Tol's note on colour schemes (2021),
+# with a stronger yellow.
+_COLOURS = (
+    "332288 indigo",
+    "cc6677 rose",
+    "117733 green",
+    "88ccee cyan",
+    "ddaa33 yellow",
+    "aa4499 purple",
+    "44aa99 teal",
+    "882255 wine",
+    "999933 olive",
+)
+
+
+def cluster_colours(n_clusters: int) -> Float[np.ndarray, "k 4"]:
+    """Colours of clusters 0, ..., k − 1: nine that colour-blind readers can tell apart, used again in turn.
+
+    Parameters
+    ----------
+    n_clusters
+        Number of clusters k, 0 or more.
+
+    Returns
+    -------
+    colours
+        (k, 4) red, green, blue and opacity between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If the number is negative.
+    """
+    if n_clusters < 0:
+        raise ValueError(f"the number of clusters must be 0 or more, but it is {n_clusters}")
+    palette = np.array([[*bytes.fromhex(colour.split()[0]), 255] for colour in _COLOURS]) / 255.0
+    return palette[np.arange(n_clusters) % len(palette)]
+
+
+def cluster_codes(labels: ArrayLike, n_items: int) -> tuple[Shaped[np.ndarray, " k"], Int[np.ndarray, " n"]]:
+    """Clusters in sorted order, and the number of each item's cluster in that order: its place in the palette.
+
+    Parameters
+    ----------
+    labels
+        (n,) labels that can be sorted: whole numbers or text.
+    n_items
+        Number of items n that must have a label each.
+
+    Returns
+    -------
+    clusters
+        (k,) distinct labels.
+    codes
+        (n,) places in `clusters`.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label per item.
+    """
+    labels = np.asarray(labels)
+    if labels.shape != (n_items,):
+        raise ValueError(f"labels must have one entry per item, shape ({n_items},), but they have shape {labels.shape}")
+    clusters, codes = np.unique(labels, return_inverse=True)
+    return clusters, codes
+
+
+def short_name(name: object, most: int = 20) -> str:
+    """The name as text, with the middle left out if it has more than `most` characters."""
+    text = str(name)
+    tail = most // 2 - 1
+    return text if len(text) <= most else f"{text[: most - 1 - tail]}…{text[-tail:]}"

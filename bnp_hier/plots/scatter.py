@@ -1,0 +1,255 @@
+"""Data by cluster: every pair of columns, and every column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
+
+from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["pairs"]
+
+_MOST_ENTRIES = 12
+_MOST_NAMES = 60
+_FEW_VALUES = 12
+
+
+def pairs(
+    X: ArrayLike,
+    labels: ArrayLike,
+    feature_names: Sequence[str] | None = None,
+    max_columns: int = 5,
+    point_names: Sequence[str] | None = None,
+) -> Figure:
+    """Scatter plots of all pairs of columns below the diagonal, histograms of the clusters, stacked, on it.
+
+    Columns of a few whole numbers (binary data, ratings) are jittered in the scatter plots. Points with a missing value
+    are left out of the panels that need it.
+
+    Parameters
+    ----------
+    X
+        (n, d) data; NaN is a missing value.
+    labels
+        (n,) clusters.
+    feature_names
+        d names; column numbers by default.
+    max_columns
+        Most columns to show. Of more columns those are shown whose cluster means differ most (highest ratio of the
+        variance between clusters to the total variance), in their order in `X`, and the title says so.
+    point_names
+        n names, written beside the points where there is room, for up to 60 points.
+
+    Returns
+    -------
+    figure
+        A new figure, which pyplot does not hold on to.
+
+    Raises
+    ------
+    ValueError
+        If `X` is empty or not (n, d), if there is not one label or point name per row or one feature name per column,
+        or if `max_columns` is below 1.
+    """
+    from matplotlib.figure import Figure
+
+    X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 2 or not X.size:
+        raise ValueError(f"X must have shape (n, d) with at least one row and column, but it has shape {X.shape}")
+    n, d = X.shape
+    if feature_names is not None and len(feature_names) != d:
+        raise ValueError(f"feature_names must have one entry per column, {d}, but they have {len(feature_names)}")
+    if point_names is not None and len(point_names) != n:
+        raise ValueError(f"point_names must have one entry per row, {n}, but they have {len(point_names)}")
+    if max_columns < 1:
+        raise ValueError(f"max_columns must be 1 or more, but it is {max_columns}")
+    clusters, codes = cluster_codes(labels, n)
+    shown = np.arange(d) if d <= max_columns else _telling_columns(X, codes, max_columns)
+    names = [f"column {j}" if feature_names is None else short_name(feature_names[j]) for j in shown.tolist()]
+
+    size = len(shown)
+    across = max(size, 2)  # the legend stands in the upper right corner
+    panel = max(1.8, 5.0 / across)
+    figure = Figure(figsize=(panel * across + 0.6, panel * size + (0.9 if size > 1 else 0.0)), layout="constrained")
+    grid = figure.add_gridspec(size, across, width_ratios=[3, 1] if size == 1 else None)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(n)  # so that no cluster hides the others
+    colours = cluster_colours(len(clusters))[codes]
+    spread = np.column_stack([_jittered(X[:, j], rng) for j in shown])
+
+    panels: list[tuple[Axes, Float[np.ndarray, "n 2"]]] = []
+    for row in range(size):
+        diagonal = figure.add_subplot(grid[row, row])
+        _histograms(diagonal, X[:, shown[row]], codes, len(clusters))
+        for column in range(row):
+            axes = figure.add_subplot(grid[row, column])
+            points = spread[order][:, [column, row]]
+            complete = np.isfinite(points).all(axis=1)
+            axes.scatter(
+                points[complete, 0],
+                points[complete, 1],
+                s=float(np.clip(4000.0 / n, 2.0, 18.0)),
+                c=colours[order][complete],
+                alpha=float(np.clip(20.0 / np.sqrt(n), 0.25, 0.8)),
+                linewidths=0.0,
+                rasterized=True,
+            )
+            panels.append((axes, spread[:, [column, row]]))
+    _share_axes(figure, names, [_few_whole_numbers(X[np.isfinite(X[:, j]), j]) is not None for j in shown])
+    _legend(figure.add_subplot(grid[0, -1]) if size > 1 else figure.add_subplot(grid[0, 1]), clusters, codes)
+    if size < d:
+        figure.suptitle(f"{size} of {d} columns: those whose cluster means differ most", fontsize=11)
+    if point_names is not None and n <= _MOST_NAMES:
+        figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
+        for axes, points in panels:
+            _write_names(axes, points, [short_name(name) for name in point_names])
+    return figure
+
+
+def _telling_columns(
+    X: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], most: int
+) -> Int[np.ndarray, " columns"]:
+    """Columns with the highest ratio of the variance between clusters to the total variance; no constant ones.
+
+    If all columns are constant it is the first of them.
+    """
+    here = np.isfinite(X)
+    present = np.maximum(here.sum(axis=0), 1)
+    filled = np.where(here, X, 0.0)
+    centred = np.where(here, filled - filled.sum(axis=0) / present, 0.0)
+    varies = np.where(here, X, -np.inf).max(axis=0) > np.where(here, X, np.inf).min(axis=0)
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(codes.max() + 1))
+    sums = np.add.reduceat(centred[order], starts, axis=0)
+    counts = np.add.reduceat(here[order].astype(np.int64), starts, axis=0)
+    between = (sums**2 / np.maximum(counts, 1)).sum(axis=0)
+    total = (centred**2).sum(axis=0)
+    ratio = np.where(varies, between / np.where(varies, total, 1.0), -1.0)
+    best = np.argsort(-ratio, kind="stable")[:most]
+    return np.sort(best[: max(1, int(varies[best].sum()))])
+
+
+def _few_whole_numbers(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " k"] | None:
+    """The distinct values of a column of a few whole numbers; None for other columns."""
+    distinct = np.unique(values)
+    return distinct if 0 < len(distinct) <= _FEW_VALUES and (distinct == np.round(distinct)).all() else None
+
+
+def _jittered(column: Float[np.ndarray, " n"], rng: np.random.Generator) -> Float[np.ndarray, " n"]:
+    distinct = _few_whole_numbers(column[np.isfinite(column)])
+    if distinct is None:
+        return column
+    gap = np.diff(distinct).min(initial=np.inf)
+    return column + 0.3 * (gap if np.isfinite(gap) else 1.0) * rng.uniform(-1.0, 1.0, len(column))
+
+
+def _bin_edges(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " bins"]:
+    distinct = _few_whole_numbers(values)
+    if distinct is None:
+        if not len(values):
+            return np.array([0.0, 1.0])
+        low, high = values.min(), values.max()
+        pad = 0.5 * max(1.0, abs(low)) if low == high else 0.0
+        bins = int(np.clip(np.sqrt(len(values)), 8, 40))
+        return np.unique(np.linspace(low - pad, high + pad, bins + 1))
+    middles = (distinct[1:] + distinct[:-1]) / 2
+    half = np.diff(distinct).min(initial=np.inf) / 2
+    half = half if np.isfinite(half) else 0.5
+    return np.concatenate([[distinct[0] - half], middles, [distinct[-1] + half]])
+
+
+def _histograms(axes: Axes, column: Float[np.ndarray, " n"], codes: Int[np.ndarray, " n"], n_clusters: int) -> None:
+    here = np.isfinite(column)
+    edges = _bin_edges(column[here])
+    floor = np.zeros(len(edges) - 1)
+    for k, colour in enumerate(cluster_colours(n_clusters)):
+        top = floor + np.histogram(column[here & (codes == k)], edges)[0]
+        axes.stairs(top, edges, baseline=floor, fill=True, facecolor=colour, alpha=0.8)
+        floor = top
+    axes.set_ylim(0.0, 1.05 * max(floor.max(), 1.0))
+
+
+def _share_axes(figure: Figure, names: Sequence[str], whole: Sequence[bool]) -> None:
+    """Give the panels of a column one x axis and those of a row one y axis, with text at the outer ones only."""
+    from matplotlib.ticker import MaxNLocator
+
+    size = len(names)
+    axes = iter(figure.axes)
+    rows: list[list[Axes]] = []
+    for row in range(size):
+        diagonal = next(axes)
+        rows.append([*(next(axes) for _ in range(row)), diagonal])
+    for row, panels in enumerate(rows):
+        for column, panel in enumerate(panels):
+            if row > column:
+                panel.sharex(rows[column][column])
+                if column:
+                    panel.sharey(panels[0])
+            panel.xaxis.set_major_locator(MaxNLocator(4, integer=whole[column]))
+            panel.yaxis.set_major_locator(MaxNLocator(4, integer=whole[row]))
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.tick_params(labelsize=8, labelbottom=row == size - 1, labelleft=column == 0 and row > 0)
+            if row == size - 1:
+                panel.set_xlabel(names[column], parse_math=False)
+            if column == 0 and row > 0:
+                panel.set_ylabel(names[row], parse_math=False)
+        if size > 1:
+            panels[-1].set_yticks([])
+    if size == 1:
+        rows[0][0].tick_params(labelleft=True)
+        rows[0][0].set_ylabel("points")
+
+
+def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarray, " n"]) -> None:
+    """Colours and sizes of the clusters, largest first."""
+    from matplotlib.lines import Line2D
+
+    axes.set_axis_off()
+    sizes = np.bincount(codes, minlength=len(clusters))
+    order = np.argsort(-sizes, kind="stable")
+    colours = cluster_colours(len(clusters))
+    few = order if len(order) <= _MOST_ENTRIES else order[: _MOST_ENTRIES - 1]
+    handles = [
+        Line2D([], [], linestyle="", marker="o", color=colours[k], label=f"{short_name(clusters[k])} ({sizes[k]})")
+        for k in few
+    ]
+    if len(few) < len(order):
+        handles.append(Line2D([], [], linestyle="", label=f"… and {len(order) - len(few)} more"))
+    legend = axes.legend(
+        handles=handles, title="cluster (points)", loc="upper right", fontsize=8, title_fontsize=8, frameon=False
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _write_names(axes: Axes, points: Float[np.ndarray, "n 2"], names: Sequence[str]) -> None:
+    """Write each name right of its point unless it would run into a point, an earlier name or out of the panel."""
+    scale = axes.figure.dpi / 72
+    size = 6.0
+    frame = axes.get_window_extent()
+    here = np.isfinite(points).all(axis=1)
+    centres = axes.transData.transform(points[here])
+    taken = np.hstack([centres - 2.0 * scale, centres + 2.0 * scale])
+    for point, (x, y), name in zip(points[here], centres + (3.0 * scale, 0.0), np.array(names)[here], strict=True):
+        width, height = 0.62 * size * len(name) * scale, 1.1 * size * scale
+        box = np.array([x, y - height / 2, x + width, y + height / 2])
+        apart = (box[0] > taken[:, 2]) | (box[2] < taken[:, 0]) | (box[1] > taken[:, 3]) | (box[3] < taken[:, 1])
+        if apart.all() and box[2] <= frame.x1 and box[1] >= frame.y0 and box[3] <= frame.y1:
+            taken = np.vstack([taken, box])
+            axes.annotate(
+                name,
+                point,
+                xytext=(3.0, 0.0),
+                textcoords="offset points",
+                verticalalignment="center",
+                fontsize=size,
+                parse_math=False,
+            )
