@@ -58,9 +58,7 @@ def first_come_labels(labels: Int[Array, " n"], slots: int) -> Int[Array, " n"]:
     return rank[labels].astype(labels.dtype)
 
 
-def log_joint(
-    component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int
-) -> Float[Array, ""]:
+def log_joint(component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int) -> Float[Array, ""]:
     """Log p(X, partition): log prior of the partition plus the clusters' log marginal likelihoods (nats)."""
     stats = cluster_statistics(rows, labels, slots)
     return log_partition_prior(cluster_counts(labels, slots), *prior) + component.log_marginal(stats).sum()
@@ -139,9 +137,7 @@ def sweep(
         # with nothing seated yet the only choice is a new cluster, whatever the concentration
         opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
         weight = jnp.where(occupied, jnp.log(jnp.where(occupied, counts - discount, 1.0)), opening)
-        weight = jnp.where(
-            occupied | opens, weight + component.cached_log_predictive(jax.vmap(unpack)(table), row), -jnp.inf
-        )
+        weight = jnp.where(occupied | opens, weight + component.cached_log_predictive(jax.vmap(unpack)(table), row), -jnp.inf)
         if uniforms is None:
             new = jnp.argmax(weight)
         else:

@@ -20,9 +20,7 @@ LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 """Posterior variables that do not depend on the clusters' names; only these can be compared across draws and chains."""
 
 
-def to_arviz(
-    fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0
-) -> az.InferenceData | xr.DataTree:
+def to_arviz(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0) -> az.InferenceData | xr.DataTree:
     """A fit as ArviZ data: `InferenceData` under ArviZ 0.23, `DataTree` under 1.x; the same groups and names for all routes.
 
     Groups: `posterior` with the partition site (chain, draw, item), the hyperparameter sites, and the label-invariant
@@ -68,7 +66,7 @@ def _package(draws: Draws, values: Summaries, route: str) -> Any:
     posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}
     posterior[draws.partition] = ((*sample, "item"), draws.labels)
     attributes = {"inference_library": "bnp_hier", "route": route}
-    groups = {
+    groups: dict[str, Any] = {
         "posterior": xr.Dataset(posterior, {**coords, "item": item}, attributes),
         "log_likelihood": xr.Dataset(
             {draws.observed: ((*sample, "item"), values.log_likelihood)}, {**coords, "item": item}, attributes

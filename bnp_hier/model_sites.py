@@ -137,9 +137,7 @@ class Hyperprior(NamedTuple):
     log_prob: Callable[[Mapping[str, Any]], Float[Array, ""]]
 
 
-def hyperprior(
-    model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
-) -> Hyperprior:
+def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Hyperprior:
     """Medians, constraints and density of the model's hyperparameters.
 
     Medians follow the model: a hyperparameter whose prior depends on another has its median given the other's.
@@ -159,9 +157,7 @@ def hyperprior(
     trace = _trace(model, args, kwargs, median)
     for name in sites.hyperparameters:
         if trace[name]["fn"].support.is_discrete:
-            raise ValueError(
-                f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted'
-            )
+            raise ValueError(f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted')
     start = {n: biject_to(trace[n]["fn"].support).inv(trace[n]["value"]) for n in sites.hyperparameters}
 
     def constrain(unconstrained: Mapping[str, Any]) -> dict[str, Any]:

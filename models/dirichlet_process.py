@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from bnp_hier.components import Component, NormalInverseWishart
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
 
 __all__ = ["dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
 
-Hyperparameter = ArrayLike | dist.Distribution
-ComponentLike = Component | Callable[[ArrayLike], Component] | None
+Hyperparameter: TypeAlias = ArrayLike | dist.Distribution
+ComponentLike: TypeAlias = Component | Callable[[Any], Component] | None
 
 
-def dpm(X: Float[ArrayLike, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0) -> None:
+def dpm(X: Float[Array | np.ndarray, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0) -> None:
     """Dirichlet-process mixture with cluster parameters integrated out.
 
     Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `X` (observed).
@@ -40,7 +41,7 @@ def dpm(X: Float[ArrayLike, "n d"], component: ComponentLike = None, concentrati
 
 
 def pitman_yor_mixture(
-    X: Float[ArrayLike, "n d"],
+    X: Float[Array | np.ndarray, "n d"],
     component: ComponentLike = None,
     concentration: Hyperparameter = 1.0,
     discount: Hyperparameter = 0.25,
@@ -63,7 +64,7 @@ def pitman_yor_mixture(
 
 
 def dpm_stick_breaking(
-    X: Float[ArrayLike, "n d"],
+    X: Float[Array | np.ndarray, "n d"],
     component: ComponentLike = None,
     concentration: Hyperparameter = 1.0,
     truncation: int = 20,

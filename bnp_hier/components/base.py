@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 __all__ = ["Component", "ComponentPredictive", "Statistics", "as_matrix", "component", "is_traced"]
 
-Statistics = PyTree[Float[Array, "..."]]
+Statistics: TypeAlias = Any
 """Additive sufficient statistics: a pytree of arrays that share leading batch dimensions."""
 
-_C = TypeVar("_C", bound="type[Component]")
+_C = TypeVar("_C", bound="Component")
 
 
-def component(cls: _C) -> _C:
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def component(cls: type[_C]) -> type[_C]:
     """Class decorator: makes a frozen dataclass whose fields are the leaves of a JAX pytree.
 
     Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves.
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    fields = dataclasses.fields(cast(Any, cls))
     static = [f.name for f in fields if f.metadata.get("static", False)]
     data = [f.name for f in fields if f.name not in static]
 
@@ -40,7 +41,7 @@ def component(cls: _C) -> _C:
         leaves, aux = flatten(self)
         return tuple(zip((jax.tree_util.GetAttrKey(name) for name in data), leaves, strict=True)), aux
 
-    def unflatten(aux: tuple[Any, ...], leaves: tuple[Any, ...]) -> Any:
+    def unflatten(aux: tuple[Any, ...], leaves: Iterable[Any]) -> Any:
         self = object.__new__(cls)  # skips __post_init__: leaves may be tracers or placeholders
         for name, value in zip(data + static, (*leaves, *aux), strict=True):
             object.__setattr__(self, name, value)
@@ -116,14 +117,14 @@ class Component(ABC):
         return constraints.real_vector
 
     @classmethod
-    def from_data(cls, X: ArrayLike, **options: Any) -> Self:
-        """The family with hyperparameters read off the data; each family documents its rule."""
+    def from_data(cls, *args: Any, **options: Any) -> Self:
+        """The family with hyperparameters read off data X, (n, d), by a rule that the family documents with its options."""
         raise TypeError(f"{cls.__name__} has no data-informed default; give its hyperparameters explicitly")
 
     # ---- what a family must give -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def suff_stats(self, X: Float[Array, "... d"]) -> Statistics:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> Statistics:
         """Sufficient statistics of each row: leaves of shape (..., *statistic)."""
 
     @abstractmethod
@@ -188,9 +189,7 @@ class Component(ABC):
             return
         matrix = as_matrix(X)
         if matrix.shape[1] != self.dim:
-            raise ValueError(
-                f"X has {matrix.shape[1]} columns, but {type(self).__name__} was built for {self.dim} columns"
-            )
+            raise ValueError(f"X has {matrix.shape[1]} columns, but {type(self).__name__} was built for {self.dim} columns")
         if np.isinf(matrix).any():
             raise ValueError(f"X has an infinite value at {first_cell(np.isinf(matrix))}; expected finite numbers")
         if not self.allows_missing and np.isnan(matrix).any():
@@ -200,7 +199,7 @@ class Component(ABC):
             )
         self._validate_values(matrix)
 
-    def _validate_values(self, X: np.ndarray) -> None:
+    def _validate_values(self, X: np.ndarray) -> None:  # noqa: B027 (most families have nothing to check)
         """Family-specific check of finite (or missing) cells."""
 
     # ---- primitives of single-site updates and merges: `row` is the statistics of one row ----------------------------
@@ -243,6 +242,7 @@ class ComponentPredictive(dist.Distribution):
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
         """Parameters from the posterior, then one row from the likelihood, independently for each draw."""
+        assert key is not None
         key_parameters, key_row = jax.random.split(key)
         parameters = self.component.posterior(self.stats).sample(key_parameters, sample_shape)
         return self.component.likelihood(parameters).sample(key_row)

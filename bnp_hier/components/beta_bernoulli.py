@@ -75,7 +75,8 @@ class BetaBernoulli(Component):
         if not is_traced(X):
             X = as_matrix(X)
             _check_bits(X)
-        ones, cells = (X == 1).sum(0), ((X == 0) | (X == 1)).sum(0)
+        xp = jnp if is_traced(X) else np
+        ones, cells = xp.equal(X, 1).sum(0), (xp.equal(X, 0) | xp.equal(X, 1)).sum(0)
         p = (ones + 1.0) / (cells + 2.0)
         return cls(a=strength * p, b=strength * (1.0 - p))
 
@@ -92,7 +93,7 @@ class BetaBernoulli(Component):
     def _validate_values(self, X: np.ndarray) -> None:
         _check_bits(X)
 
-    def suff_stats(self, X: Float[Array, "... d"]) -> BitStatistics:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> BitStatistics:
         """Ones and zeros of each row; a missing cell is neither."""
         x = jnp.asarray(X)
         dtype = jnp.result_type(float)

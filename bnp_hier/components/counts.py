@@ -20,6 +20,4 @@ def check_counts(family: str, X: np.ndarray) -> None:
     there = ~np.isnan(X)
     for wrong, what in ((there & (X < 0), "a negative count"), (there & (X != np.floor(X)), "a fractional count")):
         if wrong.any():
-            raise ValueError(
-                f"{family} needs counts 0, 1, 2, ..., but X has {what} ({X[wrong][0]:g}) at {first_cell(wrong)}"
-            )
+            raise ValueError(f"{family} needs counts 0, 1, 2, ..., but X has {what} ({X[wrong][0]:g}) at {first_cell(wrong)}")

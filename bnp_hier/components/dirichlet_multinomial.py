@@ -43,13 +43,9 @@ class GivenTotalMultinomial(dist.Distribution):
     pytree_data_fields = ("probs",)
     pytree_aux_fields = ("total_count",)
 
-    def __init__(
-        self, probs: Float[Array, "... d"], total_count: int | None, *, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, probs: Float[Array, "... d"], total_count: int | None, *, validate_args: bool | None = None) -> None:
         self.probs, self.total_count = probs, total_count
-        super().__init__(
-            batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args
-        )
+        super().__init__(batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args)
 
     def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, ...]:
         """Log probability of the row given its total (nats)."""
@@ -126,7 +122,7 @@ class DirichletMultinomial(Component):
     def _validate_values(self, X: np.ndarray) -> None:
         check_counts(type(self).__name__, X)
 
-    def suff_stats(self, X: Float[Array, "... d"]) -> CountStatistics:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> CountStatistics:
         """Counts and log multinomial coefficient of each row."""
         x = jnp.asarray(X, jnp.result_type(float))
         return CountStatistics(x, _log_coefficient(x))

@@ -22,12 +22,12 @@ __all__ = ["GammaPoisson"]
 class EventStatistics(NamedTuple):
     """Sums over the cells that are there.
 
-    - **count** - number of cells per column, shape (d,).
+    - **n** - number of cells per column, shape (d,).
     - **total** - Σ x, shape (d,).
     - **log_factorial** - Σ log x! over all columns, shape ().
     """
 
-    count: Float[Array, "... d"]
+    n: Float[Array, "... d"]
     total: Float[Array, "... d"]
     log_factorial: Float[Array, ...]
 
@@ -86,7 +86,7 @@ class GammaPoisson(Component):
     def _validate_values(self, X: np.ndarray) -> None:
         check_counts(type(self).__name__, X)
 
-    def suff_stats(self, X: Float[Array, "... d"]) -> EventStatistics:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> EventStatistics:
         """Cells, events and log factorials of each row; a missing cell adds nothing."""
         x = jnp.asarray(X, jnp.result_type(float))
         there = ~jnp.isnan(x)
@@ -96,21 +96,19 @@ class GammaPoisson(Component):
     def log_marginal(self, stats: EventStatistics) -> Float[Array, ...]:
         """Gamma-Poisson log marginal likelihood (nats)."""
         a, b = jnp.asarray(self.shape), jnp.asarray(self.rate)
-        columns = gammaln(a + stats.total) - gammaln(a) - a * jnp.log1p(stats.count / b)
-        columns = columns - stats.total * jnp.log(b + stats.count)
+        columns = gammaln(a + stats.total) - gammaln(a) - a * jnp.log1p(stats.n / b)
+        columns = columns - stats.total * jnp.log(b + stats.n)
         return columns.sum(-1) - stats.log_factorial
 
     def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, ...]:
         """Product of negative binomials over the cells that are there."""
-        a, b = self.shape + cache.total, self.rate + cache.count
-        columns = (
-            gammaln(a + row.total) - gammaln(a) - a * jnp.log1p(row.count / b) - row.total * jnp.log(b + row.count)
-        )
+        a, b = self.shape + cache.total, self.rate + cache.n
+        columns = gammaln(a + row.total) - gammaln(a) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)
         return columns.sum(-1) - row.log_factorial
 
     def posterior(self, stats: EventStatistics) -> dist.Distribution:
         """Product of Gamma."""
-        return dist.Gamma(self.shape + stats.total, self.rate + stats.count).to_event(1)
+        return dist.Gamma(self.shape + stats.total, self.rate + stats.n).to_event(1)
 
     def likelihood(self, parameters: Float[Array, "... d"]) -> dist.Distribution:
         """Independent Poisson cells."""

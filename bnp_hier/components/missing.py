@@ -50,13 +50,16 @@ class ColumnGroups(constraints.Constraint):
 
     @property
     def is_discrete(self) -> bool:
+        """Whether every group is discrete."""
         return all(constraint.is_discrete for constraint, _ in self.parts)
 
     def __call__(self, x: Any) -> Any:
+        """Whether every group of columns lies in its constraint."""
         inside = [jnp.asarray(constraint(x[..., jnp.array(columns)])) for constraint, columns in self.parts]
         return jnp.stack(inside).all(0)
 
     def feasible_like(self, prototype: Any) -> Any:
+        """A feasible row of the prototype's shape."""
         out = prototype
         for constraint, columns in self.parts:
             index = jnp.array(columns)
@@ -64,6 +67,7 @@ class ColumnGroups(constraints.Constraint):
         return out
 
     def tree_flatten(self) -> Any:
+        """Everything is static."""
         return (), ((), {"parts": self.parts})
 
     def __eq__(self, other: object) -> bool:
@@ -85,9 +89,7 @@ class CellsOrMissing(dist.Distribution):
 
     def __init__(self, cells: dist.Distribution, *, validate_args: bool | None = None) -> None:
         self.cells = cells
-        super().__init__(
-            batch_shape=cells.batch_shape[:-1], event_shape=cells.batch_shape[-1:], validate_args=validate_args
-        )
+        super().__init__(batch_shape=cells.batch_shape[:-1], event_shape=cells.batch_shape[-1:], validate_args=validate_args)
 
     @constraints.dependent_property(event_dim=1)
     def support(self) -> Any:

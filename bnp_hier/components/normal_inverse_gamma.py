@@ -24,12 +24,12 @@ LOG_2PI = float(np.log(2 * np.pi))
 class ColumnStatistics(NamedTuple):
     """Sums over the cells that are there, in coordinates y = (x − mean)/√rate.
 
-    - **count** - number of cells per column, shape (d,).
+    - **n** - number of cells per column, shape (d,).
     - **total** - Σ y, shape (d,).
     - **squares** - Σ y², shape (d,).
     """
 
-    count: Float[Array, "... d"]
+    n: Float[Array, "... d"]
     total: Float[Array, "... d"]
     squares: Float[Array, "... d"]
 
@@ -37,12 +37,12 @@ class ColumnStatistics(NamedTuple):
 class ColumnCache(NamedTuple):
     """Posterior of one cluster's columns, in standardised coordinates.
 
-    - **count** - number of cells per column, shape (d,).
+    - **n** - number of cells per column, shape (d,).
     - **mean** - posterior mean, shape (d,).
     - **rate** - posterior rate of the variance, shape (d,).
     """
 
-    count: Float[Array, "... d"]
+    n: Float[Array, "... d"]
     mean: Float[Array, "... d"]
     rate: Float[Array, "... d"]
 
@@ -114,7 +114,7 @@ class NormalInverseGamma(Component):
     def _columns(self, value: ArrayLike) -> Float[Array, " d"]:
         return jnp.broadcast_to(jnp.asarray(value), (self.dim,))
 
-    def suff_stats(self, X: Float[Array, "... d"]) -> ColumnStatistics:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> ColumnStatistics:
         """Count, sum and sum of squares of each cell, zero where the cell is missing."""
         x = shifted(X, self.mean) / jnp.sqrt(jnp.asarray(self.rate))
         there = ~jnp.isnan(x)
@@ -124,38 +124,38 @@ class NormalInverseGamma(Component):
     def log_marginal(self, stats: ColumnStatistics) -> Float[Array, ...]:
         """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihood (nats)."""
         shape, kappa = self._columns(self.shape), self._columns(self.kappa)
-        posterior_shape = shape + stats.count / 2
-        rate = 1.0 + (stats.squares - stats.total**2 / (kappa + stats.count)) / 2
+        posterior_shape = shape + stats.n / 2
+        rate = 1.0 + (stats.squares - stats.total**2 / (kappa + stats.n)) / 2
         columns = (
             gammaln(posterior_shape)
             - gammaln(shape)
             - posterior_shape * jnp.log(rate)
-            - jnp.log1p(stats.count / kappa) / 2
-            - stats.count / 2 * (LOG_2PI + jnp.log(self._columns(self.rate)))
+            - jnp.log1p(stats.n / kappa) / 2
+            - stats.n / 2 * (LOG_2PI + jnp.log(self._columns(self.rate)))
         )
         return columns.sum(-1)
 
     def cache(self, stats: ColumnStatistics) -> ColumnCache:
         """Posterior mean and rate of each column."""
-        kappa = self._columns(self.kappa) + stats.count
-        return ColumnCache(stats.count, stats.total / kappa, 1.0 + (stats.squares - stats.total**2 / kappa) / 2)
+        kappa = self._columns(self.kappa) + stats.n
+        return ColumnCache(stats.n, stats.total / kappa, 1.0 + (stats.squares - stats.total**2 / kappa) / 2)
 
     def update_cache(self, cache: ColumnCache, row: ColumnStatistics, sign: ArrayLike) -> ColumnCache:
         """Running mean and rate; a missing cell changes nothing."""
-        kappa = self._columns(self.kappa) + cache.count
-        step = sign * row.count
+        kappa = self._columns(self.kappa) + cache.n
+        step = sign * row.n
         new_kappa = kappa + step
         difference = row.total - cache.mean
         return ColumnCache(
-            cache.count + step,
+            cache.n + step,
             cache.mean + step / new_kappa * difference,
             jnp.maximum(cache.rate + step * kappa / new_kappa * difference**2 / 2, 1.0),
         )
 
     def cached_log_predictive(self, cache: ColumnCache, row: ColumnStatistics) -> Float[Array, ...]:
         """Product of Student-t densities over the cells that are there."""
-        kappa = self._columns(self.kappa) + cache.count
-        shape = self._columns(self.shape) + cache.count / 2
+        kappa = self._columns(self.kappa) + cache.n
+        shape = self._columns(self.shape) + cache.n / 2
         spread = 2.0 * cache.rate * (kappa + 1) / kappa
         difference = row.total - cache.mean
         cells = (
@@ -164,13 +164,13 @@ class NormalInverseGamma(Component):
             - (jnp.log(jnp.pi * spread) + jnp.log(self._columns(self.rate))) / 2
             - (shape + 0.5) * jnp.log1p(difference**2 / spread)
         )
-        return (row.count * cells).sum(-1)
+        return (row.n * cells).sum(-1)
 
     def predictive(self, stats: ColumnStatistics) -> dist.Distribution:
         """Product of Student-t."""
         cache, root = self.cache(stats), jnp.sqrt(self._columns(self.rate))
-        kappa = self._columns(self.kappa) + stats.count
-        shape = self._columns(self.shape) + stats.count / 2
+        kappa = self._columns(self.kappa) + stats.n
+        shape = self._columns(self.shape) + stats.n / 2
         scale = root * jnp.sqrt(cache.rate * (kappa + 1) / (shape * kappa))
         return CellsOrMissing(dist.StudentT(2 * shape, jnp.asarray(self.mean) + root * cache.mean, scale))
 
@@ -179,8 +179,8 @@ class NormalInverseGamma(Component):
         cache, rate = self.cache(stats), self._columns(self.rate)
         return NormalInverseGammaParameters(
             jnp.asarray(self.mean) + jnp.sqrt(rate) * cache.mean,
-            self._columns(self.kappa) + stats.count,
-            self._columns(self.shape) + stats.count / 2,
+            self._columns(self.kappa) + stats.n,
+            self._columns(self.shape) + stats.n / 2,
             rate * cache.rate,
         )
 

@@ -25,12 +25,12 @@ LOG_PI = float(np.log(np.pi))
 class NormalStatistics(NamedTuple):
     """Sums over rows, in coordinates y = L⁻¹(x − mean) with scale = L Lᵀ, so that no digits are lost far from the origin.
 
-    - **count** - number of rows, shape ().
+    - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
     - **outer** - Σ y yᵀ, shape (d, d).
     """
 
-    count: Float[Array, ...]
+    n: Float[Array, ...]
     total: Float[Array, "... d"]
     outer: Float[Array, "... d d"]
 
@@ -38,13 +38,13 @@ class NormalStatistics(NamedTuple):
 class NormalCache(NamedTuple):
     """Posterior of one cluster as its predictive needs it, in whitened coordinates.
 
-    - **count** - number of rows.
+    - **n** - number of rows.
     - **mean** - posterior mean, shape (d,).
     - **inverse** - inverse of the posterior scale matrix, shape (d, d).
     - **log_det** - log determinant of the posterior scale matrix.
     """
 
-    count: Float[Array, ...]
+    n: Float[Array, ...]
     mean: Float[Array, "... d"]
     inverse: Float[Array, "... d d"]
     log_det: Float[Array, ...]
@@ -122,16 +122,14 @@ class NormalInverseWishart(Component):
     def _log_det_scale(self) -> Float[Array, ""]:
         return 2.0 * jnp.log(jnp.diagonal(self._factor)).sum()
 
-    def suff_stats(self, X: Float[Array, "... d"]) -> NormalStatistics:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> NormalStatistics:
         """Count, sum and sum of squares of each row in whitened coordinates."""
         y = whiten(self._factor, shifted(X, self.mean))
         return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
 
     def _posterior_scale(self, stats: NormalStatistics) -> Float[Array, "... d d"]:
-        total = stats.total / (self.kappa + stats.count)[..., None]
-        return (
-            jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
-        )
+        total = stats.total / (self.kappa + stats.n)[..., None]
+        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
 
     def _log_count_terms(self, count: Float[Array, ...]) -> Float[Array, ...]:
         """The part of the log marginal that depends on the number of rows alone."""
@@ -147,7 +145,7 @@ class NormalInverseWishart(Component):
     def log_marginal(self, stats: NormalStatistics) -> Float[Array, ...]:
         """Log marginal likelihood (nats); Heller & Ghahramani (2005), appendix B, corrected."""
         determinant = log_det(self._posterior_scale(stats))
-        return self._log_count_terms(stats.count) - (self.nu + stats.count) / 2 * determinant
+        return self._log_count_terms(stats.n) - (self.nu + stats.n) / 2 * determinant
 
     def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, ...]]:
         """`log_marginal` with the terms of the count read from a table."""
@@ -155,19 +153,19 @@ class NormalInverseWishart(Component):
 
         def log_marginal(stats: NormalStatistics) -> Float[Array, ...]:
             determinant = log_det(self._posterior_scale(stats))
-            return table[stats.count.astype(int)] - (self.nu + stats.count) / 2 * determinant
+            return table[stats.n.astype(int)] - (self.nu + stats.n) / 2 * determinant
 
         return log_marginal
 
     def cache(self, stats: NormalStatistics) -> NormalCache:
         """Posterior mean and inverse scale matrix of each cluster."""
         scale = self._posterior_scale(stats)
-        mean = stats.total / (self.kappa + stats.count)[..., None]
-        return NormalCache(stats.count, mean, jnp.linalg.inv(scale), log_det(scale))
+        mean = stats.total / (self.kappa + stats.n)[..., None]
+        return NormalCache(stats.n, mean, jnp.linalg.inv(scale), log_det(scale))
 
     def update_cache(self, cache: NormalCache, row: NormalStatistics, sign: ArrayLike) -> NormalCache:
         """Rank-one update of mean, inverse (Sherman-Morrison) and log determinant."""
-        kappa = self.kappa + cache.count
+        kappa = self.kappa + cache.n
         new_kappa = kappa + sign
         difference = row.total - cache.mean
         projected = jnp.einsum("...ij,...j->...i", cache.inverse, difference)
@@ -176,7 +174,7 @@ class NormalInverseWishart(Component):
         factor = jnp.maximum(factor, jnp.finfo(factor.dtype).eps)
         change = (ratio / factor)[..., None, None] * projected[..., :, None] * projected[..., None, :]
         return NormalCache(
-            cache.count + sign,
+            cache.n + sign,
             cache.mean + jnp.expand_dims(sign / new_kappa, -1) * difference,
             cache.inverse - change,
             cache.log_det + jnp.log(factor),
@@ -184,7 +182,7 @@ class NormalInverseWishart(Component):
 
     def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, ...]:
         """Student-t predictive with nu + N - d + 1 degrees of freedom."""
-        d, kappa, nu = self.dim, self.kappa + cache.count, self.nu + cache.count
+        d, kappa, nu = self.dim, self.kappa + cache.n, self.nu + cache.n
         difference = row.total - cache.mean
         square = jnp.einsum("...i,...ij,...j->...", difference, cache.inverse, difference)
         shrink = kappa / (kappa + 1)
@@ -193,7 +191,7 @@ class NormalInverseWishart(Component):
 
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
         """Multivariate Student-t."""
-        kappa, df = self.kappa + stats.count, self.nu + stats.count - self.dim + 1
+        kappa, df = self.kappa + stats.n, self.nu + stats.n - self.dim + 1
         posterior = self.posterior(stats)
         widen = jnp.sqrt((kappa + 1) / (kappa * df))
         return dist.MultivariateStudentT(df, posterior.loc, widen[..., None, None] * posterior.scale_tril)
@@ -201,10 +199,10 @@ class NormalInverseWishart(Component):
     def posterior(self, stats: NormalStatistics) -> NormalInverseWishartParameters:
         """Normal-inverse-Wishart over (d + 1, d) arrays: the mean, then the covariance."""
         factor = self._factor
-        kappa = self.kappa + stats.count
+        kappa = self.kappa + stats.n
         mean = jnp.asarray(self.mean) + jnp.einsum("ij,...j->...i", factor, stats.total / kappa[..., None])
         scale_tril = factor @ jnp.linalg.cholesky(self._posterior_scale(stats))
-        return NormalInverseWishartParameters(mean, kappa, self.nu + stats.count, scale_tril)
+        return NormalInverseWishartParameters(mean, kappa, self.nu + stats.n, scale_tril)
 
     def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:
         """Normal with the mean (row 0) and covariance (rows 1..d) of the array."""

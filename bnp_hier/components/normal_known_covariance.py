@@ -23,12 +23,12 @@ LOG_2PI = float(np.log(2 * np.pi))
 class LocationStatistics(NamedTuple):
     """Sums over rows, in coordinates y = L⁻¹(x − mean) with covariance = L Lᵀ.
 
-    - **count** - number of rows, shape ().
+    - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
     - **log_density** - Σ log N(x; mean, covariance), shape ().
     """
 
-    count: Float[Array, ...]
+    n: Float[Array, ...]
     total: Float[Array, "... d"]
     log_density: Float[Array, ...]
 
@@ -102,7 +102,7 @@ class NormalKnownCovariance(Component):
         both = whiten(factor, half.T)
         return (both + both.T) / 2
 
-    def suff_stats(self, X: Float[Array, "... d"]) -> LocationStatistics:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> LocationStatistics:
         """Count, whitened sum and log density at the prior mean of each row."""
         factor = self._factor
         y = whiten(factor, shifted(X, self.mean))
@@ -112,7 +112,7 @@ class NormalKnownCovariance(Component):
     def _solve(self, stats: LocationStatistics) -> tuple[Float[Array, "... d d"], Float[Array, "... d"]]:
         """Cholesky factor of I + N V, and V (I + N V)⁻¹ Σy: the whitened posterior mean; V is the whitened prior."""
         prior = self._whitened_prior()
-        factor = jnp.linalg.cholesky(jnp.eye(self.dim, dtype=prior.dtype) + stats.count[..., None, None] * prior)
+        factor = jnp.linalg.cholesky(jnp.eye(self.dim, dtype=prior.dtype) + stats.n[..., None, None] * prior)
         solved = cho_solve((factor, True), stats.total[..., None])[..., 0]
         return factor, jnp.einsum("ij,...j->...i", prior, solved)
 

@@ -25,9 +25,7 @@ __all__ = [
 class Blocks(constraints.Constraint):
     """Constraint of an array whose flattened entries are consecutive blocks, each with its own constraint and shape."""
 
-    def __init__(
-        self, parts: tuple[tuple[constraints.Constraint, tuple[int, ...]], ...], shape: tuple[int, ...]
-    ) -> None:
+    def __init__(self, parts: tuple[tuple[constraints.Constraint, tuple[int, ...]], ...], shape: tuple[int, ...]) -> None:
         self.parts, self.shape = tuple(parts), tuple(shape)
         self.sizes = tuple(math.prod(part_shape) for _, part_shape in self.parts)
 
@@ -88,9 +86,7 @@ class BlocksTransform(Transform):
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
         self.transforms = [biject_to(constraint) for constraint, _ in blocks.parts]
-        self.inner_shapes = [
-            t.inverse_shape(shape) for t, (_, shape) in zip(self.transforms, blocks.parts, strict=True)
-        ]
+        self.inner_shapes = [t.inverse_shape(shape) for t, (_, shape) in zip(self.transforms, blocks.parts, strict=True)]
         self.inner = Blocks(
             tuple((constraints.real, shape) for shape in self.inner_shapes),
             (sum(math.prod(shape) for shape in self.inner_shapes),),
@@ -184,6 +180,7 @@ class NormalInverseWishartParameters(dist.Distribution):
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... p d"]:
         """Covariance, then the mean given it."""
+        assert key is not None
         key_covariance, key_mean = jax.random.split(key)
         covariance = dist.InverseWishart(self.nu, scale_tril=self.scale_tril).sample(key_covariance, sample_shape)
         mean = dist.MultivariateNormal(self.loc, covariance / self.kappa[..., None, None]).sample(key_mean)
@@ -233,6 +230,7 @@ class NormalInverseGammaParameters(dist.Distribution):
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... 2 d"]:
         """Variances, then the means given them."""
+        assert key is not None
         key_variance, key_mean = jax.random.split(key)
         variance = dist.InverseGamma(self.concentration, self.rate).sample(key_variance, sample_shape)
         mean = dist.Normal(self.loc, jnp.sqrt(variance / self.kappa)).sample(key_mean)
@@ -262,6 +260,7 @@ class IndependentBlocks(dist.Distribution):
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... p"]:
         """Each part on its own."""
+        assert key is not None
         keys = jax.random.split(key, len(self.parts))
         shape = (*sample_shape, *self.batch_shape)
         draws = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any, Self
 
 import jax
@@ -20,6 +21,10 @@ from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.parameter_spaces import IndependentBlocks
 
 __all__ = ["ProductComponent"]
+
+
+def _total(terms: Iterable[Any]) -> Any:
+    return reduce(jnp.add, terms)
 
 
 class ColumnGroupsDistribution(dist.Distribution):
@@ -46,10 +51,11 @@ class ColumnGroupsDistribution(dist.Distribution):
 
     def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, ...]:
         """Sum over the groups (nats)."""
-        return sum(part.log_prob(value[..., jnp.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
+        return _total(part.log_prob(value[..., jnp.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
         """Each group on its own."""
+        assert key is not None
         keys = jax.random.split(key, len(self.parts))
         out = jnp.zeros((*sample_shape, *self.batch_shape, *self.event_shape))
         for part, columns, part_key in zip(self.parts, self.columns, keys, strict=True):
@@ -81,18 +87,14 @@ class ProductComponent(Component):
         parts = tuple(self.parts)
         columns = tuple(tuple(int(c) for c in group) for group in self.columns)
         if not parts or len(parts) != len(columns):
-            raise ValueError(
-                f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each"
-            )
+            raise ValueError(f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each")
         if sorted(c for group in columns for c in group) != list(range(sum(map(len, columns)))):
             raise ValueError(f"ProductComponent: the groups {columns} must hold each of the columns 0, ..., d - 1 once")
         for part, group in zip(parts, columns, strict=True):
             if not isinstance(part, Component):
                 raise TypeError(f"ProductComponent: {part!r} is not a component")
             if part.dim != len(group):
-                raise ValueError(
-                    f"ProductComponent: {type(part).__name__} has {part.dim} columns, its group {len(group)}"
-                )
+                raise ValueError(f"ProductComponent: {type(part).__name__} has {part.dim} columns, its group {len(group)}")
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "columns", columns)
 
@@ -148,14 +150,14 @@ class ProductComponent(Component):
             except ValueError as error:
                 raise ValueError(f"in the columns {tuple(columns)} (counted from 0 within them): {error}") from error
 
-    def suff_stats(self, X: Float[Array, "... d"]) -> Any:
+    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> Any:
         """A tuple of the parts' statistics."""
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
         return tuple(p.suff_stats(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True))
 
     def log_marginal(self, stats: Any) -> Float[Array, ...]:
         """Sum of the parts' log marginal likelihoods (nats)."""
-        return sum(part.log_marginal(s) for part, s in zip(self.parts, stats, strict=True))
+        return _total(part.log_marginal(s) for part, s in zip(self.parts, stats, strict=True))
 
     def cache(self, stats: Any) -> Any:
         """A tuple of the parts' caches."""
@@ -167,12 +169,12 @@ class ProductComponent(Component):
 
     def cached_log_predictive(self, cache: Any, row: Any) -> Float[Array, ...]:
         """Sum over the parts."""
-        return sum(p.cached_log_predictive(c, r) for p, c, r in zip(self.parts, cache, row, strict=True))
+        return _total(p.cached_log_predictive(c, r) for p, c, r in zip(self.parts, cache, row, strict=True))
 
     def log_marginal_up_to(self, count: int) -> Any:
         """Each part's own table."""
         functions = [part.log_marginal_up_to(count) for part in self.parts]
-        return lambda stats: sum(f(s) for f, s in zip(functions, stats, strict=True))
+        return lambda stats: _total(f(s) for f, s in zip(functions, stats, strict=True))
 
     def predictive(self, stats: Any) -> ColumnGroupsDistribution:
         """The parts' predictives, side by side."""

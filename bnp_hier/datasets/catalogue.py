@@ -191,9 +191,7 @@ def _arrays(path: Path, *wanted: str) -> list[np.ndarray]:
         raise ValueError(f"{path}: expected an .npz file with the arrays {', '.join(wanted)}, found {error}") from error
 
 
-def _word_counts(
-    texts: Iterable[str], **options: object
-) -> tuple[Float[np.ndarray, "n words"], Shaped[np.ndarray, " words"]]:
+def _word_counts(texts: Iterable[str], **options: object) -> tuple[Float[np.ndarray, "n words"], Shaped[np.ndarray, " words"]]:
     from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(dtype=np.float64, **options)

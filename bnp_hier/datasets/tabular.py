@@ -52,9 +52,7 @@ class Dataset:
     description: str
 
 
-def read_table(
-    path: str | Path, truth: str | None = None, *, items: str | None = None, drop: Collection[str] = ()
-) -> Dataset:
+def read_table(path: str | Path, truth: str | None = None, *, items: str | None = None, drop: Collection[str] = ()) -> Dataset:
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``) or Parquet (``.parquet``) file.
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells
@@ -254,8 +252,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{path.name}, line {line}: found byte 0x{data[error.start]:02x}, which is not UTF-8; "
-            "expected CSV text in UTF-8"
+            f"{path.name}, line {line}: found byte 0x{data[error.start]:02x}, which is not UTF-8; expected CSV text in UTF-8"
         ) from error
     if "\0" in text:
         raise ValueError(f"{path.name}: found NUL bytes, so this is a binary file; expected CSV text in UTF-8")

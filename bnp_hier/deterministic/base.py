@@ -146,9 +146,7 @@ def mixture_log_weights(
 ) -> Float[Array, "m k1"]:
     """Log of (seating probability × predictive density) of new rows at each cluster and, last, at a new one (nats)."""
     rows = component.suff_stats(X)
-    cache = component.cache(
-        jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty())
-    )
+    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
     return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + log_seating(counts, prior)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,7 +98,7 @@ class BHC(DeterministicClustering):
         trace = [self._objective(problem, children)]
         for _ in range(self.max_rounds if self.optimize else 0):
             before = problem.unconstrained
-            problem.climb(lambda v, c=jnp.asarray(children): tree_bound(v.component, v.X, v.concentration, c))
+            problem.climb(partial(_bound_at, children))
             proposal = self._tree(problem.values)
             reached = self._objective(problem, proposal[0])
             fixed = self._objective(problem, children)
@@ -111,9 +113,7 @@ class BHC(DeterministicClustering):
                 break
         values = problem.values
         self.dendrogram_ = Dendrogram(children, log_odds)
-        self.log_evidence_bound_ = float(
-            tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
-        )
+        self.log_evidence_bound_ = float(_bound_at(children, values))
         self.bound_trace_ = np.array(trace)
         self.node_weights_ = node_weights(log_odds, children)
         self._finish(problem, self.dendrogram_.cut())
@@ -131,9 +131,7 @@ class BHC(DeterministicClustering):
 
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:
-        values = problem.values
-        bound = tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
-        return float(bound + problem.prior.log_prob(problem.hyperparameters))
+        return float(_bound_at(children, problem.values) + problem.prior.log_prob(problem.hyperparameters))
 
     def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Log of (weight × predictive density) of new rows at each kept node and, last, at a new cluster (nats)."""
@@ -239,14 +237,17 @@ class BHC(DeterministicClustering):
         return out[np.ix_(back, back)]
 
 
+def _bound_at(children: Int[np.ndarray, "m 2"], values: MixtureValues) -> Float[Array, ""]:
+    """Bound of a fixed tree at the hyperparameters of the values (nats)."""
+    return tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
+
+
 @jax.jit
 def _node_log_weights(
     component: Component, stats: Statistics, expected: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
 ) -> Float[Array, "m k1"]:
     rows = component.suff_stats(X)
-    cache = component.cache(
-        jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty())
-    )
+    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
     n = jnp.round(expected.sum())  # Σ ω_k n_k = n
     weights = jnp.log(jnp.append(expected, prior.concentration)) - jnp.log(n + prior.concentration)
     return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights

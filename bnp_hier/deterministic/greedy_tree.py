@@ -29,7 +29,7 @@ class _Forest(NamedTuple):
 
     - **stats** - statistics of each slot, the slot axis last, so that every statistic is contiguous.
     - **mass** - φ of each slot: log mass of all tree-consistent partitions of its items.
-    - **count** - number of items of each slot.
+    - **items** - number of items of each slot.
     - **node** - node number of each slot.
     - **active** - whether the slot holds a tree.
     - **best** - for each slot, the largest merge odds with another; an upper bound where `stale`.
@@ -42,7 +42,7 @@ class _Forest(NamedTuple):
 
     stats: Statistics
     mass: Float[Array, " s"]
-    count: Int[Array, " s"]
+    items: Int[Array, " s"]
     node: Int[Array, " s"]
     active: Bool[Array, " s"]
     best: Float[Array, " s"]
@@ -65,7 +65,7 @@ class _Scorer(NamedTuple):
         """Log odds of merging a slot with `others`: an index, or a slice for all."""
         # the slot axis goes first as components expect; the transpose is fused away
         joint = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[..., others] + leaf[..., slot, None], -1, 0), forest.stats)
-        size = forest.count[others] + forest.count[slot]
+        size = forest.items[others] + forest.items[slot]
         odds = self.log_alpha + self.log_gamma[size] + self.log_marginal(joint)
         return odds - forest.mass[others] - forest.mass[slot]
 
@@ -100,7 +100,7 @@ def _plant(component: Component, X: Array, n: Array, concentration: Array, slots
     forest = _Forest(
         stats=jax.tree.map(lambda leaf: jnp.moveaxis(jnp.where(_expand(active, leaf), leaf, 0.0), 0, -1), rows),
         mass=scorer.log_alpha + scorer.log_marginal(rows),
-        count=active.astype(int),
+        items=active.astype(int),
         node=index,
         active=active,
         best=jnp.full(slots, -jnp.inf),
@@ -141,7 +141,7 @@ def _grow(component: Component, forest: _Forest, n: Array, concentration: Array,
 
         odds = scorer.pairs(forest, slot, gone[None])[0]
         mass = forest.mass[slot] + forest.mass[gone] + jnp.logaddexp(odds, 0.0)
-        count = forest.count[slot] + forest.count[gone]
+        items = forest.items[slot] + forest.items[gone]
         step = forest.step
         keep = partial(jnp.where, merge)
         grown = forest._replace(
@@ -150,7 +150,7 @@ def _grow(component: Component, forest: _Forest, n: Array, concentration: Array,
                 forest.stats,
             ),
             mass=forest.mass.at[slot].set(keep(mass, forest.mass[slot])),
-            count=forest.count.at[slot].set(keep(count, forest.count[slot])),
+            items=forest.items.at[slot].set(keep(items, forest.items[slot])),
             node=forest.node.at[slot].set(keep(n + step, forest.node[slot])),
             active=forest.active.at[gone].set(keep(False, forest.active[gone])),
             children=forest.children.at[step].set(keep(jnp.stack([low[slot], high[slot]]), forest.children[step])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,11 +52,11 @@ def _descend(
     rows = component.suff_stats(X)
 
     def one(order: Int[Array, " n"], start: Int[Array, " n"]) -> _Descent:
-        def moved_on(state: tuple[Array, ...]) -> Array:
+        def moved_on(state: Any) -> Array:
             _, _, moved, sweeps, _ = state
             return moved & (sweeps < max_iter)
 
-        def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        def step(state: Any) -> Any:
             labels, trace, _, sweeps, refused = state
             new, hits = sweep(component, rows, labels, prior, order, None, slots)
             trace = trace.at[sweeps].set(log_joint(component, rows, new, prior, slots))

@@ -35,9 +35,7 @@ def single_cluster_mass(
     return jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
 
 
-def tree_masses(
-    single: Float[Array, " nodes"], children: Int[Array, "m 2"]
-) -> tuple[Float[Array, ""], Float[Array, " m"]]:
+def tree_masses(single: Float[Array, " nodes"], children: Int[Array, "m 2"]) -> tuple[Float[Array, ""], Float[Array, " m"]]:
     """φ of the root and log odds of each merge, from the φ1 of all nodes.
 
     φ_k = logaddexp(φ1_k, φ_left + φ_right), and the log odds are φ1_k − (φ_left + φ_right).

@@ -112,6 +112,7 @@ class ChineseRestaurantProcess(dist.Distribution):
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Int[Array, "... n"]:
         """Partitions, one customer at a time, labelled in order of appearance."""
+        assert key is not None
         shape = (*sample_shape, *self.batch_shape)
         alpha = jnp.broadcast_to(jnp.asarray(self.concentration, jnp.result_type(float)), shape).reshape(-1)
         discount = jnp.broadcast_to(jnp.asarray(self.discount, alpha.dtype), shape).reshape(-1)

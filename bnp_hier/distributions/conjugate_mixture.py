@@ -74,9 +74,7 @@ class ConjugateMixture(dist.Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(component, Component):
-            raise TypeError(
-                f"ConjugateMixture: component must be a bnp_hier component, but it is {type(component).__name__}"
-            )
+            raise TypeError(f"ConjugateMixture: component must be a bnp_hier component, but it is {type(component).__name__}")
         if jnp.ndim(assignments) < 1 or not jnp.issubdtype(jnp.result_type(assignments), jnp.integer):
             raise ValueError(
                 "ConjugateMixture: assignments must be a vector of whole numbers, one per row, but it has shape "
@@ -84,9 +82,7 @@ class ConjugateMixture(dist.Distribution):
             )
         self.component, self.assignments, self.max_clusters = component, assignments, max_clusters
         n = jnp.shape(assignments)[-1]
-        super().__init__(
-            batch_shape=jnp.shape(assignments)[:-1], event_shape=(n, component.dim), validate_args=validate_args
-        )
+        super().__init__(batch_shape=jnp.shape(assignments)[:-1], event_shape=(n, component.dim), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=2)
     def support(self) -> _RowSupports:
@@ -117,6 +113,7 @@ class ConjugateMixture(dist.Distribution):
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... n d"]:
         """Tables from the marginal model."""
         shape = (*sample_shape, *self.batch_shape)
+        assert key is not None
         n, d = self.event_shape
         labels = jnp.broadcast_to(jnp.asarray(self.assignments), (*shape, n)).reshape(-1, n)
 

@@ -58,6 +58,7 @@ class StickBreaking(dist.Distribution):
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... k"]:
         """Weights from independent Beta pieces."""
+        assert key is not None
         shape = (*sample_shape, *self.batch_shape, self.truncation - 1)
         alpha = jnp.asarray(self.concentration, jnp.result_type(float))[..., None]
         log_left = jnp.log(jax.random.uniform(key, shape, minval=jnp.finfo(alpha.dtype).tiny)) / alpha  # log(1 − β)

@@ -161,15 +161,11 @@ class PartitionGibbs(MCMCKernel):
         kernel._model, kernel._sites, kernel._sample_fn = wrapper(self._model), None, None
         return kernel
 
-    def get_constrain_fn(
-        self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
-    ) -> Callable[[Any], Any]:
+    def get_constrain_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
         """Identity: labels are already constrained."""
         return identity
 
-    def postprocess_fn(
-        self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
-    ) -> Callable[[Any], Any]:
+    def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
         """Identity."""
         return identity
 
@@ -190,9 +186,7 @@ class PartitionGibbs(MCMCKernel):
                 f"initial labels must be {size} whole numbers, but they have shape {labels.shape} and type {labels.dtype}"
             )
         if labels.min() < 0 or labels.max() >= size:
-            raise ValueError(
-                f"initial labels must lie in 0, ..., {size - 1}, but they span {labels.min()} to {labels.max()}"
-            )
+            raise ValueError(f"initial labels must lie in 0, ..., {size - 1}, but they span {labels.min()} to {labels.max()}")
 
     def _sample_one(
         self, state: PartitionGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None

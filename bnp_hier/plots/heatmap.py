@@ -82,8 +82,7 @@ def _probabilities(matrix: ArrayLike) -> Float[np.ndarray, "n n"]:
     if len(wrong):
         row, column = wrong[0]
         raise ValueError(
-            f"the co-clustering matrix must hold probabilities, but it has {matrix[row, column]} "
-            f"in row {row}, column {column}"
+            f"the co-clustering matrix must hold probabilities, but it has {matrix[row, column]} in row {row}, column {column}"
         )
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-6):
         row, column = np.unravel_index(np.argmax(np.abs(matrix - matrix.T)), matrix.shape)

@@ -85,15 +85,13 @@ def pairs(
     colours = cluster_colours(len(clusters))[codes]
     spread = np.column_stack([_jittered(X[:, j], rng) for j in shown])
 
-    panels: list[tuple[Axes, Float[np.ndarray, "n 2"]]] = []
+    panels = [[figure.add_subplot(grid[row, column]) for column in range(row + 1)] for row in range(size)]
     for row in range(size):
-        diagonal = figure.add_subplot(grid[row, row])
-        _histograms(diagonal, X[:, shown[row]], codes, len(clusters))
+        _histograms(panels[row][row], X[:, shown[row]], codes, len(clusters))
         for column in range(row):
-            axes = figure.add_subplot(grid[row, column])
             points = spread[order][:, [column, row]]
             complete = np.isfinite(points).all(axis=1)
-            axes.scatter(
+            panels[row][column].scatter(
                 points[complete, 0],
                 points[complete, 1],
                 s=float(np.clip(4000.0 / n, 2.0, 18.0)),
@@ -102,21 +100,19 @@ def pairs(
                 linewidths=0.0,
                 rasterized=True,
             )
-            panels.append((axes, spread[:, [column, row]]))
-    _share_axes(figure, names, [_few_whole_numbers(X[np.isfinite(X[:, j]), j]) is not None for j in shown])
-    _legend(figure.add_subplot(grid[0, -1]) if size > 1 else figure.add_subplot(grid[0, 1]), clusters, codes)
+    _share_axes(panels, names, [_few_whole_numbers(X[np.isfinite(X[:, j]), j]) is not None for j in shown])
+    _legend(figure.add_subplot(grid[0, -1]), clusters, codes)
     if size < d:
         figure.suptitle(f"{size} of {d} columns: those whose cluster means differ most", fontsize=11)
     if point_names is not None and n <= _MOST_NAMES:
         figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
-        for axes, points in panels:
-            _write_names(axes, points, [short_name(name) for name in point_names])
+        for row in range(size):
+            for column in range(row):
+                _write_names(panels[row][column], spread[:, [column, row]], [short_name(name) for name in point_names])
     return figure
 
 
-def _telling_columns(
-    X: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], most: int
-) -> Int[np.ndarray, " columns"]:
+def _telling_columns(X: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], most: int) -> Int[np.ndarray, " columns"]:
     """Columns with the highest ratio of the variance between clusters to the total variance; no constant ones.
 
     If all columns are constant it is the first of them.
@@ -177,16 +173,11 @@ def _histograms(axes: Axes, column: Float[np.ndarray, " n"], codes: Int[np.ndarr
     axes.set_ylim(0.0, 1.05 * max(floor.max(), 1.0))
 
 
-def _share_axes(figure: Figure, names: Sequence[str], whole: Sequence[bool]) -> None:
+def _share_axes(rows: list[list[Axes]], names: Sequence[str], whole: Sequence[bool]) -> None:
     """Give the panels of a column one x axis and those of a row one y axis, with text at the outer ones only."""
     from matplotlib.ticker import MaxNLocator
 
     size = len(names)
-    axes = iter(figure.axes)
-    rows: list[list[Axes]] = []
-    for row in range(size):
-        diagonal = next(axes)
-        rows.append([*(next(axes) for _ in range(row)), diagonal])
     for row, panels in enumerate(rows):
         for column, panel in enumerate(panels):
             if row > column:
@@ -218,8 +209,7 @@ def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarra
     colours = cluster_colours(len(clusters))
     few = order if len(order) <= _MOST_ENTRIES else order[: _MOST_ENTRIES - 1]
     handles = [
-        Line2D([], [], linestyle="", marker="o", color=colours[k], label=f"{short_name(clusters[k])} ({sizes[k]})")
-        for k in few
+        Line2D([], [], linestyle="", marker="o", color=colours[k], label=f"{short_name(clusters[k])} ({sizes[k]})") for k in few
     ]
     if len(few) < len(order):
         handles.append(Line2D([], [], linestyle="", label=f"… and {len(order) - len(few)} more"))

@@ -91,9 +91,7 @@ def dendrogram(
         axes.add_collection(lines)
     top = branches[..., 1].max(initial=0.0)
     axes.set(xlim=(-0.5, n - 0.5), ylim=(0.0, 1.03 * top if top > 0 else 1.0), ylabel=_AXIS[heights])
-    if (
-        heights == "odds" and top > 1.0
-    ):  # what is kept ends at −log(threshold); what is cut may go on for thousands of nats
+    if heights == "odds" and top > 1.0:  # what is kept ends at −log(threshold); what is cut may go on for thousands of nats
         axes.set_yscale("symlog", linthresh=1.0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.spines[["top", "right", "bottom"]].set_visible(False)

@@ -209,9 +209,7 @@ def _slots(draws: Draws) -> int:
 def _map_draws(function: Callable[[Any], tuple[Array, ...]], draws: Draws) -> tuple[np.ndarray, ...]:
     """Apply a function of (labels, hyperparameters) to every draw; results have leading dimensions (chain, draw)."""
     shape = draws.labels.shape[:2]
-    flat = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters)
-    )
+    flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
     batch = max(1, min(64, 2_000_000 // (draws.labels.shape[-1] * _slots(draws))))
     results = jax.jit(lambda items: jax.lax.map(function, items, batch_size=batch))(flat)
     return tuple(np.asarray(result).reshape(*shape, *result.shape[1:]) for result in results)
