@@ -66,7 +66,9 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
         If the model has no site, or several, with a partition prior; or none, or several, observed `ConjugateMixture` on
         it; or if either sits in a plate.
     """
-    trace = _trace(model, args, kwargs or {}, _placeholder)
+    trace: dict[str, Any] = {}
+    # abstractly: nothing is computed or compiled
+    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _placeholder)))
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     latent = {name: site for name, site in samples.items() if not site["is_observed"]}
     partitions = [name for name, site in latent.items() if isinstance(site["fn"], ChineseRestaurantProcess)]
@@ -195,23 +197,29 @@ def _median(distribution: dist.Distribution) -> Any:
     return median
 
 
-def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, ...]:
+def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, "..."]:
     return distribution.icdf(jnp.full(distribution.shape(), 0.5))
 
 
-def _median_from_cdf(distribution: dist.Distribution) -> Float[Array, ...]:
+@jax.jit
+def _median_from_cdf(distribution: dist.Distribution) -> Float[Array, "..."]:
     if distribution.event_shape:
         raise NotImplementedError
     transform = biject_to(distribution.support)
-    low, high = jnp.full(distribution.shape(), -80.0), jnp.full(distribution.shape(), 80.0)
-    for _ in range(100):  # bisection in the unconstrained space
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
         middle = (low + high) / 2
         below = distribution.cdf(transform(middle)) < 0.5
-        low, high = jnp.where(below, middle, low), jnp.where(below, high, middle)
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    # bisection in the unconstrained space
+    ends = jnp.full(distribution.shape(), -80.0), jnp.full(distribution.shape(), 80.0)
+    low, high = jax.lax.fori_loop(0, 100, halve, ends)
     return transform((low + high) / 2)
 
 
-def _median_from_draws(distribution: dist.Distribution) -> Float[Array, ...]:
+def _median_from_draws(distribution: dist.Distribution) -> Float[Array, "..."]:
     draws = distribution.sample(jax.random.key(0), (1001,))
     # the draw nearest the coordinate-wise median: always inside the support
     distance = ((draws - jnp.median(draws, axis=0)) ** 2).reshape(draws.shape[0], -1).sum(-1)

@@ -128,7 +128,7 @@ class Component(ABC):
         """Sufficient statistics of each row: leaves of shape (..., *statistic)."""
 
     @abstractmethod
-    def log_marginal(self, stats: Statistics) -> Float[Array, ...]:
+    def log_marginal(self, stats: Statistics) -> Float[Array, "..."]:
         """Log marginal likelihood of the rows summed in `stats`, parameters integrated out (nats)."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Component(ABC):
         """Posterior of a cluster's parameters, one array per cluster, as a NumPyro distribution."""
 
     @abstractmethod
-    def likelihood(self, parameters: Float[Array, ...]) -> dist.Distribution:
+    def likelihood(self, parameters: Float[Array, "..."]) -> dist.Distribution:
         """Distribution of one row given a cluster's parameters, event shape (d,)."""
 
     # ---- what follows ------------------------------------------------------------------------------------------------
@@ -150,11 +150,11 @@ class Component(ABC):
         """Prior of a cluster's parameters, as a NumPyro distribution."""
         return self.posterior(self.empty())
 
-    def sample_parameters(self, key: Array, stats: Statistics) -> Float[Array, ...]:
+    def sample_parameters(self, key: Array, stats: Statistics) -> Float[Array, "..."]:
         """One draw of the parameters from their posterior, per batch entry of `stats`."""
         return self.posterior(stats).sample(key)
 
-    def log_predictive(self, stats: Statistics, X: Float[Array, "... d"]) -> Float[Array, ...]:
+    def log_predictive(self, stats: Statistics, X: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of each row given the rows in `stats`; batch dimensions broadcast (nats)."""
         return self.cached_log_predictive(self.cache(stats), self.suff_stats(X))
 
@@ -212,11 +212,11 @@ class Component(ABC):
         """The cache after adding (`sign` = 1) or removing (`sign` = -1) one row; batch dimensions agree."""
         return jax.tree.map(lambda old, new: old + sign * new, cache, row)
 
-    def cached_log_predictive(self, cache: Statistics, row: Statistics) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: Statistics, row: Statistics) -> Float[Array, "..."]:
         """Log predictive density of one row per batch entry, from the cache; batch dimensions broadcast (nats)."""
         return self.log_marginal(jax.tree.map(jnp.add, cache, row)) - self.log_marginal(cache)
 
-    def log_marginal_up_to(self, count: int) -> Callable[[Statistics], Float[Array, ...]]:
+    def log_marginal_up_to(self, count: int) -> Callable[[Statistics], Float[Array, "..."]]:
         """`log_marginal` for clusters of at most `count` rows; a family may tabulate what depends on the count alone."""
         return self.log_marginal
 
@@ -236,7 +236,7 @@ class ComponentPredictive(dist.Distribution):
         """Support of one row."""
         return self.component.support
 
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of each row (nats)."""
         return self.component.log_predictive(self.stats, value)
 

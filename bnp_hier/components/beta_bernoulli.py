@@ -99,12 +99,12 @@ class BetaBernoulli(Component):
         dtype = jnp.result_type(float)
         return BitStatistics((x == 1).astype(dtype), (x == 0).astype(dtype))
 
-    def log_marginal(self, stats: BitStatistics) -> Float[Array, ...]:
+    def log_marginal(self, stats: BitStatistics) -> Float[Array, "..."]:
         """Sum over columns of log B(a + ones, b + zeros) − log B(a, b) (nats)."""
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
         return (betaln(a + stats.ones, b + stats.zeros) - betaln(a, b)).sum(-1)
 
-    def cached_log_predictive(self, cache: BitStatistics, row: BitStatistics) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: BitStatistics, row: BitStatistics) -> Float[Array, "..."]:
         """Product of Bernoulli densities over the cells that are there."""
         a, b = self.a + cache.ones, self.b + cache.zeros
         cells = row.ones * jnp.log(a) + row.zeros * jnp.log(b) - (row.ones + row.zeros) * jnp.log(a + b)

@@ -28,10 +28,10 @@ class CountStatistics(NamedTuple):
     """
 
     total: Float[Array, "... d"]
-    log_coefficient: Float[Array, ...]
+    log_coefficient: Float[Array, "..."]
 
 
-def _log_coefficient(x: Float[Array, "... d"]) -> Float[Array, ...]:
+def _log_coefficient(x: Float[Array, "... d"]) -> Float[Array, "..."]:
     return gammaln(x.sum(-1) + 1) - gammaln(x + 1).sum(-1)
 
 
@@ -47,7 +47,7 @@ class GivenTotalMultinomial(dist.Distribution):
         self.probs, self.total_count = probs, total_count
         super().__init__(batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args)
 
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Log probability of the row given its total (nats)."""
         value = jnp.asarray(value, jnp.result_type(float))
         return _log_coefficient(value) + jnp.where(value > 0, value * jnp.log(self.probs), 0.0).sum(-1)
@@ -127,7 +127,7 @@ class DirichletMultinomial(Component):
         x = jnp.asarray(X, jnp.result_type(float))
         return CountStatistics(x, _log_coefficient(x))
 
-    def log_marginal(self, stats: CountStatistics) -> Float[Array, ...]:
+    def log_marginal(self, stats: CountStatistics) -> Float[Array, "..."]:
         """Dirichlet-multinomial log marginal likelihood, coefficients included (nats)."""
         a = jnp.asarray(self.concentration)
         return (
@@ -137,7 +137,7 @@ class DirichletMultinomial(Component):
             + (gammaln(a + stats.total) - gammaln(a)).sum(-1)
         )
 
-    def cached_log_predictive(self, cache: CountStatistics, row: CountStatistics) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: CountStatistics, row: CountStatistics) -> Float[Array, "..."]:
         """Dirichlet-multinomial of the row with the cluster's counts added to the prior."""
         a = self.concentration + cache.total
         total = a.sum(-1)

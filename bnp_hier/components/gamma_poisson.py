@@ -29,7 +29,7 @@ class EventStatistics(NamedTuple):
 
     n: Float[Array, "... d"]
     total: Float[Array, "... d"]
-    log_factorial: Float[Array, ...]
+    log_factorial: Float[Array, "..."]
 
 
 @component
@@ -93,14 +93,14 @@ class GammaPoisson(Component):
         x = jnp.where(there, x, 0.0)
         return EventStatistics(there.astype(x.dtype), x, gammaln(x + 1).sum(-1))
 
-    def log_marginal(self, stats: EventStatistics) -> Float[Array, ...]:
+    def log_marginal(self, stats: EventStatistics) -> Float[Array, "..."]:
         """Gamma-Poisson log marginal likelihood (nats)."""
         a, b = jnp.asarray(self.shape), jnp.asarray(self.rate)
         columns = gammaln(a + stats.total) - gammaln(a) - a * jnp.log1p(stats.n / b)
         columns = columns - stats.total * jnp.log(b + stats.n)
         return columns.sum(-1) - stats.log_factorial
 
-    def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, "..."]:
         """Product of negative binomials over the cells that are there."""
         a, b = self.shape + cache.total, self.rate + cache.n
         columns = gammaln(a + row.total) - gammaln(a) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)

@@ -106,7 +106,7 @@ class CellsOrMissing(dist.Distribution):
         """Variance of each cell."""
         return self.cells.variance
 
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Sum of the log densities of the cells that are there (nats)."""
         there = ~jnp.isnan(value)
         return jnp.where(there, self.cells.log_prob(jnp.where(there, value, 1.0)), 0.0).sum(-1)

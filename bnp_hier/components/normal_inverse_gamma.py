@@ -121,7 +121,7 @@ class NormalInverseGamma(Component):
         y = jnp.where(there, x, 0.0)
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
 
-    def log_marginal(self, stats: ColumnStatistics) -> Float[Array, ...]:
+    def log_marginal(self, stats: ColumnStatistics) -> Float[Array, "..."]:
         """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihood (nats)."""
         shape, kappa = self._columns(self.shape), self._columns(self.kappa)
         posterior_shape = shape + stats.n / 2
@@ -152,7 +152,7 @@ class NormalInverseGamma(Component):
             jnp.maximum(cache.rate + step * kappa / new_kappa * difference**2 / 2, 1.0),
         )
 
-    def cached_log_predictive(self, cache: ColumnCache, row: ColumnStatistics) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: ColumnCache, row: ColumnStatistics) -> Float[Array, "..."]:
         """Product of Student-t densities over the cells that are there."""
         kappa = self._columns(self.kappa) + cache.n
         shape = self._columns(self.shape) + cache.n / 2

@@ -30,7 +30,7 @@ class NormalStatistics(NamedTuple):
     - **outer** - Σ y yᵀ, shape (d, d).
     """
 
-    n: Float[Array, ...]
+    n: Float[Array, "..."]
     total: Float[Array, "... d"]
     outer: Float[Array, "... d d"]
 
@@ -44,10 +44,10 @@ class NormalCache(NamedTuple):
     - **log_det** - log determinant of the posterior scale matrix.
     """
 
-    n: Float[Array, ...]
+    n: Float[Array, "..."]
     mean: Float[Array, "... d"]
     inverse: Float[Array, "... d d"]
-    log_det: Float[Array, ...]
+    log_det: Float[Array, "..."]
 
 
 @component
@@ -131,7 +131,7 @@ class NormalInverseWishart(Component):
         total = stats.total / (self.kappa + stats.n)[..., None]
         return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
 
-    def _log_count_terms(self, count: Float[Array, ...]) -> Float[Array, ...]:
+    def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
         """The part of the log marginal that depends on the number of rows alone."""
         d, nu, kappa = self.dim, jnp.asarray(self.nu), jnp.asarray(self.kappa)
         return (
@@ -142,16 +142,16 @@ class NormalInverseWishart(Component):
             - count / 2 * self._log_det_scale()
         )
 
-    def log_marginal(self, stats: NormalStatistics) -> Float[Array, ...]:
+    def log_marginal(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log marginal likelihood (nats); Heller & Ghahramani (2005), appendix B, corrected."""
         determinant = log_det(self._posterior_scale(stats))
         return self._log_count_terms(stats.n) - (self.nu + stats.n) / 2 * determinant
 
-    def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, ...]]:
+    def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, "..."]]:
         """`log_marginal` with the terms of the count read from a table."""
         table = self._log_count_terms(jnp.arange(count + 1).astype(jnp.result_type(float)))
 
-        def log_marginal(stats: NormalStatistics) -> Float[Array, ...]:
+        def log_marginal(stats: NormalStatistics) -> Float[Array, "..."]:
             determinant = log_det(self._posterior_scale(stats))
             return table[stats.n.astype(int)] - (self.nu + stats.n) / 2 * determinant
 
@@ -180,7 +180,7 @@ class NormalInverseWishart(Component):
             cache.log_det + jnp.log(factor),
         )
 
-    def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, "..."]:
         """Student-t predictive with nu + N - d + 1 degrees of freedom."""
         d, kappa, nu = self.dim, self.kappa + cache.n, self.nu + cache.n
         difference = row.total - cache.mean

@@ -28,9 +28,9 @@ class LocationStatistics(NamedTuple):
     - **log_density** - Σ log N(x; mean, covariance), shape ().
     """
 
-    n: Float[Array, ...]
+    n: Float[Array, "..."]
     total: Float[Array, "... d"]
-    log_density: Float[Array, ...]
+    log_density: Float[Array, "..."]
 
 
 class LocationCache(NamedTuple):
@@ -116,7 +116,7 @@ class NormalKnownCovariance(Component):
         solved = cho_solve((factor, True), stats.total[..., None])[..., 0]
         return factor, jnp.einsum("ij,...j->...i", prior, solved)
 
-    def log_marginal(self, stats: LocationStatistics) -> Float[Array, ...]:
+    def log_marginal(self, stats: LocationStatistics) -> Float[Array, "..."]:
         """Gaussian integral over the cluster mean (nats)."""
         factor, mean = self._solve(stats)
         log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
@@ -134,7 +134,7 @@ class NormalKnownCovariance(Component):
         """The cache of the updated statistics: one small factorisation."""
         return self.cache(LocationStatistics(*(old + sign * new for old, new in zip(cache.stats, row, strict=True))))
 
-    def cached_log_predictive(self, cache: LocationCache, row: LocationStatistics) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: LocationCache, row: LocationStatistics) -> Float[Array, "..."]:
         """Normal predictive."""
         y = jnp.einsum("...ij,...j->...i", cache.factor, row.total - cache.mean)
         log_scale = jnp.log(jnp.diagonal(cache.factor, axis1=-2, axis2=-1)).sum(-1)

@@ -34,7 +34,7 @@ class Blocks(constraints.Constraint):
         """Number of dimensions of one parameter array."""
         return len(self.shape)
 
-    def split(self, value: Float[Array, ...]) -> list[Float[Array, ...]]:
+    def split(self, value: Float[Array, "..."]) -> list[Float[Array, "..."]]:
         """The blocks of an array, each in its own shape, batch dimensions kept."""
         batch = jnp.shape(value)[: jnp.ndim(value) - len(self.shape)]
         flat = jnp.reshape(value, (*batch, sum(self.sizes)))
@@ -44,7 +44,7 @@ class Blocks(constraints.Constraint):
             start += size
         return out
 
-    def join(self, blocks: list[Float[Array, ...]]) -> Float[Array, ...]:
+    def join(self, blocks: list[Float[Array, "..."]]) -> Float[Array, "..."]:
         """The inverse of `split`."""
         flats = []
         for block, (_, shape) in zip(blocks, self.parts, strict=True):
@@ -53,7 +53,7 @@ class Blocks(constraints.Constraint):
         flat = jnp.concatenate(flats, axis=-1)
         return flat.reshape(*flat.shape[:-1], *self.shape)
 
-    def __call__(self, value: Float[Array, ...]) -> Any:
+    def __call__(self, value: Float[Array, "..."]) -> Any:
         """Whether every block lies in its constraint."""
         result: Any = True
         for block, (constraint, shape) in zip(self.split(value), self.parts, strict=True):
@@ -62,7 +62,7 @@ class Blocks(constraints.Constraint):
             result = result & inside
         return result
 
-    def feasible_like(self, prototype: Float[Array, ...]) -> Float[Array, ...]:
+    def feasible_like(self, prototype: Float[Array, "..."]) -> Float[Array, "..."]:
         """A feasible array of the prototype's shape."""
         blocks = self.split(prototype)
         return self.join([c.feasible_like(block) for (c, _), block in zip(self.parts, blocks, strict=True)])
@@ -97,14 +97,14 @@ class BlocksTransform(Transform):
         """The constraint."""
         return self.blocks
 
-    def __call__(self, x: Float[Array, "... p"]) -> Float[Array, ...]:
+    def __call__(self, x: Float[Array, "... p"]) -> Float[Array, "..."]:
         """The constrained array of an unconstrained vector."""
         return self.blocks.join([t(part) for t, part in zip(self.transforms, self.inner.split(x), strict=True)])
 
-    def _inverse(self, y: Float[Array, ...]) -> Float[Array, "... p"]:
+    def _inverse(self, y: Float[Array, "..."]) -> Float[Array, "... p"]:
         return self.inner.join([t.inv(part) for t, part in zip(self.transforms, self.blocks.split(y), strict=True)])
 
-    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Float[Array, ...]:
+    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Float[Array, "..."]:
         """Sum of the blocks' log Jacobians."""
         total: Any = 0.0
         parts = zip(self.transforms, self.inner.split(x), self.blocks.split(y), self.inner_shapes, strict=True)
@@ -171,7 +171,7 @@ class NormalInverseWishartParameters(dist.Distribution):
         d = self.event_shape[-1]
         return Blocks(((constraints.real, (d,)), (constraints.positive_definite, (d, d))), (d + 1, d))
 
-    def log_prob(self, value: Float[Array, "... p d"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... p d"]) -> Float[Array, "..."]:
         """Log density of mean and covariance together (nats)."""
         mean, covariance = value[..., 0, :], value[..., 1:, :]
         log_covariance = dist.InverseWishart(self.nu, scale_tril=self.scale_tril).log_prob(covariance)
@@ -221,7 +221,7 @@ class NormalInverseGammaParameters(dist.Distribution):
         d = self.event_shape[-1]
         return Blocks(((constraints.real, (d,)), (constraints.positive, (d,))), (2, d))
 
-    def log_prob(self, value: Float[Array, "... 2 d"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... 2 d"]) -> Float[Array, "..."]:
         """Log density of means and variances together (nats)."""
         mean, variance = value[..., 0, :], value[..., 1, :]
         log_variance = dist.InverseGamma(self.concentration, self.rate).log_prob(variance)
@@ -253,7 +253,7 @@ class IndependentBlocks(dist.Distribution):
         """The parts' supports, one after the other."""
         return Blocks(tuple((part.support, part.event_shape) for part in self.parts), self.event_shape)
 
-    def log_prob(self, value: Float[Array, "... p"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... p"]) -> Float[Array, "..."]:
         """Sum of the parts' log densities (nats)."""
         blocks = self.support.split(value)
         return sum(part.log_prob(block) for part, block in zip(self.parts, blocks, strict=True))

@@ -49,7 +49,7 @@ class ColumnGroupsDistribution(dist.Distribution):
         """Each group's support."""
         return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
 
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Sum over the groups (nats)."""
         return _total(part.log_prob(value[..., jnp.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
 
@@ -155,7 +155,7 @@ class ProductComponent(Component):
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
         return tuple(p.suff_stats(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True))
 
-    def log_marginal(self, stats: Any) -> Float[Array, ...]:
+    def log_marginal(self, stats: Any) -> Float[Array, "..."]:
         """Sum of the parts' log marginal likelihoods (nats)."""
         return _total(part.log_marginal(s) for part, s in zip(self.parts, stats, strict=True))
 
@@ -167,7 +167,7 @@ class ProductComponent(Component):
         """Each part's own update."""
         return tuple(p.update_cache(c, r, sign) for p, c, r in zip(self.parts, cache, row, strict=True))
 
-    def cached_log_predictive(self, cache: Any, row: Any) -> Float[Array, ...]:
+    def cached_log_predictive(self, cache: Any, row: Any) -> Float[Array, "..."]:
         """Sum over the parts."""
         return _total(p.cached_log_predictive(c, r) for p, c, r in zip(self.parts, cache, row, strict=True))
 

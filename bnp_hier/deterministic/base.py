@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -21,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from bnp_hier.allocation import Prior, log_joint, log_seating
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, as_matrix
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_sites import (
     Hyperprior,
     MixtureSites,
@@ -32,7 +34,7 @@ from bnp_hier.model_sites import (
     read_values,
 )
 
-__all__ = ["CHUNK", "DeterministicClustering", "Problem", "in_chunks", "mixture_log_weights", "random_key"]
+__all__ = ["CHUNK", "DeterministicClustering", "Problem", "in_chunks", "mixture_log_weights", "random_key", "summarise"]
 
 CHUNK = 4096
 """Most rows predicted at once, so that memory stays bounded."""
@@ -150,6 +152,15 @@ def mixture_log_weights(
     return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + log_seating(counts, prior)
 
 
+@partial(jax.jit, static_argnames="slots")
+def summarise(
+    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], prior: Prior, slots: int
+) -> tuple[Float[Array, ""], Statistics]:
+    """Log p(X, labels) in nats, and the clusters' statistics."""
+    rows = component.suff_stats(X)
+    return log_joint(component, rows, labels, prior, slots), cluster_statistics(rows, labels, slots)
+
+
 class DeterministicClustering(ClusterMixin, BaseEstimator):
     """Base of the estimators: a subclass fits `labels_`, from which everything here follows.
 
@@ -170,12 +181,11 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self.component_ = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
         self.concentration_, self.discount_ = float(values.concentration), float(values.discount)
         self.hyperparameters_ = {name: np.asarray(value)[()] for name, value in problem.hyperparameters.items()}
-        rows = self.component_.suff_stats(values.X)
         prior = Prior(self.concentration_, self.discount_)
-        self.log_joint_ = float(log_joint(self.component_, rows, jnp.asarray(self.labels_), prior, self.n_clusters_))
-        self._stats_ = jax.tree.map(
-            lambda leaf: np.asarray(jax.ops.segment_sum(leaf, jnp.asarray(self.labels_), self.n_clusters_)), rows
-        )
+        slots = -(-self.n_clusters_ // 16) * 16  # in steps, so that similar fits share a compiled program
+        joint, stats = summarise(self.component_, values.X, jnp.asarray(self.labels_), prior, slots)
+        self.log_joint_ = float(joint)
+        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.n_clusters_], stats)
 
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "labels_")

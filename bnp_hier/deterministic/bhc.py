@@ -119,7 +119,7 @@ class BHC(DeterministicClustering):
         self._finish(problem, self.dendrogram_.cut())
         # nodes without weight never matter for prediction, and a large tree has many
         self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
-        stats = node_statistics(self.component_.suff_stats(values.X), jnp.asarray(children))
+        stats = _tree_statistics(self.component_, values.X, jnp.asarray(children))
         self._node_stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[self._nodes_], stats)
 
     def _tree(self, values: MixtureValues) -> tuple[np.ndarray, np.ndarray]:
@@ -240,6 +240,11 @@ class BHC(DeterministicClustering):
 def _bound_at(children: Int[np.ndarray, "m 2"], values: MixtureValues) -> Float[Array, ""]:
     """Bound of a fixed tree at the hyperparameters of the values (nats)."""
     return tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
+
+
+@jax.jit
+def _tree_statistics(component: Component, X: Float[Array, "n d"], children: Int[Array, "m 2"]) -> Statistics:
+    return node_statistics(component.suff_stats(X), children)
 
 
 @jax.jit

@@ -61,7 +61,7 @@ class _Scorer(NamedTuple):
     log_alpha: Float[Array, ""]
     log_gamma: Float[Array, " counts"]
 
-    def pairs(self, forest: _Forest, slot: Array, others: Any) -> Float[Array, ...]:
+    def pairs(self, forest: _Forest, slot: Array, others: Any) -> Float[Array, "..."]:
         """Log odds of merging a slot with `others`: an index, or a slice for all."""
         # the slot axis goes first as components expect; the transpose is fused away
         joint = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[..., others] + leaf[..., slot, None], -1, 0), forest.stats)
@@ -75,7 +75,7 @@ class _Scorer(NamedTuple):
         return jnp.where(forest.active & (jnp.arange(odds.shape[0]) != slot), odds, -jnp.inf)
 
 
-def _tolerance(score: Float[Array, ...]) -> Float[Array, ...]:
+def _tolerance(score: Float[Array, "..."]) -> Float[Array, "..."]:
     return TIE * jnp.maximum(1.0, jnp.abs(score))
 
 

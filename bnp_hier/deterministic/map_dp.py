@@ -157,7 +157,7 @@ class MAPDP(DeterministicClustering):
         orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_restarts]
 
         labels, trace = self._best(problem.values, orders)
-        reached = self._objective(problem, labels)
+        reached = self._objective(problem, labels) if self.optimize else -np.inf
         for _ in range(self.max_rounds if self.optimize else 0):
             before, previous = problem.unconstrained, reached
             problem.climb(partial(_joint_at, labels))

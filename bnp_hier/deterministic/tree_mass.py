@@ -14,6 +14,7 @@ from bnp_hier.components.base import Statistics
 __all__ = ["merge_odds", "node_statistics", "node_weights", "single_cluster_mass", "tree_bound", "tree_masses"]
 
 
+@jax.jit
 def node_statistics(rows: Statistics, children: Int[Array, "m 2"]) -> Statistics:
     """Statistics of the items under each of the 2n − 1 nodes, leading dimension 2n − 1."""
     n = children.shape[0] + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"
 
 def log_partition_prior(
     counts: Float[Array, "... k"], concentration: ArrayLike, discount: ArrayLike = 0.0
-) -> Float[Array, ...]:
+) -> Float[Array, "..."]:
     """Log probability of a partition with these cluster sizes (zeros are ignored) under a Pitman-Yor process (nats).
 
     Σ_{l=1}^{K−1} log(α + lδ) + Σ_k [lgamma(n_k − δ) − lgamma(1 − δ)] − [lgamma(α + n) − lgamma(α + 1)]; with δ = 0 the
@@ -102,7 +103,7 @@ class ChineseRestaurantProcess(dist.Distribution):
         """Label vectors with entries 0, ..., n − 1."""
         return constraints.independent(constraints.integer_interval(0, self.size - 1), 1)
 
-    def log_prob(self, value: Int[Array, "... n"]) -> Float[Array, ...]:
+    def log_prob(self, value: Int[Array, "... n"]) -> Float[Array, "..."]:
         """Log probability of the partition that the labels describe (nats)."""
         counts = cluster_counts(jnp.asarray(value), self.size)
         log_prob = log_partition_prior(counts, self.concentration, self.discount)
@@ -116,21 +117,27 @@ class ChineseRestaurantProcess(dist.Distribution):
         shape = (*sample_shape, *self.batch_shape)
         alpha = jnp.broadcast_to(jnp.asarray(self.concentration, jnp.result_type(float)), shape).reshape(-1)
         discount = jnp.broadcast_to(jnp.asarray(self.discount, alpha.dtype), shape).reshape(-1)
-        keys = jax.random.split(key, alpha.shape[0])
         slots = self.size if self.max_clusters is None else min(self.size, self.max_clusters)
+        return _seat_all(key, alpha, discount, self.size, slots).reshape(*shape, self.size)
 
-        def seat(carry: tuple[Array, Array], key_seat: Array) -> tuple[tuple[Array, Array], Array]:
-            counts, parameters = carry
-            a, d = parameters
+
+@partial(jax.jit, static_argnames=("size", "slots"))
+def _seat_all(
+    key: Array, concentration: Float[Array, " b"], discount: Float[Array, " b"], size: int, slots: int
+) -> Int[Array, "b n"]:
+    """One partition per pair of parameters, customers seated one at a time."""
+
+    def one(uniforms: Array, alpha: Array, d: Array) -> Array:
+        def seat(counts: Array, uniform: Array) -> tuple[Array, Array]:
             occupied = counts > 0
             tables = occupied.sum()
-            weights = jnp.where(occupied, counts - d, jnp.where(jnp.arange(slots) == tables, a + tables * d, 0.0))
-            weights = jnp.where(tables > 0, weights, jnp.arange(slots) == 0)
-            label = jax.random.categorical(key_seat, jnp.log(weights)).astype(int)
-            return (counts.at[label].add(1.0), parameters), label
+            opens = jnp.arange(slots) == tables
+            opening = jnp.where(tables > 0, alpha + tables * d, 1.0)  # the first customer opens a table for sure
+            cumulative = jnp.cumsum(jnp.where(occupied, counts - d, jnp.where(opens, opening, 0.0)))
+            label = (cumulative <= uniform * cumulative[-1]).sum()
+            return counts.at[label].add(1.0), label.astype(int)
 
-        def one(key_one: Array, a: Array, d: Array) -> Array:
-            start = (jnp.zeros(slots, alpha.dtype), jnp.stack([a, d]))
-            return jax.lax.scan(seat, start, jax.random.split(key_one, self.size))[1]
+        return jax.lax.scan(seat, jnp.zeros(slots, concentration.dtype), uniforms)[1]
 
-        return jax.vmap(one)(keys, alpha, discount).reshape(*shape, self.size)
+    uniforms = jax.random.uniform(key, (concentration.shape[0], size), concentration.dtype)
+    return jax.vmap(one)(uniforms, concentration, discount)

@@ -94,7 +94,7 @@ class ConjugateMixture(dist.Distribution):
         n = self.event_shape[0]
         return n if self.max_clusters is None else min(n, self.max_clusters)
 
-    def log_prob(self, value: Float[Array, "... n d"]) -> Float[Array, ...]:
+    def log_prob(self, value: Float[Array, "... n d"]) -> Float[Array, "..."]:
         """Sum over clusters of the log marginal likelihood (nats)."""
 
         def one(x: Array, labels: Array) -> Array:

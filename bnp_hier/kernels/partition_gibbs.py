@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -126,19 +127,10 @@ class PartitionGibbs(MCMCKernel):
         if start is not None and not is_traced(start):
             self._check_labels(np.asarray(start), sites.size)
 
-        def one(key: Array, labels: Array | None) -> PartitionGibbsState:
-            key, key_start = jax.random.split(key)
-            if labels is None:
-                prior = ChineseRestaurantProcess(values.concentration, sites.size, values.discount, self._capacity)
-                labels = prior.sample(key_start)
-            labels = first_come_labels(jnp.asarray(labels).astype(int), sites.size)
-            # labels beyond the capacity share its last slot: a legal start, left behind by the first sweeps
-            labels = jnp.minimum(labels, self._capacity - 1)
-            zero = jnp.zeros((), int)
-            return self._summarise(values, labels, accepted=zero, hits=zero, i=zero, rng_key=key)
-
-        one = jax.jit(one)
-        return one(rng_key, start) if is_prng_key(rng_key) else jax.vmap(one)(rng_key, start)
+        begin = partial(_begin, size=sites.size, capacity=self._capacity, site=sites.partition)
+        if is_prng_key(rng_key):
+            return begin(values, rng_key, start)
+        return jax.vmap(begin, (None, 0, 0))(values, rng_key, start)
 
     def sample(
         self, state: PartitionGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -218,27 +210,33 @@ class PartitionGibbs(MCMCKernel):
             lambda: jax.debug.callback(_warn_capacity, hits, capacity=self._capacity),
             lambda: None,
         )
-        return self._summarise(values, labels, accepted=accepted, hits=hits, i=state.i + 1, rng_key=key)
+        diagnostics = _diagnostics(values, labels, self._capacity)
+        return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, state.i + 1, key)
 
-    def _summarise(
-        self, values: MixtureValues, labels: Array, *, accepted: Array, hits: Array, i: Array, rng_key: Array
-    ) -> PartitionGibbsState:
-        assert self._sites is not None
-        prior = Prior(values.concentration, values.discount)
-        rows = values.component.suff_stats(values.X)
-        counts = cluster_counts(labels, self._capacity)
-        shares = counts.astype(float) / labels.shape[0]
-        return PartitionGibbsState(
-            z={self._sites.partition: labels},
-            log_joint=log_joint(values.component, rows, labels, prior, self._capacity),
-            n_clusters=(counts > 0).sum(),
-            largest_cluster=counts.max(),
-            entropy=-jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0).sum(),
-            split_merge_accepted=accepted,
-            capacity_hits=hits,
-            i=i,
-            rng_key=rng_key,
-        )
+
+def _diagnostics(values: MixtureValues, labels: Int[Array, " n"], capacity: int) -> tuple[Array, Array, Array, Array]:
+    """Log joint (nats), number of clusters, size of the largest, and entropy of the cluster shares (nats)."""
+    counts = cluster_counts(labels, capacity)
+    shares = counts.astype(float) / labels.shape[0]
+    entropy = -jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0).sum()
+    prior = Prior(values.concentration, values.discount)
+    joint = log_joint(values.component, values.component.suff_stats(values.X), labels, prior, capacity)
+    return joint, (counts > 0).sum(), counts.max(), entropy
+
+
+@partial(jax.jit, static_argnames=("size", "capacity", "site"))
+def _begin(
+    values: MixtureValues, key: Array, labels: Int[Array, " n"] | None, size: int, capacity: int, site: str
+) -> PartitionGibbsState:
+    """State at the given labels or at a draw from the partition prior."""
+    key, key_start = jax.random.split(key)
+    if labels is None:
+        labels = ChineseRestaurantProcess(values.concentration, size, values.discount, capacity).sample(key_start)
+    labels = first_come_labels(jnp.asarray(labels).astype(int), size)
+    # labels beyond the capacity share its last slot: a legal start, left behind by the first sweeps
+    labels = jnp.minimum(labels, capacity - 1)
+    zero = jnp.zeros((), int)
+    return PartitionGibbsState({site: labels}, *_diagnostics(values, labels, capacity), zero, zero, zero, key)
 
 
 def _warn_capacity(hits: Array, *, capacity: int) -> None:

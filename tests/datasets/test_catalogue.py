@@ -244,18 +244,14 @@ def test_sets_that_cannot_be_downloaded(tmp_path: Path, name: str) -> None:
     assert "data_home= or in the environment variable BNP_HIER_DATA" in str(caught.value)
 
 
-def test_a_folder_that_is_not_there_is_not_replaced_by_a_download(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_not_there_is_not_replaced_by_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BNP_HIER_DATA", str(tmp_path / "typo"))
     with pytest.raises(FileNotFoundError, match=r"typo.glass\.csv\.gz, but there is no such folder; name the folder"):
         load("glass")
 
 
 @pytest.mark.parametrize("name", ["glass", "newsgroups4"])
-@pytest.mark.parametrize(
-    "failure", [URLError("no route to host"), http.client.IncompleteRead(b""), TimeoutError("timed out")]
-)
+@pytest.mark.parametrize("failure", [URLError("no route to host"), http.client.IncompleteRead(b""), TimeoutError("timed out")])
 def test_a_failing_network(monkeypatch: pytest.MonkeyPatch, name: str, failure: Exception) -> None:
     def fail(**options: object) -> NoReturn:
         raise failure
@@ -367,9 +363,7 @@ def test_download_of_pendigits_is_split_where_uci_does(monkeypatch: pytest.Monke
         load("pendigits_train")
 
 
-@pytest.mark.parametrize(
-    ("name", "openml_name"), [("mnist_1000", "mnist_784"), ("fashion_mnist_1000", "Fashion-MNIST")]
-)
+@pytest.mark.parametrize(("name", "openml_name"), [("mnist_1000", "mnist_784"), ("fashion_mnist_1000", "Fashion-MNIST")])
 def test_download_of_images_takes_the_first_hundred_of_each_class(
     monkeypatch: pytest.MonkeyPatch, name: str, openml_name: str
 ) -> None:

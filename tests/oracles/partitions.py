@@ -51,8 +51,7 @@ class Enumeration:
         self.labels = list(all_partitions(n))
         self.log_joint = np.array(
             [
-                log_prior(z, alpha, discount)
-                + sum(block(tuple(i for i in range(n) if z[i] == k)) for k in range(max(z) + 1))
+                log_prior(z, alpha, discount) + sum(block(tuple(i for i in range(n) if z[i] == k)) for k in range(max(z) + 1))
                 for z in self.labels
             ]
         )

@@ -1,0 +1,102 @@
+"""One table for all routes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, Gibbs
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+import bnp_hier as bnp
+from bnp_hier.models import dpm
+from bnp_hier.posterior.draws import draws_of, log_predictive
+from tests.components.user_family import ExponentialGamma
+
+RNG = np.random.default_rng(0)
+ALL = RNG.normal(size=(48, 2)) + np.repeat([[0.0], [6.0]], 24, axis=0)
+X, Y = ALL[:40], ALL[40:]
+TRUTH = np.repeat(["a", "b"], [24, 16])
+MODEL = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+
+
+@pytest.fixture(scope="module")
+def fits() -> dict:
+    kernel = Gibbs([(bnp.PartitionGibbs(MODEL), ["z"]), (NUTS(MODEL), None)])
+    mcmc = MCMC(kernel, num_warmup=100, num_samples=150, num_chains=2, chain_method=jax.vmap, progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    return {"Gibbs": mcmc, "BHC": bnp.BHC(MODEL).fit(X), "MAP-DP": bnp.MAPDP(MODEL).fit(X)}
+
+
+def test_table(fits: dict) -> None:
+    table = bnp.compare(fits, X, held_out=Y, truth=TRUTH, seconds={"Gibbs": 7.5})
+    assert list(table.index) == ["Gibbs", "BHC", "MAP-DP"]
+    expected = ["clusters", "log_joint", "evidence_bound", "bound_kind", "held_out", "held_out_se", "NMI", "ARI"]
+    expected += ["NMI Gibbs", "NMI BHC", "NMI MAP-DP", "seconds", "rhat", "ess", "capacity_hits"]
+    assert list(table.columns) == expected
+    assert (table["clusters"] == 2).all()
+    labels = fits["BHC"].labels_
+    assert table.loc["BHC", "NMI"] == pytest.approx(normalized_mutual_info_score(TRUTH, labels))
+    assert table.loc["BHC", "ARI"] == pytest.approx(adjusted_rand_score(TRUTH, labels))
+    assert table.loc["BHC", "log_joint"] == fits["BHC"].log_joint_
+    assert table.loc["BHC", "evidence_bound"] == fits["BHC"].log_evidence_bound_ >= table.loc["BHC", "log_joint"]
+    assert list(table["bound_kind"]) == ["one partition", "tree", "one partition"]
+    scores = fits["MAP-DP"].score_samples(Y)
+    assert table.loc["MAP-DP", "held_out"] == pytest.approx(scores.mean())
+    assert table.loc["MAP-DP", "held_out_se"] == pytest.approx(scores.std(ddof=1) / np.sqrt(len(Y)))
+    scores = log_predictive(draws_of(fits["Gibbs"], X), Y)
+    assert table.loc["Gibbs", "held_out"] == pytest.approx(scores.mean())
+    # separated groups: every route predicts about equally well
+    assert np.ptp(table["held_out"]) < 0.2
+    assert table.loc["Gibbs", "seconds"] == 7.5 and 0 < table.loc["BHC", "seconds"] < 600
+    assert table.loc["Gibbs", "rhat"] < 1.2 and table.loc["Gibbs", "ess"] > 10
+    assert table.loc["Gibbs", "capacity_hits"] == 0
+    assert table.loc[["BHC", "MAP-DP"], "rhat"].isna().all()
+    for a in fits:
+        assert table.loc[a, f"NMI {a}"] == pytest.approx(1.0)
+
+
+def test_optional_columns_are_left_out(fits: dict) -> None:
+    table = bnp.compare({"BHC": fits["BHC"]}, X)
+    assert not {"held_out", "NMI", "ARI"} & set(table.columns)
+
+
+def test_capacity_hits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X)), max_clusters=1)
+    mcmc = MCMC(kernel, num_warmup=2, num_samples=20, progress_bar=False)
+    with pytest.warns(RuntimeWarning, match="met its capacity of 1 clusters"):
+        mcmc.run(jax.random.key(0), X)
+        jax.effects_barrier()
+    with pytest.warns(RuntimeWarning, match="One met its capacity .* raise PartitionGibbs"):
+        table = bnp.compare({"One": mcmc}, X)
+    assert table.loc["One", "capacity_hits"] > 0
+    assert np.isnan(table.loc["One", "rhat"])
+
+
+def test_a_users_own_family_runs_on_every_route() -> None:
+    rng = np.random.default_rng(1)
+    waits = rng.exponential(np.repeat([[0.1], [5.0]], 15, axis=0), size=(30, 2))
+    model = partial(dpm, component=ExponentialGamma(np.full(2, 1.0), np.full(2, 1.0)), concentration=dist.Gamma(1.0, 1.0))
+    kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
+    mcmc = MCMC(kernel, num_warmup=50, num_samples=50, progress_bar=False)
+    mcmc.run(jax.random.key(0), waits)
+    fits = {"Gibbs": mcmc, "BHC": bnp.BHC(model).fit(waits), "MAP-DP": bnp.MAPDP(model).fit(waits)}
+    table = bnp.compare(fits, waits, held_out=waits[:3] * 1.1, truth=np.repeat([0, 1], 15))
+    assert np.isfinite(table[["log_joint", "evidence_bound", "held_out"]].to_numpy(float)).all()
+    assert (table["NMI"] > 0.5).all()
+    assert table.loc["BHC", "evidence_bound"] >= table.loc["MAP-DP", "log_joint"] - 5.0
+    assert bnp.evidence.exact(model, waits[10:20]) >= bnp.BHC(model).fit(waits[10:20]).log_evidence_bound_ - 1e-9
+
+
+def test_bad_input(fits: dict) -> None:
+    with pytest.raises(ValueError, match="needs at least one fit"):
+        bnp.compare({}, X)
+    with pytest.raises(ValueError, match=r"truth must have one class per row, shape \(40,\)"):
+        bnp.compare(fits, X, truth=TRUTH[:3])
+    with pytest.raises(ValueError, match="X has 3 columns"):
+        bnp.compare({"BHC": fits["BHC"]}, X, held_out=np.zeros((2, 3)))
+    with pytest.raises(TypeError, match="expected an MCMC object or a fitted bnp_hier estimator"):
+        bnp.compare({"x": object()}, X)

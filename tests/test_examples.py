@@ -1,0 +1,78 @@
+"""The README's code and the examples run, at reduced sizes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_readme_quick_start() -> None:
+    code, changes = re.subn(
+        r"num_warmup=500, num_samples=1000, num_chains=4", "num_warmup=20, num_samples=30, num_chains=2", BLOCKS[0]
+    )
+    assert changes == 1
+    printed = _run("-c", code + "\nassert set(idata['posterior'].data_vars) >= {'alpha', 'z', 'n_clusters'}\n").stdout
+    for word in ("Gibbs", "BHC", "MAP-DP", "held_out", "evidence_bound", "rhat"):
+        assert word in printed
+
+
+def test_readme_own_model() -> None:
+    check = "\nassert set(bhc.hyperparameters_) == {'alpha', 'rate'} and len(bhc.bound_trace_) > 1\n"
+    _run("-c", BLOCKS[1] + check)
+
+
+def test_readme_has_no_untested_code() -> None:
+    assert len(BLOCKS) == 2
+
+
+def test_quickstart_example() -> None:
+    printed = _run("examples/quickstart.py", "--num-warmup", "20", "--num-samples", "30", "--num-chains", "2").stdout
+    assert "MAP-DP:" in printed and "held_out" in printed and "log_joint" in printed
+
+
+def test_readme_picture(tmp_path: Path) -> None:
+    out = tmp_path / "iris.png"
+    _run("examples/readme_picture.py", "--num-warmup", "20", "--num-samples", "30", "--out", str(out))
+    assert out.read_bytes().startswith(b"\x89PNG") and (ROOT / "examples" / "iris.png").exists()
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist_hold_the_models_and_import(tmp_path: Path) -> None:
+    """Built from the files git knows; imported in a fresh environment that sees this one's dependencies only."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    _run("-m", "build", "--outdir", str(tmp_path / "dist"), str(clone))
+    (wheel,), (sdist,) = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
+    for archive in (wheel, sdist):
+        environment = tmp_path / archive.stem
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        python = environment / "bin" / "python"
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", str(archive)], check=True)
+        site = subprocess.run(
+            [sys.executable, "-c", "import numpyro, pathlib; print(pathlib.Path(numpyro.__file__).parents[1])"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        # dependencies come last on the path, so that the package is the installed one
+        code = (
+            f"import sys; sys.path.append({site!r}); import bnp_hier, bnp_hier.models as m; "
+            f"assert {str(environment)!r} in bnp_hier.__file__; print(m.dpm.__module__); "
+            "import pathlib; print((pathlib.Path(bnp_hier.__file__).parent / 'py.typed').exists())"
+        )
+        done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == ["bnp_hier.models.dirichlet_process", "True"]
