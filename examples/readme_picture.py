@@ -36,5 +36,5 @@ left.set(xlabel=data.feature_names[2], ylabel=data.feature_names[3], title="Gibb
 bnp.plots.coclustering(bnp.coclustering(draws), labels, ax=middle)
 bnp.plots.dendrogram(bhc.dendrogram_, ax=right)
 middle.set_title("Gibbs: co-clustering")
-right.set_title("BHC: tree")
+right.set_title("BHC: tree", loc="left")  # the legend is on the right
 figure.savefig(options.out, dpi=110)

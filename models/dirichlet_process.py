@@ -35,9 +35,10 @@ def dpm(X: Float[Array | np.ndarray, "n d"], component: ComponentLike = None, co
     concentration
         α of the Dirichlet process: a number or its prior.
     """
+    component = _component(component, X)
     alpha = _hyperparameter("alpha", concentration)
     z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0]))
-    numpyro.sample("X", ConjugateMixture(_component(component, X), z), obs=X)
+    numpyro.sample("X", ConjugateMixture(component, z), obs=X)
 
 
 def pitman_yor_mixture(
@@ -57,10 +58,11 @@ def pitman_yor_mixture(
     discount
         Discount in [0, 1): a number or its prior.
     """
+    component = _component(component, X)
     alpha = _hyperparameter("alpha", concentration)
     d = _hyperparameter("discount", discount)
     z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0], discount=d))
-    numpyro.sample("X", ConjugateMixture(_component(component, X), z), obs=X)
+    numpyro.sample("X", ConjugateMixture(component, z), obs=X)
 
 
 def dpm_stick_breaking(

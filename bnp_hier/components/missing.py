@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 __all__ = ["CellsOrMissing", "ColumnGroups", "bits_or_missing", "counts_or_missing", "real_or_missing"]
 
 
-class _OrMissing(constraints.Constraint):
+class _OrMissing(constraints.ParameterFreeConstraint):
     """Rows whose every cell is NaN or lies in another, elementwise constraint."""
 
     event_dim = 1
@@ -31,7 +31,7 @@ class _OrMissing(constraints.Constraint):
         return self.cell.feasible_like(prototype)
 
     def tree_flatten(self) -> Any:
-        return (self.cell,), (("cell",), {})
+        return (), ((), {"cell": self.cell})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _OrMissing) and self.cell == other.cell
@@ -40,7 +40,7 @@ class _OrMissing(constraints.Constraint):
         return hash(type(self.cell))
 
 
-class ColumnGroups(constraints.Constraint):
+class ColumnGroups(constraints.ParameterFreeConstraint):
     """Rows whose column groups each lie in a constraint of their own."""
 
     event_dim = 1
