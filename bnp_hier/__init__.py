@@ -1,5 +1,10 @@
 """Bayesian nonparametric clustering for NumPyro: one model, every inference route."""
 
+import numpyro
+
+# ArviZ 1.x leaves a lazily loaded numpyro behind, whose submodules come up incomplete unless the package itself comes first
+numpyro.__version__  # noqa: B018
+
 from bnp_hier import datasets, evidence, plots
 from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.comparison import compare

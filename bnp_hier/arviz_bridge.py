@@ -75,7 +75,7 @@ def _package(draws: Draws, values: Summaries, route: str) -> Any:
             {draws.observed: (("item", "feature"), draws.X)}, {"item": item, "feature": feature}, attributes
         ),
     }
-    if hasattr(az, "InferenceData"):  # ArviZ 0.23
+    if int(az.__version__.split(".")[0]) < 1:
         return az.InferenceData(**groups)
     return xr.DataTree.from_dict(groups)
 

@@ -1,14 +1,23 @@
 """Shared fixtures; two forced CPU devices so that parallel chains are really parallel."""
 
 import os
+import shutil
+import tempfile
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
 os.environ.setdefault("MPLBACKEND", "Agg")
+# NumPyro compiles every run and chain anew: identical programs are compiled once per session, by all its processes
+CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="bnp-hier-tests-")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
+from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -24,3 +33,25 @@ def x64():
     """Double precision for one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """Names of the functions compiled while the test runs; clear it to start counting."""
+    compiled: list[str] = []
+
+    def listen(event: str, duration: float, **details: object) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(str(details.get("fun_name")))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    jax.config.update("jax_enable_compilation_cache", False)
+    yield compiled
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the compilation cache that this process made."""
+    if CACHE is not None:
+        shutil.rmtree(CACHE, ignore_errors=True)

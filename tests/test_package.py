@@ -25,3 +25,9 @@ def test_import_is_light_and_changes_no_setting() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_works_after_arviz_was_imported_first() -> None:
+    code = "import arviz, bnp_hier, numpyro.distributions as dist; assert dist.distribution.Unit"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ from bnp_hier.allocation import Prior, sweep
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 from tests.oracles.map_dp import best_single_move, joint, map_dp
-from tests.oracles.problems import FAMILIES, Problem, log_marginal, random_problem
+from tests.oracles.problems import Problem, log_marginal, random_problem
 
 N = 16
 DISCOUNTS = (0.0, 0.25, 0.6)
@@ -51,10 +51,10 @@ def two_clusters(separation: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 # ---- the search ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["niw", "nig", "bernoulli"])
 def test_joint_never_falls_and_no_single_move_improves_it(family: str) -> None:
     several = 0
-    for seed in range(20):
+    for seed in range(34):
         problem, fit = fitted(family, seed)
         prior = (problem.log_marginal, problem.alpha, problem.discount)
         assert (np.diff(fit.log_joint_trace_) >= -1e-9).all(), seed
@@ -145,7 +145,7 @@ def test_capacity_grows_by_itself() -> None:
 
 
 def test_same_key_same_result_and_more_restarts_are_never_worse() -> None:
-    for seed in (3, 4, 5):
+    for seed in range(8):
         problem, fit = fitted("niw", seed)
         again = bnp.MAPDP(problem.model, random_state=jax.random.key(0)).fit(problem.X)
         np.testing.assert_array_equal(again.labels_, fit.labels_)
@@ -153,9 +153,7 @@ def test_same_key_same_result_and_more_restarts_are_never_worse() -> None:
         one = bnp.MAPDP(problem.model, n_restarts=1).fit(problem.X)
         # the orders of fewer restarts are the first orders of more
         np.testing.assert_allclose(one.restart_log_joints_, fit.restart_log_joints_[:1], atol=1e-10)
-        four = bnp.MAPDP(problem.model, n_restarts=4).fit(problem.X)
-        np.testing.assert_allclose(four.restart_log_joints_, fit.restart_log_joints_[:4], atol=1e-10)
-        assert one.log_joint_ - 1e-10 <= four.log_joint_ <= fit.log_joint_ + 1e-10
+        assert one.log_joint_ <= fit.log_joint_ + 1e-10
     reached = [bnp.MAPDP(make("niw", 5).model, random_state=k).fit(make("niw", 5).X).restart_log_joints_ for k in (1, 2)]
     assert reached[0][0] == reached[1][0]  # the order of the rows
     assert (reached[0] != reached[1]).any()
@@ -167,10 +165,11 @@ def test_missing_cells() -> None:
     X[0, 0] = X[3, 1] = X[9, 0] = np.nan
     X[5] = np.nan
     holes = Problem(problem.component, X, problem.alpha)
-    fit = bnp.MAPDP(holes.model, n_restarts=1).fit(X)
-    labels, trace = map_dp(range(N), holes.log_marginal, holes.alpha)
-    np.testing.assert_array_equal(fit.labels_, labels)
-    assert fit.log_joint_ == pytest.approx(trace[-1], abs=1e-9)
+    fit = bnp.MAPDP(holes.model).fit(X)
+    _, trace = map_dp(range(N), holes.log_marginal, holes.alpha)
+    assert fit.restart_log_joints_[0] == pytest.approx(trace[-1], abs=1e-9)
+    assert fit.log_joint_ == pytest.approx(joint(fit.labels_.tolist(), holes.log_marginal, holes.alpha), abs=1e-9)
+    assert best_single_move(fit.labels_.tolist(), holes.log_marginal, holes.alpha) <= fit.log_joint_ + 1e-9
 
 
 @pytest.mark.parametrize("discount", DISCOUNTS)
@@ -179,7 +178,7 @@ def test_joint_is_the_models_own(discount: float) -> None:
     assert fit.discount_ == problem.discount == discount
     assert fit.concentration_ == problem.alpha
     with jax.enable_x64(True):
-        value, _ = log_density(problem.model, (problem.X,), {}, {"z": jnp.asarray(fit.labels_)})
+        value = jax.jit(lambda z: log_density(problem.model, (problem.X,), {}, {"z": z})[0])(jnp.asarray(fit.labels_))
     assert fit.log_joint_ == pytest.approx(float(value), abs=1e-10)
 
 
@@ -364,3 +363,15 @@ def test_pitman_yor_concentration_may_be_negative() -> None:
     labels, trace = map_dp(range(N), problem.log_marginal, -0.1, 0.5)
     np.testing.assert_array_equal(fit.labels_, labels)
     assert fit.log_joint_ == pytest.approx(trace[-1], abs=1e-9)
+
+
+@pytest.mark.slow
+def test_more_restarts_contain_fewer() -> None:
+    problem, fit = fitted("niw", 5)
+    previous = -np.inf
+    for restarts in (1, 2, 3, 5, 8, 10, 20):
+        more = bnp.MAPDP(problem.model, n_restarts=restarts).fit(problem.X)
+        shared = min(restarts, 10)
+        np.testing.assert_allclose(more.restart_log_joints_[:shared], fit.restart_log_joints_[:shared], atol=1e-10)
+        assert more.log_joint_ >= previous - 1e-10
+        previous = more.log_joint_
