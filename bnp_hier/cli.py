@@ -172,16 +172,24 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
 
 def _component(data: Dataset, family: str) -> tuple[str, Component]:
     X = data.X
+    bits = ((X == 0) | (X == 1) | np.isnan(X)).all(axis=0)
+    constant = np.array([len(X) > 1 and len(np.unique(column[~np.isnan(column)])) == 1 for column in X.T])
     if family == "auto":
-        bits = ((X == 0) | (X == 1) | np.isnan(X)).all(axis=0)
         if bits.all():
             family = "bernoulli"
-        elif bits.any():
+        elif (bits & ~constant).any():
             family = "mixed"
         elif np.isnan(X).any() or X.shape[1] > 20:
             family = "diagonal"
         else:
             family = "normal"
+    normal = {"normal": constant, "diagonal": constant, "known": constant, "mixed": constant & ~bits}
+    wrong = [data.feature_names[j] for j in np.flatnonzero(normal.get(family, np.zeros(0)))]
+    if wrong:
+        raise ValueError(
+            f"these columns hold one value only, from which a Normal prior cannot be read: {', '.join(wrong)}; leave them out "
+            f"with {' '.join('--drop ' + shlex.quote(name) for name in wrong)}"
+        )
     return family, FAMILIES[family].from_data(X)
 
 
