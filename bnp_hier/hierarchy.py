@@ -38,11 +38,17 @@ class Dendrogram:
     log_odds: Float[np.ndarray, " m"]
 
     def __post_init__(self) -> None:
-        children = np.asarray(self.children, dtype=np.int64)
-        log_odds = np.asarray(self.log_odds, dtype=np.float64)
+        children, log_odds = np.asarray(self.children), np.asarray(self.log_odds, dtype=np.float64)
+        if children.size and children.dtype.kind not in "iu":
+            raise ValueError(f"Dendrogram: children must be whole numbers, but their type is {children.dtype}")
+        children = children.astype(np.int64)
         if children.ndim != 2 or children.shape[1] != 2 or log_odds.shape != (children.shape[0],):
             raise ValueError(
                 f"Dendrogram: children must be (n - 1, 2) and log_odds (n - 1,), got {children.shape} and {log_odds.shape}"
+            )
+        if np.isnan(log_odds).any():
+            raise ValueError(
+                f"Dendrogram: log_odds must be numbers, but that of merge {int(np.isnan(log_odds).argmax())} is NaN"
             )
         n = children.shape[0] + 1
         order = np.arange(n, 2 * n - 1)[:, None]
@@ -246,6 +252,7 @@ def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
 
 
 def _newick_name(name: str) -> str:
-    if name and not any(c in " ()[]{}/\\,;:'\"\t\n" for c in name):
+    # an underscore outside quotes stands for a space
+    if name and not any(c in " _()[]{}/\\,;:'\"\t\n" for c in name):
         return name
     return "'" + name.replace("'", "''") + "'"

@@ -68,7 +68,7 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
     """
     trace: dict[str, Any] = {}
     # abstractly: nothing is computed or compiled
-    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _placeholder)))
+    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     latent = {name: site for name, site in samples.items() if not site["is_observed"]}
     partitions = [name for name, site in latent.items() if isinstance(site["fn"], ChineseRestaurantProcess)]
@@ -94,6 +94,14 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
             f'site "{likelihoods[0]}" is observed with shape {shape}, but the partition has {prior.size} items and the '
             f"component {mixture.component.dim} columns; expected ({prior.size}, {mixture.component.dim})"
         )
+    if mixture.assignments is not samples[partitions[0]]["value"]:
+        # perhaps the same labels after some conversion: look at numbers
+        concrete = _trace(model, args, kwargs or {}, _feasible)
+        if not np.array_equal(concrete[likelihoods[0]]["fn"].assignments, concrete[partitions[0]]["value"]):
+            raise ValueError(
+                f'the ConjugateMixture of site "{likelihoods[0]}" must take its assignments from the partition site '
+                f'"{partitions[0]}", but its labels are others'
+            )
     hyperparameters = tuple(name for name in latent if name != partitions[0])
     return MixtureSites(partitions[0], likelihoods[0], hyperparameters, prior.size, prior.max_clusters)
 
@@ -120,10 +128,17 @@ def as_arrays(values: MixtureValues) -> MixtureValues:
 
 
 def _placeholder(site: dict[str, Any]) -> Any:
-    """All items in one cluster: a partition is never drawn, and its value does not matter for reading parameters."""
+    """Every item on its own: a partition is never drawn, and its value does not matter for reading parameters."""
     if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
-        return jnp.zeros(site["fn"].shape(), int)
+        return np.broadcast_to(np.arange(site["fn"].size), site["fn"].shape())
     return None
+
+
+def _feasible(site: dict[str, Any]) -> Any:
+    """Some legal value of any latent site, also of one that cannot be drawn, such as an improper prior's."""
+    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess):
+        return _placeholder(site)
+    return site["fn"].support.feasible_like(jnp.zeros(site["fn"].shape()))
 
 
 class Hyperprior(NamedTuple):
@@ -186,15 +201,18 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
 
 def _median(distribution: dist.Distribution) -> Any:
     """Median of each coordinate, from the quantile function, the distribution function, or 1001 draws with a fixed key."""
+    if isinstance(distribution, dist.Independent):
+        return _median(distribution.base_dist)
+    if isinstance(distribution, dist.ExpandedDistribution):
+        return jnp.broadcast_to(_median(distribution.base_dist), distribution.shape())
     for median_of in (_median_from_quantiles, _median_from_cdf, _median_from_draws):
         try:
             median = median_of(distribution)
-            break
         except (NotImplementedError, ImportError):  # NumPyro's gamma quantiles need a package of their own
             continue
-    if not np.isfinite(np.asarray(median)).all():
-        raise ValueError(f"the prior {type(distribution).__name__} of a hyperparameter has no finite median")
-    return median
+        if np.isfinite(np.asarray(median)).all():
+            return median
+    raise ValueError(f"the prior {type(distribution).__name__} of a hyperparameter has no finite median")
 
 
 def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, "..."]:

@@ -27,8 +27,20 @@ _C = TypeVar("_C", bound="Component")
 def component(cls: type[_C]) -> type[_C]:
     """Class decorator: makes a frozen dataclass whose fields are the leaves of a JAX pytree.
 
-    Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves.
+    Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves. Lists of numbers
+    become NumPy arrays.
     """
+    check = getattr(cls, "__post_init__", None)
+
+    def __post_init__(self: Any) -> None:
+        for name in data:
+            value = getattr(self, name)
+            if isinstance(value, list | tuple) and not any(isinstance(item, Component) for item in value):
+                object.__setattr__(self, name, np.asarray(value))
+        if check is not None:
+            check(self)
+
+    cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cast(Any, cls))
     static = [f.name for f in fields if f.metadata.get("static", False)]

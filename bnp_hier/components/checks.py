@@ -12,6 +12,13 @@ from bnp_hier.components.base import as_matrix, is_traced
 __all__ = ["check_covariance", "check_positive", "check_vector", "column_moments"]
 
 
+def _numbers(family: str, name: str, value: ArrayLike) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{family}: {name} must be made of real numbers, but its type is {array.dtype}")
+    return array
+
+
 def check_vector(family: str, name: str, value: ArrayLike) -> int:
     """Length of a one-dimensional hyperparameter.
 
@@ -23,7 +30,7 @@ def check_vector(family: str, name: str, value: ArrayLike) -> int:
     shape = np.shape(value)
     if len(shape) != 1 or shape[0] == 0:
         raise ValueError(f"{family}: {name} must be a vector, shape (d,), but it has shape {shape}")
-    if not is_traced(value) and not np.isfinite(np.asarray(value)).all():
+    if not is_traced(value) and not np.isfinite(_numbers(family, name, value)).all():
         raise ValueError(f"{family}: {name} must be finite, but it is {np.asarray(value)}")
     return shape[0]
 
@@ -42,7 +49,7 @@ def check_positive(family: str, name: str, value: ArrayLike, dim: int | None = N
         expected = "a number" if dim is None else f"a number or a vector of length {dim}"
         raise ValueError(f"{family}: {name} must be {expected}, but it has shape {shape}")
     if not is_traced(value):
-        array = np.asarray(value, dtype=float)
+        array = _numbers(family, name, value)
         if not (np.isfinite(array).all() and (array > above).all()):
             raise ValueError(f"{family}: {name} must be finite and greater than {above:g}, but it is {array}")
 
@@ -60,7 +67,7 @@ def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None
         raise ValueError(f"{family}: {name} must be a ({dim}, {dim}) matrix, but it has shape {shape}")
     if is_traced(value):
         return
-    matrix = np.asarray(value, dtype=float)
+    matrix = _numbers(family, name, value).astype(float)
     if not np.isfinite(matrix).all():
         raise ValueError(f"{family}: {name} must be finite")
     if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=1e-8 * np.abs(matrix).max()):

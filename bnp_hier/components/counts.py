@@ -18,6 +18,12 @@ def check_counts(family: str, X: np.ndarray) -> None:
         Naming the first cell that is not.
     """
     there = ~np.isnan(X)
-    for wrong, what in ((there & (X < 0), "a negative count"), (there & (X != np.floor(X)), "a fractional count")):
+    if np.isinf(X).any():
+        raise ValueError(f"X has an infinite value at {first_cell(np.isinf(X))}; {family} needs counts 0, 1, 2, ...")
+    cases = {
+        "a negative count": there & (X < 0),
+        "a fractional count": there & (X != np.floor(X)),
+    }
+    for what, wrong in cases.items():
         if wrong.any():
             raise ValueError(f"{family} needs counts 0, 1, 2, ..., but X has {what} ({X[wrong][0]:g}) at {first_cell(wrong)}")

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from bnp_hier.components.base import Component, as_matrix, component, is_traced
+from bnp_hier.components.base import Component, as_matrix, component, first_cell, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 
@@ -103,7 +103,8 @@ class DirichletMultinomial(Component):
             X = as_matrix(X)
             check_counts(cls.__name__, X)
             if np.isnan(X).any():
-                raise ValueError(f"{cls.__name__} needs complete rows, but X has a missing value (NaN)")
+                where = first_cell(np.isnan(X))
+                raise ValueError(f"{cls.__name__} needs complete rows, but X has a missing value (NaN) at {where}")
             total_count = max(int(np.median(X.sum(1))), 1)
         total = X.sum(0) + 1.0  # type: ignore[union-attr]
         share = total / total.sum()

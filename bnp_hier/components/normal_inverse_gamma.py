@@ -116,9 +116,10 @@ class NormalInverseGamma(Component):
 
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> ColumnStatistics:
         """Count, sum and sum of squares of each cell, zero where the cell is missing."""
-        x = shifted(X, self.mean) / jnp.sqrt(jnp.asarray(self.rate))
+        x = shifted(X, self.mean)
         there = ~jnp.isnan(x)
-        y = jnp.where(there, x, 0.0)
+        # scaled after the missing cells are gone: a NaN would poison the gradient of the scale
+        y = jnp.where(there, x, 0.0) / jnp.sqrt(jnp.asarray(self.rate))
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
 
     def log_marginal(self, stats: ColumnStatistics) -> Float[Array, "..."]:

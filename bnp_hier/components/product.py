@@ -116,6 +116,11 @@ class ProductComponent(Component):
         matrix = as_matrix(X, min_rows=2)
         if (families is None) != (columns is None):
             raise ValueError("ProductComponent.from_data: give both families and columns, or neither")
+        beyond = [c for group in columns or () for c in group if not 0 <= c < matrix.shape[1]]
+        if beyond:
+            raise ValueError(
+                f"ProductComponent.from_data: X has {matrix.shape[1]} columns, but the groups name column {beyond[0]}"
+            )
         if families is None or columns is None:
             bits = ((matrix == 0) | (matrix == 1) | np.isnan(matrix)).all(0)
             groups = [(BetaBernoulli, np.flatnonzero(bits)), (NormalInverseGamma, np.flatnonzero(~bits))]

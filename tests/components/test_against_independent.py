@@ -17,6 +17,7 @@ from bnp_hier.components import (
     NormalKnownCovariance,
     ProductComponent,
 )
+from tests.components.fast_compile import jit
 
 RNG = np.random.default_rng(7)
 X1 = RNG.normal(1.0, 1.5, size=(4, 1))
@@ -27,6 +28,10 @@ COUNTS = np.array([[3, 0, 1], [0, 2, 2], [5, 2, 0], [1, 1, 4]], dtype=float)
 
 def total(component, X):
     return jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))
+
+
+evidence = jit(lambda component, X: component.log_marginal(total(component, X)))
+log_predictive = jit(lambda component, X, probes: component.log_predictive(total(component, X), probes))
 
 
 def log_integral(log_integrand, *axes):
@@ -64,14 +69,14 @@ def log_normal_column(x, mean, kappa, shape, rate):
 def test_normal_inverse_gamma_by_quadrature(x64):
     component = NormalInverseGamma(np.array([0.3, -0.2]), np.array([0.4, 1.5]), 1.7, np.array([0.6, 2.1]))
     expected = log_normal_column(X2[:, 0], 0.3, 0.4, 1.7, 0.6) + log_normal_column(X2[:, 1], -0.2, 1.5, 1.7, 2.1)
-    np.testing.assert_allclose(component.log_marginal(total(component, X2)), expected, rtol=1e-10)
+    np.testing.assert_allclose(evidence(component, X2), expected, rtol=1e-10)
 
 
 def test_normal_inverse_wishart_in_one_dimension_by_quadrature(x64):
     """InverseWishart(nu, s) in one dimension is InverseGamma(nu/2, s/2)."""
     component = NormalInverseWishart(np.array([0.3]), 0.4, 3.4, np.array([[1.2]]))
     expected = log_normal_column(X1[:, 0], 0.3, 0.4, 1.7, 0.6)
-    np.testing.assert_allclose(component.log_marginal(total(component, X1)), expected, rtol=1e-10)
+    np.testing.assert_allclose(evidence(component, X1), expected, rtol=1e-10)
 
 
 def test_normal_inverse_wishart_in_two_dimensions_by_quadrature(x64):
@@ -103,14 +108,14 @@ def test_normal_inverse_wishart_in_two_dimensions_by_quadrature(x64):
     grid = np.linspace(-3.0, 4.5, 51), np.linspace(-3.0, 4.5, 51), np.linspace(-14, 14, 113)
     component = NormalInverseWishart(mean, kappa, nu, scale)
     expected = log_integral(log_integrand, *grid)
-    np.testing.assert_allclose(component.log_marginal(total(component, X2)), expected, rtol=1e-6)
+    np.testing.assert_allclose(evidence(component, X2), expected, rtol=1e-6)
 
 
 def test_normal_known_covariance_by_quadrature(x64):
     prior, noise = stats.norm(0.5, 1.3), 0.8
     component = NormalKnownCovariance(np.array([0.5]), np.array([[1.3**2]]), np.array([[noise**2]]))
     integral, _ = integrate.quad(lambda m: prior.pdf(m) * stats.norm.pdf(X1[:, 0], m, noise).prod(), -12, 12, limit=200)
-    np.testing.assert_allclose(component.log_marginal(total(component, X1)), np.log(integral), rtol=1e-9)
+    np.testing.assert_allclose(evidence(component, X1), np.log(integral), rtol=1e-9)
 
 
 def test_normal_known_covariance_in_two_dimensions_by_quadrature(x64):
@@ -124,7 +129,7 @@ def test_normal_known_covariance_in_two_dimensions_by_quadrature(x64):
     component = NormalKnownCovariance(mean, prior, noise)
     grid = np.linspace(-6, 6, 161)
     expected = log_integral(log_integrand, grid, grid)
-    np.testing.assert_allclose(component.log_marginal(total(component, X2)), expected, rtol=1e-10)
+    np.testing.assert_allclose(evidence(component, X2), expected, rtol=1e-10)
 
 
 def log_bits_column(x, a, b):
@@ -136,7 +141,7 @@ def log_bits_column(x, a, b):
 def test_beta_bernoulli_by_quadrature(x64):
     component = BetaBernoulli(np.array([1.7, 0.8]), np.array([1.2, 2.5]))
     expected = log_bits_column(BITS[:, 0], 1.7, 1.2) + log_bits_column(BITS[:, 1], 0.8, 2.5)
-    np.testing.assert_allclose(component.log_marginal(total(component, BITS)), expected, rtol=1e-9)
+    np.testing.assert_allclose(evidence(component, BITS), expected, rtol=1e-9)
 
 
 def test_dirichlet_multinomial_by_quadrature(x64):
@@ -150,7 +155,7 @@ def test_dirichlet_multinomial_by_quadrature(x64):
         return stats.dirichlet.pdf(probabilities, concentration) * data
 
     integral, _ = integrate.dblquad(integrand, 0, 1, 0, lambda p: 1 - p, epsabs=0, epsrel=1e-7)
-    np.testing.assert_allclose(component.log_marginal(total(component, COUNTS[:2])), np.log(integral), rtol=1e-7)
+    np.testing.assert_allclose(evidence(component, COUNTS[:2]), np.log(integral), rtol=1e-7)
 
 
 def test_gamma_poisson_by_quadrature(x64):
@@ -164,7 +169,7 @@ def test_gamma_poisson_by_quadrature(x64):
             return prior.pdf(r) * stats.poisson.pmf(x, r).prod()
 
         expected += np.log(integrate.quad(integrand, 0, 40, epsabs=0, limit=200)[0])
-    np.testing.assert_allclose(component.log_marginal(total(component, COUNTS)), expected, rtol=1e-9)
+    np.testing.assert_allclose(evidence(component, COUNTS), expected, rtol=1e-9)
 
 
 def test_product_by_quadrature(x64):
@@ -173,7 +178,7 @@ def test_product_by_quadrature(x64):
     component = ProductComponent(parts, [[1], [0]])
     X = np.column_stack([X1[:, 0], BITS[:4, 0]])
     expected = log_normal_column(X1[:, 0], 0.3, 0.4, 1.7, 0.6) + log_bits_column(BITS[:4, 0], 1.7, 1.2)
-    np.testing.assert_allclose(component.log_marginal(total(component, X)), expected, rtol=1e-9)
+    np.testing.assert_allclose(evidence(component, X), expected, rtol=1e-9)
 
 
 # ---- densities that SciPy and NumPyro have -----------------------------------------------------------------------------
@@ -190,7 +195,7 @@ def test_normal_inverse_wishart_against_the_textbook_student_t(x64):
     df = nu + n - 1
     spread = (scale + scatter + shift) * (kappa + n + 1) / ((kappa + n) * df)
     probes = np.array([[0.0, 0.0], [2.0, -3.0], [40.0, 10.0]])
-    actual = component.log_predictive(total(component, X2), probes)
+    actual = log_predictive(component, X2, probes)
     np.testing.assert_allclose(actual, stats.multivariate_t.logpdf(probes, posterior_mean, spread, df), rtol=1e-11)
     own = dist.MultivariateStudentT(df, posterior_mean, np.linalg.cholesky(spread))
     np.testing.assert_allclose(actual, own.log_prob(probes), rtol=1e-11)
@@ -203,15 +208,15 @@ def test_normal_inverse_gamma_is_the_wishart_family_column_by_column(x64):
     for j in range(2):
         scale = np.array([[2 * nig.rate[j]]])
         niw = NormalInverseWishart(nig.mean[j : j + 1], nig.kappa[j], 2 * nig.shape[j], scale)
-        expected += niw.log_marginal(total(niw, X2[:, j : j + 1]))
-    np.testing.assert_allclose(nig.log_marginal(total(nig, X2)), expected, rtol=1e-12)
+        expected += evidence(niw, X2[:, j : j + 1])
+    np.testing.assert_allclose(evidence(nig, X2), expected, rtol=1e-12)
 
 
 def test_normal_inverse_gamma_against_student_t(x64):
     component = NormalInverseGamma(np.array([0.3]), 0.4, 1.7, 0.6)
     probes = np.array([[-3.0], [0.0], [50.0]])
     expected = stats.t.logpdf(probes[:, 0], 2 * 1.7, 0.3, np.sqrt(0.6 * (0.4 + 1) / (1.7 * 0.4)))
-    np.testing.assert_allclose(component.log_predictive(component.empty(), probes), expected, rtol=1e-12)
+    np.testing.assert_allclose(log_predictive(component, np.zeros((0, 1)), probes), expected, rtol=1e-12)
 
 
 def test_normal_known_covariance_is_one_large_normal(x64):
@@ -220,7 +225,7 @@ def test_normal_known_covariance_is_one_large_normal(x64):
     component = NormalKnownCovariance(mean, prior, noise)
     covariance = np.kron(np.eye(4), noise) + np.kron(np.ones((4, 4)), prior)
     expected = stats.multivariate_normal.logpdf(X2.ravel(), np.tile(mean, 4), covariance)
-    np.testing.assert_allclose(component.log_marginal(total(component, X2)), expected, rtol=1e-12)
+    np.testing.assert_allclose(evidence(component, X2), expected, rtol=1e-12)
 
 
 def test_beta_bernoulli_is_beta_binomial_without_its_coefficient(x64):
@@ -229,7 +234,7 @@ def test_beta_bernoulli_is_beta_binomial_without_its_coefficient(x64):
     coefficient = gammaln(n + 1) - gammaln(ones + 1) - gammaln(n - ones + 1)
     binomial = np.asarray(dist.BetaBinomial(component.a, component.b, n).log_prob(ones))
     np.testing.assert_allclose(binomial, stats.betabinom.logpmf(ones, n, component.a, component.b), rtol=1e-9)
-    actual = component.log_marginal(total(component, BITS))
+    actual = evidence(component, BITS)
     np.testing.assert_allclose(actual, (binomial - coefficient).sum(), rtol=1e-10)
 
 
@@ -239,13 +244,12 @@ def test_dirichlet_multinomial_row_by_row(x64):
     component = DirichletMultinomial(concentration)
     expected, seen = [], np.zeros(3)
     for row in COUNTS:
-        expected.append(dist.DirichletMultinomial(concentration + seen, int(row.sum())).log_prob(row))
-        expected[-1] = float(expected[-1])
-        assert expected[-1] == pytest.approx(stats.dirichlet_multinomial.logpmf(row, concentration + seen, row.sum()))
+        expected.append(stats.dirichlet_multinomial.logpmf(row.astype(int), concentration + seen, int(row.sum())))
+        own = dist.DirichletMultinomial(concentration + seen, int(row.sum())).log_prob(row)
+        assert float(own) == pytest.approx(expected[-1], rel=1e-6)
         seen = seen + row
-    np.testing.assert_allclose(component.log_marginal(total(component, COUNTS)), sum(expected), rtol=1e-10)
-    stats_before = total(component, COUNTS[:-1])
-    np.testing.assert_allclose(component.log_predictive(stats_before, COUNTS[-1]), expected[-1], rtol=1e-9)
+    np.testing.assert_allclose(evidence(component, COUNTS), sum(expected), rtol=1e-10)
+    np.testing.assert_allclose(log_predictive(component, COUNTS[:-1], COUNTS[-1]), expected[-1], rtol=1e-9)
 
 
 def test_gamma_poisson_cell_by_cell(x64):
@@ -257,8 +261,8 @@ def test_gamma_poisson_cell_by_cell(x64):
         a, b = shape + COUNTS[:i].sum(0), rate + i
         expected.append(stats.nbinom.logpmf(row, a, b / (b + 1)).sum())
         assert float(dist.GammaPoisson(a, b).log_prob(row).sum()) == pytest.approx(expected[i], rel=1e-6)
-    np.testing.assert_allclose(component.log_marginal(total(component, COUNTS)), sum(expected), rtol=1e-11)
-    np.testing.assert_allclose(component.log_predictive(total(component, COUNTS[:3]), COUNTS[3]), expected[3], rtol=1e-11)
+    np.testing.assert_allclose(evidence(component, COUNTS), sum(expected), rtol=1e-11)
+    np.testing.assert_allclose(log_predictive(component, COUNTS[:3], COUNTS[3]), expected[3], rtol=1e-11)
 
 
 every_size = pytest.mark.parametrize("n", [3, 9, 12, 30, 200, 5000])
@@ -279,11 +283,11 @@ def test_counts_keep_float64(n, x64):
     a, b, x = np.array([1.7, 0.4]), np.array([1.2, 2.5]), np.array([[float(n), 2.0 * n]])
     poisson, multinomial = GammaPoisson(a, b), DirichletMultinomial(a)
     exact = stats.nbinom.logpmf(x, a, b / (b + 1)).sum()
-    np.testing.assert_allclose(poisson.log_marginal(total(poisson, x)), exact, rtol=1e-11)
+    np.testing.assert_allclose(evidence(poisson, x), exact, rtol=1e-11)
     # the probability of the split of 3n counts, as a beta-binomial in 50 digits
     exact = log_beta(a[:1] + n, a[1:] + 2 * n) - log_beta(a[:1], a[1:])
     exact += gammaln(3 * n + 1) - gammaln(n + 1) - gammaln(2 * n + 1)
-    np.testing.assert_allclose(multinomial.log_marginal(total(multinomial, x)), exact[0], rtol=1e-10)
+    np.testing.assert_allclose(evidence(multinomial, x), exact[0], rtol=1e-10)
 
 
 def log_beta(a, b):
@@ -360,35 +364,35 @@ normal_families = pytest.mark.parametrize("name", ["NormalInverseWishart", "Norm
 def test_a_million_from_the_origin_in_double_precision(name, x64):
     """Cells are exact to 1e-10 (their last bit); nothing more may be lost."""
     component, exact = far_case(name)
-    actual = component.log_marginal(total(component, FAR))
+    actual = evidence(component, FAR)
     assert abs(float((mpmath.mpf(float(actual)) - exact) / exact)) < 1e-9
-    assert component.log_evidence(FAR) == pytest.approx(float(exact), rel=1e-9)
 
 
 @normal_families
 def test_a_million_from_the_origin_in_single_precision(name):
-    """float32 has no digit left for these cells, but NumPy data are centred before they are rounded."""
+    """float32 has no digit left for these cells, but NumPy data are centred before they are rounded.
+
+    The statistics are made outside ``jit``, as the estimators do; `log_evidence` is in double precision anyway.
+    """
     component, exact = far_case(name)
-    actual = component.log_marginal(total(component, FAR))
+    actual = jit(component.log_marginal)(total(component, FAR))
     assert actual.dtype == np.float32
     assert float(actual) == pytest.approx(float(exact), rel=1e-3)
     assert component.log_evidence(FAR) == pytest.approx(float(exact), rel=1e-9)
     assert not np.allclose(np.float32(FAR) - FAR, 0.0, atol=1e-3)
-
-
-@normal_families
-def test_a_single_precision_predictive_a_million_from_the_origin(name):
-    component, _ = far_case(name)
-    single = component.log_predictive(total(component, FAR[:-1]), FAR[-1])
+    single = jit(lambda stats, row: component.cached_log_predictive(component.cache(stats), row))(
+        total(component, FAR[:-1]), component.suff_stats(FAR[-1])
+    )
     with jax.enable_x64(True):
-        double = component.log_predictive(total(component, FAR[:-1]), FAR[-1])
+        double = log_predictive(component, FAR[:-1], FAR[-1])
     assert float(single) == pytest.approx(float(double), rel=1e-4)
 
 
 def test_from_data_far_away_is_from_data_at_home(x64):
     """Shifting the data shifts the prior with it: the evidence does not change."""
     shift = np.array([2.0**20, -(2.0**22), 2.0**19])  # powers of two: the shifted cells are nearly exact
-    near = RNG.integers(-1000, 1000, size=(12, 3)) / 64.0
+    near = RNG.integers(-1000, 1000, size=(20, 3)) / 64.0
     for family in (NormalInverseWishart, NormalInverseGamma, NormalKnownCovariance):
-        here, there = family.from_data(near), family.from_data(near + shift)
-        assert here.log_evidence(near) == pytest.approx(there.log_evidence(near + shift), rel=1e-10)
+        here = evidence(family.from_data(near), near)
+        there = evidence(family.from_data(near + shift), near + shift)
+        np.testing.assert_allclose(here, there, rtol=1e-10)

@@ -1,7 +1,6 @@
 """The smallest class a user can write is a complete component: five methods given, everything else inherited."""
 
 import dataclasses
-import functools
 
 import jax
 import numpy as np
@@ -9,12 +8,11 @@ import pytest
 from scipy import integrate, stats
 
 from bnp_hier.components import Component, NormalInverseGamma, ProductComponent
+from tests.components.fast_compile import jit
 from tests.components.user_family import ExponentialGamma
 
 X = np.array([[0.3, 2.0], [1.2, 0.1], [0.4, 5.0], [2.2, 0.7]])
 FAMILY = ExponentialGamma(np.array([2.5, 3.1]), np.array([1.5, 4.0]))
-
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiling takes all the time
 
 
 def total(X):

@@ -14,14 +14,13 @@ from scipy import stats
 
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
+from tests.components.fast_compile import jit
 from tests.oracles.partitions import all_partitions, log_crp, log_prior
 
 PARAMETERS = [(0.3, 0.0), (1.0, 0.0), (7.5, 0.0), (0.6, 0.25), (2.0, 0.9), (-0.2, 0.5), (0.0, 0.4)]
 every_parameter = pytest.mark.parametrize(("alpha", "discount"), PARAMETERS)
 
 
-# Compiling takes nearly all the time here: XLA's optimisations are skipped.
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 prior_log_prob = jit(lambda prior, labels: prior.log_prob(labels))
 
 
