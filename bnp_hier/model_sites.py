@@ -128,9 +128,9 @@ def as_arrays(values: MixtureValues) -> MixtureValues:
 
 
 def _placeholder(site: dict[str, Any]) -> Any:
-    """Every item on its own: a partition is never drawn, and its value does not matter for reading parameters."""
+    """All items in one cluster: a partition is never drawn, and its value does not matter for reading parameters."""
     if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
-        return np.broadcast_to(np.arange(site["fn"].size), site["fn"].shape())
+        return np.zeros(site["fn"].shape(), int)
     return None
 
 

@@ -14,6 +14,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
+from numpyro.distributions.util import validate_sample
 
 __all__ = ["Component", "ComponentPredictive", "Statistics", "as_matrix", "component", "is_traced"]
 
@@ -248,6 +249,7 @@ class ComponentPredictive(dist.Distribution):
         """Support of one row."""
         return self.component.support
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of each row (nats)."""
         return self.component.log_predictive(self.stats, value)

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import betaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.components.base import Component, as_matrix, component, first_cell, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
+from bnp_hier.components.special import log_beta
 
 __all__ = ["BetaBernoulli"]
 
@@ -102,7 +102,7 @@ class BetaBernoulli(Component):
     def log_marginal(self, stats: BitStatistics) -> Float[Array, "..."]:
         """Sum over columns of log B(a + ones, b + zeros) − log B(a, b) (nats)."""
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
-        return (betaln(a + stats.ones, b + stats.zeros) - betaln(a, b)).sum(-1)
+        return (log_beta(a + stats.ones, b + stats.zeros) - log_beta(a, b)).sum(-1)
 
     def cached_log_predictive(self, cache: BitStatistics, row: BitStatistics) -> Float[Array, "..."]:
         """Product of Bernoulli densities over the cells that are there."""

@@ -12,10 +12,12 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
+from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, as_matrix, component, first_cell, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
+from bnp_hier.components.special import log_gamma_ratio
 
 __all__ = ["DirichletMultinomial", "GivenTotalMultinomial"]
 
@@ -47,6 +49,7 @@ class GivenTotalMultinomial(dist.Distribution):
         self.probs, self.total_count = probs, total_count
         super().__init__(batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args)
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Log probability of the row given its total (nats)."""
         value = jnp.asarray(value, jnp.result_type(float))
@@ -141,13 +144,8 @@ class DirichletMultinomial(Component):
     def cached_log_predictive(self, cache: CountStatistics, row: CountStatistics) -> Float[Array, "..."]:
         """Dirichlet-multinomial of the row with the cluster's counts added to the prior."""
         a = self.concentration + cache.total
-        total = a.sum(-1)
-        return (
-            row.log_coefficient
-            + gammaln(total)
-            - gammaln(total + row.total.sum(-1))
-            + (gammaln(a + row.total) - gammaln(a)).sum(-1)
-        )
+        cells = log_gamma_ratio(a, row.total).sum(-1)
+        return row.log_coefficient + cells - log_gamma_ratio(a.sum(-1), row.total.sum(-1))
 
     def posterior(self, stats: CountStatistics) -> dist.Dirichlet:
         """Dirichlet."""

@@ -15,6 +15,7 @@ from bnp_hier.components.base import Component, as_matrix, component, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
+from bnp_hier.components.special import log_gamma_ratio
 
 __all__ = ["GammaPoisson"]
 
@@ -103,7 +104,7 @@ class GammaPoisson(Component):
     def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, "..."]:
         """Product of negative binomials over the cells that are there."""
         a, b = self.shape + cache.total, self.rate + cache.n
-        columns = gammaln(a + row.total) - gammaln(a) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)
+        columns = log_gamma_ratio(a, row.total) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)
         return columns.sum(-1) - row.log_factorial
 
     def posterior(self, stats: EventStatistics) -> dist.Distribution:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
+from numpyro.distributions.util import validate_sample
 
 __all__ = ["CellsOrMissing", "ColumnGroups", "bits_or_missing", "counts_or_missing", "real_or_missing"]
 
@@ -55,14 +57,14 @@ class ColumnGroups(constraints.ParameterFreeConstraint):
 
     def __call__(self, x: Any) -> Any:
         """Whether every group of columns lies in its constraint."""
-        inside = [jnp.asarray(constraint(x[..., jnp.array(columns)])) for constraint, columns in self.parts]
+        inside = [jnp.asarray(constraint(x[..., np.array(columns)])) for constraint, columns in self.parts]
         return jnp.stack(inside).all(0)
 
     def feasible_like(self, prototype: Any) -> Any:
         """A feasible row of the prototype's shape."""
         out = prototype
         for constraint, columns in self.parts:
-            index = jnp.array(columns)
+            index = np.array(columns)
             out = out.at[..., index].set(constraint.feasible_like(prototype[..., index]))
         return out
 
@@ -106,6 +108,7 @@ class CellsOrMissing(dist.Distribution):
         """Variance of each cell."""
         return self.cells.variance
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Sum of the log densities of the cells that are there (nats)."""
         there = ~jnp.isnan(value)

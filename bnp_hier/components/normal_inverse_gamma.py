@@ -15,6 +15,7 @@ from bnp_hier.components.base import Component, component, shifted
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
+from bnp_hier.components.special import log_gamma_ratio
 
 __all__ = ["NormalInverseGamma"]
 
@@ -160,8 +161,7 @@ class NormalInverseGamma(Component):
         spread = 2.0 * cache.rate * (kappa + 1) / kappa
         difference = row.total - cache.mean
         cells = (
-            gammaln(shape + 0.5)
-            - gammaln(shape)
+            log_gamma_ratio(shape, 0.5)
             - (jnp.log(jnp.pi * spread) + jnp.log(self._columns(self.rate))) / 2
             - (shape + 0.5) * jnp.log1p(difference**2 / spread)
         )

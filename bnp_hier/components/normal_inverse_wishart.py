@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import gammaln, multigammaln
+from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -16,6 +16,7 @@ from bnp_hier.components.base import Component, component, shifted
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, column_moments
 from bnp_hier.components.linear_algebra import log_det, whiten
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
+from bnp_hier.components.special import log_gamma_ratio
 
 __all__ = ["NormalInverseWishart"]
 
@@ -186,7 +187,7 @@ class NormalInverseWishart(Component):
         difference = row.total - cache.mean
         square = jnp.einsum("...i,...ij,...j->...", difference, cache.inverse, difference)
         shrink = kappa / (kappa + 1)
-        constant = gammaln((nu + 1) / 2) - gammaln((nu + 1 - d) / 2) - d / 2 * LOG_PI - self._log_det_scale() / 2
+        constant = log_gamma_ratio((nu + 1 - d) / 2, d / 2) - d / 2 * LOG_PI - self._log_det_scale() / 2
         return constant + d / 2 * jnp.log(shrink) - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(shrink * square)
 
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:

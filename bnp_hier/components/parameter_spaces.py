@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
+from numpyro.distributions.util import validate_sample
 
 __all__ = [
     "Blocks",
@@ -171,6 +172,7 @@ class NormalInverseWishartParameters(dist.Distribution):
         d = self.event_shape[-1]
         return Blocks(((constraints.real, (d,)), (constraints.positive_definite, (d, d))), (d + 1, d))
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... p d"]) -> Float[Array, "..."]:
         """Log density of mean and covariance together (nats)."""
         mean, covariance = value[..., 0, :], value[..., 1:, :]
@@ -221,6 +223,7 @@ class NormalInverseGammaParameters(dist.Distribution):
         d = self.event_shape[-1]
         return Blocks(((constraints.real, (d,)), (constraints.positive, (d,))), (2, d))
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... 2 d"]) -> Float[Array, "..."]:
         """Log density of means and variances together (nats)."""
         mean, variance = value[..., 0, :], value[..., 1, :]
@@ -253,6 +256,7 @@ class IndependentBlocks(dist.Distribution):
         """The parts' supports, one after the other."""
         return Blocks(tuple((part.support, part.event_shape) for part in self.parts), self.event_shape)
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... p"]) -> Float[Array, "..."]:
         """Sum of the parts' log densities (nats)."""
         blocks = self.support.split(value)

@@ -13,6 +13,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, as_matrix, component, is_traced
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
@@ -49,9 +50,10 @@ class ColumnGroupsDistribution(dist.Distribution):
         """Each group's support."""
         return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
         """Sum over the groups (nats)."""
-        return _total(part.log_prob(value[..., jnp.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
+        return _total(part.log_prob(value[..., np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
         """Each group on its own."""
@@ -59,7 +61,7 @@ class ColumnGroupsDistribution(dist.Distribution):
         keys = jax.random.split(key, len(self.parts))
         out = jnp.zeros((*sample_shape, *self.batch_shape, *self.event_shape))
         for part, columns, part_key in zip(self.parts, self.columns, keys, strict=True):
-            out = out.at[..., jnp.array(columns)].set(part.sample(part_key, sample_shape))
+            out = out.at[..., np.array(columns)].set(part.sample(part_key, sample_shape))
         return out
 
 

@@ -13,6 +13,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import constraints
+from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import is_traced
 
@@ -85,14 +86,16 @@ class ChineseRestaurantProcess(dist.Distribution):
     ) -> None:
         if size != int(size) or size < 1:
             raise ValueError(f"ChineseRestaurantProcess: size must be a whole number of at least 1, but it is {size}")
-        if max_clusters is not None and max_clusters < 1:
-            raise ValueError(f"ChineseRestaurantProcess: max_clusters must be at least 1, but it is {max_clusters}")
+        if max_clusters is not None and (max_clusters != int(max_clusters) or max_clusters < 1):
+            raise ValueError(
+                f"ChineseRestaurantProcess: max_clusters must be a whole number of at least 1, but it is {max_clusters}"
+            )
         if not is_traced(concentration, discount):
             d, c = np.asarray(discount), np.asarray(concentration)
             if not ((d >= 0) & (d < 1)).all():
                 raise ValueError(f"ChineseRestaurantProcess: discount must lie in [0, 1), but it is {d}")
             if not (c > -d).all() or not np.isfinite(c).all():
-                raise ValueError(f"ChineseRestaurantProcess: concentration must exceed {np.max(-d):g}, but it is {c}")
+                raise ValueError(f"ChineseRestaurantProcess: concentration must exceed {0.0 - np.min(d):g}, but it is {c}")
         self.concentration, self.discount = concentration, discount
         self.size, self.max_clusters = int(size), max_clusters
         batch = jnp.broadcast_shapes(jnp.shape(concentration), jnp.shape(discount))
@@ -103,6 +106,7 @@ class ChineseRestaurantProcess(dist.Distribution):
         """Label vectors with entries 0, ..., n − 1."""
         return constraints.independent(constraints.integer_interval(0, self.size - 1), 1)
 
+    @validate_sample
     def log_prob(self, value: Int[Array, "... n"]) -> Float[Array, "..."]:
         """Log probability of the partition that the labels describe (nats)."""
         counts = cluster_counts(jnp.asarray(value), self.size)

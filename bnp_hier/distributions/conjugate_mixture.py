@@ -6,11 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import constraints
+from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, Statistics
+from bnp_hier.components.base import Component, Statistics, is_traced
 
 __all__ = ["ConjugateMixture", "cluster_statistics"]
 
@@ -80,8 +82,17 @@ class ConjugateMixture(dist.Distribution):
                 "ConjugateMixture: assignments must be a vector of whole numbers, one per row, but it has shape "
                 f"{jnp.shape(assignments)} and type {jnp.result_type(assignments)}"
             )
-        self.component, self.assignments, self.max_clusters = component, assignments, max_clusters
+        if max_clusters is not None and (max_clusters != int(max_clusters) or max_clusters < 1):
+            raise ValueError(f"ConjugateMixture: max_clusters must be a whole number of at least 1, but it is {max_clusters}")
         n = jnp.shape(assignments)[-1]
+        labels = n if max_clusters is None else min(n, max_clusters)
+        if not is_traced(assignments) and np.size(assignments):
+            low, high = np.min(assignments), np.max(assignments)
+            if low < 0 or high >= labels:
+                raise ValueError(
+                    f"ConjugateMixture: assignments must lie in 0, ..., {labels - 1}, but they span {low} to {high}"
+                )
+        self.component, self.assignments, self.max_clusters = component, assignments, max_clusters
         super().__init__(batch_shape=jnp.shape(assignments)[:-1], event_shape=(n, component.dim), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=2)
@@ -94,8 +105,17 @@ class ConjugateMixture(dist.Distribution):
         n = self.event_shape[0]
         return n if self.max_clusters is None else min(n, self.max_clusters)
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... n d"]) -> Float[Array, "..."]:
-        """Sum over clusters of the log marginal likelihood (nats)."""
+        """Sum over clusters of the log marginal likelihood (nats).
+
+        Raises
+        ------
+        ValueError
+            If the last two dimensions are not (n, d).
+        """
+        if jnp.shape(value)[-2:] != self.event_shape:
+            raise ValueError(f"ConjugateMixture: expected a table of shape {self.event_shape}, but got {jnp.shape(value)}")
 
         def one(x: Array, labels: Array) -> Array:
             stats = cluster_statistics(self.component.suff_stats(x), labels, self._slots)

@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
+from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import is_traced
 
@@ -40,12 +41,13 @@ class StickBreaking(dist.Distribution):
     def __init__(self, concentration: ArrayLike, truncation: int, *, validate_args: bool | None = None) -> None:
         if truncation != int(truncation) or truncation < 2:
             raise ValueError(f"StickBreaking: truncation must be a whole number of at least 2, but it is {truncation}")
-        if not is_traced(concentration) and not (np.asarray(concentration) > 0).all():
-            raise ValueError(f"StickBreaking: concentration must be positive, but it is {concentration}")
+        if not is_traced(concentration) and not _finite_and_positive(concentration):
+            raise ValueError(f"StickBreaking: concentration must be finite and positive, but it is {concentration}")
         self.concentration, self.truncation = concentration, int(truncation)
         batch = jnp.shape(concentration)
         super().__init__(batch_shape=batch, event_shape=(self.truncation,), validate_args=validate_args)
 
+    @validate_sample
     def log_prob(self, value: Float[Array, "... k"]) -> Float[Array, "..."]:
         """Log density of the weights (nats)."""
         alpha = jnp.asarray(self.concentration)[..., None]
@@ -66,3 +68,8 @@ class StickBreaking(dist.Distribution):
         before = jnp.concatenate([jnp.zeros_like(after[..., :1]), after[..., :-1]], axis=-1)
         pieces = jnp.exp(before) * -jnp.expm1(log_left)
         return jnp.concatenate([pieces, jnp.exp(after[..., -1:])], axis=-1)
+
+
+def _finite_and_positive(value: ArrayLike) -> bool:
+    array = np.asarray(value)
+    return bool((np.isfinite(array) & (array > 0)).all())
