@@ -89,11 +89,15 @@ class BHC(DeterministicClustering):
             raise ValueError(f'method must be "exact", but it is {self.method!r}')
         if self.refine is not None:
             raise ValueError(f"refine must be None, but it is {self.refine!r}")
+        if self.max_rounds != int(self.max_rounds) or self.max_rounds < 1:
+            raise ValueError(f"max_rounds must be a whole number of at least 1, but it is {self.max_rounds}")
 
     def _fit(self, problem: Problem) -> None:
         values = problem.values
         if np.asarray(values.discount) != 0:
             raise ValueError("BHC needs a Dirichlet process: the model's discount must be the number 0")
+        if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
+            raise ValueError("BHC counts partitions into any number of clusters: the model must not set max_clusters")
         children, log_odds = self._tree(values)
         trace = [self._objective(problem, children)]
         for _ in range(self.max_rounds if self.optimize else 0):
@@ -210,7 +214,8 @@ class BHC(DeterministicClustering):
             raise ValueError(f"n must be a whole number of at least 1, but it is {n}")
         tree = self.dendrogram_
         items = tree.n_items
-        uniforms = np.asarray(jax.random.uniform(random_key(key), (items - 1, n)))
+        with jax.enable_x64(True):
+            uniforms = np.asarray(jax.random.uniform(random_key(key), (items - 1, n)))
         stops = uniforms < tree.probabilities[:, None]
         top = np.repeat(np.arange(2 * items - 1)[:, None], n, axis=1)
         for t in range(items - 2, -1, -1):

@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, sweep
 from bnp_hier.components import Component
 from bnp_hier.deterministic.base import DeterministicClustering, Problem, random_key
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_sites import MixtureValues, Model
 
 __all__ = ["MAPDP"]
@@ -71,6 +74,35 @@ def _descend(
     return jax.vmap(one)(orders, starts)
 
 
+@partial(jax.jit, static_argnames="slots")
+def _merge(
+    component: Component, X: Float[Array, "n d"], prior: Prior, starts: Int[Array, "r n"], slots: int
+) -> tuple[Int[Array, "r n"], Array]:
+    """Merge the pair of clusters whose union raises the log joint most; also says which partitions changed."""
+    rows = component.suff_stats(X)
+
+    def one(labels: Int[Array, " n"]) -> tuple[Array, Array]:
+        stats, counts = cluster_statistics(rows, labels, slots), cluster_counts(labels, slots)
+        marginal = component.log_marginal(stats)
+        size = counts.astype(float)
+        concentration, discount = prior
+        terms = marginal + gammaln(jnp.where(counts > 0, size, 1.0) - discount)
+        opening = jnp.log(concentration + ((counts > 0).sum() - 1) * discount) - gammaln(1.0 - discount)
+
+        def row(k: Array) -> Array:
+            union = component.log_marginal(jax.tree.map(lambda leaf: leaf + leaf[k], stats))
+            gain = union + gammaln(jnp.maximum(size + size[k], 1.0) - discount) - terms - terms[k] - opening
+            possible = (counts > 0) & (counts[k] > 0) & (jnp.arange(slots) > k)
+            return jnp.where(possible, gain, -jnp.inf)
+
+        gains = jax.lax.map(row, jnp.arange(slots))
+        first, second = jnp.unravel_index(gains.argmax(), gains.shape)
+        better = gains.max() > 1e-9 * jnp.abs(marginal.sum())
+        return jnp.where(better & (labels == second), first, labels), better
+
+    return jax.vmap(one)(starts)
+
+
 class MAPDP(DeterministicClustering):
     """Maximum a posteriori partition of a Dirichlet-process (or Pitman-Yor) mixture (Raykov et al.).
 
@@ -92,6 +124,8 @@ class MAPDP(DeterministicClustering):
     optimize
         Whether to fit the hyperparameters that have priors, by alternating partitions with gradient steps on
         log joint + log prior; otherwise they sit at their prior medians.
+    merge
+        Whether to try merges of two clusters once no single item moves; False is the paper's algorithm.
     max_rounds
         Most rounds of `optimize`.
     random_state
@@ -106,7 +140,7 @@ class MAPDP(DeterministicClustering):
     log_joint_trace_ : ndarray
         Log joint after each sweep of the best order; never falls.
     n_iter_ : int
-        Sweeps of the best order.
+        Sweeps of the best order, those after merges included.
     restart_log_joints_ : ndarray
         (n_restarts,) log joint reached from each order, at the last hyperparameters tried.
     n_clusters_, component_, concentration_, hyperparameters_
@@ -125,6 +159,7 @@ class MAPDP(DeterministicClustering):
         max_iter: int = 100,
         optimize: bool = False,
         *,
+        merge: bool = True,
         max_rounds: int = 20,
         random_state: int | Array = 0,
     ) -> None:
@@ -133,6 +168,7 @@ class MAPDP(DeterministicClustering):
         self.init = init
         self.max_iter = max_iter
         self.optimize = optimize
+        self.merge = merge
         self.max_rounds = max_rounds
         self.random_state = random_state
 
@@ -151,6 +187,7 @@ class MAPDP(DeterministicClustering):
                 UserWarning,
                 stacklevel=3,
             )
+        self._limit = problem.sites.max_clusters
         n = problem.X.shape[0]
         keys = jax.random.split(random_key(self.random_state), max(self.n_restarts - 1, 1))
         shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
@@ -181,22 +218,23 @@ class MAPDP(DeterministicClustering):
         starts = np.full_like(orders, 0 if self.init == "single" else -1)
         if start is not None:
             orders, starts = np.concatenate([orders, np.arange(n)[None]]), np.concatenate([starts, start[None]])
-        slots = default_capacity(n)
+        # a capacity that the model declares is part of the model; otherwise the table grows until no item is refused
+        limit = min(n, self._limit or n)
+        slots = min(default_capacity(n), limit)
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
+        X, paths = jnp.asarray(values.X), jnp.asarray(orders)
         while True:
-            result = _descend(
-                values.component,
-                jnp.asarray(values.X),
-                prior,
-                jnp.asarray(orders),
-                jnp.asarray(starts),
-                slots,
-                self.max_iter,
-            )
-            # an item that met a full table might have opened a cluster: larger tables until none does
-            if slots == n or not np.asarray(result.refused).any():
+            result = _descend(values.component, X, prior, paths, jnp.asarray(starts), slots, self.max_iter)
+            if slots == limit or not np.asarray(result.refused).any():
                 break
-            slots = min(2 * slots, n)
+            slots = min(2 * slots, limit)
+        traces = [_traces(result)]
+        while self.merge:
+            merged, changed = _merge(values.component, X, prior, result.labels, slots)
+            if not np.asarray(changed).any():
+                break
+            result = _descend(values.component, X, prior, paths, merged, slots, self.max_iter)
+            traces.append(_traces(result))
         joints = np.asarray(result.log_joint)
         best = int(joints.argmax())
         self.restart_log_joints_ = joints[: self.n_restarts]
@@ -204,13 +242,18 @@ class MAPDP(DeterministicClustering):
             warnings.warn(
                 f"MAPDP stopped after max_iter={self.max_iter} sweeps before the partition settled; raise max_iter",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        return np.asarray(result.labels[best]), np.asarray(result.trace[best])[: int(result.sweeps[best])]
+        return np.asarray(result.labels[best]), np.concatenate([trace[best] for trace in traces])
 
     @staticmethod
     def _objective(problem: Problem, labels: np.ndarray) -> float:
         return float(_joint_at(labels, problem.values) + problem.prior.log_prob(problem.hyperparameters))
+
+
+def _traces(result: _Descent) -> list[Float[np.ndarray, " sweeps"]]:
+    """Log joint after each sweep that was made, for every order."""
+    return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]
 
 
 def _joint_at(labels: Int[np.ndarray, " n"], values: MixtureValues) -> Float[Array, ""]:

@@ -61,7 +61,9 @@ def exact(model: Model, X: ArrayLike) -> float:
             block = np.asarray(values.component.log_marginal(stats)) + gammaln(sizes - discount) - gammaln(1 - discount)
     by_count = _sum_by_count(block, n)
     opening = np.concatenate([[0.0], np.cumsum(np.log(alpha + discount * np.arange(1, n)))])
-    return float(np.logaddexp.reduce(by_count + opening) - gammaln(alpha + n) + gammaln(alpha + 1))
+    # a capacity of the model leaves out partitions into more clusters; the prior is not renormalised
+    allowed = slice(0, problem.sites.max_clusters)
+    return float(np.logaddexp.reduce((by_count + opening)[allowed]) - gammaln(alpha + n) + gammaln(alpha + 1))
 
 
 def _sum_by_count(block: Float[np.ndarray, " subsets"], n: int) -> Float[np.ndarray, " n"]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +29,9 @@ from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.oracles.partitions import Enumeration
 from tests.oracles.problems import FAMILIES, Problem, log_marginal, random_problem
 
-SIZES = (3, 5, 8, 3, 5, 8, 8, 12)
+COMPILED = (4, 8, 12)
+"""Sizes at which `tree_bound`, compiled anew for every size, is called."""
+
 SPREAD = {"niw": (32, 42), "nig": (14, 26), "bernoulli": (40, 3)}
 """Seeds of problems of eight rows whose trees hold 13 to 22 partitions, most of them probable."""
 
@@ -69,36 +68,6 @@ def new_rows(problem: Problem) -> np.ndarray:
     return np.vstack([problem.X[:3], far])
 
 
-class Compilations:
-    """Number of compilations, and the names of the functions, inside a block."""
-
-    def __init__(self) -> None:
-        self.count, self.names = 0, []
-
-    def note(self, event: str, duration: float, **_: Any) -> None:
-        self.count += event == "/jax/core/compile/backend_compile_duration"
-
-
-@contextmanager
-def count_compilations() -> Iterator[Compilations]:
-    seen = Compilations()
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage().startswith("Compiling"):
-                seen.names.append(record.getMessage().split(" with ")[0])
-
-    logger, handler = logging.getLogger("jax._src.interpreters.pxla"), Handler()
-    logger.addHandler(handler)
-    jax.monitoring.register_event_duration_secs_listener(seen.note)
-    try:
-        with jax.log_compiles():
-            yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(seen.note)
-        logger.removeHandler(handler)
-
-
 # ---- the tree ------------------------------------------------------------------------------------------------------------
 
 
@@ -106,15 +75,15 @@ def count_compilations() -> Iterator[Compilations]:
 def test_merges_and_bound_equal_plain_numpy_and_bound_is_below_the_evidence(family: str) -> None:
     gaps = []
     for seed in range(40):
-        problem = random_problem(family, SIZES[seed % len(SIZES)], seed)
+        problem = random_problem(family, 3 + seed % 10, seed)
         children, log_odds = tree_of(problem)
         expected, expected_odds, expected_bound = oracle.bhc(problem.n, problem.log_marginal, problem.alpha)
         np.testing.assert_array_equal(children, expected, err_msg=f"seed {seed}")
         # sums of some hundred terms of size 1 to 100 in double precision
         np.testing.assert_allclose(log_odds, expected_odds, rtol=1e-10, atol=1e-10)
-        bound = bound_of(problem, children)
-        assert bound == pytest.approx(expected_bound, rel=1e-11, abs=1e-11)
-        gaps.append(oracle.evidence(problem.n, problem.log_marginal, problem.alpha) - bound)
+        if problem.n in COMPILED:
+            assert bound_of(problem, children) == pytest.approx(expected_bound, rel=1e-11, abs=1e-11)
+        gaps.append(oracle.evidence(problem.n, problem.log_marginal, problem.alpha) - expected_bound)
     assert min(gaps) > -1e-10
     assert max(gaps) > 0.1  # the bound is no equality: the comparison means something
 
@@ -342,8 +311,9 @@ def test_a_far_row_belongs_to_a_new_cluster() -> None:
     assert bhc.predict_proba(far)[0, -1] == pytest.approx(brute_force_shares("niw", far[0])[0][-1], abs=1e-9)
 
 
-def test_predictive_density_integrates_to_one() -> None:
-    # one column: substitution x = 2 tan(t), Gauss-Legendre
+@pytest.mark.slow
+def test_predictive_density_integrates_to_one_in_one_column() -> None:
+    # substitution x = 2 tan(t), Gauss-Legendre
     nodes, weights = np.polynomial.legendre.leggauss(2000)
     t = nodes * np.pi / 2
     rng = np.random.default_rng(0)
@@ -353,6 +323,8 @@ def test_predictive_density_integrates_to_one() -> None:
     jacobian = weights * np.pi / 2 * 2 / np.cos(t) ** 2
     assert jacobian @ np.exp(bhc.score_samples(2 * np.tan(t)[:, None])) == pytest.approx(1.0, abs=1e-8)
 
+
+def test_predictive_density_integrates_to_one() -> None:
     # two columns: polar coordinates about the mean, r = 2 tan(t); angles by the trapezium rule
     problem, bhc = fitted("niw")
     nodes, weights = np.polynomial.legendre.leggauss(80)
@@ -404,8 +376,9 @@ def test_predicting_many_rows_in_chunks_changes_nothing() -> None:
 
 
 def rate_component(X: np.ndarray) -> bnp.Component:
+    """Vectors as in the random problems, so that compiled programs are shared."""
     rate = numpyro.sample("rate", dist.LogNormal(0.5, 1.0))
-    return bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, rate)
+    return bnp.NormalInverseGamma(np.zeros(2), np.full(2, 0.1), np.full(2, 2.0), jnp.full(2, rate))
 
 
 hyper_model = partial(dpm, component=rate_component, concentration=dist.Gamma(2.0, 3.0))
@@ -436,10 +409,10 @@ def test_hyperparameters_sit_at_prior_medians() -> None:
     assert fixed.hyperparameters_["alpha"] == pytest.approx(gamma.median(2.0, scale=1 / 3), rel=1e-10)
     assert fixed.hyperparameters_["rate"] == pytest.approx(np.exp(0.5), rel=1e-12)
     assert fixed.concentration_ == fixed.hyperparameters_["alpha"]
-    assert float(fixed.component_.rate) == fixed.hyperparameters_["rate"]
+    assert (fixed.component_.rate == fixed.hyperparameters_["rate"]).all()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_optimize_climbs(seed: int) -> None:
     X, fixed, best = optimised(seed)
     start = fixed.log_evidence_bound_ + log_hyperprior(**fixed.hyperparameters_)
@@ -643,27 +616,21 @@ def test_double_precision_whatever_the_setting() -> None:
     assert jax.config.jax_enable_x64 == before
 
 
-def test_a_second_fit_of_the_same_shape_compiles_nothing() -> None:
+def test_a_second_fit_of_the_same_shape_compiles_nothing(compilations: list[str]) -> None:
     rng = np.random.default_rng(2)
     component = bnp.NormalInverseWishart(np.zeros(2), np.asarray(0.1), np.asarray(4.0), np.eye(2))
     one = 0.3 * rng.normal(size=(12, 2))
     three = 0.3 * rng.normal(size=(12, 2)) + np.repeat([[0.0, 9.0], [9.0, 0.0], [-9.0, -9.0]], 4, axis=0)
     model = partial(dpm, component=component)
     first = bnp.BHC(model).fit(one)
-    with count_compilations() as seen:
-        bnp.BHC(model).fit(one)
-    assert seen.count == 0, f"the same data again: {seen.names}"
-    with count_compilations() as seen:
-        other = bnp.BHC(model).fit(three)
+    compilations.clear()
+    bnp.BHC(model).fit(one)
+    assert not compilations, "the same data again"
+    other = bnp.BHC(model).fit(three)
     assert (first.n_clusters_, other.n_clusters_) == (1, 3)
-    assert seen.count == 0, f"other data: {seen.names}"
-
-
-def test_the_compilation_counter_counts() -> None:
-    with count_compilations() as seen:
-        jax.jit(lambda x: x * 3.25 + 17.0)(jnp.ones(37))
-    assert seen.count >= 1
-    assert any("lambda" in name for name in seen.names)
+    assert not compilations, "other data"
+    jax.jit(lambda x: x * 3.25 + 17.0)(jnp.ones(37))
+    assert compilations, "the counter does not count"
 
 
 def test_a_family_of_the_users_own() -> None:

@@ -74,13 +74,29 @@ def test_labels_equal_the_plain_version_in_the_order_of_the_rows() -> None:
     sizes = set()
     for seed in range(100, 130):
         problem = make("niw", seed)
-        fit = bnp.MAPDP(problem.model, n_restarts=1).fit(problem.X)
+        fit = bnp.MAPDP(problem.model, n_restarts=1, merge=False).fit(problem.X)
         labels, trace = map_dp(range(N), problem.log_marginal, problem.alpha, problem.discount)
         np.testing.assert_array_equal(fit.labels_, labels, err_msg=f"seed {seed}")
         np.testing.assert_allclose(fit.log_joint_trace_, trace, atol=1e-9)
         assert fit.n_iter_ == len(trace)
         sizes.add(max(labels) + 1)
     assert len(sizes) >= 4
+
+
+def test_merges_never_lower_the_joint_and_leave_none_to_make() -> None:
+    """With merges every problem ends at least as high, and no union of two clusters is more probable."""
+    higher = 0
+    for seed in range(100, 115):
+        problem = make("niw", seed)
+        plain = bnp.MAPDP(problem.model, n_restarts=1, merge=False).fit(problem.X)
+        fit = bnp.MAPDP(problem.model, n_restarts=1).fit(problem.X)
+        assert fit.log_joint_ >= plain.log_joint_ - 1e-9
+        higher += fit.log_joint_ > plain.log_joint_ + 1e-9
+        for a in range(fit.n_clusters_):
+            for b in range(a):
+                union = np.where(fit.labels_ == a, b, fit.labels_)
+                assert joint(union.tolist(), problem.log_marginal, problem.alpha, problem.discount) <= fit.log_joint_ + 1e-9
+    assert higher > 0
 
 
 def test_one_sweep_equals_the_plain_collapsed_gibbs_sampler() -> None:
@@ -205,8 +221,9 @@ def test_a_declared_capacity_is_respected() -> None:
 
 
 def rate_component(X: np.ndarray) -> bnp.Component:
+    """Vectors as in the random problems, so that compiled programs are shared."""
     rate = numpyro.sample("rate", dist.LogNormal(0.5, 1.0))
-    return bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, rate)
+    return bnp.NormalInverseGamma(np.zeros(2), np.full(2, 0.1), np.full(2, 2.0), jnp.full(2, rate))
 
 
 def test_optimize_climbs() -> None:
@@ -309,7 +326,7 @@ def test_bad_data() -> None:
 def test_too_few_sweeps_warn() -> None:
     problem, _ = fitted("niw", 3)
     with pytest.warns(RuntimeWarning, match="max_iter=1.*raise max_iter"):
-        fit = bnp.MAPDP(problem.model, max_iter=1).fit(problem.X)
+        fit = bnp.MAPDP(problem.model, max_iter=1, merge=False).fit(problem.X)
     assert fit.n_iter_ == len(fit.log_joint_trace_) == 1
     labels, trace = map_dp(range(N), problem.log_marginal, problem.alpha, problem.discount, max_sweeps=1)
     assert fit.restart_log_joints_[0] == pytest.approx(trace[0], abs=1e-9)
@@ -327,6 +344,7 @@ def test_scikit_learn_habits() -> None:
         "init": None,
         "max_iter": -1,
         "optimize": "yes",
+        "merge": "sometimes",
         "max_rounds": 0,
         "random_state": 1.5,
     }
@@ -359,7 +377,7 @@ def test_double_precision_whatever_the_setting() -> None:
 def test_pitman_yor_concentration_may_be_negative() -> None:
     problem = random_problem("niw", N, 11)
     model = partial(pitman_yor_mixture, component=problem.component, concentration=-0.1, discount=0.5)
-    fit = bnp.MAPDP(model, n_restarts=1).fit(problem.X)
+    fit = bnp.MAPDP(model, n_restarts=1, merge=False).fit(problem.X)
     labels, trace = map_dp(range(N), problem.log_marginal, -0.1, 0.5)
     np.testing.assert_array_equal(fit.labels_, labels)
     assert fit.log_joint_ == pytest.approx(trace[-1], abs=1e-9)

@@ -264,7 +264,10 @@ BAD = {
     "discount one": (lambda: ChineseRestaurantProcess(1.0, 3, discount=1.0), r"discount must lie in \[0, 1\), but it is 1"),
     "discount negative": (lambda: ChineseRestaurantProcess(1.0, 3, discount=-0.1), "discount must lie in"),
     "discount NaN": (lambda: ChineseRestaurantProcess(1.0, 3, discount=np.nan), "discount must lie in"),
-    "no clusters": (lambda: ChineseRestaurantProcess(1.0, 3, max_clusters=0), "max_clusters must be at least 1, but it is 0"),
+    "no clusters": (
+        lambda: ChineseRestaurantProcess(1.0, 3, max_clusters=0),
+        "max_clusters must be a whole number.*is 0",
+    ),
     "fractional capacity": (lambda: ChineseRestaurantProcess(1.0, 5, max_clusters=2.5), "max_clusters must be.*2.5"),
 }
 
