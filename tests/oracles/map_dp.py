@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import combinations
 
 from tests.oracles.partitions import log_prior
 
@@ -69,3 +70,14 @@ def best_single_move(labels: Sequence[int], log_marginal: LogMarginal, alpha: fl
             moved[item] = target
             best = max(best, joint(moved, log_marginal, alpha, discount))
     return best
+
+
+def best_merge(labels: Sequence[int], log_marginal: LogMarginal, alpha: float, discount: float = 0.0) -> float:
+    """Largest log joint among all partitions that join two clusters of the given one (nats)."""
+    return max(
+        (
+            joint([a if label == b else label for label in labels], log_marginal, alpha, discount)
+            for a, b in combinations(sorted(set(labels)), 2)
+        ),
+        default=-math.inf,
+    )
