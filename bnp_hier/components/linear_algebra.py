@@ -26,8 +26,9 @@ def log_det(matrix: Float[Array, "*batch d d"]) -> Float[Array, "*batch"]:
         product = pivot if product is None else product * pivot
         if (k + 1) % group == 0 or k + 1 == size:
             total, product = total + jnp.log(product), None
+        inverse = 1.0 / pivot  # one division a pivot: they cost more than everything else
         for i in range(k + 1, size):
-            ratio = lower[i, k] / pivot
+            ratio = lower[i, k] * inverse
             for j in range(k + 1, i + 1):
                 lower[i, j] = lower[i, j] - ratio * lower[j, k]
     return total

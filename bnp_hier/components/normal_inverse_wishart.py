@@ -43,12 +43,14 @@ class NormalCache(NamedTuple):
     - **mean** - posterior mean, shape (d,).
     - **inverse** - inverse of the posterior scale matrix, shape (d, d).
     - **log_det** - log determinant of the posterior scale matrix.
+    - **log_norm** - the part of the log predictive density that depends on the count alone.
     """
 
     n: Float[Array, "..."]
     mean: Float[Array, "... d"]
     inverse: Float[Array, "... d d"]
     log_det: Float[Array, "..."]
+    log_norm: Float[Array, "..."]
 
 
 @component
@@ -129,7 +131,7 @@ class NormalInverseWishart(Component):
         return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
 
     def _posterior_scale(self, stats: NormalStatistics) -> Float[Array, "... d d"]:
-        total = stats.total / (self.kappa + stats.n)[..., None]
+        total = stats.total * (1.0 / (self.kappa + stats.n))[..., None]
         return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
 
     def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -162,7 +164,14 @@ class NormalInverseWishart(Component):
         """Posterior mean and inverse scale matrix of each cluster."""
         scale = self._posterior_scale(stats)
         mean = stats.total / (self.kappa + stats.n)[..., None]
-        return NormalCache(stats.n, mean, jnp.linalg.inv(scale), log_det(scale))
+        log_norm = self._log_norm(stats.n) - self._log_det_scale() / 2
+        return NormalCache(stats.n, mean, jnp.linalg.inv(scale), log_det(scale), log_norm)
+
+    def _log_norm(self, n: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Normaliser of the Student-t predictive after n rows, without the prior's determinant (nats)."""
+        d, kappa = self.dim, self.kappa + n
+        half = (self.nu + n + 1 - d) / 2
+        return log_gamma_ratio(half, d / 2) - d / 2 * LOG_PI + d / 2 * jnp.log(kappa / (kappa + 1))
 
     def update_cache(self, cache: NormalCache, row: NormalStatistics, sign: ArrayLike) -> NormalCache:
         """Rank-one update of mean, inverse (Sherman-Morrison) and log determinant."""
@@ -179,16 +188,16 @@ class NormalInverseWishart(Component):
             cache.mean + jnp.expand_dims(sign / new_kappa, -1) * difference,
             cache.inverse - change,
             cache.log_det + jnp.log(factor),
+            # a difference, so that the prior's determinant is factored once and not at every row
+            cache.log_norm + self._log_norm(cache.n + sign) - self._log_norm(cache.n),
         )
 
     def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, "..."]:
         """Student-t predictive with nu + N - d + 1 degrees of freedom."""
-        d, kappa, nu = self.dim, self.kappa + cache.n, self.nu + cache.n
+        kappa, nu = self.kappa + cache.n, self.nu + cache.n
         difference = row.total - cache.mean
         square = jnp.einsum("...i,...ij,...j->...", difference, cache.inverse, difference)
-        shrink = kappa / (kappa + 1)
-        constant = log_gamma_ratio((nu + 1 - d) / 2, d / 2) - d / 2 * LOG_PI - self._log_det_scale() / 2
-        return constant + d / 2 * jnp.log(shrink) - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(shrink * square)
+        return cache.log_norm - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(kappa / (kappa + 1) * square)
 
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
         """Multivariate Student-t."""
