@@ -167,7 +167,7 @@ class BHC(DeterministicClustering):
         return np.logaddexp.reduce(self._log_node_weights(X), axis=1)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
-        """Probability that a new row shares its cluster with a uniformly chosen item of each label; last: a new cluster.
+        """Probability of each label for a uniformly chosen item of the new row's cluster; last column: a new cluster.
 
         Averaged over the partitions of the tree: node k seats the row next to each of its items with equal probability, and
         the items' labels in `labels_` count.
