@@ -74,6 +74,28 @@ def log_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k1"]
     return logs - jnp.log(counts.sum() + concentration)
 
 
+def _draw(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:
+    """Index drawn in proportion to the weights, by inversion: first a block of them, then one within it.
+
+    Two short running sums cost less than one long one.
+    """
+    k = weights.shape[0]
+    width = max(1, round(k**0.5))
+    blocks = jnp.pad(weights, (0, -k % width)).reshape(-1, width)
+
+    def invert(weights: Array, target: Array) -> tuple[Array, Array]:
+        upto = jnp.where(jnp.tri(weights.shape[0], dtype=bool), weights, 0.0).sum(1)
+        # inside (0, total], whatever the rounding: an index without weight is never drawn
+        target = jnp.clip(target, jnp.finfo(weights.dtype).tiny, upto[-1])
+        index = (upto < target).sum()
+        return index, target - upto[index] + weights[index]
+
+    totals = blocks.sum(1)
+    block, rest = invert(totals, uniform * totals.sum())
+    index, _ = invert(blocks[block], rest)
+    return block * width + index
+
+
 def sweep(
     component: Component,
     rows: Statistics,
@@ -120,15 +142,18 @@ def sweep(
     visits = _take((rows, labels), order)
     noise = jnp.zeros(labels.shape) if uniforms is None else uniforms
 
+    def log_seat(count: Array) -> Array:
+        return jnp.where(count > 0, jnp.log(jnp.where(count > 0, count - discount, 1.0)), -jnp.inf)
+
     def visit(carry: Any, item: Any) -> Any:
-        counts, table, refused = carry
+        counts, seats, table, refused = carry
         (row, old), uniform = item
         seated = (old >= 0).astype(counts.dtype)
         slot = jnp.maximum(old, 0)
         left = counts[slot] - seated
         remaining = _pack(component.update_cache(unpack(table[slot]), row, -seated), 0)
         table = table.at[slot].set(jnp.where(left > 0, remaining, empty))
-        counts = counts.at[slot].set(left)
+        counts, seats = counts.at[slot].set(left), seats.at[slot].set(log_seat(left))
 
         occupied = counts > 0
         full = occupied.all()
@@ -136,19 +161,18 @@ def sweep(
         clusters = occupied.sum()
         # with nothing seated yet the only choice is a new cluster, whatever the concentration
         opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
-        weight = jnp.where(occupied, jnp.log(jnp.where(occupied, counts - discount, 1.0)), opening)
-        weight = jnp.where(occupied | opens, weight + component.cached_log_predictive(jax.vmap(unpack)(table), row), -jnp.inf)
+        weight = jnp.where(opens & ~occupied, opening, seats) + component.cached_log_predictive(jax.vmap(unpack)(table), row)
         if uniforms is None:
             new = jnp.argmax(weight)
         else:
-            cumulative = jnp.cumsum(jnp.exp((weight - weight.max()) / temperature))
-            new = jnp.minimum((cumulative < uniform * cumulative[-1]).sum(), slots - 1)
+            new = _draw(jnp.exp((weight - weight.max()) / temperature), uniform)
         new = new.astype(old.dtype)
         table = table.at[new].set(_pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
-        return (counts.at[new].add(1.0), table, refused + full), new
+        size = counts[new] + 1.0
+        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full), new
 
-    start = (counts, table, jnp.int32(0))
-    (_, _, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
+    start = (counts, log_seat(counts), table, jnp.int32(0))
+    (*_, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
     return labels.at[order].set(moved), refused
 
 

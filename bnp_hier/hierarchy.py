@@ -133,8 +133,8 @@ class Dendrogram:
         Parameters
         ----------
         kind
-            "odds": running maximum of −log r, the nats lost by calling the node one cluster; "rank": number of merges
-            made so far, which spreads crowded trees out.
+            "odds": running maximum of −log r, the nats lost by calling the node one cluster; a merge of probability 0 is
+            put a little above all others. "rank": number of merges made so far, which spreads crowded trees out.
 
         Raises
         ------
@@ -147,6 +147,7 @@ class Dendrogram:
             raise ValueError(f'heights must be "odds" or "rank", but it is {kind!r}')
         n = self.n_items
         heights = np.concatenate([np.zeros(n), np.logaddexp(0.0, -self.log_odds)])
+        heights[np.isinf(heights)] = 1.1 * heights[np.isfinite(heights)].max() + 1.0
         for t, (left, right) in enumerate(self.children):
             heights[n + t] = max(heights[n + t], heights[left], heights[right])
         return heights[n:]

@@ -115,6 +115,9 @@ def test_infinite_odds():
     assert tree.cut(1e-300).tolist() == [0, 0, 0, 0]
     assert Dendrogram([[0, 1]], [-np.inf]).cut(1e-300).tolist() == [0, 1]
     assert tree.cut(0.0).tolist() == [0, 0, 0, 0]
+    heights = tree.heights()
+    assert np.isfinite(heights).all() and heights[2] == heights[1] > np.logaddexp(0.0, 1.0)
+    assert "nan" not in tree.to_newick() and "inf" not in tree.to_newick()
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, np.nan, 50])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-__all__ = ["log_det", "whiten"]
+__all__ = ["UNROLLED_UP_TO", "log_det", "log_det_of_entries", "matrix_vector", "quadratic_form", "whiten"]
 
 UNROLLED_UP_TO = 12
 """Largest size whose factorisation is written out: batches of small LAPACK calls are about ten times slower."""
@@ -17,10 +17,18 @@ def log_det(matrix: Float[Array, "*batch d d"]) -> Float[Array, "*batch"]:
     size = matrix.shape[-1]
     if size > UNROLLED_UP_TO:
         return 2.0 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix), axis1=-2, axis2=-1)).sum(-1)
-    lower = {(i, j): matrix[..., i, j] for i in range(size) for j in range(i + 1)}
+    return log_det_of_entries({(i, j): matrix[..., i, j] for i in range(size) for j in range(i + 1)}, size)
+
+
+def log_det_of_entries(lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int) -> Float[Array, "*batch"]:
+    """Log determinant of symmetric positive-definite matrices given by their lower triangles, entry by entry.
+
+    The matrices themselves are never formed, so that all the work on one of a large batch stays in registers.
+    """
+    lower = dict(lower)
     # one logarithm for several pivots; so few that their product cannot overflow on sensible data
-    group = 4 if matrix.dtype == jnp.float64 else 2
-    total, product = jnp.zeros(matrix.shape[:-2], matrix.dtype), None
+    group = 4 if lower[0, 0].dtype == jnp.float64 else 2
+    total, product = jnp.zeros_like(lower[0, 0]), None
     for k in range(size):
         pivot = lower[k, k]
         product = pivot if product is None else product * pivot
@@ -38,3 +46,17 @@ def whiten(factor: Float[Array, "d d"], rows: Float[Array, "... d"]) -> Float[Ar
     """Solve ``factor @ y = row`` for each row, `factor` lower triangular."""
     flat = rows.reshape(-1, rows.shape[-1])
     return solve_triangular(factor, flat.T, lower=True).T.reshape(rows.shape)
+
+
+def matrix_vector(matrix: Float[Array, "... d d"], vector: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """Product of each matrix with its vector; batch dimensions broadcast."""
+    if matrix.shape[-1] > UNROLLED_UP_TO:
+        return jnp.einsum("...ij,...j->...i", matrix, vector)
+    return (matrix * vector[..., None, :]).sum(-1)  # fused with its neighbours, unlike a matrix product
+
+
+def quadratic_form(matrix: Float[Array, "... d d"], vector: Float[Array, "... d"]) -> Float[Array, "..."]:
+    """``vector @ matrix @ vector`` of each pair; batch dimensions broadcast."""
+    if matrix.shape[-1] > UNROLLED_UP_TO:
+        return jnp.einsum("...i,...ij,...j->...", vector, matrix, vector)
+    return (vector[..., :, None] * matrix * vector[..., None, :]).sum((-2, -1))

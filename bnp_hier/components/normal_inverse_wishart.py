@@ -14,7 +14,14 @@ from jaxtyping import Array, Float
 
 from bnp_hier.components.base import Component, component, shifted
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, column_moments
-from bnp_hier.components.linear_algebra import log_det, whiten
+from bnp_hier.components.linear_algebra import (
+    UNROLLED_UP_TO,
+    log_det,
+    log_det_of_entries,
+    matrix_vector,
+    quadratic_form,
+    whiten,
+)
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
 
@@ -44,6 +51,8 @@ class NormalCache(NamedTuple):
     - **inverse** - inverse of the posterior scale matrix, shape (d, d).
     - **log_det** - log determinant of the posterior scale matrix.
     - **log_norm** - the part of the log predictive density that depends on the count alone.
+    - **gamma_ratios** - its log gamma ratio at this count and at the next, shape (2,): from these two, those of the
+      neighbouring counts follow by one logarithm.
     """
 
     n: Float[Array, "..."]
@@ -51,6 +60,7 @@ class NormalCache(NamedTuple):
     inverse: Float[Array, "... d d"]
     log_det: Float[Array, "..."]
     log_norm: Float[Array, "..."]
+    gamma_ratios: Float[Array, "... 2"]
 
 
 @component
@@ -134,6 +144,20 @@ class NormalInverseWishart(Component):
         total = stats.total * (1.0 / (self.kappa + stats.n))[..., None]
         return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
 
+    def _log_det_posterior_scale(self, stats: NormalStatistics) -> Float[Array, "..."]:
+        """Log determinant of `_posterior_scale`, in whitened coordinates."""
+        d = self.dim
+        if d > UNROLLED_UP_TO:
+            return log_det(self._posterior_scale(stats))
+        shrink = 1.0 / (self.kappa + stats.n)
+        total = [stats.total[..., i] for i in range(d)]
+        lower = {
+            (i, j): stats.outer[..., i, j] - total[i] * (total[j] * shrink) + (1.0 if i == j else 0.0)
+            for i in range(d)
+            for j in range(i + 1)
+        }
+        return log_det_of_entries(lower, d)
+
     def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
         """The part of the log marginal that depends on the number of rows alone."""
         d, nu, kappa = self.dim, jnp.asarray(self.nu), jnp.asarray(self.kappa)
@@ -147,7 +171,7 @@ class NormalInverseWishart(Component):
 
     def log_marginal(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log marginal likelihood (nats); Heller & Ghahramani (2005), appendix B, corrected."""
-        determinant = log_det(self._posterior_scale(stats))
+        determinant = self._log_det_posterior_scale(stats)
         return self._log_count_terms(stats.n) - (self.nu + stats.n) / 2 * determinant
 
     def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, "..."]]:
@@ -155,7 +179,7 @@ class NormalInverseWishart(Component):
         table = self._log_count_terms(jnp.arange(count + 1).astype(jnp.result_type(float)))
 
         def log_marginal(stats: NormalStatistics) -> Float[Array, "..."]:
-            determinant = log_det(self._posterior_scale(stats))
+            determinant = self._log_det_posterior_scale(stats)
             return table[stats.n.astype(int)] - (self.nu + stats.n) / 2 * determinant
 
         return log_marginal
@@ -164,39 +188,46 @@ class NormalInverseWishart(Component):
         """Posterior mean and inverse scale matrix of each cluster."""
         scale = self._posterior_scale(stats)
         mean = stats.total / (self.kappa + stats.n)[..., None]
-        log_norm = self._log_norm(stats.n) - self._log_det_scale() / 2
-        return NormalCache(stats.n, mean, jnp.linalg.inv(scale), log_det(scale), log_norm)
+        d, kappa = self.dim, self.kappa + stats.n
+        ratios = log_gamma_ratio(self._half_df(stats.n)[..., None] + jnp.array([0.0, 0.5]), d / 2)
+        log_norm = ratios[..., 0] + d / 2 * (jnp.log(kappa / (kappa + 1)) - LOG_PI) - self._log_det_scale() / 2
+        return NormalCache(stats.n, mean, jnp.linalg.inv(scale), log_det(scale), log_norm, ratios)
 
-    def _log_norm(self, n: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Normaliser of the Student-t predictive after n rows, without the prior's determinant (nats)."""
-        d, kappa = self.dim, self.kappa + n
-        half = (self.nu + n + 1 - d) / 2
-        return log_gamma_ratio(half, d / 2) - d / 2 * LOG_PI + d / 2 * jnp.log(kappa / (kappa + 1))
+    def _half_df(self, n: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Half the degrees of freedom of the Student-t predictive after n rows."""
+        return (jnp.asarray(self.nu) + n + 1 - self.dim) / 2
 
     def update_cache(self, cache: NormalCache, row: NormalStatistics, sign: ArrayLike) -> NormalCache:
         """Rank-one update of mean, inverse (Sherman-Morrison) and log determinant."""
+        sign = jnp.asarray(sign)
         kappa = self.kappa + cache.n
         new_kappa = kappa + sign
         difference = row.total - cache.mean
-        projected = jnp.einsum("...ij,...j->...i", cache.inverse, difference)
+        projected = matrix_vector(cache.inverse, difference)
         ratio = sign * kappa / new_kappa
         factor = 1.0 + ratio * (projected * difference).sum(-1)
         factor = jnp.maximum(factor, jnp.finfo(factor.dtype).eps)
         change = (ratio / factor)[..., None, None] * projected[..., :, None] * projected[..., None, :]
+        # lgamma(h + 1 + d/2) − lgamma(h + 1) = lgamma(h + d/2) − lgamma(h) + log(1 + d/(2h)), and two rows raise h by 1
+        this, following = cache.gamma_ratios[..., 0], cache.gamma_ratios[..., 1]
+        step = jnp.log1p(self.dim / 2 / (self._half_df(cache.n) - jnp.where(sign < 0, 0.5, 0.0)))
+        ratios = jnp.where(sign > 0, jnp.stack([following, this + step]), jnp.stack([following - step, this]))
+        ratios = jnp.where(sign == 0, jnp.stack([this, following]), ratios)
+        spread = jnp.log(new_kappa * (kappa + 1) / ((new_kappa + 1) * kappa))
         return NormalCache(
             cache.n + sign,
             cache.mean + jnp.expand_dims(sign / new_kappa, -1) * difference,
             cache.inverse - change,
             cache.log_det + jnp.log(factor),
-            # a difference, so that the prior's determinant is factored once and not at every row
-            cache.log_norm + self._log_norm(cache.n + sign) - self._log_norm(cache.n),
+            cache.log_norm + ratios[0] - this + self.dim / 2 * spread,
+            jnp.moveaxis(ratios, 0, -1),
         )
 
     def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, "..."]:
         """Student-t predictive with nu + N - d + 1 degrees of freedom."""
         kappa, nu = self.kappa + cache.n, self.nu + cache.n
         difference = row.total - cache.mean
-        square = jnp.einsum("...i,...ij,...j->...", difference, cache.inverse, difference)
+        square = quadratic_form(cache.inverse, difference)
         return cache.log_norm - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(kappa / (kappa + 1) * square)
 
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:

@@ -87,6 +87,9 @@ class ProductComponent(Component):
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts)
+        wrong = [c for group in self.columns for c in group if not isinstance(c, int | np.integer)]
+        if wrong:
+            raise TypeError(f"ProductComponent: columns must be whole numbers, but one is {wrong[0]!r}")
         columns = tuple(tuple(int(c) for c in group) for group in self.columns)
         if not parts or len(parts) != len(columns):
             raise ValueError(f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each")
@@ -124,6 +127,9 @@ class ProductComponent(Component):
                 f"ProductComponent.from_data: X has {matrix.shape[1]} columns, but the groups name column {beyond[0]}"
             )
         if families is None or columns is None:
+            if np.isnan(matrix).all(0).any():
+                column = int(np.isnan(matrix).all(0).argmax())
+                raise ValueError(f"ProductComponent.from_data: column {column} of X has no value; drop it or name its family")
             bits = ((matrix == 0) | (matrix == 1) | np.isnan(matrix)).all(0)
             groups = [(BetaBernoulli, np.flatnonzero(bits)), (NormalInverseGamma, np.flatnonzero(~bits))]
             families, columns = zip(*[(f, tuple(c.tolist())) for f, c in groups if len(c)], strict=True)

@@ -34,10 +34,31 @@ from bnp_hier.model_sites import (
     read_values,
 )
 
-__all__ = ["CHUNK", "DeterministicClustering", "Problem", "in_chunks", "mixture_log_weights", "random_key", "summarise"]
+__all__ = [
+    "CHUNK",
+    "DeterministicClustering",
+    "Problem",
+    "in_chunks",
+    "mixture_log_weights",
+    "random_key",
+    "require_count",
+    "summarise",
+]
 
 CHUNK = 4096
 """Most rows predicted at once, so that memory stays bounded."""
+
+
+def require_count(name: str, value: Any, minimum: int = 1) -> None:
+    """Check that an option is a whole number of at least `minimum`.
+
+    Raises
+    ------
+    ValueError
+        If it is not; the message names the option.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < minimum:
+        raise ValueError(f"{name} must be a whole number of at least {minimum}, but it is {value!r}")
 
 
 def random_key(random_state: int | Array) -> Array:
@@ -263,7 +284,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row given the fitted clusters (nats).
 
-        p(x|D, v) = Σ_k n_k/(n + α) p(x|D_k) + α/(n + α) p(x), each row on its own.
+        p(x|D, v) = Σ_k (n_k − δ)/(n + α) p(x|D_k) + (α + Kδ)/(n + α) p(x), each row on its own; the discount δ is 0 for
+        the Dirichlet process.
 
         Raises
         ------

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key
-from bnp_hier.deterministic.greedy_tree import greedy_tree
+from bnp_hier.deterministic.agglomeration import greedy_tree
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key, require_count
 from bnp_hier.deterministic.tree_mass import merge_odds, node_statistics, node_weights, tree_bound
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
 from bnp_hier.model_sites import MixtureValues, Model
@@ -89,8 +89,7 @@ class BHC(DeterministicClustering):
             raise ValueError(f'method must be "exact", but it is {self.method!r}')
         if self.refine is not None:
             raise ValueError(f"refine must be None, but it is {self.refine!r}")
-        if self.max_rounds != int(self.max_rounds) or self.max_rounds < 1:
-            raise ValueError(f"max_rounds must be a whole number of at least 1, but it is {self.max_rounds}")
+        require_count("max_rounds", self.max_rounds)
 
     def _fit(self, problem: Problem) -> None:
         values = problem.values
@@ -124,7 +123,11 @@ class BHC(DeterministicClustering):
         # nodes without weight never matter for prediction, and a large tree has many
         self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
         stats = _tree_statistics(self.component_, values.X, jnp.asarray(children))
-        self._node_stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[self._nodes_], stats)
+        # padded to a power of two, so that fits with different numbers of kept nodes share a compiled program
+        padding = max(16, 1 << (len(self._nodes_) - 1).bit_length()) - len(self._nodes_)
+        self._node_stats_ = jax.tree.map(
+            lambda leaf: np.concatenate([leaf := np.asarray(leaf)[self._nodes_], np.zeros((padding, *leaf.shape[1:]))]), stats
+        )
 
     def _tree(self, values: MixtureValues) -> tuple[np.ndarray, np.ndarray]:
         return greedy_tree(values.component, np.asarray(values.X), float(values.concentration), self.progress_bar)
@@ -140,18 +143,15 @@ class BHC(DeterministicClustering):
     def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Log of (weight × predictive density) of new rows at each kept node and, last, at a new cluster (nats)."""
         matrix = self._new_rows(X)
-        sizes = self.dendrogram_.sizes[self._nodes_]
+        kept = len(self._nodes_)
+        expected = np.zeros(len(jax.tree.leaves(self._node_stats_)[0]))
+        expected[:kept] = self.node_weights_[self._nodes_] * self.dendrogram_.sizes[self._nodes_]
+        prior = Prior(self.concentration_)
         with jax.enable_x64(True):
-            return in_chunks(
-                lambda rows: _node_log_weights(
-                    self.component_,
-                    self._node_stats_,
-                    jnp.asarray(self.node_weights_[self._nodes_] * sizes),
-                    Prior(self.concentration_),
-                    rows,
-                ),
-                matrix,
+            log_weights = in_chunks(
+                lambda rows: _node_log_weights(self.component_, self._node_stats_, jnp.asarray(expected), prior, rows), matrix
             )
+        return np.column_stack([log_weights[:, :kept], log_weights[:, -1]])
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row, averaged over the partitions of the tree (nats).
@@ -210,8 +210,7 @@ class BHC(DeterministicClustering):
             (n, items) whole numbers from 0, in order of appearance.
         """
         check_is_fitted(self, "labels_")
-        if n != int(n) or n < 1:
-            raise ValueError(f"n must be a whole number of at least 1, but it is {n}")
+        require_count("n", n)
         tree = self.dendrogram_
         items = tree.n_items
         with jax.enable_x64(True):

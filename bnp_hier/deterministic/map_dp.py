@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, sweep
 from bnp_hier.components import Component
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, random_key
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, random_key, require_count
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_sites import MixtureValues, Model
@@ -176,9 +176,7 @@ class MAPDP(DeterministicClustering):
         if self.init not in ("sequential", "single"):
             raise ValueError(f'init must be "sequential" or "single", but it is {self.init!r}')
         for name in ("n_restarts", "max_iter", "max_rounds"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, but it is {value}")
+            require_count(name, getattr(self, name))
 
     def _fit(self, problem: Problem) -> None:
         if self.init == "single":

@@ -114,8 +114,6 @@ def _brackets(tree: Dendrogram, kind: str) -> Float[np.ndarray, "m 4 2"]:
     """
     centre = tree.first_positions() + (tree.sizes - 1) / 2
     height = np.concatenate([np.zeros(tree.n_items), tree.heights(kind)])
-    finite = np.isfinite(height)
-    height[~finite] = 1.1 * height[finite].max() + 1.0
     x = centre[tree.children][:, [0, 0, 1, 1]]
     y = height[tree.children][:, [0, 0, 1, 1]]
     y[:, 1:3] = height[tree.n_items :, None]

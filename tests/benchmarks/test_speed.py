@@ -18,7 +18,7 @@ from scipy.cluster.hierarchy import linkage
 
 import bnp_hier as bnp
 from bnp_hier.allocation import Prior, sweep
-from bnp_hier.deterministic.greedy_tree import greedy_tree
+from bnp_hier.deterministic.agglomeration import greedy_tree
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
 pytestmark = pytest.mark.benchmark

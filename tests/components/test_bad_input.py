@@ -26,6 +26,9 @@ NAN, INF = np.nan, np.inf
 NIG1 = NormalInverseGamma(np.zeros(1), 1.0, 2.0, 1.0)
 
 
+NAN_COLUMN = np.array([[1.0, np.nan], [0.0, np.nan]])
+
+
 class Bad(NamedTuple):
     """One way to go wrong: a call, and the error it must raise."""
 
@@ -228,6 +231,8 @@ PRODUCTS = [
     ),
     Bad("a gap", lambda: ProductComponent([nig(), NIG1], [[0, 1], [3]]), "must hold each of the columns 0, ..., d - 1 once"),
     Bad("not from zero", lambda: ProductComponent([nig()], [[1, 2]]), "must hold each of the columns"),
+    Bad("fractional column", lambda: ProductComponent([nig()], [[0.5, 1.2]]), "columns must be whole numbers", TypeError),
+    Bad("column without a value", lambda: ProductComponent.from_data(NAN_COLUMN), "column 1 of X has no value"),
     Bad("negative column", lambda: ProductComponent([nig()], [[0, -1]]), "must hold each of the columns"),
     Bad("twice in a group", lambda: ProductComponent([nig()], [[0, 0]]), "must hold each of the columns"),
     Bad("no parts", lambda: ProductComponent([], []), "0 parts but 0 groups of columns; expected one each"),

@@ -22,8 +22,8 @@ from sklearn.exceptions import NotFittedError
 
 import bnp_hier as bnp
 import tests.oracles.bhc as oracle
-from bnp_hier.deterministic import greedy_tree as greedy_tree_module
-from bnp_hier.deterministic.greedy_tree import greedy_tree
+from bnp_hier.deterministic import agglomeration
+from bnp_hier.deterministic.agglomeration import greedy_tree
 from bnp_hier.deterministic.tree_mass import node_weights, single_cluster_mass, tree_bound, tree_masses
 from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.oracles.partitions import Enumeration
@@ -138,7 +138,7 @@ def test_growing_in_steps_with_a_progress_bar_changes_nothing(
 ) -> None:
     problem = random_problem("niw", 60, 1)
     children, log_odds = tree_of(problem)
-    monkeypatch.setattr(greedy_tree_module, "BAR_FROM", 10)
+    monkeypatch.setattr(agglomeration, "BAR_FROM", 10)
     with jax.enable_x64(True):
         stepwise = greedy_tree(problem.component, problem.X, problem.alpha, True)
         assert "BHC" in capfd.readouterr().err
