@@ -19,7 +19,16 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 
-__all__ = ["Prior", "default_capacity", "first_come_labels", "log_joint", "log_seating", "split_or_merge", "sweep"]
+__all__ = [
+    "Prior",
+    "default_capacity",
+    "first_come_labels",
+    "log_joint",
+    "log_seating",
+    "merge_best_pair",
+    "split_or_merge",
+    "sweep",
+]
 
 _Tree = TypeVar("_Tree")
 
@@ -176,6 +185,29 @@ def sweep(
     return labels.at[order].set(moved), refused
 
 
+def merge_best_pair(
+    component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int
+) -> tuple[Int[Array, " n"], Array]:
+    """Merge the two clusters whose union raises log p(X, partition) most, if any does; also says whether one did."""
+    stats, counts = cluster_statistics(rows, labels, slots), cluster_counts(labels, slots)
+    marginal = component.log_marginal(stats)
+    size = counts.astype(float)
+    concentration, discount = prior
+    terms = marginal + gammaln(jnp.where(counts > 0, size, 1.0) - discount)
+    opening = jnp.log(concentration + ((counts > 0).sum() - 1) * discount) - gammaln(1.0 - discount)
+
+    def row(k: Array) -> Array:
+        union = component.log_marginal(jax.tree.map(lambda leaf: leaf + leaf[k], stats))
+        gain = union + gammaln(jnp.maximum(size + size[k], 1.0) - discount) - terms - terms[k] - opening
+        possible = (counts > 0) & (counts[k] > 0) & (jnp.arange(slots) > k)
+        return jnp.where(possible, gain, -jnp.inf)
+
+    gains = jax.lax.map(row, jnp.arange(slots))
+    first, second = jnp.unravel_index(gains.argmax(), gains.shape)
+    better = gains.max() > 1e-9 * jnp.abs(marginal.sum())
+    return jnp.where(better & (labels == second), first, labels), better
+
+
 def split_or_merge(
     component: Component,
     rows: Statistics,
@@ -183,11 +215,13 @@ def split_or_merge(
     prior: Prior,
     key: Array,
     slots: int,
+    seated: ArrayLike | None = None,
 ) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
     """One sequentially allocated merge-split move (Dahl 2005), Metropolis-Hastings corrected.
 
     Two items are drawn. Together: their cluster is split, its other items allocated one by one, in random order, to the side
     of one or the other by their conditional. Apart: their clusters are merged, and the reverse allocation is replayed.
+    With `seated`, only the first so many items (at least two) are in the partition, and the others have label −1.
 
     Returns
     -------
@@ -198,9 +232,10 @@ def split_or_merge(
     concentration, discount = prior
     # one call for all draws: every call of a random function is compiled on its own, and slowly
     draws = jax.random.uniform(key, (2 * n + 3,))
-    first = jnp.minimum((draws[0] * n).astype(int), n - 1)
-    shift = 1 + jnp.minimum((draws[1] * (n - 1)).astype(int), n - 2)
-    anchors = jnp.stack([first, (first + shift) % n])
+    items = n if seated is None else jnp.asarray(seated)
+    first = jnp.minimum((draws[0] * items).astype(int), items - 1)
+    shift = 1 + jnp.minimum((draws[1] * (items - 1)).astype(int), items - 2)
+    anchors = jnp.stack([first, (first + shift) % items])
     slot = labels[anchors]
     splits = slot[0] == slot[1]
     is_anchor = jnp.zeros(n, bool).at[anchors].set(True)

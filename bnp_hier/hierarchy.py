@@ -198,22 +198,34 @@ class Dendrogram:
         n = self.n_items
         if names is not None and len(names) != n:
             raise ValueError(f"names must have one entry per item, {n}, but it has {len(names)}")
-        texts: list[str] = [_newick_name(str(name)) for name in (names if names is not None else range(n))]
-        height = np.concatenate([np.zeros(n), self.heights()])
-        for t, (left, right) in enumerate(self.children.tolist()):
-            top = height[n + t]
-            parts = (f"{texts[child]}:{top - height[child]:.6g}" for child in (left, right))
-            texts.append(f"({','.join(parts)})")
-            texts[left] = texts[right] = ""  # frees memory: long texts are not kept at every level
-        return texts[-1] + ";"
+        texts = [_newick_name(str(name)) for name in (names if names is not None else range(n))]
+        height, parents = np.concatenate([np.zeros(n), self.heights()]), self.parents
+        lengths = [f":{length:.6g}" for length in height[parents[:-1]] - height[:-1]] + [""]
+        # pieces are joined once at the end: text put together at every level is copied as often as the tree is deep
+        pieces: list[str] = []
+        waiting: list[int | str] = [2 * n - 2]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, str):
+                pieces.append(item)
+            elif item < n:
+                pieces.append(texts[item] + lengths[item])
+            else:
+                left, right = self.children[item - n].tolist()
+                pieces.append("(")
+                waiting += [")" + lengths[item], right, ",", left]
+        return "".join(pieces) + ";"
 
-    def purity(self, y: ArrayLike) -> float:
-        """Dendrogram purity: expected share, over pairs of items of one class, of that class in their smallest subtree.
+    def purity(self, y: ArrayLike, pick: str = "pair") -> float:
+        """Dendrogram purity: expected share, over two items of one class, of that class in their smallest subtree.
 
         Parameters
         ----------
         y
             (n,) class labels.
+        pick
+            "pair": all pairs of items of one class are equally likely. "leaf": an item uniformly, then another of its class,
+            as in the paper, so that large classes weigh less. Equal for classes of one size.
 
         Returns
         -------
@@ -223,19 +235,23 @@ class Dendrogram:
         Raises
         ------
         ValueError
-            If there is not one label per item, or no class has two items.
+            If there is not one label per item, no class has two items, or `pick` is unknown.
         """
+        if pick not in ("pair", "leaf"):
+            raise ValueError(f'pick must be "pair" or "leaf", but it is {pick!r}')
         classes, codes = np.unique(np.asarray(y), return_inverse=True)
         n = self.n_items
         if codes.shape != (n,):
             raise ValueError(f"y must have one label per item, shape ({n},), but it has shape {codes.shape}")
+        size = np.bincount(codes)
+        weight = np.ones(len(classes)) if pick == "pair" else 1.0 / np.maximum(size - 1, 1)
         counts = np.zeros((2 * n - 1, len(classes)))
         counts[np.arange(n), codes] = 1.0
         pairs = total = 0.0
         for t, (left, right) in enumerate(self.children):
             node = counts[left] + counts[right]
             counts[n + t] = node
-            meeting = counts[left] * counts[right]
+            meeting = weight * counts[left] * counts[right]
             pairs += meeting.sum()
             total += (meeting * node).sum() / node.sum()
         if pairs == 0:

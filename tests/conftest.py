@@ -2,9 +2,14 @@
 
 import os
 import shutil
+import sys
 import tempfile
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+flags = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
+# the plain tests are many small programs that run once: quick to compile matters more than quick to run
+if "-m" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the choice
+    flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=0"]
+os.environ["XLA_FLAGS"] = " ".join(flags)
 os.environ.setdefault("MPLBACKEND", "Agg")
 # NumPyro compiles every run and chain anew: identical programs are compiled once per session, by all its processes
 CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="bnp-hier-tests-")

@@ -444,3 +444,27 @@ def test_canonical_labels():
     assert canonical_labels([7, 7, 2, 9, 2]).tolist() == [0, 0, 1, 2, 1]
     assert canonical_labels(np.array(["b", "a", "b"])).tolist() == [0, 1, 0]
     assert canonical_labels(np.zeros(0, int)).shape == (0,)
+
+
+def test_purity_of_a_random_leaf_and_partner():
+    """Footnote 2 of Heller & Ghahramani (2005): an item uniformly, then another of its class."""
+    rng = np.random.default_rng(0)
+    tree = Dendrogram([[0, 1], [2, 3], [7, 8], [4, 5], [9, 10], [6, 11]], np.zeros(6))
+    y = np.array([0, 0, 1, 0, 1, 1, 1])
+    members = [{i} for i in range(7)]
+    for left, right in tree.children:
+        members.append(members[left] | members[right])
+    total = 0.0
+    for i in range(7):
+        same = [j for j in range(7) if j != i and y[j] == y[i]]
+        shares = []
+        for j in same:
+            smallest = min((m for m in members if {i, j} <= m), key=len)
+            shares.append(np.mean(y[list(smallest)] == y[i]))
+        total += np.mean(shares) / 7
+    assert tree.purity(y, pick="leaf") == pytest.approx(total, abs=1e-12)
+    assert tree.purity(y) != tree.purity(y, pick="leaf")
+    balanced = rng.permutation([0, 0, 0, 1, 1, 1, 2])
+    assert tree.purity(balanced) == pytest.approx(tree.purity(balanced, pick="leaf"), abs=1e-12)
+    with pytest.raises(ValueError, match='pick must be "pair" or "leaf"'):
+        tree.purity(y, pick="node")

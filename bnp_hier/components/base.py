@@ -233,6 +233,13 @@ class Component(ABC):
         """`log_marginal` for clusters of at most `count` rows; a family may tabulate what depends on the count alone."""
         return self.log_marginal
 
+    def log_marginal_of_row_pairs(self, left: Statistics, right: Statistics) -> Float[Array, "a b"]:
+        """Log marginal likelihood of every row of `left` with every row of `right` as one cluster of two (nats).
+
+        Statistics of single rows, leading dimensions a and b. A family may use matrix products over the rows.
+        """
+        return self.log_marginal(jax.tree.map(lambda one, other: one[:, None] + other[None], left, right))
+
 
 class ComponentPredictive(dist.Distribution):
     """Predictive distribution of any component: density from `log_predictive`, draws through the posterior."""

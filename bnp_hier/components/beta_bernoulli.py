@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -101,8 +104,44 @@ class BetaBernoulli(Component):
 
     def log_marginal(self, stats: BitStatistics) -> Float[Array, "..."]:
         """Sum over columns of log B(a + ones, b + zeros) − log B(a, b) (nats)."""
+        return self._cell(stats.ones, stats.zeros).sum(-1)
+
+    def log_marginal_up_to(self, count: int) -> Callable[[BitStatistics], Float[Array, "..."]]:
+        """`log_marginal` with log gammas read from tables: a cell's counts are whole numbers."""
+        a, b = jnp.asarray(self.a)[:, None], jnp.asarray(self.b)[:, None]
+        counts = jnp.arange(count + 1).astype(jnp.result_type(float))
+        tables = tuple(gammaln(p + counts) - gammaln(p) for p in (a, b, a + b))
+
+        def log_marginal(stats: BitStatistics) -> Float[Array, "..."]:
+            m, k = stats.ones.astype(jnp.int32), stats.zeros.astype(jnp.int32)
+
+            def add(column: Array, total: Array) -> Array:
+                of_ones, of_zeros, of_cells = (table[column] for table in tables)
+                i, j = m[..., column], k[..., column]
+                return total + of_ones[i] + of_zeros[j] - of_cells[i + j]
+
+            # one column after another: a table's row stays in the cache
+            return jax.lax.fori_loop(0, self.dim, add, jnp.zeros(m.shape[:-1], counts.dtype))
+
+        return log_marginal
+
+    def log_marginal_of_row_pairs(self, left: BitStatistics, right: BitStatistics) -> Float[Array, "a b"]:
+        """Two cells of a column are a product of indicators: one matrix product over the columns."""
+        one, zero = self._cell(1.0, 0.0), self._cell(0.0, 1.0)
+        both_one, both_zero, mixed = self._cell(2.0, 0.0), self._cell(0.0, 2.0), self._cell(1.0, 1.0)
+        alone, other = (rows.ones @ one + rows.zeros @ zero for rows in (left, right))
+        together = (
+            left.ones * (both_one - 2.0 * one) @ right.ones.T
+            + left.zeros * (both_zero - 2.0 * zero) @ right.zeros.T
+            + (left.ones * (mixed - one - zero)) @ right.zeros.T
+            + (left.zeros * (mixed - one - zero)) @ right.ones.T
+        )
+        return alone[:, None] + other + together
+
+    def _cell(self, ones: ArrayLike, zeros: ArrayLike) -> Float[Array, " d"]:
+        """Log marginal likelihood of one column's cells, for each column."""
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
-        return (log_beta(a + stats.ones, b + stats.zeros) - log_beta(a, b)).sum(-1)
+        return log_beta(a + ones, b + zeros) - log_beta(a, b)
 
     def cached_log_predictive(self, cache: BitStatistics, row: BitStatistics) -> Float[Array, "..."]:
         """Product of Bernoulli densities over the cells that are there."""

@@ -184,6 +184,16 @@ class NormalInverseWishart(Component):
 
         return log_marginal
 
+    def log_marginal_of_row_pairs(self, left: NormalStatistics, right: NormalStatistics) -> Float[Array, "a b"]:
+        """From dot products: with u = (y + y')/√2 and v = (y − y')/√2 the scale is I + κ/(κ+2) u uᵀ + v vᵀ."""
+        square, other = (left.total**2).sum(-1)[:, None], (right.total**2).sum(-1)
+        product = left.total @ right.total.T
+        u, v, uv = (square + other) / 2 + product, jnp.maximum((square + other) / 2 - product, 0.0), (square - other) / 2
+        shrink = self.kappa / (jnp.asarray(self.kappa) + 2.0)
+        determinant = jnp.log((1.0 + shrink * u) * (1.0 + v) - shrink * uv**2)
+        two = jnp.asarray(2.0, determinant.dtype)
+        return self._log_count_terms(two) - (self.nu + two) / 2 * determinant
+
     def cache(self, stats: NormalStatistics) -> NormalCache:
         """Posterior mean and inverse scale matrix of each cluster."""
         scale = self._posterior_scale(stats)

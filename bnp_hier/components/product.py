@@ -189,6 +189,10 @@ class ProductComponent(Component):
         functions = [part.log_marginal_up_to(count) for part in self.parts]
         return lambda stats: _total(f(s) for f, s in zip(functions, stats, strict=True))
 
+    def log_marginal_of_row_pairs(self, left: Any, right: Any) -> Float[Array, "a b"]:
+        """Sum over the parts."""
+        return _total(p.log_marginal_of_row_pairs(a, b) for p, a, b in zip(self.parts, left, right, strict=True))
+
     def predictive(self, stats: Any) -> ColumnGroupsDistribution:
         """The parts' predictives, side by side."""
         return ColumnGroupsDistribution(

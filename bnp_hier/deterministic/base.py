@@ -99,6 +99,7 @@ class Problem:
         self.sites: MixtureSites = find_sites(model, (self.X,))
         self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
         self.unconstrained: dict[str, Any] = dict(self.prior.start)
+        self._gradients: dict[Callable[..., Any], Any] = {}
         self.values.component.validate(self.values.X)
 
     @property
@@ -115,10 +116,11 @@ class Problem:
         """Partition prior, component and data at given hyperparameters."""
         return as_arrays(read_values(self.model, self.sites, hyperparameters, (self.X,)))
 
-    def climb(self, objective: Callable[[MixtureValues], Float[Array, ""]], max_iter: int = 100) -> float:
+    def climb(self, objective: Callable[..., Float[Array, ""]], *fixed: Array, max_iter: int = 100) -> float:
         """Move the hyperparameters to a maximum of objective + log prior, by L-BFGS on JAX gradients.
 
-        The log prior is the density in the sites' own space. The hyperparameters never end lower than they began.
+        The objective takes the values and the `fixed` arrays; it is compiled once per problem and shapes. The log prior is
+        the density in the sites' own space. The hyperparameters never end lower than they began.
 
         Returns
         -------
@@ -128,14 +130,16 @@ class Problem:
         names = list(self.unconstrained)
         flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
 
-        def loss(vector: Float[Array, " p"]) -> Float[Array, ""]:
+        def loss(vector: Float[Array, " p"], *fixed: Array) -> Float[Array, ""]:
             values = self.prior.constrain(unravel(vector))
-            return -(objective(self.values_at(values)) + self.prior.log_prob(values))
+            return -(objective(self.values_at(values), *fixed) + self.prior.log_prob(values))
 
-        value_and_grad = jax.jit(jax.value_and_grad(loss))
+        if objective not in self._gradients:
+            self._gradients[objective] = jax.jit(jax.value_and_grad(loss))
+        value_and_grad = self._gradients[objective]
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = value_and_grad(jnp.asarray(vector))
+            value, gradient = value_and_grad(jnp.asarray(vector), *fixed)
             finite = np.isfinite(value) and np.isfinite(gradient).all()
             # a step out of the range of floating point is refused by the line search
             return (float(value), np.asarray(gradient)) if finite else (1e300, np.zeros_like(vector))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -16,33 +17,50 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration import greedy_tree
 from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key, require_count
+from bnp_hier.deterministic.micro_clusters import bayes_kmeans_tree
+from bnp_hier.deterministic.random_subsets import randomised_tree
 from bnp_hier.deterministic.tree_mass import merge_odds, node_statistics, node_weights, tree_bound
+from bnp_hier.deterministic.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
 from bnp_hier.model_sites import MixtureValues, Model
 
-__all__ = ["BHC"]
+__all__ = ["BHC", "METHODS"]
+
+METHODS = ("exact", "randomised", "bayes_kmeans")
+"""Ways to build the first tree."""
 
 
 class BHC(DeterministicClustering):
     """Bayesian hierarchical clustering (Heller & Ghahramani 2005): a tree, and a lower bound on the evidence.
 
     Trees are merged greedily, always the pair with the largest posterior odds of being one cluster rather than any
-    partition consistent with the two trees. The tree holds exponentially many partitions of a Dirichlet-process mixture;
-    their total mass bounds the evidence from below, and predictions and draws average over them.
+    partition consistent with the two trees; then better trees are searched for. The tree holds exponentially many partitions
+    of a Dirichlet-process mixture; their total mass bounds the evidence from below, and predictions and draws average over
+    them.
 
     Parameters
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site (discount 0) and one observed `ConjugateMixture` on it.
     method
-        "exact": all pairs, O(n²) time and O(n) memory.
+        "exact": all pairs, O(n²) time and O(n) memory. "randomised": exact trees of random subsets, through which the other
+        rows are filtered, O(n log n). "bayes_kmeans": rows are put into small clusters one by one, and the exact tree is
+        built over the clusters.
     refine
-        None: the greedy tree as it is.
+        For method "exact". None: the paper's greedy tree as it is. "polish": the best of four trees (greedy, greedy by a
+        score normalised for size, Ward and average linkage) and of trees rebuilt on good hard partitions near their cuts.
+        "full": after that, rounds of moving every subtree to its best place and of polish, until a round gains less than
+        0.05 nats. The bound is never below the greedy tree's.
+    shape
+        "bound": the tree that was found. "ratio": rebuilt inside its clusters by the plain marginal likelihood ratio, which
+        gives balanced trees for drawing and costs little of the bound; the bound reported is that of the returned tree.
     optimize
         Whether to fit the hyperparameters that have priors, by alternating trees with gradient steps on bound + log prior;
         otherwise they sit at their prior medians.
     max_rounds
         Most rounds of `optimize`.
+    random_state
+        Whole number or JAX key for the search and for the random subsets and orders.
     progress_bar
         Whether to show a progress bar on large data.
 
@@ -55,7 +73,10 @@ class BHC(DeterministicClustering):
     log_evidence_bound_ : float
         Lower bound on log p(X) at the fitted hyperparameters (nats).
     bound_trace_ : ndarray
-        Bound + log prior of the hyperparameters after each round (nats); one entry without `optimize`.
+        Bound + log prior of the hyperparameters (nats): of the first tree, after each round of `optimize`, and after each
+        step of `refine`; never falls. `shape="ratio"` comes after it.
+    X_fit_ : ndarray
+        (n, d) the data as the model's component sees it.
     node_weights_ : ndarray
         (2n − 1,) posterior probability, under the tree, that each node's items are one cluster.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
@@ -71,24 +92,31 @@ class BHC(DeterministicClustering):
         self,
         model: Model,
         method: str = "exact",
-        refine: str | None = None,
+        refine: str | None = "polish",
+        shape: str = "bound",
         optimize: bool = False,
         *,
         max_rounds: int = 20,
+        random_state: int | Array = 0,
         progress_bar: bool = True,
     ) -> None:
         self.model = model
         self.method = method
         self.refine = refine
+        self.shape = shape
         self.optimize = optimize
         self.max_rounds = max_rounds
+        self.random_state = random_state
         self.progress_bar = progress_bar
 
     def _check_options(self) -> None:
-        if self.method != "exact":
-            raise ValueError(f'method must be "exact", but it is {self.method!r}')
-        if self.refine is not None:
-            raise ValueError(f"refine must be None, but it is {self.refine!r}")
+        options = {"method": METHODS, "refine": (None, "polish", "full"), "shape": ("bound", "ratio")}
+        for name, allowed in options.items():
+            if getattr(self, name) not in allowed:
+                known = ", ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in allowed)
+                raise ValueError(f"{name} must be one of {known}, but it is {getattr(self, name)!r}")
+        if self.method != "exact" and self.refine == "full":
+            raise ValueError(f'refine="full" needs method="exact", but method is {self.method!r}')
         require_count("max_rounds", self.max_rounds)
 
     def _fit(self, problem: Problem) -> None:
@@ -97,26 +125,23 @@ class BHC(DeterministicClustering):
             raise ValueError("BHC needs a Dirichlet process: the model's discount must be the number 0")
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
             raise ValueError("BHC counts partitions into any number of clusters: the model must not set max_clusters")
-        children, log_odds = self._tree(values)
+        key_first, key_search = jax.random.split(random_key(self.random_state))
+        build = partial(self._first_tree, key=key_first)
+        children = build(problem.values)
         trace = [self._objective(problem, children)]
-        for _ in range(self.max_rounds if self.optimize else 0):
-            before = problem.unconstrained
-            problem.climb(partial(_bound_at, children))
-            proposal = self._tree(problem.values)
-            reached = self._objective(problem, proposal[0])
-            fixed = self._objective(problem, children)
-            if fixed > reached:  # the greedy tree at the new values can be worse than the tree they were fitted on
-                proposal, reached = self._same_tree(problem.values, children), fixed
-            if reached <= trace[-1]:
-                problem.unconstrained = before
-                break
-            children, log_odds = proposal
-            trace.append(reached)
-            if trace[-1] - trace[-2] < 1e-3:
-                break
+        if self.optimize:
+            children = self._alternate(problem, children, trace, build)
+        if self.method == "exact" and self.refine is not None:
+            children = self._searched(problem, children, trace, key_search)
         values = problem.values
+        X = np.asarray(values.X)
+        log_odds = np.asarray(merge_odds(values.component, X, values.concentration, jnp.asarray(children)))
+        if self.shape == "ratio":
+            tree = Dendrogram(children, log_odds)
+            children, log_odds = ratio_inside_clusters(values.component, X, float(values.concentration), tree)
+        self.X_fit_ = X
         self.dendrogram_ = Dendrogram(children, log_odds)
-        self.log_evidence_bound_ = float(_bound_at(children, values))
+        self.log_evidence_bound_ = float(_bound_at(values, jnp.asarray(children)))
         self.bound_trace_ = np.array(trace)
         self.node_weights_ = node_weights(log_odds, children)
         self._finish(problem, self.dendrogram_.cut())
@@ -129,16 +154,58 @@ class BHC(DeterministicClustering):
             lambda leaf: np.concatenate([leaf := np.asarray(leaf)[self._nodes_], np.zeros((padding, *leaf.shape[1:]))]), stats
         )
 
-    def _tree(self, values: MixtureValues) -> tuple[np.ndarray, np.ndarray]:
-        return greedy_tree(values.component, np.asarray(values.X), float(values.concentration), self.progress_bar)
+    def _first_tree(self, values: MixtureValues, key: Array) -> np.ndarray:
+        """The tree of the method, before any search."""
+        component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
+        if self.method == "randomised":
+            return randomised_tree(component, X, alpha, key, self.progress_bar)
+        if self.method == "bayes_kmeans":
+            return bayes_kmeans_tree(component, X, alpha, key)
+        return greedy_tree(component, X, alpha, self.progress_bar)[0]
 
-    @staticmethod
-    def _same_tree(values: MixtureValues, children: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return children, np.asarray(merge_odds(values.component, values.X, values.concentration, jnp.asarray(children)))
+    def _searched(self, problem: Problem, children: np.ndarray, trace: list[float], key: Array) -> np.ndarray:
+        """The tree found by `refine`, by turns with gradient steps if wanted; adds its steps to the trace."""
+        assert self.refine is not None
+        for key_round in jax.random.split(key, self.max_rounds if self.optimize else 1):
+            before = trace[-1]
+            values, log_prior = problem.values, float(problem.prior.log_prob(problem.hyperparameters))
+            X, alpha = np.asarray(values.X), float(values.concentration)
+            found = search(values.component, X, alpha, children, self.refine, key_round, self.progress_bar)
+            children = found.children
+            trace.extend(found.trace[1:] + log_prior)
+            if self.optimize:
+                children = self._alternate(problem, children, trace, None)
+            if trace[-1] - before < FULL_GAIN:
+                break
+        return children
+
+    def _alternate(
+        self, problem: Problem, children: np.ndarray, trace: list[float], build: Callable[[MixtureValues], np.ndarray] | None
+    ) -> np.ndarray:
+        """Gradient steps on a fixed tree and new trees by turns, or the steps alone without `build`.
+
+        Adds each round to the trace, which never falls.
+        """
+        for _ in range(self.max_rounds):
+            before = problem.unconstrained
+            problem.climb(_bound_at, jnp.asarray(children))
+            fixed = self._objective(problem, children)
+            proposal = children if build is None else build(problem.values)
+            reached = self._objective(problem, proposal)
+            if fixed > reached:  # a new tree at the new values can be worse than the tree they were fitted on
+                proposal, reached = children, fixed
+            if reached <= trace[-1]:
+                problem.unconstrained = before
+                break
+            children = proposal
+            trace.append(reached)
+            if trace[-1] - trace[-2] < 1e-3:
+                break
+        return children
 
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:
-        return float(_bound_at(children, problem.values) + problem.prior.log_prob(problem.hyperparameters))
+        return float(_bound_at(problem.values, jnp.asarray(children)) + problem.prior.log_prob(problem.hyperparameters))
 
     def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Log of (weight × predictive density) of new rows at each kept node and, last, at a new cluster (nats)."""
@@ -241,9 +308,9 @@ class BHC(DeterministicClustering):
         return out[np.ix_(back, back)]
 
 
-def _bound_at(children: Int[np.ndarray, "m 2"], values: MixtureValues) -> Float[Array, ""]:
+def _bound_at(values: MixtureValues, children: Int[Array, "m 2"]) -> Float[Array, ""]:
     """Bound of a fixed tree at the hyperparameters of the values (nats)."""
-    return tree_bound(values.component, values.X, values.concentration, jnp.asarray(children))
+    return tree_bound(values.component, values.X, values.concentration, children)
 
 
 @jax.jit

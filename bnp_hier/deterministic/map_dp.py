@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, sweep
+from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, merge_best_pair, sweep
 from bnp_hier.components import Component
 from bnp_hier.deterministic.base import DeterministicClustering, Problem, random_key, require_count
-from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_sites import MixtureValues, Model
 
 __all__ = ["MAPDP"]
@@ -78,29 +75,9 @@ def _descend(
 def _merge(
     component: Component, X: Float[Array, "n d"], prior: Prior, starts: Int[Array, "r n"], slots: int
 ) -> tuple[Int[Array, "r n"], Array]:
-    """Merge the pair of clusters whose union raises the log joint most; also says which partitions changed."""
+    """One merge in each partition, if any raises the log joint; also says which partitions changed."""
     rows = component.suff_stats(X)
-
-    def one(labels: Int[Array, " n"]) -> tuple[Array, Array]:
-        stats, counts = cluster_statistics(rows, labels, slots), cluster_counts(labels, slots)
-        marginal = component.log_marginal(stats)
-        size = counts.astype(float)
-        concentration, discount = prior
-        terms = marginal + gammaln(jnp.where(counts > 0, size, 1.0) - discount)
-        opening = jnp.log(concentration + ((counts > 0).sum() - 1) * discount) - gammaln(1.0 - discount)
-
-        def row(k: Array) -> Array:
-            union = component.log_marginal(jax.tree.map(lambda leaf: leaf + leaf[k], stats))
-            gain = union + gammaln(jnp.maximum(size + size[k], 1.0) - discount) - terms - terms[k] - opening
-            possible = (counts > 0) & (counts[k] > 0) & (jnp.arange(slots) > k)
-            return jnp.where(possible, gain, -jnp.inf)
-
-        gains = jax.lax.map(row, jnp.arange(slots))
-        first, second = jnp.unravel_index(gains.argmax(), gains.shape)
-        better = gains.max() > 1e-9 * jnp.abs(marginal.sum())
-        return jnp.where(better & (labels == second), first, labels), better
-
-    return jax.vmap(one)(starts)
+    return jax.vmap(lambda labels: merge_best_pair(component, rows, labels, prior, slots))(starts)
 
 
 class MAPDP(DeterministicClustering):
@@ -195,7 +172,7 @@ class MAPDP(DeterministicClustering):
         reached = self._objective(problem, labels) if self.optimize else -np.inf
         for _ in range(self.max_rounds if self.optimize else 0):
             before, previous = problem.unconstrained, reached
-            problem.climb(partial(_joint_at, labels))
+            problem.climb(_joint_at, jnp.asarray(labels))
             proposal, proposal_trace = self._best(problem.values, orders, start=labels)
             reached = self._objective(problem, proposal)
             if reached <= previous:
@@ -246,7 +223,7 @@ class MAPDP(DeterministicClustering):
 
     @staticmethod
     def _objective(problem: Problem, labels: np.ndarray) -> float:
-        return float(_joint_at(labels, problem.values) + problem.prior.log_prob(problem.hyperparameters))
+        return float(_joint_at(problem.values, jnp.asarray(labels)) + problem.prior.log_prob(problem.hyperparameters))
 
 
 def _traces(result: _Descent) -> list[Float[np.ndarray, " sweeps"]]:
@@ -254,8 +231,8 @@ def _traces(result: _Descent) -> list[Float[np.ndarray, " sweeps"]]:
     return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]
 
 
-def _joint_at(labels: Int[np.ndarray, " n"], values: MixtureValues) -> Float[Array, ""]:
+def _joint_at(values: MixtureValues, labels: Int[Array, " n"]) -> Float[Array, ""]:
     """Log p(X, labels) at the hyperparameters of the values (nats)."""
     rows = values.component.suff_stats(values.X)
     prior = Prior(values.concentration, values.discount)
-    return log_joint(values.component, rows, jnp.asarray(labels), prior, int(labels.max()) + 1)
+    return log_joint(values.component, rows, labels, prior, labels.shape[0])

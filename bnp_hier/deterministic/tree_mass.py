@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,15 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 
-__all__ = ["merge_odds", "node_statistics", "node_weights", "single_cluster_mass", "tree_bound", "tree_masses"]
+__all__ = [
+    "in_merge_order",
+    "merge_odds",
+    "node_statistics",
+    "node_weights",
+    "single_cluster_mass",
+    "tree_bound",
+    "tree_masses",
+]
 
 
 @jax.jit
@@ -36,8 +46,10 @@ def single_cluster_mass(
     return jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
 
 
-def tree_masses(single: Float[Array, " nodes"], children: Int[Array, "m 2"]) -> tuple[Float[Array, ""], Float[Array, " m"]]:
-    """φ of the root and log odds of each merge, from the φ1 of all nodes.
+def tree_masses(
+    single: Float[Array, " nodes"], children: Int[Array, "m 2"]
+) -> tuple[Float[Array, " nodes"], Float[Array, " m"]]:
+    """φ of each node, the root last, and log odds of each merge, from the φ1 of all nodes.
 
     φ_k = logaddexp(φ1_k, φ_left + φ_right), and the log odds are φ1_k − (φ_left + φ_right).
     """
@@ -49,8 +61,7 @@ def tree_masses(single: Float[Array, " nodes"], children: Int[Array, "m 2"]) -> 
         return mass.at[node].set(jnp.logaddexp(single[node], split)), single[node] - split
 
     mass = jnp.concatenate([single[:n], jnp.zeros(n - 1, single.dtype)])
-    mass, log_odds = jax.lax.scan(merge, mass, (jnp.arange(n, 2 * n - 1), children))
-    return mass[-1], log_odds
+    return jax.lax.scan(merge, mass, (jnp.arange(n, 2 * n - 1), children))
 
 
 @jax.jit
@@ -72,7 +83,7 @@ def tree_bound(
     n = children.shape[0] + 1
     alpha = jnp.asarray(concentration)
     mass, _ = tree_masses(single_cluster_mass(component, X, alpha, children), children)
-    return mass + gammaln(alpha) - gammaln(n + alpha)
+    return mass[-1] + gammaln(alpha) - gammaln(n + alpha)
 
 
 def node_weights(log_odds: Float[np.ndarray, " m"], children: Int[np.ndarray, "m 2"]) -> Float[np.ndarray, " nodes"]:
@@ -87,3 +98,38 @@ def node_weights(log_odds: Float[np.ndarray, " m"], children: Int[np.ndarray, "m
     for t in range(n - 2, -1, -1):
         above[children[t]] = above[n + t] + log_rest[t]
     return np.exp(above + log_r)
+
+
+def in_merge_order(pairs: Int[np.ndarray, "m 2"], log_odds: Float[np.ndarray, " m"]) -> Int[np.ndarray, "m 2"]:
+    """Children of a tree renumbered by merges: of the merges that can be made, always the one with the largest odds.
+
+    Parameters
+    ----------
+    pairs
+        (n − 1, 2) children of the internal nodes n, n + 1, ..., 2n − 2, which may come in any order.
+    log_odds
+        (n − 1,) log odds of each of these nodes.
+
+    Returns
+    -------
+    children
+        As in `Dendrogram`: every node after its children, the smaller number first.
+    """
+    m = len(pairs)
+    n = m + 1
+    parent = np.full(2 * n - 1, -1)
+    parent[pairs] = np.arange(n, 2 * n - 1)[:, None]
+    waiting = (pairs >= n).sum(1)
+    ready = [(-log_odds[t], t) for t in np.flatnonzero(waiting == 0)]
+    heapq.heapify(ready)
+    number, children = np.arange(2 * n - 1), []
+    while ready:
+        _, t = heapq.heappop(ready)
+        children.append(np.sort(number[pairs[t]]))
+        number[n + t] = n + len(children) - 1
+        above = parent[n + t] - n
+        if above >= 0:
+            waiting[above] -= 1
+            if waiting[above] == 0:
+                heapq.heappush(ready, (-log_odds[above], above))
+    return np.array(children)

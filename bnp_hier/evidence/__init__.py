@@ -1,6 +1,6 @@
 """The evidence log p(X) of a Dirichlet-process mixture: exactly, and from below."""
 
-from bnp_hier.evidence.bounds import tree_bound
+from bnp_hier.evidence.bounds import KINDS, TreeBound, tree_bound
 from bnp_hier.evidence.enumeration import exact
 
-__all__ = ["exact", "tree_bound"]
+__all__ = ["KINDS", "TreeBound", "exact", "tree_bound"]

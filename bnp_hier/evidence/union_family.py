@@ -1,0 +1,276 @@
+"""The partitions of a tree, and those in which two disjoint nodes make one cluster: mass, weights and exact draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.tree_mass import node_statistics
+from bnp_hier.hierarchy import Dendrogram, canonical_labels
+
+__all__ = ["UnionFamily", "union_masses"]
+
+CHUNK = 1 << 16
+"""Most unions evaluated at once."""
+
+
+class _Choices(NamedTuple):
+    """What one merge offers: clusters made of a node on the left and a node on the right.
+
+    - **left**, **right** - node numbers; the children themselves come last, so that the node itself is the last pair.
+    - **log_share** - log probability of each pair as one cluster, given that no cluster reaches beyond the merge.
+    """
+
+    left: Int[np.ndarray, " a"]
+    right: Int[np.ndarray, " b"]
+    log_share: Float[np.ndarray, "a b"]
+
+
+@jax.jit
+def _node_table(component: Component, X: Array, concentration: Array, children: Array) -> tuple[Statistics, Array, Array]:
+    stats = node_statistics(component.suff_stats(X), children)
+    sizes = node_statistics(jnp.ones(X.shape[0]), children)
+    return stats, sizes, jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
+
+
+@partial(jax.jit, static_argnames="n")
+def _union_chunk(
+    component: Component, stats: Statistics, sizes: Array, concentration: Array, pairs: Int[Array, "c 2"], n: int
+) -> Float[Array, " c"]:
+    left, right = pairs.T
+    joint = jax.tree.map(lambda leaf: leaf[left] + leaf[right], stats)
+    return jnp.log(concentration) + gammaln(sizes[left] + sizes[right]) + component.log_marginal_up_to(n)(joint)
+
+
+def union_masses(
+    component: Component, X: np.ndarray, concentration: float, tree: Dendrogram, pairs: Int[np.ndarray, "c 2"]
+) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " c"]]:
+    """φ1 of each node, and of the union of each pair of disjoint nodes: log α + lgamma(N) + m(D) (nats). In float64."""
+    alpha = jnp.asarray(concentration, float)
+    stats, sizes, single = _node_table(component, jnp.asarray(X), alpha, jnp.asarray(tree.children))
+    c = len(pairs)
+    out = np.empty(c)
+    for start in range(0, c, CHUNK):
+        part = pairs[start : start + CHUNK]
+        # to a power of two, so that few programs serve all numbers of pairs
+        length = min(CHUNK, max(256, 1 << (len(part) - 1).bit_length()))
+        padded = np.concatenate([part, np.zeros((length - len(part), 2), int)])
+        masses = _union_chunk(component, stats, sizes, alpha, jnp.asarray(padded), tree.n_items)
+        out[start : start + CHUNK] = np.asarray(masses)[: len(part)]
+    return np.asarray(single), out
+
+
+class UnionFamily:
+    """Tree-consistent partitions, and those in which clusters join a node left of a merge with one right of it.
+
+    Every partition of the family decomposes in one way: at each merge either no cluster crosses it, or exactly one does,
+    made of one node from each side, and everything beside it on the two paths is again of the family. So their masses add
+    up by one recursion, φ_k = log(exp(φ_l + φ_r) + Σ_{a, b} exp(φ1(a ∪ b) + Σ φ of the siblings on the paths to l and r)).
+
+    Parameters
+    ----------
+    component, X, concentration
+        Component, data (n, d), and α of the Dirichlet process.
+    tree
+        The tree.
+    reach
+        How far a and b may lie below the two children, in generations added together; 0 gives the tree's own partitions, 1
+        the relocations of Xu, Heller & Ghahramani (2009) at all nodes in all combinations, None all pairs.
+    budget
+        Most unions; the reach is lowered until they fit.
+    start
+        Merges before this number offer only their own node.
+
+    Attributes
+    ----------
+    log_mass : float
+        φ of the root (nats).
+    n_unions : int
+        Number of unions considered, the tree's own nodes not counted.
+    reach : int or None
+        The reach used.
+    """
+
+    def __init__(
+        self,
+        component: Component,
+        X: np.ndarray,
+        concentration: float,
+        tree: Dendrogram,
+        reach: int | None,
+        budget: int,
+        start: int = 0,
+    ) -> None:
+        self.tree, n = tree, tree.n_items
+        self._sizes = tree.sizes
+        # nodes in post-order: those under a node are consecutive and end with it
+        first = 2 * tree.first_positions()
+        depth = np.zeros(2 * n - 1, int)
+        for t in range(n - 2, -1, -1):
+            left, right = tree.children[t]
+            depth[[left, right]] = depth[n + t] + 1
+            first[left], first[right] = first[n + t], first[n + t] + 2 * self._sizes[left] - 1
+        self._first = first
+        place = first + 2 * self._sizes - 2
+        self._nodes = np.argsort(place)
+        self._depth = depth
+        self.reach = self._affordable(reach, budget, start)
+        self._choose(component, X, concentration, start)
+
+    def _under(self, node: int) -> slice:
+        """Post-order places of the nodes under a node, itself the last."""
+        return slice(self._first[node], self._first[node] + 2 * self._sizes[node] - 1)
+
+    def _affordable(self, reach: int | None, budget: int, start: int) -> int:
+        """The largest reach, up to the one asked for, whose unions fit the budget."""
+        n = self.tree.n_items
+        counts = np.zeros(2 * n, np.int64)  # number of pairs by generations
+        for t in range(start, n - 1):
+            left, right = (self._depth[self._nodes[self._under(c)]] - self._depth[c] for c in self.tree.children[t])
+            most = n if reach is None else reach
+            pairs = np.convolve(np.bincount(left[left <= most]), np.bincount(right[right <= most]))
+            counts[: len(pairs)] += pairs
+        deepest = int(np.flatnonzero(counts).max(initial=0)) if reach is None else reach
+        total = np.cumsum(counts)[: deepest + 1]
+        return max(int((total - total[0] <= budget).sum()) - 1, 0)
+
+    def _choose(self, component: Component, X: np.ndarray, concentration: float, start: int) -> None:
+        n, tree = self.tree.n_items, self.tree
+        sides: list[tuple[np.ndarray, np.ndarray]] = []
+        allowed: list[np.ndarray] = []
+        for t, children in enumerate(tree.children):
+            reach = self.reach if t >= start else 0
+            nodes = [self._nodes[self._under(child)] for child in children]
+            below = [self._depth[some] - self._depth[child] for some, child in zip(nodes, children, strict=True)]
+            left, right = (some[gap <= reach] for some, gap in zip(nodes, below, strict=True))
+            gaps = (gap[gap <= reach] for gap in below)
+            allowed.append(np.add.outer(*gaps) <= reach)
+            sides.append((left, right))
+        pairs = np.concatenate(
+            [
+                np.column_stack([np.repeat(a, len(b)), np.tile(b, len(a))])[ok.ravel()]
+                for (a, b), ok in zip(sides, allowed, strict=True)
+            ]
+        )
+        single, masses = union_masses(component, X, concentration, tree, pairs)
+        self.n_unions = len(pairs) - (n - 1)
+        self.log_masses = np.concatenate([single[:n], np.zeros(n - 1)])
+        paths = np.zeros(2 * n - 1)  # by post-order place: Σ φ of the siblings up to the top of the node's present tree
+        self._choices: list[_Choices] = []
+        done = 0
+        place = np.empty(2 * n - 1, int)
+        place[self._nodes] = np.arange(2 * n - 1)
+        for t, ((left, right), ok) in enumerate(zip(sides, allowed, strict=True)):
+            a, b = tree.children[t]
+            block = np.full(ok.shape, -np.inf)
+            block[ok] = masses[done : done + ok.sum()]
+            done += ok.sum()
+            block += paths[place[left]][:, None] + paths[place[right]]
+            split = self.log_masses[a] + self.log_masses[b]
+            peak = block.max()
+            mass = np.logaddexp(split, peak + np.log(np.exp(block - peak).sum()))
+            self.log_masses[n + t] = mass
+            self._choices.append(_Choices(left, right, block - mass))
+            paths[self._under(a)] += self.log_masses[b]
+            paths[self._under(b)] += self.log_masses[a]
+            paths[place[n + t]] = 0.0
+        self.log_mass = float(self.log_masses[-1])
+
+    def weights(self) -> tuple[Int[np.ndarray, "c 2"], Float[np.ndarray, " c"], Float[np.ndarray, " n"]]:
+        """Posterior probability of every cluster: the gradient of the root's φ, by one pass back through the recursion.
+
+        Returns
+        -------
+        pairs, weights, singletons
+            Pairs of nodes whose union is a cluster with positive probability (a tree's own node is the pair of its
+            children), their probabilities, and the probability of each item of being alone.
+        """
+        n, tree = self.tree.n_items, self.tree
+        place = np.empty(2 * n - 1, int)
+        place[self._nodes] = np.arange(2 * n - 1)
+        reached = np.zeros(2 * n - 1)  # ∂/∂φ
+        reached[-1] = 1.0
+        on_path = np.zeros(2 * n - 1)  # ∂/∂paths, by place
+        pairs, weights = [], []
+        for t in range(n - 2, -1, -1):
+            (a, b), (left, right, log_share) = tree.children[t], self._choices[t]
+            top = reached[n + t]
+            beside = on_path[self._under(a)].sum(), on_path[self._under(b)].sum()
+            split = top * np.exp(self.log_masses[a] + self.log_masses[b] - self.log_masses[n + t])
+            reached[a] += split + beside[1]
+            reached[b] += split + beside[0]
+            share = top * np.exp(log_share)
+            on_path[place[left]] += share.sum(1)
+            on_path[place[right]] += share.sum(0)
+            i, j = np.nonzero(share)
+            pairs.append(np.column_stack([left[i], right[j]]))
+            weights.append(share[i, j])
+        return np.concatenate(pairs), np.concatenate(weights), reached[:n]
+
+    def coclustering(self) -> Float[np.ndarray, "n n"]:
+        """Posterior probability that two items share a cluster."""
+        n = self.tree.n_items
+        pairs, weights, singletons = self.weights()
+        table = np.zeros((2 * n - 1, 2 * n - 1))
+        left, right = pairs.T
+        np.add.at(table, (left, right), weights)
+        table += table.T
+        table[np.diag_indices(2 * n - 1)] += np.bincount(left, weights, 2 * n - 1) + np.bincount(right, weights, 2 * n - 1)
+        table[np.diag_indices(n)] += singletons
+        for axis in (table, table.T):  # from every node down to its items
+            for t in range(n - 2, -1, -1):
+                axis[self.tree.children[t]] += axis[n + t]
+        return table[:n, :n]
+
+    def sample(self, uniforms: Float[np.ndarray, "s m"]) -> Int[np.ndarray, "s n"]:
+        """Exact draws of partitions; each uses up to 2n − 1 of its uniform numbers.
+
+        From the root down: whether a cluster crosses the merge, and which.
+        """
+        tree = self.tree
+        starts, parents, order = tree.first_positions(), tree.parents.tolist(), tree.leaf_order()
+        children = tree.children.tolist()
+        cumulative: dict[int, Float[np.ndarray, " c"]] = {}
+
+        def choose(node: int, u: float) -> tuple[int, int] | None:
+            """The pair of nodes that is a cluster across this merge, or None."""
+            left, right, log_share = self._choices[node - tree.n_items]
+            if node not in cumulative:
+                cumulative[node] = np.cumsum(np.exp(log_share.ravel()))
+            if u >= cumulative[node][-1]:
+                return None
+            i, j = divmod(int(np.searchsorted(cumulative[node], u, side="right")), len(right))
+            return int(left[i]), int(right[j])
+
+        def draw(uniforms: Iterator[float]) -> Int[np.ndarray, " n"]:
+            labels = np.empty(tree.n_items, int)
+            waiting, clusters = [2 * tree.n_items - 2], 0
+            while waiting:
+                node = waiting.pop()
+                if node < tree.n_items:
+                    members = [(node, node)]
+                else:
+                    pair = choose(node, next(uniforms))
+                    if pair is None:
+                        waiting += children[node - tree.n_items]
+                        continue
+                    members = list(zip(pair, children[node - tree.n_items], strict=True))
+                for chosen, child in members:
+                    labels[order[starts[chosen] : starts[chosen] + self._sizes[chosen]]] = clusters
+                    while chosen != child:  # what lies beside the path is drawn on its own
+                        one, other = children[parents[chosen] - tree.n_items]
+                        waiting.append(other if one == chosen else one)
+                        chosen = parents[chosen]
+                clusters += 1
+            return canonical_labels(labels)
+
+        return np.stack([draw(iter(row)) for row in uniforms.tolist()])
