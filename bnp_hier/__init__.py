@@ -19,7 +19,7 @@ from bnp_hier.components import (
     ProductComponent,
     component,
 )
-from bnp_hier.deterministic import BHC, MAPDP
+from bnp_hier.deterministic import BHC, MAPDP, VariationalDP
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.kernels import PartitionGibbs
@@ -41,6 +41,7 @@ __all__ = [
     "PartitionGibbs",
     "ProductComponent",
     "StickBreaking",
+    "VariationalDP",
     "coclustering",
     "compare",
     "component",

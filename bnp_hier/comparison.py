@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from bnp_hier.arviz_bridge import convergence, to_arviz
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.deterministic.variational import VariationalDP
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, summaries
 from bnp_hier.posterior.partitions import point_estimate
 
@@ -56,7 +57,7 @@ def compare(
           information; estimators: `labels_`).
         - `log_joint`: log p(X, point estimate) at the route's hyperparameters (MCMC: their posterior medians), nats.
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters: the tree's for BHC, the
-          log joint of one partition otherwise (nats).
+          variational bound with the model that it bounds, the log joint of one partition otherwise (nats).
         - `held_out`, `held_out_se`: log predictive density per held-out row and its standard error over rows (nats); MCMC
           averages densities over its draws. Only with `held_out`.
         - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
@@ -115,7 +116,11 @@ def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str
         log_joint = float(summaries(one).log_joint[0, 0])
     else:
         log_joint = fit.log_joint_
-    bound, kind = (fit.log_evidence_bound_, "tree") if isinstance(fit, BHC) else (log_joint, "one partition")
+    bound, kind = log_joint, "one partition"
+    if isinstance(fit, BHC):
+        bound, kind = fit.log_evidence_bound_, "tree"
+    elif isinstance(fit, VariationalDP):
+        bound, kind = fit.log_evidence_bound_, f"variational, {fit.bound_target_}"
     return {"log_joint": log_joint, "evidence_bound": bound, "bound_kind": kind}
 
 

@@ -2,5 +2,6 @@
 
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.map_dp import MAPDP
+from bnp_hier.deterministic.variational import VariationalDP
 
-__all__ = ["BHC", "MAPDP"]
+__all__ = ["BHC", "MAPDP", "VariationalDP"]
