@@ -1,0 +1,286 @@
+"""All evidence estimators and bounds on one data set, side by side."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.infer import MCMC
+
+from bnp_hier.allocation import default_capacity
+from bnp_hier.deterministic.base import Problem, random_key, require_count
+from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.deterministic.map_dp import MAPDP
+from bnp_hier.deterministic.soft_labels import Inference
+from bnp_hier.deterministic.variational import VariationalDP
+from bnp_hier.evidence import bounds
+from bnp_hier.evidence.enumeration import LARGEST, exact
+from bnp_hier.evidence.occupancy_identity import occupancy
+from bnp_hier.evidence.particle_filter import smc
+from bnp_hier.kernels import PartitionGibbs
+from bnp_hier.model_sites import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["table"]
+
+LARGEST_RHAT = 1.05
+"""R-hat of the log joint above which the chains behind an estimate count as unmixed."""
+
+ERRORS_BELOW = 4.0
+"""Standard errors by which an estimate may lie below a lower bound."""
+
+
+class Row(NamedTuple):
+    """One row of the table before it is compared with the others.
+
+    - **name** - of the estimator.
+    - **kind** - "exact", "lower bound" or "estimate".
+    - **value** - log evidence (nats).
+    - **target** - the model whose evidence it is, in words; None for the model itself.
+    - **standard_error** - nats; NaN if there is none.
+    - **verdict** - in words; starts with "failed" if the value is not to be trusted.
+    """
+
+    name: str
+    kind: str
+    value: float = np.nan
+    target: str | None = None
+    standard_error: float = np.nan
+    verdict: str = ""
+
+
+def table(
+    model: Model,
+    X: ArrayLike,
+    *,
+    n_particles: int = 1000,
+    n_orders: int = 4,
+    num_samples: int = 2000,
+    num_warmup: int = 500,
+    num_chains: int = 4,
+    random_state: int | Array = 0,
+    progress_bar: bool = True,
+) -> pd.DataFrame:
+    """Every evidence estimator and bound on one data set; hyperparameters with priors sit at their medians.
+
+    Parameters
+    ----------
+    model
+        NumPyro model with one partition site and one observed `ConjugateMixture` on it.
+    X
+        Data, (n, d).
+    n_particles, n_orders
+        Of `smc`.
+    num_samples, num_warmup, num_chains
+        Of the `PartitionGibbs` chains behind `occupancy`.
+    random_state
+        Whole number or JAX key.
+    progress_bar
+        Whether the slow estimators show progress bars.
+
+    Returns
+    -------
+    table
+        One row an estimator: the exact evidence (up to 16 rows); lower bounds from one partition (MAP-DP), from a `BHC`
+        tree and from variational inference; estimates by a particle filter and by occupancy. Columns:
+
+        - `value`, `standard_error`: log evidence (nats).
+        - `kind`: "exact", "lower bound" or "estimate".
+        - `target`: the model whose evidence it is; that of truncated or finite relatives is another number.
+        - `seconds`: run time, compilation included; the first bound of the tree includes fitting it.
+        - `gap_to_best_bound`: value minus the best lower bound on the model's own evidence (nats); NaN for other targets.
+        - `verdict`: in words. It starts with "failed" if an estimate lies below the best lower bound by more than 4
+          standard errors, if the particle filter's orders differ by more than 1.5 nats, if fewer than 50 draws are
+          consistent with the tree, if R-hat of the chains' log joint exceeds 1.05, or if the estimator could not run.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an option, the model or the data are unfit.
+
+    Notes
+    -----
+    An estimator that fails leaves a row that says why. When interrupted from the keyboard the table holds what was done.
+    """
+    for name, value in {"n_particles": n_particles, "num_samples": num_samples, "num_chains": num_chains}.items():
+        require_count(name, value)
+    require_count("n_orders", n_orders, 2)
+    require_count("num_warmup", num_warmup, 0)
+    run = _Run(model, X, n_particles, n_orders, num_samples, num_warmup, num_chains, random_key(random_state), progress_bar)
+    rows: list[Row] = []
+    seconds: list[float] = []
+    interrupted = False
+    for name, kind, job in _jobs(run):
+        started = time.perf_counter()
+        try:
+            done = [Row(name, kind, verdict="not run: interrupted")] if interrupted else job()
+        except KeyboardInterrupt:
+            interrupted = True
+            done = [Row(name, kind, verdict="failed: interrupted")]
+        except Exception as error:  # whatever it is, the other rows are kept
+            done = [Row(name, kind, verdict=f"failed: {str(error) or type(error).__name__}")]
+        rows += done
+        seconds += [time.perf_counter() - started] * len(done)
+    return _judged(rows, seconds, run.target)
+
+
+class _Run:
+    """The model at fixed hyperparameters, its data, the options, and the tree that several estimators share."""
+
+    def __init__(
+        self,
+        model: Model,
+        X: ArrayLike,
+        n_particles: int,
+        n_orders: int,
+        num_samples: int,
+        num_warmup: int,
+        num_chains: int,
+        key: Array,
+        progress_bar: bool,
+    ) -> None:
+        with jax.enable_x64(True):
+            problem = Problem(model, X)
+            medians = {name: np.asarray(value) for name, value in problem.hyperparameters.items()}
+            discount = float(problem.values.discount)
+        self.X, self.sites = problem.X, problem.sites
+        # observed at their medians, the hyperparameters are no longer latent sites
+        self.model: Model = handlers.condition(model, data=medians) if medians else model
+        self.n_particles, self.n_orders = n_particles, n_orders
+        self.num_samples, self.num_warmup, self.num_chains = num_samples, num_warmup, num_chains
+        self.key_map, self.key_filter, self.key_chains = jax.random.split(key, 3)
+        self.progress_bar = progress_bar
+        self.target = "Pitman-Yor mixture" if discount else "DP mixture"
+        if self.sites.max_clusters is not None:
+            self.target += f" of at most {self.sites.max_clusters} clusters"
+
+    @cached_property
+    def bhc(self) -> BHC:
+        """The default tree."""
+        return BHC(self.model, progress_bar=self.progress_bar).fit(self.X)
+
+    def chains(self) -> MCMC:
+        """Draws of the partition, in float64, with as many slots as they need."""
+        n = len(self.X)
+        limit = min(n, self.sites.max_clusters or n)
+        slots = min(default_capacity(n), limit)
+        while True:
+            mcmc = MCMC(
+                PartitionGibbs(self.model, max_clusters=slots),
+                num_warmup=self.num_warmup,
+                num_samples=self.num_samples,
+                num_chains=self.num_chains,
+                chain_method="vectorized",
+                progress_bar=self.progress_bar,
+            )
+            with warnings.catch_warnings(), jax.enable_x64(True):
+                warnings.filterwarnings("ignore", message="PartitionGibbs met its capacity", category=RuntimeWarning)
+                mcmc.run(self.key_chains, self.X, extra_fields=("log_joint",))
+                jax.effects_barrier()
+            if slots == limit or not np.asarray(mcmc.last_state.capacity_hits).any():
+                return mcmc
+            slots = min(2 * slots, limit)
+
+
+def _jobs(run: _Run) -> list[tuple[str, str, Callable[[], list[Row]]]]:
+    """Name, kind and work of each estimator, the quick ones first."""
+    jobs: list[tuple[str, str, Callable[[], list[Row]]]] = []
+    if len(run.X) <= LARGEST:
+        jobs.append(("exact", "exact", partial(_exact, run)))
+    jobs.append(("one partition (MAP-DP)", "lower bound", partial(_one_partition, run)))
+    for kind in bounds.KINDS:
+        jobs.append((f"tree ({kind})", "lower bound", partial(_tree, run, kind)))
+    for inference in get_args(Inference):
+        jobs.append((f"variational ({inference})", "lower bound", partial(_variational, run, inference)))
+    jobs.append(("particle filter", "estimate", partial(_smc, run)))
+    jobs.append(("occupancy", "estimate", partial(_occupancy, run)))
+    return jobs
+
+
+def _exact(run: _Run) -> list[Row]:
+    return [Row("exact", "exact", exact(run.model, run.X), verdict="sum over all partitions")]
+
+
+def _one_partition(run: _Run) -> list[Row]:
+    fit = MAPDP(run.model, random_state=run.key_map).fit(run.X)
+    return [Row("one partition (MAP-DP)", "lower bound", fit.log_joint_)]
+
+
+def _tree(run: _Run, kind: str) -> list[Row]:
+    return [Row(f"tree ({kind})", "lower bound", bounds.tree_bound(run.bhc, kind))]
+
+
+def _variational(run: _Run, inference: str) -> list[Row]:
+    """The bound on the approximating model, and that on the model itself where there is one."""
+    fit = VariationalDP(run.model, inference=inference).fit(run.X)
+    name = f"variational ({inference})"
+    rows = [Row(name, "lower bound", fit.log_evidence_bound_, fit.bound_target_)]
+    if fit.infinite_bound_ is not None:
+        rows.append(Row(f"{name}, infinite", "lower bound", fit.infinite_bound_))
+    return rows
+
+
+def _smc(run: _Run) -> list[Row]:
+    found = smc(run.model, run.X, run.n_particles, run.key_filter, n_orders=run.n_orders, progress_bar=run.progress_bar)
+    return [Row("particle filter", "estimate", found.value, None, found.standard_error, found.verdict)]
+
+
+def _occupancy(run: _Run) -> list[Row]:
+    import arviz as az
+
+    bhc = run.bhc
+    mcmc = run.chains()
+    draws = np.asarray(mcmc.get_samples(group_by_chain=True)[run.sites.partition])
+    log_joint = np.asarray(mcmc.get_extra_fields(group_by_chain=True)["log_joint"])
+    found = occupancy(bhc, draws)
+    verdict = found.verdict
+    # R-hat is undefined for a constant, and for fewer than four draws
+    rhat = float(az.rhat(log_joint)) if np.ptp(log_joint) > 0 and log_joint.shape[1] >= 4 else np.nan
+    if rhat > LARGEST_RHAT:
+        unmixed = f"the chains have not mixed, R-hat of the log joint is {rhat:.2f}; raise num_warmup and num_samples"
+        verdict = f"{verdict}; {unmixed}" if found.failed else f"failed: {unmixed}"
+    return [Row("occupancy", "estimate", found.value, None, found.standard_error, verdict)]
+
+
+def _judged(rows: list[Row], seconds: list[float], target: str) -> pd.DataFrame:
+    """The table, with verdicts that need all rows."""
+    import pandas as pd
+
+    own = [row for row in rows if row.kind == "lower bound" and row.target in (None, target) and np.isfinite(row.value)]
+    best = max(own, key=lambda row: row.value, default=None)
+    records = []
+    for row, elapsed in zip(rows, seconds, strict=True):
+        aim = target if row.target is None else row.target
+        gap = row.value - best.value if best is not None and aim == target else np.nan
+        records.append(
+            {
+                "value": row.value,
+                "standard_error": row.standard_error,
+                "kind": row.kind,
+                "target": aim,
+                "seconds": elapsed,
+                "gap_to_best_bound": gap,
+                "verdict": _verdict(row, aim, gap, best),
+            }
+        )
+    return pd.DataFrame(records, index=pd.Index([row.name for row in rows], name="estimator"))
+
+
+def _verdict(row: Row, target: str, gap: float, best: Row | None) -> str:
+    if row.kind == "lower bound" and not row.verdict:
+        return f"the evidence of the {target} is at least this" + ("; the best bound" if row is best else "")
+    allowed = ERRORS_BELOW * np.nan_to_num(row.standard_error)
+    if row.kind == "estimate" and best is not None and gap < -allowed:
+        low = f"{-gap:.1f} nats below a lower bound, {best.name}"
+        return f"{row.verdict}; {low}" if row.verdict.startswith("failed") else f"failed: {low}; {row.verdict}"
+    return row.verdict
