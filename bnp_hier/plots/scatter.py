@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.plots.texts import write_apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -222,24 +223,5 @@ def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarra
 
 def _write_names(axes: Axes, points: Float[np.ndarray, "n 2"], names: Sequence[str]) -> None:
     """Write each name right of its point unless it would run into a point, an earlier name or out of the panel."""
-    scale = axes.figure.dpi / 72
-    size = 6.0
-    frame = axes.get_window_extent()
     here = np.isfinite(points).all(axis=1)
-    centres = axes.transData.transform(points[here])
-    taken = np.hstack([centres - 2.0 * scale, centres + 2.0 * scale])
-    for point, (x, y), name in zip(points[here], centres + (3.0 * scale, 0.0), np.array(names)[here], strict=True):
-        width, height = 0.62 * size * len(name) * scale, 1.1 * size * scale
-        box = np.array([x, y - height / 2, x + width, y + height / 2])
-        apart = (box[0] > taken[:, 2]) | (box[2] < taken[:, 0]) | (box[1] > taken[:, 3]) | (box[3] < taken[:, 1])
-        if apart.all() and box[2] <= frame.x1 and box[1] >= frame.y0 and box[3] <= frame.y1:
-            taken = np.vstack([taken, box])
-            axes.annotate(
-                name,
-                point,
-                xytext=(3.0, 0.0),
-                textcoords="offset points",
-                verticalalignment="center",
-                fontsize=size,
-                parse_math=False,
-            )
+    write_apart(axes, points[here], np.array(names)[here].tolist(), [(3.0, 0.0)], 6.0, taken=points[here])

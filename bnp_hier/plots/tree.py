@@ -11,14 +11,18 @@ from numpy.typing import ArrayLike
 
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.plots.texts import write_apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.legend import Legend
 
 __all__ = ["dendrogram"]
 
 _CUT = "0.5"
 _MIXED = "0.15"
+_MOST_CLASSES = 9  # the palette starts again after so many
+_ALL_ODDS = 30
 _AXIS = {"rank": "merges made so far", "odds": "−log merge probability (nats)"}
 
 
@@ -29,19 +33,22 @@ def dendrogram(
     threshold: float = 0.5,
     heights: str = "rank",
     ax: Axes | None = None,
+    annotate: int | None = None,
 ) -> Axes:
     """Draw a tree: what the threshold cuts dashed and grey, what it keeps solid in the colour of its cluster.
 
     A node is cut when its merge probability and those of all nodes above it are below the threshold, as in
-    `Dendrogram.cut`. A strip under the leaves shows each item's cluster. Nodes are kept in `ax.collections` as one
-    collection labelled "kept" and one labelled "cut", a bracket of four points per node.
+    `Dendrogram.cut`. Unlikely merges under a kept node are dashed too, but in the colour of their cluster. A strip under
+    the leaves shows each item's cluster. Nodes are kept in `ax.collections` as one collection labelled "kept" and one
+    labelled "cut", a bracket of four points per node.
 
     Parameters
     ----------
     tree
         The tree, of any size and depth.
     labels
-        (n,) clusters to colour by; those of the cut by default. Kept nodes that hold several clusters are black.
+        (n,) clusters or known classes to colour by, whole numbers or text; those of the cut by default. Kept nodes that
+        hold several are black. Up to nine that are given are named beside the tree.
     names
         n names for the leaves, item numbers by default; drawn where they fit, for up to about 60 leaves.
     threshold
@@ -50,6 +57,9 @@ def dendrogram(
         "rank" or "odds", see `Dendrogram.heights`.
     ax
         Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+    annotate
+        Number of last merges whose log odds log r/(1 − r) are written beside their nodes, as far as there is room (the
+        last merges first); all in trees of up to 30 leaves and none in larger ones by default.
 
     Returns
     -------
@@ -59,8 +69,8 @@ def dendrogram(
     Raises
     ------
     ValueError
-        If there is not one label or one name per item, the threshold is no probability, or the kind of heights is
-        unknown.
+        If there is not one label or one name per item, the threshold is no probability, the kind of heights is
+        unknown, or `annotate` is negative.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -69,10 +79,14 @@ def dendrogram(
     n = tree.n_items
     if names is not None and len(names) != n:
         raise ValueError(f"names must have one entry per item, {n}, but they have {len(names)}")
+    if annotate is not None and annotate < 0:
+        raise ValueError(f"annotate must be 0 or more, but it is {annotate}")
     parts = tree.cut(threshold)
     clusters, codes = cluster_codes(parts if labels is None else labels, n)
     branches = _brackets(tree, heights)
     kept = _one_cluster(tree, parts)
+    with np.errstate(divide="ignore"):
+        unlikely = tree.log_odds < np.log(threshold) - np.log1p(-threshold)  # the comparison of `Dendrogram.cut`
     pure = _one_cluster(tree, codes)
     order = tree.leaf_order()
 
@@ -84,7 +98,7 @@ def dendrogram(
     axes = Figure(figsize=(8.0, 4.5), layout="constrained").subplots() if ax is None else ax
     for chosen, style, colour, label in (
         (~kept, "dashed", _CUT, "cut"),
-        (kept, "solid", colours[kept], "kept"),
+        (kept, np.where(unlikely[kept], "dashed", "solid").tolist() or "solid", colours[kept], "kept"),
     ):
         lines = LineCollection(list(branches[chosen]), linestyles=style, colors=colour, linewidths=width, label=label)
         lines.set_rasterized(n > 1000)
@@ -97,13 +111,22 @@ def dendrogram(
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     _leaves(axes, palette[codes[order]], [str(item if names is None else names[item]) for item in order])
 
+    if labels is not None and len(clusters) <= _MOST_CLASSES:
+        # added by hand, as the other legend takes its place; clipped to the axes unless told otherwise
+        axes.add_artist(_class_key(axes, [short_name(cluster) for cluster in clusters], palette)).set_clip_on(False)
+    below = f"merge probability below {threshold:g}"
     entries = [
-        Line2D([], [], color=_CUT, linestyle="dashed", label=f"cut: merge probability below {threshold:g}"),
+        Line2D([], [], color=_CUT, linestyle="dashed", label=f"cut: {below}"),
         Line2D([], [], color=_MIXED, label="holds several clusters"),
+        Line2D([], [], color=_MIXED, linestyle="dashed", label=f"not cut: {below}, but under a kept merge"),
     ]
-    shown = [entry for entry, wanted in zip(entries, (~kept, kept & ~pure), strict=True) if wanted.any()]
+    present = (~kept, kept & ~pure, kept & unlikely)
+    shown = [entry for entry, wanted in zip(entries, present, strict=True) if wanted.any()]
     if shown:
         axes.legend(handles=shown, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=8)
+    written = (n - 1 if n <= _ALL_ODDS else 0) if annotate is None else min(annotate, n - 1)
+    if written:
+        _write_odds(axes, tree, branches, written)
     return axes
 
 
@@ -126,6 +149,37 @@ def _one_cluster(tree: Dendrogram, codes: Int[np.ndarray, " n"]) -> Bool[np.ndar
     changes = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])
     first, last = tree.first_positions(), tree.first_positions() + tree.sizes - 1
     return (changes[first] == changes[last])[tree.n_items :]
+
+
+def _class_key(axes: Axes, names: Sequence[str], colours: Float[np.ndarray, "k 4"]) -> Legend:
+    """Names of the classes, right of the tree."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=colour, linewidth=5.0, label=name) for name, colour in zip(names, colours, strict=True)]
+    key = axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, handlelength=1.0)
+    for text in key.get_texts():
+        text.set_parse_math(False)
+    return key
+
+
+def _write_odds(axes: Axes, tree: Dendrogram, branches: Float[np.ndarray, "m 4 2"], count: int) -> None:
+    """Log odds of the last merges where their stems stand on them."""
+    axes.figure.figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
+    last = np.arange(len(branches))[::-1][:count]
+    centre = (tree.first_positions() + (tree.sizes - 1) / 2)[tree.n_items :]
+    points = np.column_stack([centre, branches[:, 1, 1]])[last]
+    ends = np.concatenate([branches[:, :-1], branches[:, 1:]], axis=-1).reshape(-1, 2, 2)
+    lines = np.concatenate([ends.min(axis=1), ends.max(axis=1)], axis=1)
+    offsets = [(2.0, 2.0), (-2.0, 2.0), (2.0, -2.0), (-2.0, -2.0)]
+    write_apart(axes, points, [_odds_text(odds) for odds in tree.log_odds[last]], offsets, 7.0, crossed=lines, colour="0.2")
+
+
+def _odds_text(odds: float) -> str:
+    """Three digits, or all before the point."""
+    if np.isinf(odds):
+        return "∞" if odds > 0 else "−∞"
+    digits = 0 if abs(odds) >= 99.95 else 1 if abs(odds) >= 9.995 else 2
+    return f"{round(odds, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def _leaves(axes: Axes, colours: Float[np.ndarray, "n 4"], names: Sequence[str]) -> None:

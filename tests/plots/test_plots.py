@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from bnp_hier import plots
 from bnp_hier.hierarchy import Dendrogram
-from bnp_hier.plots import chains, heatmap, palette, scatter, tree
+from bnp_hier.plots import bounds, chains, density, heatmap, palette, scatter, texts, tree
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
 
 
@@ -56,9 +56,17 @@ def test_no_pyplot_window_and_no_matplotlib_at_import() -> None:
     plots.pairs(np.zeros((3, 2)), [0, 1, 1])
     plots.traces({"a": np.zeros((2, 5))})
     assert plt.get_fignums() == []
-    for module in (chains, heatmap, palette, plots, scatter, tree):
+    for module in (bounds, chains, density, heatmap, palette, plots, scatter, texts, tree):
         assert not [n for n, v in vars(module).items() if getattr(v, "__module__", "").startswith("matplotlib")]
-    assert sorted(plots.__all__) == ["coclustering", "dendrogram", "pairs", "traces"]
+    assert sorted(plots.__all__) == [
+        "bound_increments",
+        "coclustering",
+        "dendrogram",
+        "evidence_bounds",
+        "pairs",
+        "predictive_density",
+        "traces",
+    ]
 
 
 def test_palette_cycles() -> None:
@@ -152,15 +160,18 @@ def test_tree_cuts_are_dashed_and_clusters_have_their_colours() -> None:
     assert [float(s[1][1]) for s in cut.get_segments()] == [4.0, 5.0]
     assert [float(s[1][1]) for s in kept.get_segments()] == [1.0, 2.0, 3.0]  # 2 is unlikely but under a kept node
     assert cut.get_linestyle()[0][1] is not None  # dashes
-    assert kept.get_linestyle()[0][1] is None
+    dashes = [dashes for _, dashes in kept.get_linestyle()]
+    assert dashes[0] is None and dashes[1] is not None and dashes[2] is None  # unlikely, but not cut
     colours = cluster_colours(3)
     np.testing.assert_allclose(kept.get_colors(), colours[[0, 1, 1]])
     red, green, blue, _ = cut.get_colors()[0]
     assert red == green == blue
     strip = collection(axes, "clusters")
     np.testing.assert_allclose(strip.get_colors(), colours[SMALL.cut()[SMALL.leaf_order()][[0, 2, 5]]])
-    (legend,) = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert legend == "cut: merge probability below 0.5"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "cut: merge probability below 0.5",
+        "not cut: merge probability below 0.5, but under a kept merge",
+    ]
 
 
 def test_tree_brackets_stand_on_their_children() -> None:
@@ -180,7 +191,7 @@ def test_tree_brackets_stand_on_their_children() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0])
-def test_dashed_branches_are_those_above_the_cut(threshold: float) -> None:
+def test_cut_branches_are_those_above_the_cut(threshold: float) -> None:
     rng = np.random.default_rng(3)
     n = 60
     nodes = list(range(n))

@@ -1,0 +1,149 @@
+"""What a fit expects of the next point: contours of its predictive density."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from bnp_hier.plots.palette import cluster_codes, cluster_colours
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["predictive_density"]
+
+_MARGIN = 0.2
+
+
+def predictive_density(
+    fit: Any,
+    X: ArrayLike,
+    ax: Axes | None = None,
+    columns: tuple[int, int] = (0, 1),
+    levels: Sequence[float] = (0.25, 0.5, 0.75, 0.9),
+    resolution: int = 120,
+) -> Axes:
+    """Contours of the predictive density of two-column data, over the points in the colours of their clusters.
+
+    Each contour encloses the smallest region that holds the given share of the predicted mass, so that small and wide
+    clusters show beside tight ones. A region that does not fit into the picture, which goes a fifth of the range of the
+    data beyond them, has no contour.
+
+    Parameters
+    ----------
+    fit
+        A fitted estimator with `score_samples`, the log predictive density, and `labels_`.
+    X
+        (n, 2) data it was fitted to. Points with a missing value are not drawn.
+    ax
+        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+    columns
+        Columns drawn across and upwards: (0, 1) or (1, 0).
+    levels
+        Shares of the predicted mass, between 0 and 1.
+    resolution
+        Number of grid points in each direction, at which the density is evaluated.
+
+    Returns
+    -------
+    ax
+        The axes. The contours, if any, are a collection labelled "density", innermost last; the points one labelled
+        "points".
+
+    Raises
+    ------
+    ValueError
+        If `X` does not have exactly two columns or has no complete row, if there is not one label per row, if `columns`
+        are not the two of them, or if a level or the resolution is out of range.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"the predictive density is drawn for data of exactly two columns, but X has shape {X.shape}")
+    if sorted(columns) != [0, 1]:
+        raise ValueError(f"columns must be (0, 1) or (1, 0), but they are {tuple(columns)}")
+    if resolution < 2:
+        raise ValueError(f"resolution must be 2 or more, but it is {resolution}")
+    shares = np.unique(np.asarray(levels, dtype=np.float64))[::-1]
+    if not ((shares > 0) & (shares < 1)).all():
+        raise ValueError(f"levels must be shares of the mass, above 0 and below 1, but they are {list(levels)}")
+    clusters, codes = cluster_codes(fit.labels_, len(X))
+    complete = np.isfinite(X).all(axis=1)
+    if not complete.any():
+        raise ValueError("X has no row without missing values")
+
+    lines = [_grid_line(column, resolution) for column in X[complete].T]
+    grid = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1)
+    log_density = np.asarray(fit.score_samples(grid.reshape(-1, 2)), dtype=np.float64).reshape(resolution, resolution)
+    found = _enclosing(log_density, np.prod([line[1] - line[0] for line in lines]), shares)
+
+    across, up = columns
+    axes = Figure(figsize=(6.4, 5.0), layout="constrained").subplots() if ax is None else ax
+    values = log_density if across == 1 else log_density.T
+    # drawn on the log scale: the height of the density itself may be any number, and has no bearing on its contours
+    drawn = np.maximum(values, values.max() - 700.0)
+    heights, index = np.unique(found, return_index=True)
+    within = np.isfinite(heights) & (heights < drawn.max()) & (heights > drawn.min())
+    heights, index = heights[within], index[within]
+    greys = [str(grey) for grey in np.linspace(0.75, 0.25, len(shares))]
+    if len(heights):
+        contours = axes.contour(
+            lines[across],
+            lines[up],
+            drawn,
+            levels=heights,
+            colors=[greys[i] for i in index],
+            linewidths=1.0,
+            linestyles="solid",
+        )
+        contours.set(label="density", zorder=1.5)
+        shades = [(0.0, 0.0, 0.0, 0.05 * (k + 1)) for k in range(len(heights))]
+        shading = axes.contourf(lines[across], lines[up], drawn, levels=[*heights, drawn.max()], colors=shades)
+        shading.set(zorder=0.5, rasterized=True)
+    axes.scatter(
+        X[complete, across],
+        X[complete, up],
+        s=float(np.clip(4000.0 / len(X), 2.0, 18.0)),
+        c=cluster_colours(len(clusters))[codes[complete]],
+        alpha=float(np.clip(20.0 / np.sqrt(len(X)), 0.25, 0.9)),
+        linewidths=0.0,
+        label="points",
+        rasterized=len(X) > 1000,
+        zorder=2.0,
+    )
+    axes.set(xlim=lines[across][[0, -1]], ylim=lines[up][[0, -1]], xlabel=f"column {across}", ylabel=f"column {up}")
+    axes.spines[["top", "right"]].set_visible(False)
+    entries = [Line2D([], [], color=greys[i], linewidth=1.0, label=f"{100 * shares[i]:g}%") for i in index]
+    if entries:
+        axes.legend(
+            handles=entries,
+            title="predicted mass inside",
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            ncols=min(len(entries), 6),
+            frameon=False,
+            fontsize=8,
+            title_fontsize=8,
+        )
+    return axes
+
+
+def _grid_line(column: Float[np.ndarray, " n"], resolution: int) -> Float[np.ndarray, " r"]:
+    low, high = column.min(), column.max()
+    pad = _MARGIN * (high - low) if high > low else max(1.0, abs(low))
+    return np.linspace(low - pad, high + pad, resolution)
+
+
+def _enclosing(log_density: Float[np.ndarray, "r r"], area: float, shares: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """Log densities above which the grid holds the shares of the mass; −inf where the whole grid holds less."""
+    ordered = np.sort(log_density.ravel())[::-1]
+    mass = np.cumsum(np.exp(ordered + np.log(area)))
+    # on a grid too coarse for its peaks the sum may come out above 1
+    places = np.searchsorted(mass, shares * max(1.0, mass[-1]))
+    return np.where(places < len(ordered), ordered[np.minimum(places, len(ordered) - 1)], -np.inf)

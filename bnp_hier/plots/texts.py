@@ -1,0 +1,100 @@
+"""Text beside points, written only where it can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["write_apart"]
+
+_DOT = 2.0  # points from the middle of a dot that are kept free
+_HORIZONTAL = {-1: "right", 0: "center", 1: "left"}
+_VERTICAL = {-1: "top", 0: "center", 1: "bottom"}
+
+
+def write_apart(
+    axes: Axes,
+    points: Float[np.ndarray, "k 2"],
+    texts: Sequence[str],
+    offsets: Sequence[tuple[float, float]],
+    size: float,
+    taken: ArrayLike = (),
+    crossed: ArrayLike = (),
+    colour: str = "black",
+) -> None:
+    """Write each text beside its point unless it would run into an earlier one, a taken place or out of the axes.
+
+    Parameters
+    ----------
+    axes
+        Axes whose limits are final, in a figure whose layout is settled (`draw_without_rendering`): whether text fits is
+        known only then.
+    points
+        (k, 2) places in data coordinates, the most important first.
+    texts
+        k texts.
+    offsets
+        Places of the text relative to its point, as (right, up) in points (1/72 inch). The free one that runs over the
+        fewest lines is taken; the first of equals.
+    size
+        Size of the text in points.
+    taken
+        (m, 2) places in data coordinates of dots that no text may touch.
+    crossed
+        (l, 4) boxes (left, bottom, right, top) in data coordinates, such as lines, that texts should rather not touch.
+    colour
+        Colour of the text.
+    """
+    from matplotlib.patheffects import withStroke
+
+    scale = axes.figure.dpi / 72
+    frame = axes.get_window_extent()
+    dots = _in_pixels(axes, taken)
+    full = np.hstack([dots - _DOT * scale, dots + _DOT * scale])
+    lines = _in_pixels(axes, crossed).reshape(-1, 4)
+    for point, (x, y), text in zip(points, axes.transData.transform(points), texts, strict=True):
+        width, height = 0.62 * size * len(text) * scale, 1.1 * size * scale
+        best: tuple[int, np.ndarray, tuple[float, float]] | None = None
+        for right, up in offsets:
+            left = x + right * scale - width * (1 - np.sign(right)) / 2
+            bottom = y + up * scale - height * (1 - np.sign(up)) / 2
+            box = np.array([left, bottom, left + width, bottom + height])
+            inside = left >= frame.x0 and box[2] <= frame.x1 and bottom >= frame.y0 and box[3] <= frame.y1
+            if not inside or _touching(box, full):
+                continue
+            over = _touching(box, lines)
+            if best is None or over < best[0]:
+                best = over, box, (right, up)
+        if best is None:
+            continue
+        _, box, (right, up) = best
+        full = np.vstack([full, box])
+        axes.annotate(
+            text,
+            point,
+            xytext=(right, up),
+            textcoords="offset points",
+            horizontalalignment=_HORIZONTAL[int(np.sign(right))],
+            verticalalignment=_VERTICAL[int(np.sign(up))],
+            fontsize=size,
+            color=colour,
+            parse_math=False,
+            path_effects=[withStroke(linewidth=2.0, foreground="white")] if len(lines) else None,
+        )
+
+
+def _in_pixels(axes: Axes, places: ArrayLike) -> Float[np.ndarray, "m 2"]:
+    return axes.transData.transform(np.asarray(places, dtype=np.float64).reshape(-1, 2))
+
+
+def _touching(box: Float[np.ndarray, " 4"], others: Float[np.ndarray, "m 4"]) -> int:
+    """How many of the other boxes the box touches."""
+    apart = (box[0] > others[:, 2]) | (box[2] < others[:, 0]) | (box[1] > others[:, 3]) | (box[3] < others[:, 1])
+    return int((~apart).sum())
