@@ -35,7 +35,7 @@ from bnp_hier.components import (
     ProductComponent,
 )
 from bnp_hier.datasets import Dataset
-from bnp_hier.deterministic import BHC, MAPDP
+from bnp_hier.deterministic import BHC, MAPDP, VariationalDP
 from bnp_hier.kernels import PartitionGibbs
 from bnp_hier.models import dpm
 from bnp_hier.posterior import coclustering
@@ -58,7 +58,8 @@ FAMILIES: dict[str, type[Component]] = {
     "poisson": GammaPoisson,
     "mixed": ProductComponent,
 }
-METHODS = ("gibbs", "bhc", "map-dp")
+METHODS = ("gibbs", "bhc", "map-dp", "variational")
+DEFAULT_METHODS = METHODS[:3]
 
 
 class _Run(NamedTuple):
@@ -87,7 +88,7 @@ def compare(
     drop: Annotated[list[str] | None, typer.Option(help="Column of the file to leave out; may be repeated.")] = None,
     items: Annotated[str | None, typer.Option(help="Column of the file that names the rows.")] = None,
     family: Annotated[str, typer.Option(help=f"Likelihood of one cluster: auto, {', '.join(FAMILIES)}.")] = "auto",
-    methods: Annotated[str, typer.Option(help="Comma-separated routes.")] = ",".join(METHODS),
+    methods: Annotated[str, typer.Option(help=f"Comma-separated routes: {', '.join(METHODS)}.")] = ",".join(DEFAULT_METHODS),
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its files.")] = Path("bnp-hier-report"),
     held_out: Annotated[
@@ -196,8 +197,9 @@ def _component(data: Dataset, family: str) -> tuple[str, Component]:
 def _fit_all(methods: list[str], run: _Run) -> tuple[dict[str, Any], dict[str, float], list[str]]:
     """Fit the routes, the quick ones first; one that fails or is interrupted does not take the others with it."""
     routes: dict[str, tuple[str, Callable[[_Run], Any]]] = {
-        "bhc": ("BHC", lambda run: BHC(run.model, progress_bar=run.progress).fit(run.data.X)),
+        "bhc": ("BHC", lambda run: BHC(run.model, random_state=run.seed, progress_bar=run.progress).fit(run.data.X)),
         "map-dp": ("MAP-DP", lambda run: MAPDP(run.model, random_state=run.seed).fit(run.data.X)),
+        "variational": ("variational", lambda run: VariationalDP(run.model, random_state=run.seed).fit(run.data.X)),
         "gibbs": ("Gibbs", _gibbs),
     }
     fits: dict[str, Any] = {}
@@ -333,7 +335,7 @@ def _figures(run: _Run, fits: dict[str, Any], labels: dict[str, np.ndarray], pac
         figure = Figure(figsize=(9, 5), layout="constrained")
         tree = fits["BHC"].dendrogram_
         plots.dendrogram(tree, labels=fits["BHC"].labels_, names=run.data.item_names, ax=figure.subplots())
-        figures["BHC's tree; dashed branches are cut"] = figure
+        figures["BHC's tree; grey dashed branches are cut"] = figure
     if "Gibbs" in fits:
         posterior = packages["Gibbs"]["posterior"]
         figures["Traces and rank histograms of label-invariant summaries (Gibbs)"] = plots.traces(

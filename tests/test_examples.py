@@ -34,8 +34,15 @@ def test_readme_own_model() -> None:
     _run("-c", BLOCKS[1] + check)
 
 
+def test_readme_trees_and_evidence() -> None:
+    check = "\nassert bhc.log_evidence_bound_ <= pairs + 1e-9 and pairs.coclustering().shape == (30, 30)\n"
+    check += "assert len(table) >= 9 and fast.n_clusters_ >= 1\n"
+    printed = _run("-c", BLOCKS[2] + check).stdout
+    assert "pairs" in printed and "lower bound" in printed
+
+
 def test_readme_has_no_untested_code() -> None:
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
 
 
 def test_quickstart_example() -> None:

@@ -5,6 +5,8 @@ Run with ``pytest -m benchmark -s tests/benchmarks``.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +21,9 @@ from scipy.cluster.hierarchy import linkage
 import bnp_hier as bnp
 from bnp_hier.allocation import Prior, sweep
 from bnp_hier.deterministic.agglomeration import greedy_tree
+from bnp_hier.deterministic.micro_clusters import bayes_kmeans_tree
+from bnp_hier.deterministic.random_subsets import randomised_tree
+from bnp_hier.deterministic.tree_search import search
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
 pytestmark = pytest.mark.benchmark
@@ -45,26 +50,101 @@ def clusters(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(n, d)) + np.pad(centres, ((0, 0), (0, d - 2)))[labels], labels
 
 
+def tree_of(n: int, d: int) -> Callable[[], Any]:
+    """The greedy tree of five normal clusters, full covariance."""
+    X, _ = clusters(n, d)
+    return partial(greedy_tree, bnp.NormalInverseWishart.from_data(X), X, 1.0, progress_bar=False)
+
+
+def check(name: str, ratio: float, limit: float) -> None:
+    """Print a ratio beside its target; a target that this machine does not reach is an expected failure, not a secret."""
+    print(f"\n{name}: ratio {ratio:.2f} (target: at most {limit:g})")
+    if ratio > limit:
+        pytest.xfail(f"{name}: {ratio:.2f} exceeds the target {limit:g}")
+
+
 def test_bhc_against_scipy_average_linkage() -> None:
     X, _ = clusters(2000, 5)
-    component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
-        tree = partial(greedy_tree, component, X, 1.0, progress_bar=False)
-        ours, scipy = seconds(tree, lambda: linkage(X, method="average"), repeats=5)
+        ours, scipy = seconds(tree_of(2000, 5), lambda: linkage(X, method="average"), repeats=5)
     print(f"\nBHC, n = 2000, d = 5: {ours:.3f} s; SciPy average linkage: {scipy:.3f} s; ratio {ours / scipy:.2f} (at most 12)")
     assert ours / scipy <= 12
 
 
-def test_bhc_grows_like_n_squared() -> None:
-    sizes = (500, 1000, 2000, 4000)
-    component = bnp.NormalInverseWishart.from_data(clusters(4000, 5)[0])
+@pytest.mark.parametrize(("d", "limit"), [(2, 3.0), (10, 20.0)])
+def test_bhc_against_fastcluster_average_linkage(d: int, limit: float) -> None:
+    fastcluster = pytest.importorskip("fastcluster")
+    X, _ = clusters(4000, d)
     with jax.enable_x64(True):
-        trees = [partial(greedy_tree, component, clusters(n, 5)[0], 1.0, progress_bar=False) for n in sizes]
-        times = seconds(*trees, repeats=5)
+        ours, theirs = seconds(tree_of(4000, d), lambda: fastcluster.linkage(X, "average"), repeats=3)
+    check(f"BHC {ours:.3f} s against fastcluster {theirs:.3f} s, n = 4000, d = {d}", ours / theirs, limit)
+
+
+@pytest.mark.parametrize(("sizes", "d"), [((500, 1000, 2000, 4000), 5), ((2000, 4000, 8000), 2)])
+def test_bhc_grows_like_n_squared(sizes: tuple[int, ...], d: int) -> None:
+    with jax.enable_x64(True):
+        times = seconds(*(tree_of(n, d) for n in sizes), repeats=3)
     slope = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
     figures = ", ".join(f"{n}: {t:.3f} s" for n, t in zip(sizes, times, strict=True))
-    print(f"\nBHC, d = 5: {figures}; growth exponent {slope:.2f} (at most 2.2)")
+    print(f"\nBHC, d = {d}: {figures}; growth exponent {slope:.2f} (at most 2.2)")
     assert slope <= 2.2
+
+
+def test_bhc_needs_no_matrix_of_pairs() -> None:
+    """Peak memory of a fit on 8000 rows over that on 300, each in a process of its own; a matrix would take 512 MB."""
+    code = (
+        "import sys, resource, numpy as np, jax, bnp_hier as bnp\n"
+        "from bnp_hier.deterministic.agglomeration import greedy_tree\n"
+        "X = np.random.default_rng(0).normal(size=(int(sys.argv[1]), 2))\n"
+        "with jax.enable_x64(True): greedy_tree(bnp.NormalInverseWishart.from_data(X), X, 1.0, False)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+    )
+    peaks = [
+        float(subprocess.run([sys.executable, "-c", code, n], capture_output=True, text=True, check=True).stdout)
+        for n in ("300", "8000")
+    ]
+    print(f"\nBHC, n = 8000, d = 2: peak memory grows by {peaks[1] - peaks[0]:.0f} MB (target: below 100)")
+    assert peaks[1] - peaks[0] < 100
+
+
+def test_bhc_of_bits() -> None:
+    rng = np.random.default_rng(0)
+    X = (rng.random((2000, 64)) < rng.beta(0.5, 0.5, size=(8, 64))[rng.integers(0, 8, 2000)]).astype(float)
+    component = bnp.BetaBernoulli.from_data(X)
+    with jax.enable_x64(True):
+        tree = partial(greedy_tree, component, X, 1.0, progress_bar=False)
+        ours, scipy = seconds(tree, lambda: linkage(X, method="average"), repeats=3)
+    # the R/C++ core took 34 s where SciPy's linkage of these sizes took about 0.1 s
+    check(f"BHC of bits {ours:.2f} s, n = 2000, d = 64, against SciPy {scipy:.3f} s", ours / scipy, 34.0)
+
+
+@pytest.mark.parametrize(("n", "d", "limit"), [(150, 4, 30.0), (300, 2, 30.0), (1000, 2, 20.0), (2000, 5, 20.0)])
+def test_polish_against_greedy(n: int, d: int, limit: float) -> None:
+    X, _ = clusters(n, d)
+    component = bnp.NormalInverseWishart.from_data(X)
+    with jax.enable_x64(True):
+        greedy, _ = greedy_tree(component, X, 1.0, False)
+        polish = partial(search, component, X, 1.0, greedy, "polish", jax.random.key(0))
+        ours, base = seconds(polish, tree_of(n, d), repeats=5)
+    check(f"polish {ours:.3f} s against greedy {base:.4f} s, n = {n}, d = {d}", 1.0 + ours / base, limit)
+
+
+def test_randomised_against_exact() -> None:
+    X, _ = clusters(50_000, 2)
+    component = bnp.NormalInverseWishart.from_data(X)
+    with jax.enable_x64(True):
+        randomised = partial(randomised_tree, component, X, 1.0, jax.random.key(0))
+        ours, exact = seconds(randomised, tree_of(8000, 2), repeats=3)
+    check(f"randomised, n = 50,000, {ours:.2f} s against exact, n = 8000, {exact:.2f} s", ours / exact, 3.0)
+
+
+def test_bayes_kmeans_against_exact() -> None:
+    X, _ = clusters(600, 5)
+    component = bnp.NormalInverseWishart.from_data(X)
+    with jax.enable_x64(True):
+        micro, exact = seconds(partial(bayes_kmeans_tree, component, X, 1.0, jax.random.key(0)), tree_of(600, 5), repeats=5)
+    figures = f"Bayes k-means BHC {micro:.3f} s, exact BHC {exact:.3f} s, n = 600"
+    print(f"\n{figures}: speedup {exact / micro:.2f} (the paper: about 30)")
 
 
 def test_collapsed_gibbs_sweep_against_numpy() -> None:
