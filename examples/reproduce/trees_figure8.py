@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -66,6 +67,8 @@ for name, totals in sizes.items():
                 "k-means clusters": float(average[5]),
             }
         )
+if hasattr(os, "getloadavg"):
+    report.say(f"load of the machine after the timings: {os.getloadavg()[0]:.1f} processes on {os.cpu_count()} cores")
 report.say()
 header = list(rows[0])
 report.say(common.table(header, [[one[key] for key in header] for one in rows]))

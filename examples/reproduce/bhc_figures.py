@@ -1,0 +1,246 @@
+"""Heller & Ghahramani (2005), Figures 5, 7 and 8: trees of newsgroup documents, and toy problems in the plane.
+
+Figure 5 is the top of the trees with the words that tell each node from its sibling, Figure 7 the whole trees, Figure 8 three
+toy problems. The paper does not give the points of Figure 8: these are drawn after what its caption says of them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from common import BITS, NORMAL, Report, arguments, best_words, greedy_bhc, information_gain, linkage, load, newsgroups
+from matplotlib.figure import Figure
+
+import bnp_hier as bnp
+from bnp_hier.models import dpm
+
+GROUPS = np.array(["autos", "baseball", "hockey", "space"])
+
+
+def members(tree: bnp.Dendrogram, node: int) -> np.ndarray:
+    """Items under a node."""
+    start = tree.first_positions()[node]
+    return tree.leaf_order()[start : start + tree.sizes[node]]
+
+
+def telling_words(X: np.ndarray, inside: np.ndarray, sibling: np.ndarray, words: np.ndarray) -> list[str]:
+    """The three words of highest mutual information with being inside rather than in the sibling, more frequent inside."""
+    both = np.concatenate([inside, sibling])
+    gain = information_gain(X[both], np.arange(len(both)) < len(inside))
+    gain[X[inside].mean(0) <= X[sibling].mean(0)] = -1.0
+    return [str(words[j]) for j in np.argsort(-gain)[:3] if gain[j] >= 0]
+
+
+def top_nodes(tree: bnp.Dendrogram) -> list[int]:
+    """The last three merges."""
+    return [2 * tree.n_items - 2 - k for k in range(3)]
+
+
+def describe(tree: bnp.Dendrogram, X: np.ndarray, y: np.ndarray, words: np.ndarray) -> dict[int, str]:
+    """Number of documents and telling words of the nodes made or joined by the last three merges."""
+    texts = {2 * tree.n_items - 2: f"{tree.n_items} documents"}
+    for node in top_nodes(tree):
+        pair = tree.children[node - tree.n_items].tolist()
+        for child, other in (pair, pair[::-1]):
+            here = members(tree, child)
+            telling = telling_words(X, here, members(tree, other), words)
+            texts[child] = f"{len(here)} documents\n" + "\n".join(telling)
+    return texts
+
+
+def write_top(report: Report, tree: bnp.Dendrogram, texts: dict[int, str], y: np.ndarray, node: int, depth: int = 0) -> None:
+    """The top of a tree as indented text, with the documents of each group."""
+    counts = np.bincount(y[members(tree, node)], minlength=4)
+    of_groups = ", ".join(f"{count} {group}" for count, group in zip(counts, GROUPS, strict=True) if count)
+    report("  " * (depth + 1) + texts[node].replace("\n", " ", 1).replace("\n", ", ") + f"  [{of_groups}]")
+    if node in top_nodes(tree):
+        for child in tree.children[node - tree.n_items].tolist():
+            write_top(report, tree, texts, y, child, depth + 1)
+
+
+def draw_top(axes: object, tree: bnp.Dendrogram, texts: dict[int, str], title: str) -> None:
+    """The top of a tree as boxes."""
+    place: dict[int, tuple[float, float]] = {}
+    leaves = 0
+
+    def settle(node: int, depth: int) -> float:
+        nonlocal leaves
+        if node in top_nodes(tree):
+            x = float(np.mean([settle(child, depth + 1) for child in tree.children[node - tree.n_items].tolist()]))
+        else:
+            x, leaves = float(leaves), leaves + 1
+        place[node] = x, -float(depth)
+        return x
+
+    settle(2 * tree.n_items - 2, 0)
+    for node in top_nodes(tree):
+        for child in tree.children[node - tree.n_items].tolist():
+            axes.plot(*zip(place[node], place[child], strict=True), color="0.6", zorder=1)
+    for node, (x, height) in place.items():
+        box = {"boxstyle": "round", "facecolor": "white", "edgecolor": "0.6"}
+        axes.text(x, height, texts[node], ha="center", va="center", fontsize=9, bbox=box, parse_math=False)
+    axes.set(xlim=(-0.6, 3.6), ylim=(min(height for _, height in place.values()) - 0.5, 0.4), title=title)
+    axes.axis("off")
+
+
+def meeting_size(tree: bnp.Dendrogram, y: np.ndarray) -> np.ndarray:
+    """Mean share of all items under the smallest subtree of a document of one group and one of another."""
+    k, n = len(GROUPS), tree.n_items
+    counts = np.zeros((2 * n - 1, k))
+    counts[np.arange(n), y] = 1.0
+    pairs, total = np.zeros((k, k)), np.zeros((k, k))
+    for t, (left, right) in enumerate(tree.children):
+        counts[n + t] = counts[left] + counts[right]
+        new = np.outer(counts[left], counts[right])
+        pairs += new + new.T
+        total += (new + new.T) * counts[n + t].sum() / n
+    return total / pairs
+
+
+def figures_5_and_7(report: Report, out: Path, seed: int, per_group: int, count: int) -> None:
+    """Newsgroup documents."""
+    X, y = newsgroups(np.random.default_rng(seed), per_group, count)
+    words = np.array(load("newsgroups4").feature_names)[best_words(count)]
+    fit = greedy_bhc(X, BITS)
+    fixed = partial(dpm, component=fit.component_, concentration=fit.concentration_)
+    ratio = bnp.BHC(fixed, refine=None, shape="ratio", progress_bar=False).fit(X)
+    trees = {"BHC": fit.dendrogram_, "average linkage": linkage(X, "average")}
+    values = ", ".join(f"{key} {float(value):.3g}" for key, value in fit.hyperparameters_.items())
+    report(f"Figures 5 and 7: {len(X)} documents, {count} words; BHC finds {fit.n_clusters_} clusters; learned {values}")
+    top = Figure(figsize=(14, 5.5), layout="constrained")
+    whole = Figure(figsize=(14, 5), layout="constrained")
+    largest, purity = {}, {}
+    for (name, tree), top_axes, axes in zip(trees.items(), top.subplots(1, 2), whole.subplots(1, 2), strict=True):
+        texts = describe(tree, X, y, words)
+        purity[name] = tree.purity(y, pick="leaf")
+        report(f"\n{name}, last three merges; dendrogram purity {purity[name]:.3f}")
+        write_top(report, tree, texts, y, 2 * tree.n_items - 2)
+        draw_top(top_axes, tree, texts, name)
+        ends = {child for node in top_nodes(tree) for child in tree.children[node - tree.n_items].tolist()} - set(
+            top_nodes(tree)
+        )
+        largest[name] = max(tree.sizes[node] for node in ends) / len(X)
+        bnp.plots.dendrogram(tree, GROUPS[y], threshold=0.5 if name == "BHC" else 0.0, ax=axes)
+        axes.set_title(f"{name}: purity {purity[name]:.3f}", loc="left", pad=18)
+    report(
+        f"\nPurity of the same BHC tree rebuilt inside its clusters (shape ratio): {ratio.dendrogram_.purity(y, 'leaf'):.3f}"
+    )
+    top.savefig(out / "bhc_figure5.png", dpi=70)
+    whole.savefig(out / "bhc_figure7.png", dpi=80)
+    meet = meeting_size(fit.dendrogram_, y)
+    report("Mean share of the documents under the smallest BHC subtree of two documents of different groups:")
+    for i, j in ((0, 3), (0, 1), (0, 2), (1, 2)):
+        report(f"  {GROUPS[i]} and {GROUPS[j]}: {meet[i, j]:.3f}")
+    outcome("BHC's tree is purer than average linkage's", purity["BHC"] > purity["average linkage"], report)
+    outcome(
+        f"BHC's last merges join large parts, average linkage's split off a few documents (largest of four parts "
+        f"{largest['BHC']:.0%} and {largest['average linkage']:.0%})",
+        largest["BHC"] < 0.75 < largest["average linkage"],
+        report,
+    )
+    outcome("autos lie closer to space than to the sports", meet[0, 3] < min(meet[0, 1], meet[0, 2]), report)
+
+
+def outcome(claim: str, holds: bool, report: Report) -> None:
+    """A verdict line."""
+    report(f"Claim: {claim}: {'reproduces' if holds else 'DOES NOT REPRODUCE'}")
+
+
+def toys() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Points and the groups they were drawn as."""
+    rng = np.random.default_rng(3)
+
+    def blob(centre: tuple[float, float], spread: tuple[float, float], size: int) -> np.ndarray:
+        return centre + rng.normal(size=(size, 2)) * spread
+
+    spreads = [
+        blob((0, 0), (0.15, 0.15), 6),
+        blob((2.2, 0.2), (0.15, 0.15), 4),
+        blob((0.5, 6), (0.6, 0.6), 10),
+        blob((7.5, 5), (1.4, 1.4), 7),
+    ]
+    line = np.column_stack([np.linspace(0, 8, 11), rng.normal(0.0, 0.08, 11)])
+    elongated = [blob((9.0, 1.2), (0.35, 0.35), 8), line, blob((2, 4), (0.5, 0.5), 6)]
+    parallels = [np.column_stack([np.linspace(0, 9, 14) + rng.normal(0, 0.12, 14), rng.normal(h, 0.06, 14)]) for h in (0, 1.3)]
+    named = {"unequal spreads": spreads, "a line and a blob": elongated, "parallels": parallels}
+    return {
+        name: (np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
+        for name, parts in named.items()
+    }
+
+
+def first_joined(tree: bnp.Dendrogram, items: np.ndarray) -> int:
+    """Number of the first merge that has all the items under it."""
+    wanted = set(items.tolist())
+    return next(t for t in range(tree.n_items - 1) if wanted <= set(members(tree, tree.n_items + t).tolist()))
+
+
+def figure_8(report: Report, out: Path, wanted: list[str]) -> None:
+    """Toy problems: trees, clusters and predictive densities."""
+    report("Figure 8: toy problems, Gaussian components, hyperparameters learned, greedy trees")
+    report("The points are not the paper's: they are laid out for what its caption describes. The order of merges in the first")
+    report("depends on the layout: with the two tight groups closer to each other (1.6 apart) BHC joins them first, too.")
+    figure = Figure(figsize=(5.4 * len(wanted), 12), layout="constrained")
+    panels = figure.subplots(3, len(wanted), squeeze=False)
+    for column, name in zip(panels.T, wanted, strict=True):
+        X, y = toys()[name]
+        fit = greedy_bhc(X, NORMAL)
+        trees = {"average linkage": linkage(X, "average"), "BHC": fit.dendrogram_}
+        numbers = [str(i + 1) for i in range(len(X))]
+        bnp.plots.dendrogram(trees["average linkage"], fit.labels_, numbers, 0.0, ax=column[0], annotate=0)
+        bnp.plots.dendrogram(trees["BHC"], names=numbers, ax=column[1])
+        bnp.plots.predictive_density(fit, X, ax=column[2])
+        for number, point in zip(numbers, X, strict=True):
+            column[2].annotate(number, point, (2, 2), textcoords="offset points", fontsize=6, color="0.3")
+        for axes, title in zip(column, (f"{name}: average linkage", "BHC", "clusters, density"), strict=True):
+            axes.set_title(title, loc="left", pad=26, fontsize=10)
+        purity = {key: tree.purity(y, pick="leaf") for key, tree in trees.items()}
+        values = ", ".join(f"{key} {float(value):.3g}" for key, value in fit.hyperparameters_.items())
+        report(f"\n{name}: {len(X)} points, {fit.n_clusters_} clusters; learned {values}")
+        report(f"  purity for the groups drawn: BHC {purity['BHC']:.3f}, average linkage {purity['average linkage']:.3f}")
+        if name == "unequal spreads":
+            near, wide = np.flatnonzero(y <= 1), np.flatnonzero(y == 3)
+            earlier = {key: first_joined(tree, wide) < first_joined(tree, near) for key, tree in trees.items()}
+            text = "BHC completes the wide cluster before it joins the two near tight ones, average linkage after"
+            outcome(text, earlier["BHC"] and not earlier["average linkage"], report)
+        elif name == "a line and a blob":
+            end = int(np.flatnonzero(y == 1)[-1])
+            distance = np.linalg.norm(X - X[end], axis=1)
+            nearest = {group: np.sort(distance[y == group])[: 4 if group == 0 else 5].mean() for group in (0, 1)}
+            report(
+                f"  point {end + 1}: mean distance to 4 near points of the blob {nearest[0]:.2f}, of its line {nearest[1]:.2f}"
+            )
+            mates = fit.labels_ == fit.labels_[end]
+            holds = (mates & (y == 1)).sum() > (mates & (y == 0)).sum() and purity["BHC"] > purity["average linkage"]
+            outcome(
+                "BHC keeps the end of the line with the line though the blob is closer, and its tree is purer", holds, report
+            )
+        else:
+            outcome(
+                "BHC keeps the parallels apart, average linkage merges across them",
+                purity["BHC"] == 1 > purity["average linkage"],
+                report,
+            )
+    figure.savefig(out / "bhc_figure8.png", dpi=65)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--figures", nargs="+", choices=("5", "8"), default=["5", "8"], help="5 draws 7 too")
+    parser.add_argument("--per-group", type=int, help="documents of each newsgroup; 15, or 200 with --full")
+    parser.add_argument("--words", type=int, default=50)
+    parser.add_argument("--toys", nargs="+", choices=list(toys()), help="the parallels, or all with --full")
+    options = parser.parse_args()
+    report = Report(options.out, "bhc_figures")
+    if "5" in options.figures:
+        figures_5_and_7(report, options.out, options.seed, options.per_group or (200 if options.full else 15), options.words)
+        report("")
+    if "8" in options.figures:
+        figure_8(report, options.out, options.toys or (list(toys()) if options.full else ["parallels"]))
+    report.save()
+
+
+if __name__ == "__main__":
+    main()
