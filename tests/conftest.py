@@ -1,5 +1,6 @@
 """Shared fixtures; two forced CPU devices so that parallel chains are really parallel."""
 
+import gc
 import os
 import shutil
 import sys
@@ -31,6 +32,16 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 def local_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Library code finds the papers' data sets in the shared folder, never on the network."""
     monkeypatch.setenv("BNP_HIER_DATA", str(SHARED_DATA))
+
+
+@pytest.fixture(autouse=True)
+def few_programs() -> Iterator[None]:
+    """Forget compiled programs before a process holds so many that the system grants it no more pieces of memory."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:  # Linux allows 65,530; beyond it LLVM aborts
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -258,12 +258,12 @@ def test_bad_data() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["niw", "nig", "bernoulli", "multinomial"])
-def test_estimates_agree_with_the_exact_evidence_on_300_problems(family: str) -> None:
-    """75 problems a family: the filter (40 orders) and occupancy (4000 posterior draws) within 4 standard errors.
+def test_estimates_agree_with_the_exact_evidence_on_many_problems(family: str) -> None:
+    """24 problems a family: the filter (40 orders) and occupancy (4000 posterior draws) within 4 standard errors.
 
-    False-alarm rate about 0.1 for all 600 comparisons together, at keys that do not raise it.
+    False-alarm rate about 0.03 for all 192 comparisons together, at fixed keys.
     """
-    for seed in range(75):
+    for seed in range(24):
         problem = random_problem(family, (3, 6, 8)[seed % 3], seed)
         exact = bnp.evidence.exact(problem.model, problem.X)
         found = smc(problem.model, problem.X, 100, seed, n_orders=40)
