@@ -27,7 +27,7 @@ BAR_FROM = 2000
 CRITERIA = ("odds", "ratio", "normalised")
 """Merge scores: posterior odds of one cluster (the paper's), marginal likelihood ratio, and that ratio per √size."""
 
-BLOCK = 256
+BLOCK = 512
 """Slots evaluated at once; capacities above it are multiples of it."""
 
 PAIR_BLOCK = 128
@@ -47,34 +47,53 @@ class Leaves(NamedTuple):
     n: int
 
 
-class _Forest(NamedTuple):
-    """Trees still to be merged, in the first `trees` slots.
+class _Trees(NamedTuple):
+    """Trees still to be merged, one in each slot.
 
-    - **stats** - statistics of each slot, the slot axis last, so that every statistic is contiguous.
-    - **mass** - φ of each slot: log mass of all tree-consistent partitions of its items.
-    - **marginal** - log marginal likelihood of each slot's items as one cluster.
-    - **items** - number of items of each slot.
-    - **node** - node number of each slot.
-    - **group** - only slots of one group are merged.
-    - **best** - for each slot, the largest score with another; an upper bound where `stale`.
-    - **partner** - the slot that gives `best`.
-    - **stale** - whether the partner has gone since `best` was found.
-    - **trees** - number of trees left.
+    - **stats** - sufficient statistics, the slot axis last, so that every statistic is contiguous.
+    - **mass** - φ: log mass of all tree-consistent partitions of the tree's items.
+    - **marginal** - log marginal likelihood of its items as one cluster.
+    - **items** - number of items.
+    - **node** - node number.
+    - **group** - only trees of one group are merged.
+    """
+
+    stats: Statistics
+    mass: Float[Array, "..."]
+    marginal: Float[Array, "..."]
+    items: Int[Array, "..."]
+    node: Int[Array, "..."]
+    group: Int[Array, "..."]
+
+
+class _Best(NamedTuple):
+    """What each slot remembers of its last evaluation.
+
+    - **score** - the largest score with another tree; an upper bound where `stale`.
+    - **partner** - node number of the tree that gives it.
+    - **stale** - whether the partner has gone since.
+    """
+
+    score: Float[Array, "..."]
+    partner: Int[Array, "..."]
+    stale: Array
+
+
+class _Forest(NamedTuple):
+    """State of the agglomeration.
+
+    - **trees**, **best** - one entry per slot; the first `left` slots are in use, the others have score −inf.
+    - **slot_of** - slot of each node number.
+    - **left** - number of trees left.
     - **step** - number of merges made.
     - **rescans** - number of times a stale slot was evaluated again.
     - **children**, **log_odds** - the merges made.
     """
 
-    stats: Statistics
-    mass: Float[Array, " s"]
-    marginal: Float[Array, " s"]
-    items: Int[Array, " s"]
-    node: Int[Array, " s"]
-    group: Int[Array, " s"]
-    best: Float[Array, " s"]
-    partner: Int[Array, " s"]
-    stale: Array
-    trees: Int[Array, ""]
+    trees: _Trees
+    best: _Best
+    slot_of: Int[Array, " s2"]
+    left: Int[Array, ""]
     step: Int[Array, ""]
     rescans: Int[Array, ""]
     children: Int[Array, "s 2"]
@@ -93,8 +112,8 @@ class _Scorer(NamedTuple):
     log_gamma: Float[Array, " counts"]
     criterion: str
 
-    def score(self, joint: Array, a: _Forest, b: _Forest, criterion: str | None = None) -> Float[Array, "..."]:
-        """Score of pairs from the log marginal likelihood of their unions; the slots' fields broadcast."""
+    def score(self, joint: Array, a: _Trees, b: _Trees, criterion: str | None = None) -> Float[Array, "..."]:
+        """Score of pairs from the log marginal likelihood of their unions; the trees' fields broadcast."""
         criterion = criterion or self.criterion
         if criterion == "odds":
             return self.log_alpha + self.log_gamma[a.items + b.items] + joint - a.mass - b.mass
@@ -103,42 +122,37 @@ class _Scorer(NamedTuple):
             return ratio
         return ratio * jax.lax.rsqrt(a.items * b.items / (a.items + b.items).astype(ratio.dtype))
 
-    def pair(self, forest: _Forest, i: Array, j: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Log odds of one merge, and the log marginal likelihood of its union."""
-        joint = self.log_marginal(jax.tree.map(lambda leaf: leaf[..., i] + leaf[..., j], forest.stats))
-        return self.score(joint, _slots(forest, i), _slots(forest, j), "odds"), joint
+    def merged(self, a: _Trees, b: _Trees, node: Array) -> tuple[_Trees, Float[Array, ""]]:
+        """The tree that joins two, and the log odds of the merge."""
+        stats = jax.tree.map(jnp.add, a.stats, b.stats)
+        marginal = self.log_marginal(stats)
+        odds = self.score(marginal, a, b, "odds")
+        mass = a.mass + b.mass + jnp.logaddexp(odds, 0.0)
+        return _Trees(stats, mass, marginal, a.items + b.items, node, a.group), odds
 
-    def row(self, forest: _Forest, slot: Array) -> Float[Array, " s"]:
-        """Scores of a slot with every other one it may be merged with, −inf elsewhere."""
-        slots = forest.mass.shape[0]
-        width = min(BLOCK, slots)
-        one = _slots(forest, slot)
-        own = jax.tree.map(lambda leaf: leaf[..., slot, None], forest.stats)
-
-        def block(b: Array, out: Array) -> Array:
-            start = b * width
-            part = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=width, axis=-1)
-            # the slot axis goes first as components expect; the transpose is fused away
-            joint = jax.tree.map(lambda leaf, mine: jnp.moveaxis(part(leaf) + mine, -1, 0), forest.stats, own)
-            others = jax.tree.map(part, _fields(forest))
-            scores = self.score(self.log_marginal(joint), others, one)
-            index = start + jnp.arange(width)
-            possible = (index < forest.trees) & (index != slot) & (others.group == one.group)
-            return jax.lax.dynamic_update_slice_in_dim(out, jnp.where(possible, scores, -jnp.inf), start, 0)
-
-        empty = jnp.full(slots, -jnp.inf)
-        return jax.lax.fori_loop(0, (forest.trees + width - 1) // width, block, empty)
+    def block(self, trees: _Trees, left: Array, slot: Array, start: Array, width: int) -> Float[Array, " w"]:
+        """Scores of the tree in a slot with those in a block of slots; −inf where the two may not be merged."""
+        one, others = _at(trees, slot), _cut(trees, start, width)
+        joint = jax.tree.map(lambda leaf, mine: leaf + mine[..., None], others.stats, one.stats)
+        scores = self.score(jax.vmap(self.log_marginal, in_axes=-1)(joint), others, one)
+        index = start + jnp.arange(width)
+        return jnp.where((index < left) & (index != slot) & (others.group == one.group), scores, -jnp.inf)
 
 
-def _fields(forest: _Forest) -> _Forest:
-    """The fields that scores read, one entry per slot; the others are left empty."""
-    blank = _Forest(*[()] * len(_Forest._fields))  # type: ignore[arg-type]
-    names = ("mass", "marginal", "items", "node", "group")
-    return blank._replace(**{name: getattr(forest, name) for name in names})
+def _at(columns: Any, slot: Array) -> Any:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, slot, -1, keepdims=False), columns)
 
 
-def _slots(forest: _Forest, index: Any) -> _Forest:
-    return jax.tree.map(lambda leaf: leaf[index], _fields(forest))
+def _cut(columns: Any, start: Array, width: int) -> Any:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, width, -1), columns)
+
+
+def _put(columns: Any, values: Any, slot: Array) -> Any:
+    return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_index_in_dim(leaf, value, slot, -1), columns, values)
+
+
+def _paste(columns: Any, values: Any, start: Array) -> Any:
+    return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_slice_in_dim(leaf, value, start, -1), columns, values)
 
 
 def _tolerance(score: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -149,10 +163,17 @@ _LAST = np.iinfo(np.int64).max
 
 
 def _best_of(scores: Float[Array, "*b s"], node: Int[Array, " s"]) -> tuple[Float[Array, "*b"], Int[Array, "*b"]]:
-    """Largest score along the last axis, and its index: of tied ones, the smallest node number."""
+    """Largest score along the last axis, and its tree: of tied ones, the smallest node number."""
     best = scores.max(-1)
     ties = scores >= (best - _tolerance(best))[..., None]
-    return best, jnp.argmin(jnp.where(ties, node, _LAST), axis=-1)
+    return best, jnp.where(ties, node, _LAST).min(-1)
+
+
+def _better_of(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The better of two results of `_best_of`."""
+    best = jnp.maximum(one[0], other[0])
+    low = best - _tolerance(best)
+    return best, jnp.minimum(jnp.where(one[0] >= low, one[1], _LAST), jnp.where(other[0] >= low, other[1], _LAST))
 
 
 def _scorer(component: Component, concentration: Array, n_items: int, criterion: str) -> _Scorer:
@@ -179,79 +200,67 @@ def _plant(
     active = index < n
     stats = jax.tree.map(lambda leaf: jnp.where(active.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0), stats)
     marginal = scorer.log_marginal(stats)
-    forest = _Forest(
+    trees = _Trees(
         stats=jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), stats),
         mass=scorer.log_alpha + scorer.log_gamma[jnp.where(active, items, 1)] + marginal,
         marginal=marginal,
         items=jnp.where(active, items, 0),
         node=index,
         group=group,
-        best=jnp.full(slots, -jnp.inf),
-        partner=index,
-        stale=jnp.zeros(slots, bool),
-        trees=n,
-        step=jnp.int64(0),
-        rescans=jnp.int64(0),
-        children=jnp.zeros((slots, 2), int),
-        log_odds=jnp.zeros(slots),
     )
-    return _pair_up_rows(component, scorer, forest, stats) if rows else _pair_up(scorer, forest)
+    best = _pair_up_rows(component, scorer, trees, n, stats) if rows else _pair_up(scorer, trees, n)
+    zero, children, log_odds = jnp.int64(0), jnp.zeros((slots, 2), int), jnp.zeros(slots)
+    return _Forest(trees, best, jnp.tile(index, 2), n, zero, zero, children, log_odds)
 
 
-def _pair_up(scorer: _Scorer, forest: _Forest) -> _Forest:
+def _alone(slots: int) -> _Best:
+    return _Best(jnp.full(slots, -jnp.inf), jnp.zeros(slots, int), jnp.zeros(slots, bool))
+
+
+def _pair_up(scorer: _Scorer, trees: _Trees, left: Array) -> _Best:
     """Best partner of every slot, one row of scores at a time."""
-    slots = forest.mass.shape[0]
+    slots = trees.node.shape[0]
 
-    def one(slot: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        best, partner = _best_of(scorer.row(forest, slot), forest.node)
-        return found[0].at[slot].set(best), found[1].at[slot].set(partner)
+    def one(slot: Array, best: _Best) -> _Best:
+        scores = scorer.block(trees, left, slot, jnp.int64(0), slots)
+        return _put(best, _Best(*_best_of(scores, trees.node), jnp.bool_(False)), slot)
 
-    best, partner = jax.lax.fori_loop(0, forest.trees, one, (jnp.full(slots, -jnp.inf), jnp.arange(slots)))
-    return forest._replace(best=best, partner=partner, stale=jnp.zeros(slots, bool))
+    return jax.lax.fori_loop(0, left, one, _alone(slots))
 
 
-def _pair_up_rows(component: Component, scorer: _Scorer, forest: _Forest, rows: Statistics) -> _Forest:
-    """Best partner of every slot when all slots are single rows: every pair once, in blocks."""
-    slots = forest.mass.shape[0]
+def _pair_up_rows(component: Component, scorer: _Scorer, trees: _Trees, left: Array, rows: Statistics) -> _Best:
+    """Best partner of every slot when all trees are single rows: every pair once, in blocks."""
+    slots = trees.node.shape[0]
     width = min(PAIR_BLOCK, slots)
-    fields = _fields(forest)
-    blocks = (forest.trees + width - 1) // width
+    blocks = (left + width - 1) // width
 
-    def cut(tree: Any, b: Array) -> Any:
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, b * width, width, 0), tree)
+    def part(k: Array) -> Statistics:
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, k * width, width, 0), rows)
 
-    def update(found: tuple[Array, Array], b: Array, best: Array, partner: Array) -> tuple[Array, Array]:
-        old_best, old_partner = cut(found, b)
-        # blocks come in the order of their node numbers: of tied partners the older one stays
-        better = best > old_best + _tolerance(best)
-        new = jnp.maximum(best, old_best), jnp.where(better, partner, old_partner)
-        write = partial(jax.lax.dynamic_update_slice_in_dim, start_index=b * width, axis=0)
-        return write(found[0], new[0]), write(found[1], new[1])
-
-    def block(left: Array, right: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        a, b = cut(fields, left), cut(fields, right)
-        joint = component.log_marginal_of_row_pairs(cut(rows, left), cut(rows, right))
+    def block(one: Array, two: Array, best: _Best) -> _Best:
+        a, b = (_cut(trees._replace(stats=()), k * width, width) for k in (one, two))
+        joint = component.log_marginal_of_row_pairs(part(one), part(two))
         scores = scorer.score(joint, jax.tree.map(lambda leaf: leaf[:, None], a), b)
-        possible = (a.node[:, None] < b.node) & (b.node < forest.trees) & (a.group[:, None] == b.group)
+        possible = (a.node[:, None] < b.node) & (b.node < left) & (a.group[:, None] == b.group)
         scores = jnp.where(possible, scores, -jnp.inf)
-        for side, table, nodes in ((left, scores, b.node), (right, scores.T, a.node)):
-            best, partner = _best_of(table, nodes)
-            found = update(found, side, best, nodes[partner])
-        return found
+        for side, table, nodes in ((one, scores, b.node), (two, scores.T, a.node)):
+            old = _cut(best, side * width, width)
+            new = _better_of((old.score, old.partner), _best_of(table, nodes))
+            best = _paste(best, _Best(*new, old.stale), side * width)
+        return best
 
-    def left_block(left: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        return jax.lax.fori_loop(left, blocks, lambda right, found: block(left, right, found), found)
+    def row_of_blocks(one: Array, best: _Best) -> _Best:
+        return jax.lax.fori_loop(one, blocks, lambda two, best: block(one, two, best), best)
 
-    start = jnp.full(slots, -jnp.inf), jnp.arange(slots)
-    best, partner = jax.lax.fori_loop(0, blocks, left_block, start)
-    return forest._replace(best=best, partner=partner)
+    return jax.lax.fori_loop(0, blocks, row_of_blocks, _alone(slots))
 
 
 @partial(jax.jit, static_argnames=("n_items", "criterion"))
 def _release(component: Component, forest: _Forest, concentration: Array, n_items: int, criterion: str) -> _Forest:
     """Let all trees merge, whatever their group."""
     scorer = _scorer(component, concentration, n_items, criterion)
-    return _pair_up(scorer, forest._replace(group=jnp.zeros_like(forest.group)))
+    trees = forest.trees._replace(group=jnp.zeros_like(forest.trees.group))
+    return forest._replace(trees=trees, best=_pair_up(scorer, trees, forest.left))
 
 
 @partial(jax.jit, static_argnames=("n_items", "criterion"), donate_argnames="forest")
@@ -262,76 +271,73 @@ def _grow(
 
     Every turn evaluates one row, of a new tree or of a stale one.
     """
-    slots = forest.mass.shape[0]
-    index = jnp.arange(slots)
+    slots = forest.log_odds.shape[0]
+    width = min(BLOCK, slots)
     scorer = _scorer(component, concentration, n_items, criterion)
 
     def turn(forest: _Forest) -> _Forest:
-        top = forest.best.max()
-        ties = forest.best >= top - _tolerance(top)
-        stale = ties & forest.stale
-        rescan = stale.any()
+        trees, best = forest.trees, forest.best
+        top = best.score.max()
+        ties = best.score >= top - _tolerance(top)
+        rescan = (ties & best.stale).any()
         merge = ~rescan
+        # of the tied pairs the one with the smallest node numbers; of stale slots any
+        low, high = jnp.minimum(trees.node, best.partner), jnp.maximum(trees.node, best.partner)
+        ranks = jnp.where(rescan, jnp.where(best.stale, trees.node, _LAST), low * (2 * slots) + high)
+        rank = jnp.where(ties, ranks, _LAST).min()
+        first = jnp.where(rescan, rank, rank // (2 * slots))
+        pair = jnp.stack([first, rank % (2 * slots)])
+        slot, gone, last = forest.slot_of[pair[0]], forest.slot_of[pair[1]], forest.left - 1
+        node = n + forest.step
+        new, odds = scorer.merged(_at(trees, slot), _at(trees, gone), node)
+        # the merged tree takes one slot of the two, the last tree the other
+        home = jnp.where(merge & (slot == last), gone, slot)
 
-        def first_of_ties() -> Array:
-            """The pair with the smallest node numbers."""
-            partner = forest.node[forest.partner]
-            low, high = jnp.minimum(forest.node, partner), jnp.maximum(forest.node, partner)
-            return jnp.where(rescan, jnp.argmax(stale), jnp.argmin(jnp.where(ties, low * (2 * slots) + high, _LAST)))
+        def join(_: Array, forest: _Forest) -> _Forest:
+            moving = _at((forest.trees, forest.best), last)
+            fresh = new, _Best(jnp.asarray(-jnp.inf), jnp.int64(0), jnp.bool_(False))
+            columns = _put((forest.trees, forest.best), moving, gone)
+            trees, best = _put(columns, fresh, home)
+            return _Forest(
+                trees,
+                best._replace(score=_put(best.score, -jnp.inf, last)),
+                _put(_put(forest.slot_of, gone, moving[0].node), home, node),
+                last,
+                forest.step + 1,
+                forest.rescans,
+                jax.lax.dynamic_update_index_in_dim(forest.children, pair, forest.step, 0),
+                _put(forest.log_odds, odds, forest.step),
+            )
 
-        # as a rule only the two trees of one pair are on top
-        slot = jax.lax.cond(rescan | (ties.sum() > 2), first_of_ties, lambda: jnp.argmax(forest.best))
-        gone = forest.partner[slot]
-        pair = jnp.sort(jnp.stack([forest.node[slot], forest.node[gone]]))
-        last = forest.trees - 1
-        step = forest.step
+        # a loop of one turn or none changes its arrays where they are, where a choice of two results would copy them
+        forest = jax.lax.fori_loop(0, merge.astype(int), join, forest)
 
-        def keep(new: Array, old: Array) -> Array:
-            return jnp.where(merge, new, old)
+        def block(b: Array, state: tuple[_Best, tuple[Array, Array]]) -> tuple[_Best, tuple[Array, Array]]:
+            best, found = state
+            start = b * width
+            scores = scorer.block(forest.trees, forest.left, home, start, width)
+            old = _cut(best, start, width)
+            # others: their partner may have gone, and the new tree may be their best; its node number is the largest,
+            # so it never wins a tie
+            better = merge & (scores > old.score + _tolerance(scores))
+            orphaned = merge & ((old.partner == pair[0]) | (old.partner == pair[1]))
+            changed = _Best(
+                jnp.where(better, scores, old.score),
+                jnp.where(better, node, old.partner),
+                (old.stale | orphaned) & ~better,
+            )
+            nodes = _cut(forest.trees.node, start, width)
+            return _paste(best, changed, start), _better_of(found, _best_of(scores, nodes))
 
-        odds, joint = scorer.pair(forest, slot, gone)
-        mass = forest.mass[slot] + forest.mass[gone] + jnp.logaddexp(odds, 0.0)
-
-        def moved(leaf: Array, value: Array) -> Array:
-            """The merged tree takes one slot of the two, and the last tree the other."""
-            # everything is read first: then the array is changed where it is, without a copy
-            first, second = keep(value, leaf[..., slot]), keep(leaf[..., last], leaf[..., gone])
-            second = jnp.where(merge & (slot == last), first, second)
-            return leaf.at[..., slot].set(first).at[..., gone].set(second)
-
-        # if the merged tree itself sits in the last slot it moves to the freed one
-        home = keep(jnp.where(slot == last, gone, slot), slot)
-        grown = forest._replace(
-            stats=jax.tree.map(lambda leaf: moved(leaf, leaf[..., slot] + leaf[..., gone]), forest.stats),
-            mass=moved(forest.mass, mass),
-            marginal=moved(forest.marginal, joint),
-            items=moved(forest.items, forest.items[slot] + forest.items[gone]),
-            node=moved(forest.node, n + step),
-            group=moved(forest.group, forest.group[slot]),
-            trees=forest.trees - merge,
-            children=forest.children.at[step].set(keep(pair, forest.children[step])),
-            log_odds=forest.log_odds.at[step].set(keep(odds, forest.log_odds[step])),
-            step=step + merge,
-            rescans=forest.rescans + rescan,
-        )
-        row = scorer.row(grown, home)
-        row_best, row_partner = _best_of(row, grown.node)
-        # others: their partner may have gone, and the new tree may be their best; its node number is the largest,
-        # so it never wins a tie
-        orphaned = moved(forest.stale | (merge & ((forest.partner == slot) | (forest.partner == gone))), jnp.bool_(False))
-        best = moved(forest.best, row_best)
-        partner = moved(forest.partner, row_partner)
-        partner = jnp.where(merge & (partner == last), gone, partner)
-        better = merge & (row > best + _tolerance(row))
-        active = index < grown.trees
-        return grown._replace(
-            best=jnp.where(active, jnp.where(better, row, best), -jnp.inf).at[home].set(row_best),
-            partner=jnp.where(better, home, partner).at[home].set(row_partner),
-            stale=(~better & orphaned & active).at[home].set(False),
-        )
+        nothing = jnp.asarray(-jnp.inf, scorer.log_gamma.dtype), jnp.int64(_LAST)
+        blocks = (forest.left + width - 1) // width
+        best, found = jax.lax.fori_loop(0, blocks, block, (forest.best, nothing))
+        score, partner = found
+        best = _put(best, _Best(score, partner, jnp.bool_(False)), home)
+        return forest._replace(best=best, rescans=forest.rescans + rescan)
 
     def unfinished(forest: _Forest) -> Array:
-        return (forest.step < until) & (forest.best.max() > -jnp.inf)
+        return (forest.step < until) & (forest.best.score.max() > -jnp.inf)
 
     return jax.lax.while_loop(unfinished, turn, forest)
 

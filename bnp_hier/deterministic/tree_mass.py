@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,8 @@ def node_statistics(rows: Statistics, children: Int[Array, "m 2"]) -> Statistics
 
     def merge(table: Statistics, step: tuple[Array, Array]) -> tuple[Statistics, None]:
         node, (left, right) = step
-        return jax.tree.map(lambda leaf: leaf.at[node].set(leaf[left] + leaf[right]), table), None
+        put = partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=0)
+        return jax.tree.map(lambda leaf: put(leaf, leaf[left] + leaf[right]), table), None
 
     table = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros((n - 1, *leaf.shape[1:]), leaf.dtype)]), rows)
     return jax.lax.scan(merge, table, (jnp.arange(n, 2 * n - 1), children))[0]
@@ -41,8 +43,7 @@ def single_cluster_mass(
     component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
 ) -> Float[Array, " nodes"]:
     """φ1 of each node: log α + lgamma(n_k) + m(D_k), the log mass of "all its items are one cluster"."""
-    stats = node_statistics(component.suff_stats(X), children)
-    sizes = node_statistics(jnp.ones(children.shape[0] + 1), children)
+    stats, sizes = node_statistics((component.suff_stats(X), jnp.ones(children.shape[0] + 1)), children)
     return jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
 
 
@@ -55,13 +56,15 @@ def tree_masses(
     """
     n = children.shape[0] + 1
 
-    def merge(mass: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+    def merge(mass: Array, step: tuple[Array, Array]) -> tuple[Array, None]:
         node, (left, right) = step
-        split = mass[left] + mass[right]
-        return mass.at[node].set(jnp.logaddexp(single[node], split)), single[node] - split
+        whole = jnp.logaddexp(single[node], mass[left] + mass[right])
+        return jax.lax.dynamic_update_index_in_dim(mass, whole, node, 0), None
 
     mass = jnp.concatenate([single[:n], jnp.zeros(n - 1, single.dtype)])
-    return jax.lax.scan(merge, mass, (jnp.arange(n, 2 * n - 1), children))
+    mass, _ = jax.lax.scan(merge, mass, (jnp.arange(n, 2 * n - 1), children))
+    # not in the loop: a second reader of the masses there would have them copied at every step
+    return mass, single[n:] - mass[children].sum(1)
 
 
 @jax.jit
@@ -125,11 +128,11 @@ def in_merge_order(pairs: Int[np.ndarray, "m 2"], log_odds: Float[np.ndarray, " 
     number, children = np.arange(2 * n - 1), []
     while ready:
         _, t = heapq.heappop(ready)
-        children.append(np.sort(number[pairs[t]]))
+        children.append(number[pairs[t]])
         number[n + t] = n + len(children) - 1
         above = parent[n + t] - n
         if above >= 0:
             waiting[above] -= 1
             if waiting[above] == 0:
                 heapq.heappush(ready, (-log_odds[above], above))
-    return np.array(children)
+    return np.sort(np.array(children), axis=1)
