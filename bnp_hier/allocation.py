@@ -22,6 +22,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 __all__ = [
     "Prior",
     "default_capacity",
+    "draw_index",
     "first_come_labels",
     "log_joint",
     "log_seating",
@@ -83,10 +84,10 @@ def log_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k1"]
     return logs - jnp.log(counts.sum() + concentration)
 
 
-def _draw(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:
+def draw_index(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:
     """Index drawn in proportion to the weights, by inversion: first a block of them, then one within it.
 
-    Two short running sums cost less than one long one.
+    Two short running sums cost less than one long one. Trailing indices without weight change nothing but rounding.
     """
     k = weights.shape[0]
     width = max(1, round(k**0.5))
@@ -174,7 +175,7 @@ def sweep(
         if uniforms is None:
             new = jnp.argmax(weight)
         else:
-            new = _draw(jnp.exp((weight - weight.max()) / temperature), uniform)
+            new = draw_index(jnp.exp((weight - weight.max()) / temperature), uniform)
         new = new.astype(old.dtype)
         table = table.at[new].set(_pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
         size = counts[new] + 1.0

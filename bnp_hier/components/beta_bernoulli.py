@@ -32,6 +32,18 @@ class BitStatistics(NamedTuple):
     zeros: Float[Array, "... d"]
 
 
+class BitCache(NamedTuple):
+    """What the predictive density of a cluster needs.
+
+    - **stats** - the cluster's counts.
+    - **log_one**, **log_zero** - log predictive probabilities of a one and of a zero, per column, shape (d,).
+    """
+
+    stats: BitStatistics
+    log_one: Float[Array, "... d"]
+    log_zero: Float[Array, "... d"]
+
+
 @component
 class BetaBernoulli(Component):
     """Bits, columns independent; probability of a one ~ Beta(a, b).
@@ -143,11 +155,19 @@ class BetaBernoulli(Component):
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
         return log_beta(a + ones, b + zeros) - log_beta(a, b)
 
-    def cached_log_predictive(self, cache: BitStatistics, row: BitStatistics) -> Float[Array, "..."]:
+    def cache(self, stats: BitStatistics) -> BitCache:
+        """The counts with the log predictive probabilities that follow from them."""
+        a, b = self.a + stats.ones, self.b + stats.zeros
+        log_cells = jnp.log(a + b)
+        return BitCache(stats, jnp.log(a) - log_cells, jnp.log(b) - log_cells)
+
+    def update_cache(self, cache: BitCache, row: BitStatistics, sign: ArrayLike) -> BitCache:
+        """Counts changed, logarithms anew: those of one cluster are few."""
+        return self.cache(super().update_cache(cache.stats, row, sign))
+
+    def cached_log_predictive(self, cache: BitCache, row: BitStatistics) -> Float[Array, "..."]:
         """Product of Bernoulli densities over the cells that are there."""
-        a, b = self.a + cache.ones, self.b + cache.zeros
-        cells = row.ones * jnp.log(a) + row.zeros * jnp.log(b) - (row.ones + row.zeros) * jnp.log(a + b)
-        return cells.sum(-1)
+        return (row.ones * cache.log_one + row.zeros * cache.log_zero).sum(-1)
 
     def predictive(self, stats: BitStatistics) -> dist.Distribution:
         """Product of Bernoulli."""

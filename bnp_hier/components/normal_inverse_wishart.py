@@ -16,6 +16,7 @@ from bnp_hier.components.base import Component, component, shifted
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, column_moments
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
+    inverse_and_log_det,
     log_det,
     log_det_of_entries,
     matrix_vector,
@@ -196,12 +197,12 @@ class NormalInverseWishart(Component):
 
     def cache(self, stats: NormalStatistics) -> NormalCache:
         """Posterior mean and inverse scale matrix of each cluster."""
-        scale = self._posterior_scale(stats)
+        inverse, log_det = inverse_and_log_det(self._posterior_scale(stats))
         mean = stats.total / (self.kappa + stats.n)[..., None]
         d, kappa = self.dim, self.kappa + stats.n
         ratios = log_gamma_ratio(self._half_df(stats.n)[..., None] + jnp.array([0.0, 0.5]), d / 2)
         log_norm = ratios[..., 0] + d / 2 * (jnp.log(kappa / (kappa + 1)) - LOG_PI) - self._log_det_scale() / 2
-        return NormalCache(stats.n, mean, jnp.linalg.inv(scale), log_det(scale), log_norm, ratios)
+        return NormalCache(stats.n, mean, inverse, log_det, log_norm, ratios)
 
     def _half_df(self, n: Float[Array, "..."]) -> Float[Array, "..."]:
         """Half the degrees of freedom of the Student-t predictive after n rows."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from scipy.cluster.hierarchy import linkage
 from tqdm import tqdm
@@ -21,11 +22,17 @@ from bnp_hier.hierarchy import Dendrogram
 
 __all__ = ["SearchedTree", "ratio_inside_clusters", "search"]
 
-SWEEPS = 50
-"""Sweeps of an annealed Gibbs run."""
+RUNS, SWEEPS = 8, 50
+"""Annealed Gibbs runs, from the best partitions by turns, and the sweeps of each."""
 
-RUNS = 2
-"""Annealed runs from each of the two best partitions."""
+HOT, COLD = {"polish": (1.5,), "full": (1.5, 4.0)}, 0.3
+"""First temperatures of the annealed runs, by turns, and the last; 1 is the posterior itself."""
+
+MOST_REBUILT = 4
+"""Most partitions whose trees are built."""
+
+FAR = 10.0
+"""Partitions this many nats under the best one are given up."""
 
 MOST_DESCENTS = 100
 """Most sweeps of a descent to the nearest hard partition."""
@@ -78,14 +85,20 @@ def _descend(
 
 @partial(jax.jit, static_argnames="slots")
 def _anneal(
-    component: Component, X: Float[Array, "n d"], prior: Prior, starts: Int[Array, "r n"], key: Array, slots: int
+    component: Component,
+    X: Float[Array, "n d"],
+    prior: Prior,
+    starts: Int[Array, "r n"],
+    hot: Float[Array, " r"],
+    key: Array,
+    slots: int,
 ) -> Int[Array, "r n"]:
-    """Gibbs sweeps from each partition, from the posterior itself down to nearly a descent."""
+    """Gibbs sweeps from each partition at falling temperatures."""
     rows = component.suff_stats(X)
     n = X.shape[0]
-    temperatures = jnp.linspace(1.0, 0.05, SWEEPS)
+    temperatures = jnp.linspace(hot, COLD, SWEEPS, axis=1)
 
-    def one(labels: Array, key: Array) -> Array:
+    def one(labels: Array, temperatures: Array, key: Array) -> Array:
         def step(labels: Array, turn: tuple[Array, Array]) -> tuple[Array, None]:
             key, temperature = turn
             draws = jax.random.uniform(key, (2, n))
@@ -94,12 +107,12 @@ def _anneal(
 
         return jax.lax.scan(step, labels, (jax.random.split(key, SWEEPS), temperatures))[0]
 
-    return jax.vmap(one)(starts, jax.random.split(key, starts.shape[0]))
+    return jax.vmap(one)(starts, temperatures, jax.random.split(key, RUNS))
 
 
 def _slots(labels: np.ndarray, n: int) -> int:
     """Room for the clusters of these partitions and some more, in powers of two so that few programs are compiled."""
-    return min(n, 1 << int(labels.max() + 8).bit_length())
+    return min(n, 1 << int(labels.max() + 4).bit_length())
 
 
 class _Search:
@@ -124,21 +137,33 @@ class _Search:
             trees += [linkage(points, method)[:, :2].astype(int) for method in ("ward", "average")]
         return trees
 
-    def polish(self, trees: list[np.ndarray], key: Array) -> list[np.ndarray]:
+    def polish(self, trees: list[np.ndarray], key: Array, refine: str) -> list[np.ndarray]:
         """Greedy trees inside and across the clusters of good hard partitions near the cuts of the trees.
 
-        A descent from every cut, and annealed Gibbs runs, then descents, from the best two of what they reach.
+        A descent from every cut, and annealed Gibbs runs, then descents, from the best two of what they reach; the
+        temperatures are those of `refine`.
         """
         n, X = len(self.X), jnp.asarray(self.X)
         prior = Prior(jnp.asarray(self.concentration, float), jnp.zeros(()))
         cuts = np.stack([Dendrogram(children, self.log_odds(children)).cut() for children in trees])
-        near, joints = map(np.asarray, _descend(self.component, X, prior, jnp.asarray(cuts), _slots(cuts, n)))
-        near, first = np.unique(near, axis=0, return_index=True)
-        best = near[np.argsort(-joints[first], kind="stable")[[0, min(1, len(near) - 1)]]]
-        starts, slots = jnp.asarray(np.repeat(best, RUNS, axis=0)), _slots(best, n)
-        annealed, _ = _descend(self.component, X, prior, _anneal(self.component, X, prior, starts, key, slots), slots)
-        distinct = np.unique(np.concatenate([near, annealed]), axis=0)
-        return [agglomerate(self.component, self.leaves, self.concentration, groups=groups)[0] for groups in distinct]
+        near = _descend(self.component, X, prior, jnp.asarray(cuts), _slots(cuts, n))
+        best = _good(near[0], near[1], most=2)
+        slots = _slots(best, n)
+        starts, hot = jnp.asarray(np.resize(best, (RUNS, n))), jnp.asarray(np.resize(HOT[refine], RUNS))
+        annealed = _anneal(self.component, X, prior, starts, hot, key, slots)
+        cold = _descend(self.component, X, prior, annealed, slots)
+        labels = np.concatenate([near[0], cold[0]])
+        good = _good(labels, np.concatenate([near[1], cold[1]]), most=MOST_REBUILT)
+        return [agglomerate(self.component, self.leaves, self.concentration, groups=groups)[0] for groups in good]
+
+
+def _good(labels: ArrayLike, log_joints: ArrayLike, most: int) -> Int[np.ndarray, "r n"]:
+    """The different partitions that are not far under the best one, best first."""
+    distinct, first = np.unique(labels, axis=0, return_index=True)
+    log_joints = np.asarray(log_joints)[first]
+    order = np.argsort(-log_joints, kind="stable")[:most]
+    order = order[log_joints[order] > log_joints.max() - FAR]
+    return distinct[order]
 
 
 def _euclidean(X: np.ndarray) -> np.ndarray:
@@ -192,7 +217,7 @@ def search(
 
     key_polish, key_rounds = jax.random.split(key)
     starts = found.starts()
-    for tree in [*starts, *found.polish([greedy, *starts], key_polish)]:
+    for tree in [*starts, *found.polish([greedy, *starts], key_polish, "polish")]:
         offer(tree)
     if refine == "full" and len(X) > 2:
         with tqdm(total=MOST_ROUNDS, desc="BHC: tree search", disable=not progress_bar, unit="round", leave=False) as bar:
@@ -201,7 +226,7 @@ def search(
                 key_order, key_polish = jax.random.split(key_round)
                 order = np.asarray(jax.random.permutation(key_order, 2 * len(X) - 1))
                 offer(regraft(component, X, concentration, best, order)[0])
-                for tree in found.polish([best], key_polish):
+                for tree in found.polish([best], key_polish, "full"):
                     offer(tree)
                 bar.update()
                 if bound - before < FULL_GAIN:

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 from tqdm import tqdm
 
-from bnp_hier.allocation import Prior, split_or_merge
+from bnp_hier.allocation import Prior, draw_index, split_or_merge
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import Problem, random_key, require_count
@@ -64,7 +64,7 @@ def smc(
     key: int | Array = 0,
     *,
     n_orders: int = 4,
-    rejuvenation: int = 15,
+    rejuvenation: int = 30,
     progress_bar: bool = True,
 ) -> SMCEstimate:
     """Log evidence log p(X) of a mixture by a particle filter; hyperparameters with priors sit at their medians.
@@ -214,13 +214,6 @@ def _choices(
     return weights, peak, occupied.all()
 
 
-def _draw(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:
-    """Slot drawn in proportion to the weights by inversion: trailing slots without weight do not change it."""
-    upto = jnp.cumsum(weights)
-    # inside (0, total], whatever the rounding: a slot without weight is never drawn
-    return (upto < jnp.clip(uniform * upto[-1], jnp.finfo(weights.dtype).tiny, upto[-1])).sum()
-
-
 def _seat(component: Component, particle: _Particle, row: Statistics, item: Array, slot: Array) -> _Particle:
     """The particle after a row has joined the cluster of a slot."""
     labels, counts, caches = particle
@@ -240,7 +233,7 @@ def _move(
     remaining = jax.tree.map(lambda leaf, zero: jnp.where(left > 0, leaf, zero), remaining, component.cache(component.empty()))
     without = _Particle(labels, counts.at[slot].set(left), _put(caches, slot, remaining))
     weights, _, full = _choices(component, prior, without, row)
-    return _seat(component, without, row, item, _draw(weights, uniform)), full
+    return _seat(component, without, row, item, draw_index(weights, uniform)), full
 
 
 def _rejuvenate(
@@ -326,7 +319,7 @@ def _filter(
         log_evidence = log_evidence + jnp.where(poor, total - jnp.log(n_particles), 0.0)
         log_weights = jnp.where(poor, 0.0, log_weights)
         uniforms = jax.random.uniform(jax.random.fold_in(key_labels, t), (n_particles,))
-        slot = jax.vmap(_draw)(weights, uniforms)
+        slot = jax.vmap(draw_index)(weights, uniforms)
         particles = jax.vmap(lambda particle, s: _seat(component, particle, row, t, s))(particles, slot)
         particles, hit = rejuvenate(t, particles)
         return t + 1, particles, log_weights, log_evidence, full.any() | hit

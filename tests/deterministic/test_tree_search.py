@@ -7,6 +7,7 @@ from functools import cache, partial
 import jax
 import numpy as np
 import pytest
+from scipy.special import gammaln
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
 
@@ -15,7 +16,6 @@ from bnp_hier.deterministic.agglomeration import agglomerate, row_leaves
 from bnp_hier.deterministic.regrafting import LEAST_GAIN, regraft
 from bnp_hier.deterministic.tree_search import search
 from bnp_hier.models import dpm
-from tests.oracles.bhc import partition_masses
 from tests.oracles.problems import Problem, random_problem
 
 Tree = tuple
@@ -134,16 +134,13 @@ def test_groups_are_merged_inside_first(x64: None) -> None:
     for left, right in children:
         members.append(members[left] | members[right])
     assert all(len(m) == 1 for m in members[: 20 + 17]) and len(members[-1]) == 3
-    tree = bnp.Dendrogram(children, log_odds)
-    assert mass(problem, nested(children)) == pytest.approx(np.logaddexp.reduce(_masses(problem, children)), abs=1e-8)
-    assert tree.n_items == 20
-
-
-def _masses(problem: Problem, children: np.ndarray) -> np.ndarray:
-    # of a tree with few partitions of weight the recursion is its own check; enumerate only small ones
-    if len(children) > 9:
-        return np.array([mass(problem, nested(children))])
-    return partition_masses(children, problem.log_marginal, problem.alpha)[1]
+    # the log odds are those of the tree that was built
+    nodes: list = list(range(20))
+    for (left, right), odds in zip(children, log_odds, strict=True):
+        nodes.append((nodes[left], nodes[right]))
+        rows = leaves(nodes[-1])
+        single = np.log(problem.alpha) + gammaln(len(rows)) + problem.log_marginal(rows)
+        assert odds == pytest.approx(single - mass(problem, nodes[left]) - mass(problem, nodes[right]), abs=1e-8)
 
 
 @pytest.mark.parametrize("family", ["niw", "bernoulli"])
@@ -207,24 +204,30 @@ def test_refits_of_one_shape_compile_nothing(compilations: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
+    ("name", "limit"),
     [
-        *("iris", "wine6", "wine13", "digits", "animals", "mixture"),
-        pytest.param("glass", marks=pytest.mark.xfail(reason="polish ends 1.4 nats under the best full search")),
+        *((name, 0.5) for name in ("iris", "wine6", "wine13", "digits", "animals", "mixture")),
+        pytest.param(
+            *("glass", 0.5), marks=pytest.mark.xfail(reason="polish is caught in modes about 7 nats under what full reaches")
+        ),
+        ("pendigits", 12.0),
     ],
 )
-def test_gap_to_the_best_tree(name: str) -> None:
-    """Gap to the best of three seeded full searches: polish at most 0.5 nats, full at most 2."""
+def test_gap_to_the_best_tree(name: str, limit: float) -> None:
+    """Gap to the best of three seeded full searches: of polish the median of five seeds; full at most 2 nats."""
     X = real_data(name)
     bits = np.isin(X, (0.0, 1.0)).all()
     component = (bnp.BetaBernoulli if bits else bnp.NormalInverseWishart).from_data(X)
     with jax.enable_x64(True):
         greedy, _ = agglomerate(component, row_leaves(component, X), 1.0)
-        bounds = [search(component, X, 1.0, greedy, "full", jax.random.key(k)).trace[-1] for k in range(3)]
-        polished = search(component, X, 1.0, greedy, "polish", jax.random.key(0)).trace[-1]
-    print(f"{name}: best {max(bounds):.3f}, polish {polished - max(bounds):.3f}, full {min(bounds) - max(bounds):.3f}")
-    assert polished >= max(bounds) - 0.5
-    assert min(bounds) >= max(bounds) - 2.0
+        bounds, polished = (
+            [search(component, X, 1.0, greedy, refine, jax.random.key(k)).trace[-1] for k in range(seeds)]
+            for refine, seeds in (("full", 3), ("polish", 5))
+        )
+    best = max(bounds)
+    print(f"{name}: best full {best:.3f}; gaps of polish {best - np.array(polished)}, of full {best - np.array(bounds)}")
+    assert np.median(polished) >= best - limit
+    assert min(bounds) >= best - 2.0
 
 
 def real_data(name: str) -> np.ndarray:
@@ -237,4 +240,7 @@ def real_data(name: str) -> np.ndarray:
         return (load_digits(n_class=3).data[:300] > 8).astype(float)
     if name == "mixture":
         return 6.0 * rng.normal(size=(10, 2))[rng.integers(0, 10, 1000)] + rng.normal(size=(1000, 2))
+    if name == "pendigits":
+        X = bnp.datasets.load("pendigits_train").X
+        return X[rng.choice(len(X), 500, replace=False)]
     return bnp.datasets.load({"animals": "animals50_binary"}.get(name, name)).X
