@@ -31,6 +31,7 @@ def test_table1(tmp_path: Path) -> None:
     row = next(line for line in written.splitlines() if line.startswith("3digits"))
     means = [float(cell.split("±")[0]) for cell in row.removeprefix("3digits").replace(" ± ", "±").split()]
     assert len(means) == 7 and all(0.3 <= mean <= 1.0 for mean in means)
+    _assert_picture(tmp_path / "bhc_table1.png")
 
 
 def test_figure4(tmp_path: Path) -> None:
