@@ -197,12 +197,12 @@ class NormalInverseWishart(Component):
 
     def cache(self, stats: NormalStatistics) -> NormalCache:
         """Posterior mean and inverse scale matrix of each cluster."""
-        inverse, log_det = inverse_and_log_det(self._posterior_scale(stats))
+        inverse, determinant = inverse_and_log_det(self._posterior_scale(stats))
         mean = stats.total / (self.kappa + stats.n)[..., None]
         d, kappa = self.dim, self.kappa + stats.n
         ratios = log_gamma_ratio(self._half_df(stats.n)[..., None] + jnp.array([0.0, 0.5]), d / 2)
         log_norm = ratios[..., 0] + d / 2 * (jnp.log(kappa / (kappa + 1)) - LOG_PI) - self._log_det_scale() / 2
-        return NormalCache(stats.n, mean, inverse, log_det, log_norm, ratios)
+        return NormalCache(stats.n, mean, inverse, determinant, log_norm, ratios)
 
     def _half_df(self, n: Float[Array, "..."]) -> Float[Array, "..."]:
         """Half the degrees of freedom of the Student-t predictive after n rows."""

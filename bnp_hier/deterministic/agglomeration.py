@@ -86,7 +86,6 @@ class _Forest(NamedTuple):
     - **slot_of** - slot of each node number.
     - **left** - number of trees left.
     - **step** - number of merges made.
-    - **rescans** - number of times a stale slot was evaluated again.
     - **children**, **log_odds** - the merges made.
     """
 
@@ -95,7 +94,6 @@ class _Forest(NamedTuple):
     slot_of: Int[Array, " s2"]
     left: Int[Array, ""]
     step: Int[Array, ""]
-    rescans: Int[Array, ""]
     children: Int[Array, "s 2"]
     log_odds: Float[Array, " s"]
 
@@ -210,7 +208,7 @@ def _plant(
     )
     best = _pair_up_rows(component, scorer, trees, n, stats) if rows else _pair_up(scorer, trees, n)
     zero, children, log_odds = jnp.int64(0), jnp.zeros((slots, 2), int), jnp.zeros(slots)
-    return _Forest(trees, best, jnp.tile(index, 2), n, zero, zero, children, log_odds)
+    return _Forest(trees, best, jnp.tile(index, 2), n, zero, children, log_odds)
 
 
 def _alone(slots: int) -> _Best:
@@ -304,7 +302,6 @@ def _grow(
                 _put(_put(forest.slot_of, gone, moving[0].node), home, node),
                 last,
                 forest.step + 1,
-                forest.rescans,
                 jax.lax.dynamic_update_index_in_dim(forest.children, pair, forest.step, 0),
                 _put(forest.log_odds, odds, forest.step),
             )
@@ -334,7 +331,7 @@ def _grow(
         best, found = jax.lax.fori_loop(0, blocks, block, (forest.best, nothing))
         score, partner = found
         best = _put(best, _Best(score, partner, jnp.bool_(False)), home)
-        return forest._replace(best=best, rescans=forest.rescans + rescan)
+        return forest._replace(best=best)
 
     def unfinished(forest: _Forest) -> Array:
         return (forest.step < until) & (forest.best.score.max() > -jnp.inf)

@@ -202,18 +202,15 @@ def test_refits_of_one_shape_compile_nothing(compilations: list[str]) -> None:
         assert compilations == []
 
 
+KNOWN_MISSES = {
+    ("glass", "polish"): "ends about 7 nats under full",
+    ("pendigits", "full"): "one seed of three ends 6 nats under",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [
-        *((name, 0.5) for name in ("iris", "wine6", "wine13", "digits", "animals", "mixture")),
-        pytest.param(
-            *("glass", 0.5), marks=pytest.mark.xfail(reason="polish is caught in modes about 7 nats under what full reaches")
-        ),
-        ("pendigits", 12.0),
-    ],
-)
-def test_gap_to_the_best_tree(name: str, limit: float) -> None:
+@pytest.mark.parametrize("name", ["iris", "wine6", "wine13", "glass", "digits", "animals", "mixture", "pendigits"])
+def test_gap_to_the_best_tree(name: str) -> None:
     """Gap to the best of three seeded full searches: of polish the median of five seeds; full at most 2 nats."""
     X = real_data(name)
     bits = np.isin(X, (0.0, 1.0)).all()
@@ -226,10 +223,12 @@ def test_gap_to_the_best_tree(name: str, limit: float) -> None:
         )
     best = max(bounds)
     print(f"{name}: best full {best:.3f}; gaps of polish {best - np.array(polished)}, of full {best - np.array(bounds)}")
-    assert np.median(polished) >= best - limit
-    if name == "pendigits" and min(bounds) < best - 2.0:
-        pytest.xfail("of three full searches one ends six nats under the best")
-    assert min(bounds) >= best - 2.0
+    limits = {"polish": 12.0 if name == "pendigits" else 0.5, "full": 2.0}
+    gaps = {"polish": best - np.median(polished), "full": best - min(bounds)}
+    missed = {(name, refine) for refine, gap in gaps.items() if gap > limits[refine]}
+    assert missed <= set(KNOWN_MISSES)
+    if missed:
+        pytest.xfail("; ".join(f"{refine} {KNOWN_MISSES[name, refine]}" for name, refine in missed))
 
 
 def real_data(name: str) -> np.ndarray:
