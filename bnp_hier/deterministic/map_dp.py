@@ -4,71 +4,19 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, merge_best_pair, sweep
+from bnp_hier.allocation import Prior, default_capacity, log_joint, merge_best_pair
 from bnp_hier.components import Component
 from bnp_hier.deterministic.base import DeterministicClustering, Problem, random_key, require_count
+from bnp_hier.deterministic.partition_search import Descent, descend
 from bnp_hier.model_sites import MixtureValues, Model
 
 __all__ = ["MAPDP"]
-
-
-class _Descent(NamedTuple):
-    """Result of the descents from several orders.
-
-    - **labels** - (r, n) partitions, labelled in order of appearance.
-    - **log_joint** - (r,) log p(X, partition).
-    - **trace** - (r, max_iter + 1) log joint after each sweep, NaN after the last.
-    - **sweeps** - (r,) sweeps until nothing moved, or max_iter.
-    - **converged** - (r,) whether a sweep moved nothing.
-    - **refused** - (r,) times an item met the full capacity.
-    """
-
-    labels: Int[Array, "r n"]
-    log_joint: Float[Array, " r"]
-    trace: Float[Array, "r sweeps"]
-    sweeps: Int[Array, " r"]
-    converged: Array
-    refused: Int[Array, " r"]
-
-
-@partial(jax.jit, static_argnames=("slots", "max_iter"))
-def _descend(
-    component: Component,
-    X: Float[Array, "n d"],
-    prior: Prior,
-    orders: Int[Array, "r n"],
-    starts: Int[Array, "r n"],
-    slots: int,
-    max_iter: int,
-) -> _Descent:
-    """Sweeps in fixed orders until nothing moves; −1 in a start means an item that has no cluster yet."""
-    rows = component.suff_stats(X)
-
-    def one(order: Int[Array, " n"], start: Int[Array, " n"]) -> _Descent:
-        def moved_on(state: Any) -> Array:
-            _, _, moved, sweeps, _ = state
-            return moved & (sweeps < max_iter)
-
-        def step(state: Any) -> Any:
-            labels, trace, _, sweeps, refused = state
-            new, hits = sweep(component, rows, labels, prior, order, None, slots)
-            trace = trace.at[sweeps].set(log_joint(component, rows, new, prior, slots))
-            return new, trace, (new != labels).any(), sweeps + 1, refused + hits
-
-        trace = jnp.full(max_iter, jnp.nan)
-        state = (start, trace, jnp.bool_(True), jnp.int64(0), jnp.int32(0))
-        labels, trace, moved, sweeps, refused = jax.lax.while_loop(moved_on, step, state)
-        labels = first_come_labels(labels, slots)
-        return _Descent(labels, log_joint(component, rows, labels, prior, slots), trace, sweeps, ~moved, refused)
-
-    return jax.vmap(one)(orders, starts)
 
 
 @partial(jax.jit, static_argnames="slots")
@@ -199,7 +147,7 @@ class MAPDP(DeterministicClustering):
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
         X, paths = jnp.asarray(values.X), jnp.asarray(orders)
         while True:
-            result = _descend(values.component, X, prior, paths, jnp.asarray(starts), slots, self.max_iter)
+            result = descend(values.component, X, prior, paths, jnp.asarray(starts), slots, self.max_iter)
             if slots == limit or not np.asarray(result.refused).any():
                 break
             slots = min(2 * slots, limit)
@@ -208,7 +156,7 @@ class MAPDP(DeterministicClustering):
             merged, changed = _merge(values.component, X, prior, result.labels, slots)
             if not np.asarray(changed).any():
                 break
-            result = _descend(values.component, X, prior, paths, merged, slots, self.max_iter)
+            result = descend(values.component, X, prior, paths, merged, slots, self.max_iter)
             traces.append(_traces(result))
         joints = np.asarray(result.log_joint)
         best = int(joints.argmax())
@@ -226,7 +174,7 @@ class MAPDP(DeterministicClustering):
         return float(_joint_at(problem.values, jnp.asarray(labels)) + problem.prior.log_prob(problem.hyperparameters))
 
 
-def _traces(result: _Descent) -> list[Float[np.ndarray, " sweeps"]]:
+def _traces(result: Descent) -> list[Float[np.ndarray, " sweeps"]]:
     """Log joint after each sweep that was made, for every order."""
     return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]
 

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from scipy.cluster.hierarchy import linkage
 from tqdm import tqdm
 
-from bnp_hier.allocation import Prior, first_come_labels, log_joint, sweep
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration import Leaves, agglomerate, row_leaves
+from bnp_hier.deterministic.partition_search import Effort, search_partitions
 from bnp_hier.deterministic.regrafting import regraft
 from bnp_hier.deterministic.tree_mass import merge_odds, tree_bound
 from bnp_hier.hierarchy import Dendrogram
 
 __all__ = ["SearchedTree", "ratio_inside_clusters", "search"]
 
-RUNS, SWEEPS = 8, 50
-"""Annealed Gibbs runs, from the best partitions by turns, and the sweeps of each."""
-
-HOT, COLD = {"polish": (1.5,), "full": (1.5, 4.0)}, 0.3
-"""First temperatures of the annealed runs, by turns, and the last; 1 is the posterior itself."""
+EFFORT = {"polish": Effort(sweeps=40, generations=4, idle=1), "full": Effort(sweeps=200, generations=40, idle=4)}
+"""Search of hard partitions in each round."""
 
 MOST_REBUILT = 4
 """Most partitions whose trees are built."""
 
 FAR = 10.0
 """Partitions this many nats under the best one are given up."""
-
-MOST_DESCENTS = 100
-"""Most sweeps of a descent to the nearest hard partition."""
 
 LINKAGE_UP_TO = 4000
 """Most rows for which linkage starts, whose memory grows with n², are tried."""
@@ -58,61 +50,6 @@ class SearchedTree(NamedTuple):
     children: Int[np.ndarray, "m 2"]
     log_odds: Float[np.ndarray, " m"]
     trace: Float[np.ndarray, " steps"]
-
-
-@partial(jax.jit, static_argnames="slots")
-def _descend(
-    component: Component, X: Float[Array, "n d"], prior: Prior, starts: Int[Array, "r n"], slots: int
-) -> tuple[Int[Array, "r n"], Float[Array, " r"]]:
-    """Single-item moves from each partition until the log joint no longer rises; labels in order of appearance."""
-    rows = component.suff_stats(X)
-    order = jnp.arange(X.shape[0])
-
-    def one(labels: Array) -> tuple[Array, Array]:
-        def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            labels, _, made = state
-            new, _ = sweep(component, rows, labels, prior, order, None, slots)
-            return new, (new != labels).any(), made + 1
-
-        def moving(state: tuple[Array, Array, Array]) -> Array:
-            return state[1] & (state[2] < MOST_DESCENTS)
-
-        labels, _, _ = jax.lax.while_loop(moving, step, (labels, jnp.bool_(True), jnp.int64(0)))
-        return first_come_labels(labels, slots), log_joint(component, rows, labels, prior, slots)
-
-    return jax.vmap(one)(starts)
-
-
-@partial(jax.jit, static_argnames="slots")
-def _anneal(
-    component: Component,
-    X: Float[Array, "n d"],
-    prior: Prior,
-    starts: Int[Array, "r n"],
-    hot: Float[Array, " r"],
-    key: Array,
-    slots: int,
-) -> Int[Array, "r n"]:
-    """Gibbs sweeps from each partition at falling temperatures."""
-    rows = component.suff_stats(X)
-    n = X.shape[0]
-    temperatures = jnp.linspace(hot, COLD, SWEEPS, axis=1)
-
-    def one(labels: Array, temperatures: Array, key: Array) -> Array:
-        def step(labels: Array, turn: tuple[Array, Array]) -> tuple[Array, None]:
-            key, temperature = turn
-            draws = jax.random.uniform(key, (2, n))
-            new, _ = sweep(component, rows, labels, prior, jnp.argsort(draws[0]), draws[1], slots, temperature)
-            return new, None
-
-        return jax.lax.scan(step, labels, (jax.random.split(key, SWEEPS), temperatures))[0]
-
-    return jax.vmap(one)(starts, temperatures, jax.random.split(key, RUNS))
-
-
-def _slots(labels: np.ndarray, n: int) -> int:
-    """Room for the clusters of these partitions and some more, in powers of two so that few programs are compiled."""
-    return min(n, 1 << int(labels.max() + 4).bit_length())
 
 
 class _Search:
@@ -138,32 +75,11 @@ class _Search:
         return trees
 
     def polish(self, trees: list[np.ndarray], key: Array, refine: str) -> list[np.ndarray]:
-        """Greedy trees inside and across the clusters of good hard partitions near the cuts of the trees.
-
-        A descent from every cut, and annealed Gibbs runs, then descents, from the best two of what they reach; the
-        temperatures are those of `refine`.
-        """
-        n, X = len(self.X), jnp.asarray(self.X)
-        prior = Prior(jnp.asarray(self.concentration, float), jnp.zeros(()))
+        """Greedy trees inside and across the clusters of good hard partitions near the cuts of the trees."""
         cuts = np.stack([Dendrogram(children, self.log_odds(children)).cut() for children in trees])
-        near = _descend(self.component, X, prior, jnp.asarray(cuts), _slots(cuts, n))
-        best = _good(near[0], near[1], most=2)
-        slots = _slots(best, n)
-        starts, hot = jnp.asarray(np.resize(best, (RUNS, n))), jnp.asarray(np.resize(HOT[refine], RUNS))
-        annealed = _anneal(self.component, X, prior, starts, hot, key, slots)
-        cold = _descend(self.component, X, prior, annealed, slots)
-        labels = np.concatenate([near[0], cold[0]])
-        good = _good(labels, np.concatenate([near[1], cold[1]]), most=MOST_REBUILT)
+        labels, log_joint = search_partitions(self.component, self.X, self.concentration, cuts, key, EFFORT[refine])
+        good = labels[log_joint > log_joint[0] - FAR][:MOST_REBUILT]
         return [agglomerate(self.component, self.leaves, self.concentration, groups=groups)[0] for groups in good]
-
-
-def _good(labels: ArrayLike, log_joints: ArrayLike, most: int) -> Int[np.ndarray, "r n"]:
-    """The different partitions that are not far under the best one, best first."""
-    distinct, first = np.unique(labels, axis=0, return_index=True)
-    log_joints = np.asarray(log_joints)[first]
-    order = np.argsort(-log_joints, kind="stable")[:most]
-    order = order[log_joints[order] > log_joints.max() - FAR]
-    return distinct[order]
 
 
 def _euclidean(X: np.ndarray) -> np.ndarray:
@@ -197,8 +113,9 @@ def search(
         Merges of the tree to beat; it is one of the starts.
     refine
         "polish": from the cuts of four trees (greedy; greedy by a score normalised for size; Ward and average linkage),
-        better hard partitions by descents and annealed Gibbs runs, then greedy trees inside and across their clusters.
-        "full": after that, rounds of prune and regraft and of polish until a round gains less than 0.05 nats.
+        better hard partitions by descents, annealed Gibbs runs and crossing, then greedy trees inside and across their
+        clusters. "full": after that, rounds of prune and regraft and of a longer polish until a round gains less than
+        0.05 nats.
     key
         JAX key.
     progress_bar

@@ -194,7 +194,8 @@ def test_refits_of_one_shape_compile_nothing(compilations: list[str]) -> None:
     rng = np.random.default_rng(0)
     component = bnp.NormalInverseGamma(np.zeros(2), 0.5, 2.0, 1.0)
     model = partial(dpm, component=component, concentration=1.0)
-    one, other = (rng.normal(size=(37, 2)) + 4 * (np.arange(37) % 2)[:, None] for _ in range(2))
+    # the first is unclear, so that its search takes every step
+    one, other = (rng.normal(size=(37, 2)) + shift * (np.arange(37) % 2)[:, None] for shift in (2, 4))
     for options in ({}, {"shape": "ratio"}):
         bnp.BHC(model, **options).fit(one)
         compilations.clear()
@@ -203,8 +204,8 @@ def test_refits_of_one_shape_compile_nothing(compilations: list[str]) -> None:
 
 
 KNOWN_MISSES = {
-    ("glass", "polish"): "ends about 7 nats under full",
-    ("pendigits", "full"): "one seed of three ends 6 nats under",
+    ("glass", "polish"): "ends about 3 nats under full",
+    ("digits", "polish"): "ends 0.9 nats under full",
 }
 
 
