@@ -259,14 +259,16 @@ def test_bad_data() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["niw", "nig", "bernoulli", "multinomial"])
 def test_estimates_agree_with_the_exact_evidence_on_many_problems(family: str) -> None:
-    """24 problems a family: the filter (40 orders) and occupancy (4000 posterior draws) within 4 standard errors.
+    """75 problems a family: the filter (40 orders) and occupancy (4000 posterior draws) within 4 standard errors.
 
-    False-alarm rate about 0.03 for all 192 comparisons together, at fixed keys.
+    False-alarm rate about 0.1 for all 600 comparisons together, at fixed keys (Student tails of 40 orders included).
     """
-    for seed in range(24):
-        problem = random_problem(family, (3, 6, 8)[seed % 3], seed)
+    for seed in range(75):
+        # at n = 3 the evidence can hang on one rare partition, which takes more particles to be met often enough
+        n, particles = ((3, 400), (6, 100), (8, 100))[seed % 3]
+        problem = random_problem(family, n, seed)
         exact = bnp.evidence.exact(problem.model, problem.X)
-        found = smc(problem.model, problem.X, 100, seed, n_orders=40)
+        found = smc(problem.model, problem.X, particles, seed, n_orders=40, rejuvenation=5)
         assert abs(found.value - exact) < 4 * found.standard_error + 1e-6, (family, seed)
         everything = Enumeration(problem.n, problem.log_marginal, problem.alpha)
         rng = np.random.default_rng(seed)
