@@ -55,6 +55,12 @@ def test_figures_5_and_7(tmp_path: Path) -> None:
 
 
 def test_full_output_is_there() -> None:
-    names = ["bhc_table1.txt", "bhc_figure4.txt", "bhc_figures.txt", *(f"bhc_figure{k}.png" for k in (4, 5, 7, 8))]
+    names = [
+        "bhc_table1.txt",
+        "bhc_table1.png",
+        "bhc_figure4.txt",
+        "bhc_figures.txt",
+        *(f"bhc_figure{k}.png" for k in (4, 5, 7, 8)),
+    ]
     for name in names:
         assert 0 < (FOLDER / "output" / name).stat().st_size < 300_000
