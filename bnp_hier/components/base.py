@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,25 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-__all__ = ["Component", "ComponentPredictive", "Statistics", "as_matrix", "component", "is_traced"]
+__all__ = ["Component", "ComponentPredictive", "Quadratic", "Statistics", "as_matrix", "component", "is_traced"]
 
 Statistics: TypeAlias = Any
 """Additive sufficient statistics: a pytree of arrays that share leading batch dimensions."""
 
 _C = TypeVar("_C", bound="Component")
+
+
+class Quadratic(NamedTuple):
+    """A function constant + ⟨linear, y⟩ + yᵀ square y of coordinates y, shape (q,).
+
+    - **constant** - shape ().
+    - **linear** - shape (q,).
+    - **square** - shape (q, q), symmetric.
+    """
+
+    constant: Float[Array, "..."]
+    linear: Float[Array, "... q"]
+    square: Float[Array, "... q q"]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -171,6 +184,14 @@ class Component(ABC):
         """Log predictive density of each row given the rows in `stats`; batch dimensions broadcast (nats)."""
         return self.cached_log_predictive(self.cache(stats), self.suff_stats(X))
 
+    def expected_natural_parameters(self, stats: Statistics) -> Statistics:
+        """Coefficients c with E[log p(x|θ)] = Σ over leaves ⟨c, suff_stats(x)⟩, θ from its posterior given `stats` (nats).
+
+        One set of coefficients for each batch entry of `stats`, in the same pytree. They are the gradient of the log marginal
+        likelihood: log ∫ exp(⟨η(θ), T⟩ − ...) p(θ) dθ has the derivative E[η(θ)] in T, an identity of conjugate families.
+        """
+        return jax.grad(lambda stats: self.log_marginal(stats).sum())(stats)
+
     def predictive(self, stats: Statistics) -> dist.Distribution:
         """Predictive distribution of a new row given the rows in `stats`, event shape (d,)."""
         return ComponentPredictive(self, stats)
@@ -214,6 +235,25 @@ class Component(ABC):
 
     def _validate_values(self, X: np.ndarray) -> None:  # noqa: B027 (most families have nothing to check)
         """Family-specific check of finite (or missing) cells."""
+
+    # ---- primitives of hard assignments by kd-tree -------------------------------------------------------------------
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
+        """Coordinates of complete rows in which `row_quadratic` is written.
+
+        Raises
+        ------
+        NotImplementedError
+            If the family's expected log likelihood is not quadratic in any coordinates, or nobody has said in which.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not give coordinates() and row_quadratic()")
+
+    def row_quadratic(self, natural: Statistics) -> Quadratic:
+        """⟨natural, suff_stats(x)⟩ as a quadratic function of the row's `coordinates`.
+
+        Terms of the row that do not depend on the cluster are left out; `natural` comes from `expected_natural_parameters`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not give coordinates() and row_quadratic()")
 
     # ---- primitives of single-site updates and merges: `row` is the statistics of one row ----------------------------
 

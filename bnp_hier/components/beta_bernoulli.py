@@ -13,7 +13,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, as_matrix, component, first_cell, is_traced
+from bnp_hier.components.base import Component, Quadratic, as_matrix, component, first_cell, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
 from bnp_hier.components.special import log_beta
@@ -168,6 +168,14 @@ class BetaBernoulli(Component):
     def cached_log_predictive(self, cache: BitCache, row: BitStatistics) -> Float[Array, "..."]:
         """Product of Bernoulli densities over the cells that are there."""
         return (row.ones * cache.log_one + row.zeros * cache.log_zero).sum(-1)
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+        """The bits."""
+        return self.suff_stats(X).ones
+
+    def row_quadratic(self, natural: BitStatistics) -> Quadratic:
+        """Linear: a zero bit is what a one is not."""
+        return Quadratic(natural.zeros.sum(-1), natural.ones - natural.zeros, jnp.zeros((*natural.ones.shape, self.dim)))
 
     def predictive(self, stats: BitStatistics) -> dist.Distribution:
         """Product of Bernoulli."""

@@ -1,4 +1,4 @@
-"""Checks of hyperparameters at construction; traced values pass, their shapes do not."""
+"""Checks of hyperparameters at construction (traced values pass, their shapes do not), and what is read off data."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
+from sklearn.neighbors import NearestNeighbors
 
 from bnp_hier.components.base import as_matrix, is_traced
 
-__all__ = ["check_covariance", "check_positive", "check_vector", "column_moments"]
+__all__ = ["check_covariance", "check_positive", "check_vector", "close_distance", "column_moments"]
 
 
 def _numbers(family: str, name: str, value: ArrayLike) -> np.ndarray:
@@ -111,3 +112,21 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
             "prior's scale off the data; drop the column or give the hyperparameters explicitly"
         )
     return mean, variance
+
+
+def close_distance(X: np.ndarray, random_state: int, share: float = 0.1, pairs: int = 3) -> float:
+    """Mean distance of the closest pairs among a random share of the rows and their nearest different neighbours.
+
+    Kurihara & Welling (2009), below Eq. 21; rows that are equal are one point, or the distance would be 0.
+
+    Raises
+    ------
+    ValueError
+        If all rows are equal.
+    """
+    points = np.unique(X, axis=0)
+    if len(points) < 2:
+        raise ValueError(f"all {len(X)} rows of X are equal: there is no distance to read the prior's scale off")
+    chosen = np.random.default_rng(random_state).permutation(len(points))[: max(int(share * len(points)), pairs)]
+    distances, _ = NearestNeighbors(n_neighbors=2).fit(points).kneighbors(points[chosen])
+    return float(np.sort(distances[:, 1])[:pairs].mean())

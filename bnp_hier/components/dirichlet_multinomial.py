@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, as_matrix, component, first_cell, is_traced
+from bnp_hier.components.base import Component, Quadratic, as_matrix, component, first_cell, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.special import log_gamma_ratio
@@ -146,6 +146,14 @@ class DirichletMultinomial(Component):
         a = self.concentration + cache.total
         cells = log_gamma_ratio(a, row.total).sum(-1)
         return row.log_coefficient + cells - log_gamma_ratio(a.sum(-1), row.total.sum(-1))
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+        """The counts."""
+        return self.suff_stats(X).total
+
+    def row_quadratic(self, natural: CountStatistics) -> Quadratic:
+        """Linear in the counts."""
+        return Quadratic(jnp.zeros(natural.total.shape[:-1]), natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
     def posterior(self, stats: CountStatistics) -> dist.Dirichlet:
         """Dirichlet."""

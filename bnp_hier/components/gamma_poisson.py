@@ -11,7 +11,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, as_matrix, component, is_traced
+from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
@@ -106,6 +106,14 @@ class GammaPoisson(Component):
         a, b = self.shape + cache.total, self.rate + cache.n
         columns = log_gamma_ratio(a, row.total) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)
         return columns.sum(-1) - row.log_factorial
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+        """The counts."""
+        return self.suff_stats(X).total
+
+    def row_quadratic(self, natural: EventStatistics) -> Quadratic:
+        """Linear in the counts."""
+        return Quadratic(natural.n.sum(-1), natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
     def posterior(self, stats: EventStatistics) -> dist.Distribution:
         """Product of Gamma."""

@@ -11,7 +11,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, component, shifted
+from bnp_hier.components.base import Component, Quadratic, component, shifted
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
@@ -166,6 +166,14 @@ class NormalInverseGamma(Component):
             - (shape + 0.5) * jnp.log1p(difference**2 / spread)
         )
         return (row.n * cells).sum(-1)
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+        """Standardised rows."""
+        return self.suff_stats(X).total
+
+    def row_quadratic(self, natural: ColumnStatistics) -> Quadratic:
+        """Diagonal: columns are independent."""
+        return Quadratic(natural.n.sum(-1), natural.total, natural.squares[..., None] * jnp.eye(self.dim))
 
     def predictive(self, stats: ColumnStatistics) -> dist.Distribution:
         """Product of Student-t."""

@@ -12,8 +12,8 @@ from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, component, shifted
-from bnp_hier.components.checks import check_covariance, check_positive, check_vector, column_moments
+from bnp_hier.components.base import Component, Quadratic, as_matrix, component, shifted
+from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
     inverse_and_log_det,
@@ -98,31 +98,58 @@ class NormalInverseWishart(Component):
         check_covariance(name, "scale", self.scale, d)
 
     @classmethod
-    def from_data(cls, X: ArrayLike, *, kappa: float = 0.1, nu: float | None = None, within: float = 0.3) -> Self:
-        """Prior centred on the data: mean = column means, and E[Σ] = `within` × diag(column variances).
+    def from_data(
+        cls,
+        X: ArrayLike,
+        *,
+        rule: str = "within",
+        kappa: float | None = None,
+        nu: float | None = None,
+        within: float = 0.3,
+        random_state: int = 0,
+    ) -> Self:
+        """Prior centred on the data: mean = column means, and the other hyperparameters by a rule.
 
         Parameters
         ----------
         X
             Data, (n, d).
+        rule
+            "within": E[Σ] = `within` × diag(column variances), kappa = 0.1, nu = d + 2. "me": kappa = 0.1, nu = d and
+            scale = s² d S / trace(S), S the covariance of the data and s a distance between close rows (Kurihara & Welling
+            2009, Eq. 21). "agglomerative": kappa = 0.01, nu = d and scale = 0.01 s² I (their Eq. 22).
         kappa
-            Prior observations behind the mean; 0.1 lets cluster means spread over about three data standard deviations.
+            Prior observations behind the mean, instead of the rule's; 0.1 lets cluster means spread over about three data
+            standard deviations.
         nu
-            Degrees of freedom; default d + 2, the fewest whole number for which E[Σ] exists.
+            Degrees of freedom, instead of the rule's; d + 2 is the fewest whole number for which E[Σ] exists.
         within
-            Expected share of a column's variance that lies within a cluster.
+            Expected share of a column's variance that lies within a cluster, for the rule "within".
+        random_state
+            Seed of the rows whose nearest neighbours give s: a tenth of them, and of these the three closest pairs.
 
         Raises
         ------
         ValueError
-            If there are fewer than two rows, or a column is constant or not finite.
+            If there are fewer than two rows, a column is constant or not finite, or the rule is unknown.
         """
+        rules = ("within", "me", "agglomerative")
+        if rule not in rules:
+            raise ValueError(f"{cls.__name__}: rule must be one of {', '.join(rules)}, but it is {rule!r}")
         mean, variance = column_moments(cls.__name__, X)
         d = mean.shape[0]
-        nu = d + 2.0 if nu is None else nu
-        factor = within * max(nu - d - 1.0, 1e-3)
-        scale = factor * (np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance))
-        return cls(mean=mean, kappa=kappa, nu=nu, scale=scale)
+        nu = (d + 2.0 if rule == "within" else float(d)) if nu is None else nu
+        kappa = (0.01 if rule == "agglomerative" else 0.1) if kappa is None else kappa
+        if rule == "within":
+            factor = within * max(nu - d - 1.0, 1e-3)
+            scale = factor * (np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance))
+            return cls(mean=mean, kappa=kappa, nu=nu, scale=scale)
+        matrix = as_matrix(X)
+        square = close_distance(matrix, random_state) ** 2
+        if rule == "agglomerative":
+            return cls(mean=mean, kappa=kappa, nu=nu, scale=0.01 * square * np.eye(d))
+        covariance = np.cov(matrix.T, bias=True).reshape(d, d)
+        return cls(mean=mean, kappa=kappa, nu=nu, scale=square * d / np.trace(covariance) * covariance)
 
     @property
     def dim(self) -> int:
@@ -240,6 +267,14 @@ class NormalInverseWishart(Component):
         difference = row.total - cache.mean
         square = quadratic_form(cache.inverse, difference)
         return cache.log_norm - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(kappa / (kappa + 1) * square)
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+        """Whitened rows."""
+        return self.suff_stats(X).total
+
+    def row_quadratic(self, natural: NormalStatistics) -> Quadratic:
+        """From the count, the whitened row and its outer product; only their sum over (i, j) and (j, i) counts."""
+        return Quadratic(natural.n, natural.total, (natural.outer + jnp.swapaxes(natural.outer, -1, -2)) / 2)
 
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
         """Multivariate Student-t."""

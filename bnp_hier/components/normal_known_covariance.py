@@ -11,7 +11,7 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, component, shifted
+from bnp_hier.components.base import Component, Quadratic, component, shifted
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
 from bnp_hier.components.linear_algebra import whiten
 
@@ -140,6 +140,14 @@ class NormalKnownCovariance(Component):
         log_scale = jnp.log(jnp.diagonal(cache.factor, axis1=-2, axis2=-1)).sum(-1)
         log_scale = log_scale - jnp.log(jnp.diagonal(self._factor)).sum()
         return log_scale - (y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+        """Whitened rows."""
+        return self.suff_stats(X).total
+
+    def row_quadratic(self, natural: LocationStatistics) -> Quadratic:
+        """Linear: the squares are the same for all clusters."""
+        return Quadratic(natural.n, natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
     def posterior(self, stats: LocationStatistics) -> dist.MultivariateNormal:
         """Normal over the cluster mean."""

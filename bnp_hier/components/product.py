@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, as_matrix, component, is_traced
+from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
 from bnp_hier.components.missing import ColumnGroups
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
@@ -192,6 +192,26 @@ class ProductComponent(Component):
     def log_marginal_of_row_pairs(self, left: Any, right: Any) -> Float[Array, "a b"]:
         """Sum over the parts."""
         return _total(p.log_marginal_of_row_pairs(a, b) for p, a, b in zip(self.parts, left, right, strict=True))
+
+    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
+        """Those of the parts, one after the other."""
+        X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
+        parts = [p.coordinates(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
+        return jnp.concatenate(parts, axis=-1)
+
+    def row_quadratic(self, natural: Any) -> Quadratic:
+        """The sum over the parts."""
+        pieces = [part.row_quadratic(n) for part, n in zip(self.parts, natural, strict=True)]
+        widths = [piece.linear.shape[-1] for piece in pieces]
+        ends = np.cumsum(widths)
+        square = jnp.concatenate(
+            [
+                jnp.pad(piece.square, [(0, 0)] * (piece.square.ndim - 1) + [(end - width, ends[-1] - end)])
+                for piece, width, end in zip(pieces, widths, ends, strict=True)
+            ],
+            axis=-2,
+        )
+        return Quadratic(_total(p.constant for p in pieces), jnp.concatenate([p.linear for p in pieces], axis=-1), square)
 
     def predictive(self, stats: Any) -> ColumnGroupsDistribution:
         """The parts' predictives, side by side."""
