@@ -1,0 +1,207 @@
+"""DP-means: the small-variance limit of a Dirichlet process mixture of spherical normals."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from functools import partial
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bnp_hier.components.base import as_matrix
+from bnp_hier.deterministic.base import require_count
+
+__all__ = ["DPMeans"]
+
+HALVINGS = 60
+"""Most halvings of the interval in which a penalty is looked for."""
+
+
+class _Found(NamedTuple):
+    """Result of one run at one penalty.
+
+    - **labels** - (n,) clusters.
+    - **centres** - (k, d) means.
+    - **trace** - objective after each sweep.
+    - **converged** - whether a sweep changed no label.
+    """
+
+    labels: Int[np.ndarray, " n"]
+    centres: Float[np.ndarray, "k d"]
+    trace: list[float]
+    converged: bool
+
+
+@jax.jit
+def _sweep(
+    X: Float[Array, "n d"], centres: Float[Array, "s d"], clusters: Int[Array, ""], penalty: Float[Array, ""]
+) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
+    """Labels of the rows, the number of clusters, and how often one was wanted and no slot was free."""
+    index = jnp.arange(centres.shape[0])
+
+    def visit(carry: tuple[Array, Array, Array], x: Array) -> tuple[tuple[Array, Array, Array], Array]:
+        centres, clusters, refused = carry
+        gaps = jnp.where(index < clusters, ((centres - x) ** 2).sum(1), jnp.inf)
+        nearest = gaps.argmin()
+        far = gaps[nearest] > penalty
+        opens = far & (clusters < centres.shape[0])
+        label = jnp.where(opens, clusters, nearest)
+        centres = centres.at[label].set(jnp.where(opens, x, centres[label]))
+        return (centres, clusters + opens, refused + (far & ~opens)), label
+
+    (_, clusters, refused), labels = jax.lax.scan(visit, (centres, clusters, jnp.int64(0)), X)
+    return labels, clusters, refused
+
+
+@partial(jax.jit, static_argnames="slots")
+def _means(X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int) -> tuple[Float[Array, "s d"], Float[Array, ""]]:
+    """Mean of each cluster, and the sum of squared distances to them."""
+    counts = jax.ops.segment_sum(jnp.ones(len(X)), labels, slots)
+    centres = jax.ops.segment_sum(X, labels, slots) / jnp.maximum(counts, 1.0)[:, None]
+    return centres, ((X - centres[labels]) ** 2).sum()
+
+
+class DPMeans(ClusterMixin, BaseEstimator):
+    """K-means that opens a cluster for every row farther than √penalty from all means (Kulis & Jordan).
+
+    It lowers Σ ‖x − mean‖² + penalty × K: the limit of a Dirichlet process mixture of spherical normals as their variance
+    goes to 0. A reference for the Bayesian estimators; it has no evidence and no predictive density.
+
+    Parameters
+    ----------
+    penalty
+        λ > 0, in squared units of the data. Give this or `n_clusters`.
+    n_clusters
+        Number of clusters to reach: the penalty is found by halving an interval. If no penalty gives just so many, the nearest
+        number found is kept, with a warning.
+    max_iter
+        Most sweeps.
+
+    Attributes
+    ----------
+    labels_ : ndarray
+        (n,) clusters, from 0.
+    cluster_centers_ : ndarray
+        (K, d) means.
+    penalty_ : float
+        λ used.
+    objective_trace_ : ndarray
+        Σ ‖x − mean‖² + λK after each sweep; never rises.
+    objective_ : float
+        The last of these.
+    n_clusters_, n_iter_, n_features_in_, fit_seconds_
+        Clusters found, sweeps made, columns, and seconds of `fit`.
+
+    Notes
+    -----
+    Kulis & Jordan (2012), Algorithm 1. The result depends on the order of the rows.
+    """
+
+    def __init__(self, penalty: float | None = None, n_clusters: int | None = None, *, max_iter: int = 100) -> None:
+        self.penalty = penalty
+        self.n_clusters = n_clusters
+        self.max_iter = max_iter
+
+    def fit(self, X: ArrayLike, y: None = None) -> Self:
+        """Fit to the rows of X, (n, d), n ≥ 2.
+
+        Raises
+        ------
+        ValueError
+            If the penalty is not positive, both or neither of `penalty` and `n_clusters` are given, or X is no complete table.
+        """
+        started = time.perf_counter()
+        matrix = as_matrix(X, min_rows=2)
+        if not np.isfinite(matrix).all():
+            row, column = np.argwhere(~np.isfinite(matrix))[0]
+            raise ValueError(f"X has {matrix[row, column]} at row {row}, column {column}; DPMeans needs finite numbers")
+        require_count("max_iter", self.max_iter)
+        if (self.penalty is None) == (self.n_clusters is None):
+            raise ValueError("give either penalty or n_clusters, and not both")
+        with jax.enable_x64(True):
+            if self.penalty is not None:
+                if not (np.isfinite(self.penalty) and self.penalty > 0):
+                    raise ValueError(f"penalty must be a positive number, but it is {self.penalty!r}")
+                self.penalty_, found = float(self.penalty), self._run(matrix, float(self.penalty))
+            else:
+                require_count("n_clusters", self.n_clusters)
+                if self.n_clusters > len(matrix):  # type: ignore[operator]
+                    raise ValueError(f"n_clusters is {self.n_clusters}, but X has only {len(matrix)} rows")
+                self.penalty_, found = self._reach(matrix)
+        if not found.converged:
+            message = f"DPMeans stopped after max_iter={self.max_iter} sweeps before the labels settled; raise max_iter"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        self.labels_, self.cluster_centers_ = found.labels, found.centres
+        self.objective_trace_ = np.array(found.trace)
+        self.objective_, self.n_iter_ = found.trace[-1], len(found.trace)
+        self.n_clusters_, self.n_features_in_ = len(found.centres), matrix.shape[1]
+        self.fit_seconds_ = time.perf_counter() - started
+        return self
+
+    def _run(self, X: np.ndarray, penalty: float) -> _Found:
+        """Sweeps from one cluster until no label changes."""
+        slots = min(len(X), 64)
+        while True:
+            found = self._sweeps(X, penalty, slots)
+            if found is not None:
+                return found
+            slots = min(len(X), 4 * slots)
+
+    def _sweeps(self, X: np.ndarray, penalty: float, slots: int) -> _Found | None:
+        """None if the slots do not suffice."""
+        centres = np.zeros((slots, X.shape[1]))
+        centres[0] = X.mean(0)
+        labels, clusters, trace = np.full(len(X), -1), 1, []
+        for _ in range(self.max_iter):
+            new, _, refused = _sweep(X, centres, np.asarray(clusters), np.asarray(penalty))
+            if refused and slots < len(X):
+                return None
+            used, new = np.unique(np.asarray(new), return_inverse=True)
+            clusters = len(used)
+            means, scatter = _means(X, new, slots)
+            centres = np.asarray(means)
+            trace.append(float(scatter) + penalty * clusters)
+            if (new == labels).all():
+                return _Found(labels, centres[:clusters], trace, True)
+            labels = new
+        return _Found(labels, centres[:clusters], trace, False)
+
+    def _reach(self, X: np.ndarray) -> tuple[float, _Found]:
+        """The penalty between 0 and the largest distance from the mean that gives the number of clusters asked for."""
+        low, high = 0.0, float(((X - X.mean(0)) ** 2).sum(1).max()) * (1 + 1e-9) + np.finfo(float).tiny
+        best: tuple[float, _Found] | None = None
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            found = self._run(X, middle)
+            gap = len(found.centres) - int(self.n_clusters)  # type: ignore[arg-type]
+            if best is None or abs(gap) < abs(len(best[1].centres) - int(self.n_clusters)):  # type: ignore[arg-type]
+                best = middle, found
+            if gap == 0 or high - low < 1e-9 * high:
+                break
+            low, high = (middle, high) if gap > 0 else (low, middle)
+        assert best is not None
+        if len(best[1].centres) != self.n_clusters:
+            message = f"no penalty that was tried gives {self.n_clusters} clusters; the nearest gives {len(best[1].centres)}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        return best
+
+    def predict(self, X: ArrayLike) -> Int[np.ndarray, " m"]:
+        """Cluster with the nearest mean of each new row.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the number of columns differs.
+        """
+        check_is_fitted(self, "labels_")
+        matrix = as_matrix(X)
+        if matrix.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {matrix.shape[1]} columns, but DPMeans was fitted to {self.n_features_in_}")
+        return ((matrix[:, None] - self.cluster_centers_) ** 2).sum(2).argmin(1)
