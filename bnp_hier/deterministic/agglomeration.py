@@ -24,8 +24,9 @@ TIE = 1e-9
 BAR_FROM = 2000
 """Number of leaves from which a progress bar is worth showing."""
 
-CRITERIA = ("odds", "ratio", "normalised")
-"""Merge scores: posterior odds of one cluster (the paper's), marginal likelihood ratio, and that ratio per √size."""
+CRITERIA = ("odds", "ratio", "normalised", "dp", "finite")
+"""Merge scores: posterior odds of one cluster (the paper's), marginal likelihood ratio, that ratio per √size, and the gain in
+log joint of two clusters' merger but for a constant, by the prior over partitions or over labels with Dirichlet weights."""
 
 BLOCK = 512
 """Slots evaluated at once; capacities above it are multiples of it."""
@@ -101,13 +102,15 @@ class _Forest(NamedTuple):
 class _Scorer(NamedTuple):
     """Scores of merging two trees; see `CRITERIA`.
 
-    With N the number of items of the pair, "odds" is log α + lgamma(N) + m(D_i ∪ D_j) − φ_i − φ_j, and "ratio" is
-    m(D_i ∪ D_j) − m(D_i) − m(D_j).
+    With N the number of items of the pair, "odds" is log α + lgamma(N) + m(D_i ∪ D_j) − φ_i − φ_j, "ratio" is
+    m(D_i ∪ D_j) − m(D_i) − m(D_j), and "dp" and "finite" are that plus g(N) − g(N_i) − g(N_j), g(N) = lgamma(N) or
+    lgamma(N + α).
     """
 
     log_marginal: Any
     log_alpha: Float[Array, ""]
     log_gamma: Float[Array, " counts"]
+    log_label: Float[Array, " counts"]
     criterion: str
 
     def score(self, joint: Array, a: _Trees, b: _Trees, criterion: str | None = None) -> Float[Array, "..."]:
@@ -118,6 +121,8 @@ class _Scorer(NamedTuple):
         ratio = joint - a.marginal - b.marginal
         if criterion == "ratio":
             return ratio
+        if criterion in ("dp", "finite"):
+            return ratio + self.log_label[a.items + b.items] - self.log_label[a.items] - self.log_label[b.items]
         return ratio * jax.lax.rsqrt(a.items * b.items / (a.items + b.items).astype(ratio.dtype))
 
     def merged(self, a: _Trees, b: _Trees, node: Array) -> tuple[_Trees, Float[Array, ""]]:
@@ -175,8 +180,10 @@ def _better_of(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Ar
 
 
 def _scorer(component: Component, concentration: Array, n_items: int, criterion: str) -> _Scorer:
-    log_gamma = gammaln(jnp.arange(n_items + 1).astype(float))
-    return _Scorer(component.log_marginal_up_to(n_items), jnp.log(concentration), log_gamma, criterion)
+    counts = jnp.arange(n_items + 1).astype(float)
+    log_gamma = gammaln(counts)
+    log_label = gammaln(counts + concentration) if criterion == "finite" else log_gamma
+    return _Scorer(component.log_marginal_up_to(n_items), jnp.log(concentration), log_gamma, log_label, criterion)
 
 
 @partial(jax.jit, static_argnames=("n_items", "criterion", "rows"))
