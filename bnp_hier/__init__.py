@@ -19,7 +19,7 @@ from bnp_hier.components import (
     ProductComponent,
     component,
 )
-from bnp_hier.deterministic import BHC, MAPDP, VariationalDP
+from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, DPMeans, VariationalDP
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.kernels import PartitionGibbs
@@ -28,10 +28,13 @@ from bnp_hier.posterior import coclustering, point_estimate
 __all__ = [
     "BHC",
     "MAPDP",
+    "AgglomerativeBayesianClustering",
+    "BayesianKMeans",
     "BetaBernoulli",
     "ChineseRestaurantProcess",
     "Component",
     "ConjugateMixture",
+    "DPMeans",
     "Dendrogram",
     "DirichletMultinomial",
     "GammaPoisson",

@@ -1,7 +1,10 @@
 """Deterministic estimators in scikit-learn's style."""
 
+from bnp_hier.deterministic.agglomerative import AgglomerativeBayesianClustering
+from bnp_hier.deterministic.bayesian_kmeans import BayesianKMeans
 from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.deterministic.dp_means import DPMeans
 from bnp_hier.deterministic.map_dp import MAPDP
 from bnp_hier.deterministic.variational import VariationalDP
 
-__all__ = ["BHC", "MAPDP", "VariationalDP"]
+__all__ = ["BHC", "MAPDP", "AgglomerativeBayesianClustering", "BayesianKMeans", "DPMeans", "VariationalDP"]
