@@ -143,10 +143,11 @@ class _Search:
         refused: dict[int, float] = {}  # cluster and its size: a cluster that has changed since is tried again
         while (state.counts > 0).sum() < self.limit:
             accepted = None
+            labels = self._sketcher.labels(state.scores)
             for cluster in self._worst_fitting(state):
                 if refused.get(cluster) == state.counts[cluster]:
                     continue
-                proposal = self._split(state, cluster)
+                proposal = self._split(state, cluster, np.flatnonzero(labels == cluster))
                 accepted = None if proposal is None else self._accept(proposal, state)
                 if accepted is not None:
                     break
@@ -180,9 +181,11 @@ class _Search:
         order = np.argsort(-terms.sum(0), kind="stable")
         return [int(k) for k in order if state.counts[k] > 1]
 
-    def _split(self, state: _State, cluster: int) -> Scores | None:
-        """The cluster cut by the plane through its mean across its principal direction, as one k-means step would."""
-        rows = np.flatnonzero(self._sketcher.labels(state.scores) == cluster)
+    def _split(self, state: _State, cluster: int, rows: Int[np.ndarray, " m"]) -> Scores | None:
+        """The cluster cut by the plane through the mean of its rows in the sketch, across their principal direction.
+
+        That is one step of k-means from two centres on that axis (Kurihara & Welling 2009, appendix D.3).
+        """
         if len(rows) < 2:
             return None
         centred = self.points[rows] - self.points[rows].mean(0)

@@ -1,0 +1,121 @@
+"""Speed of hard assignments against baselines run side by side; see `test_speed`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+from scipy.special import digamma
+from sklearn.cluster import KMeans
+
+import bnp_hier as bnp
+from bnp_hier.allocation import Prior
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.agglomeration import agglomerate, row_leaves
+from bnp_hier.deterministic.assignment import DenseAssigner
+from bnp_hier.deterministic.free_energy import scores_from
+from bnp_hier.deterministic.kd_tree import KDTreeAssigner
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.models import dpm
+from tests.benchmarks.test_speed import check, clusters, seconds
+
+pytestmark = pytest.mark.benchmark
+
+
+def summed(component: bnp.Component, X: np.ndarray, labels: np.ndarray, k: int) -> tuple[Statistics, np.ndarray]:
+    stats = jax.jit(lambda X, z: cluster_statistics(component.suff_stats(X), z, k))(X, labels)
+    return stats, np.bincount(labels, minlength=k).astype(float)
+
+
+def plain_pass(X: np.ndarray, means: np.ndarray, precisions: np.ndarray, constants: np.ndarray) -> list[np.ndarray]:
+    """One cluster after the other in NumPy: costs, labels, then sums and scatters."""
+    costs = []
+    for m, a, c in zip(means, precisions, constants, strict=True):
+        y = X - m
+        costs.append(np.einsum("ni,ij,nj->n", y, a, y) + c)
+    labels = np.argmin(costs, axis=0)
+    found = []
+    for k in range(len(means)):
+        rows = X[labels == k]
+        found += [rows.sum(0), rows.T @ rows]
+    return found
+
+
+def test_kd_tree_against_a_plain_loop_and_against_dense() -> None:
+    """A million rows, two columns, five clusters: labels (in boxes) and statistics of one pass."""
+    X, labels = clusters(1_000_000, 2)
+    component = bnp.NormalInverseWishart.from_data(X)
+    with jax.enable_x64(True):
+        scores = scores_from(component, *summed(component, X, labels, 5), Prior(1.0), "dp")
+        tree, dense = KDTreeAssigner(component, X), DenseAssigner(component, X)
+        means = np.stack([X[labels == k].mean(0) for k in range(5)])
+        precisions = np.stack([np.linalg.inv(np.cov(X[labels == k].T)) / 2 for k in range(5)])
+        by_tree, by_dense, by_loop = seconds(
+            lambda: jax.block_until_ready(tree(scores)),
+            lambda: jax.block_until_ready(dense(scores)),
+            lambda: plain_pass(X, means, precisions, -digamma(np.full(5, 200_000.0))),
+            repeats=5,
+        )
+    print(f"\nkd-tree visits {tree.visited_nodes} boxes and touches {tree.touched_rows} rows of 1,000,000")
+    names = f"kd-tree {1e3 * by_tree:.1f} ms, dense {1e3 * by_dense:.1f} ms, loop {1e3 * by_loop:.1f} ms"
+    check(f"{names}: kd-tree against loop", by_tree / by_loop, 1 / 40)
+    check(f"{names}: kd-tree against dense", by_tree / by_dense, 1 / 3)
+
+
+def test_dense_pass_against_a_bare_matrix_product() -> None:
+    """200,000 rows, 16 columns, 20 clusters; the product of the rows' 153 features with 20 columns of coefficients."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 20, 200_000)
+    X = 4.0 * rng.normal(size=(20, 16))[labels] + rng.normal(size=(200_000, 16))
+    component = bnp.NormalInverseWishart.from_data(X)
+    features, coefficients = rng.normal(size=(200_000, 153)), rng.normal(size=(153, 20))
+    with jax.enable_x64(True):
+        scores = scores_from(component, *summed(component, X, labels, 20), Prior(1.0), "dp")
+        dense = DenseAssigner(component, X)
+        ours, one, both = seconds(
+            lambda: jax.block_until_ready(dense(scores)),
+            lambda: features @ coefficients,
+            lambda: features.T @ (features @ coefficients),
+            repeats=5,
+        )
+    print(
+        f"\ndense pass {1e3 * ours:.0f} ms; product of the scores {1e3 * one:.0f} ms; with that of the sums {1e3 * both:.0f} ms"
+    )
+    check("dense pass against both of its bare products", ours / both, 1.5)
+
+
+def test_bayesian_kmeans_against_kmeans() -> None:
+    X, _ = clusters(1_000_000, 2)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X[::100]), concentration=1.0)
+    fit = bnp.BayesianKMeans(model).fit(X)
+    ours, theirs = seconds(
+        lambda: bnp.BayesianKMeans(model).fit(X), lambda: KMeans(fit.n_clusters_, n_init=1).fit(X), repeats=3
+    )
+    check(f"BayesianKMeans {ours:.2f} s, K = {fit.n_clusters_}, against KMeans {theirs:.2f} s", ours / theirs, 5.0)
+
+
+def test_agglomerative_against_scipy() -> None:
+    X, _ = clusters(2000, 2)
+    component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative")
+    with jax.enable_x64(True):
+        leaves = row_leaves(component, X)
+        ours, scipy = seconds(
+            lambda: agglomerate(component, leaves, 1.0, "dp"), lambda: linkage(X, method="average"), repeats=5
+        )
+    check(f"agglomerative {ours:.3f} s against SciPy {scipy:.3f} s, n = 2000, d = 2", ours / scipy, 12.0)
+
+
+def test_streams_of_blocks_are_one_program() -> None:
+    """Rows per second of a dense pass at two sizes: time grows as the rows do."""
+    times = []
+    with jax.enable_x64(True):
+        for n in (100_000, 400_000):
+            X, labels = clusters(n, 2)
+            component = bnp.NormalInverseWishart.from_data(X)
+            scores = scores_from(component, *summed(component, X, labels, 5), Prior(1.0), "dp")
+            dense = DenseAssigner(component, X)
+            times += seconds(lambda dense=dense, scores=scores: jax.block_until_ready(dense(scores)), repeats=5)
+    check(f"dense pass of 400,000 rows {times[1]:.3f} s against 100,000 {times[0]:.3f} s", times[1] / times[0], 5.0)
