@@ -41,8 +41,15 @@ def test_readme_trees_and_evidence() -> None:
     assert "pairs" in printed and "lower bound" in printed
 
 
+@pytest.mark.slow
+def test_readme_hard_assignments() -> None:
+    check = "\nassert abs(bkm.free_energy_ + bkm.log_joint_) < 1e-6 and bkm.free_energy_ <= tree.free_energy_ + 1e-6\n"
+    check += "assert reference.n_clusters_ == bkm.n_clusters_\n"
+    _run("-c", BLOCKS[3] + check)
+
+
 def test_readme_has_no_untested_code() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
 
 
 def test_quickstart_example() -> None:
@@ -50,6 +57,7 @@ def test_quickstart_example() -> None:
     assert "MAP-DP:" in printed and "held_out" in printed and "log_joint" in printed
 
 
+@pytest.mark.slow
 def test_readme_picture(tmp_path: Path) -> None:
     out = tmp_path / "iris.png"
     _run("examples/readme_picture.py", "--num-warmup", "20", "--num-samples", "30", "--out", str(out))
