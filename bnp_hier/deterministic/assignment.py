@@ -18,7 +18,18 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 
-__all__ = ["BLOCK", "Assigner", "DenseAssigner", "Features", "Pass", "Scores", "assign_blocks", "in_blocks", "row_features"]
+__all__ = [
+    "BLOCK",
+    "Assigner",
+    "DenseAssigner",
+    "Features",
+    "Pass",
+    "Scores",
+    "assign_blocks",
+    "features_of",
+    "in_blocks",
+    "row_features",
+]
 
 BLOCK = 4096
 """Rows in one pair of matrix products; their statistics stay in the processor's cache."""
@@ -61,12 +72,17 @@ class Assigner(Protocol):
 class Features(NamedTuple):
     """Which entries of a row's flattened statistics are different functions of the row.
 
-    - **kept** - of each group of equal entries one.
-    - **group** - group of every entry.
+    - **kept** - of each group of equal entries one: for every leaf, positions in the leaf.
+    - **group** - group of every entry of all leaves.
     """
 
-    kept: tuple[int, ...]
+    kept: tuple[tuple[int, ...], ...]
     group: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Number of groups."""
+        return sum(map(len, self.kept))
 
 
 def row_features(component: Component) -> Features:
@@ -78,16 +94,24 @@ def row_features(component: Component) -> Features:
         rng.integers(0, 9, (4, component.dim)),
     )
     leaves = jax.tree.leaves(component.suff_stats(np.concatenate(kinds)))
-    group: list[Int[np.ndarray, " p"]] = []
-    at = 0
+    kept: list[tuple[int, ...]] = []
+    group: list[int] = []
     for leaf in map(np.asarray, leaves):
         own = np.arange(leaf[0].size).reshape(leaf.shape[1:])
         if leaf.ndim == 3 and leaf.shape[1] == leaf.shape[2] and (leaf == leaf.transpose(0, 2, 1)).all():
             own = np.maximum(own, own.T)
-        group.append(at + own.ravel())
-        at += own.size
-    kept, inverse = np.unique(np.concatenate(group), return_inverse=True)
-    return Features(tuple(kept.tolist()), tuple(inverse.tolist()))
+        different, place = np.unique(own, return_inverse=True)
+        group += (sum(map(len, kept)) + place.ravel()).tolist()
+        kept.append(tuple(different.tolist()))
+    return Features(tuple(kept), tuple(group))
+
+
+def features_of(component: Component, X: Float[Array, "n d"], features: Features) -> Float[Array, "n f"]:
+    """The rows' statistics, those entries that are kept."""
+    leaves = jax.tree.leaves(component.suff_stats(X))
+    # picked leaf by leaf: the compiler then never writes down what is not kept
+    parts = [leaf.reshape(len(X), -1)[:, np.array(kept)] for leaf, kept in zip(leaves, features.kept, strict=True)]
+    return jnp.concatenate(parts, axis=1)
 
 
 def flatten(tree: Statistics, batch: int) -> Float[Array, "... p"]:
@@ -113,20 +137,20 @@ def assign_blocks(
     One step for each block: memory beyond the rows and labels does not grow with their number.
     """
     k = scores.log_weight.shape[0]
-    kept, group = np.array(features.kept), np.array(features.group)
-    coefficients = jax.ops.segment_sum(flatten(scores.natural, 1).T, group, len(kept))  # (f, k)
+    group = np.array(features.group)
+    coefficients = jax.ops.segment_sum(flatten(scores.natural, 1).T, group, features.width)  # (f, k)
 
     def step(carry: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         sums, counts = carry
         rows, start = block
-        numbers = flatten(component.suff_stats(rows), 1)[:, kept]
+        numbers = features_of(component, rows, features)
         labels = jnp.argmax(numbers @ coefficients + scores.log_weight, axis=1)
         there = start + jnp.arange(rows.shape[0]) < n
         chosen = ((labels[:, None] == jnp.arange(k)) & there[:, None]).astype(numbers.dtype)
         return (sums + chosen.T @ numbers, counts + chosen.sum(0)), labels.astype(jnp.int32)
 
     b, c, _ = blocks.shape
-    start = (jnp.zeros((k, len(kept)), coefficients.dtype), jnp.zeros(k, coefficients.dtype))
+    start = (jnp.zeros((k, features.width), coefficients.dtype), jnp.zeros(k, coefficients.dtype))
     (sums, counts), labels = jax.lax.scan(step, start, (blocks, c * jnp.arange(b)))
     return Pass(labels.reshape(-1), unflatten(sums[:, group], scores.natural), counts)
 

@@ -12,7 +12,7 @@ from sklearn.neighbors import KDTree
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.assignment import BLOCK, Scores, assign_blocks, flatten, in_blocks, row_features, unflatten
+from bnp_hier.deterministic.assignment import BLOCK, Scores, assign_blocks, features_of, in_blocks, row_features, unflatten
 
 __all__ = ["KDTreeAssigner"]
 
@@ -102,11 +102,11 @@ class KDTreeAssigner:
     def _node_sums(self) -> Float[np.ndarray, "nodes f"]:
         """Sums of the features of the rows in each box: of the smallest ones by blocks of rows, then upwards."""
         n, first = len(self._rows), self._first_leaf
-        sums = np.zeros((len(self._start), len(self._features.kept)))
+        sums = np.zeros((len(self._start), self._features.width))
         starts = self._start[first:]
         for at in range(0, n, BLOCK):
             until = min(at + BLOCK, n)
-            features = np.asarray(_features(self.component, _padded(self._rows[at:until])))[: until - at, self._features.kept]
+            features = np.asarray(_features(self.component, _padded(self._rows[at:until]), self._features))[: until - at]
             left, right = np.searchsorted(starts, [at, until - 1], side="right") - 1
             inside = np.maximum(starts[left : right + 1] - at, 0)
             sums[first + left : first + right + 1] += np.add.reduceat(features, inside, axis=0)
@@ -194,7 +194,7 @@ class KDTreeAssigner:
         _, stats, counts = self._look_at(rows, scores)
         owned = owners.owner >= 0
         nodes, owner, k = owners.nodes[owned], owners.owner[owned], len(counts)
-        sums = np.zeros((k, len(self._features.kept)))
+        sums = np.zeros((k, self._features.width))
         np.add.at(sums, owner, self._sums[nodes])
         sizes = np.bincount(owner, self._end[nodes] - self._start[nodes], minlength=k)
         whole = unflatten(jnp.asarray(sums[:, self._features.group]), scores.natural)
@@ -212,9 +212,7 @@ class KDTreeAssigner:
         return labels
 
 
-@jax.jit
-def _features(component: Component, X: Float[Array, "c d"]) -> Float[Array, "c p"]:
-    return flatten(component.suff_stats(X), 1)
+_features = jax.jit(features_of, static_argnames="features")
 
 
 def _padded(rows: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "b d"]:

@@ -71,9 +71,9 @@ def test_missing_cells(x64: None) -> None:
 
 
 def test_features_leave_out_what_is_there_twice() -> None:
-    assert len(row_features(bnp.NormalInverseWishart(np.zeros(5), 1.0, 7.0, np.eye(5))).kept) == 1 + 5 + 15
-    assert len(row_features(bnp.BetaBernoulli(np.ones(4), np.ones(4))).kept) == 8
-    assert len(row_features(bnp.NormalInverseGamma(np.zeros(3), 1.0, 2.0, 1.0)).kept) == 9
+    assert row_features(bnp.NormalInverseWishart(np.zeros(5), 1.0, 7.0, np.eye(5))).width == 1 + 5 + 15
+    assert row_features(bnp.BetaBernoulli(np.ones(4), np.ones(4))).width == 8
+    assert row_features(bnp.NormalInverseGamma(np.zeros(3), 1.0, 2.0, 1.0)).width == 9
 
 
 def random_rows(d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
