@@ -115,6 +115,7 @@ def sweep(
     uniforms: Float[Array, " n"] | None,
     slots: int,
     temperature: ArrayLike = 1.0,
+    others: tuple[Statistics, Float[Array, " k"]] | None = None,
 ) -> tuple[Int[Array, " n"], Int[Array, ""]]:
     """Visit the items in the given order; take each out of its cluster and put it into one by its conditional.
 
@@ -137,6 +138,8 @@ def sweep(
         Capacity K. When no slot is free an item cannot open a cluster.
     temperature
         Conditionals are raised to 1/temperature.
+    others
+        Statistics and numbers of items that are in the slots besides these, and stay there.
 
     Returns
     -------
@@ -146,8 +149,10 @@ def sweep(
     # every cluster's cache is one row of a table: one small read and one small write per change
     empty, unpack = ravel_pytree(component.cache(component.empty()))
     stats = cluster_statistics(rows, labels, slots)
-    table = _pack(component.cache(stats), 1)
     counts = jax.ops.segment_sum(jnp.ones(labels.shape), labels, slots)
+    if others is not None:
+        stats, counts = jax.tree.map(jnp.add, (stats, counts), others)
+    table = _pack(component.cache(stats), 1)
     concentration, discount = prior
     visits = _take((rows, labels), order)
     noise = jnp.zeros(labels.shape) if uniforms is None else uniforms

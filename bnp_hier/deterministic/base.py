@@ -189,9 +189,9 @@ def summarise(
 class DeterministicClustering(ClusterMixin, BaseEstimator):
     """Base of the estimators: a subclass fits `labels_`, from which everything here follows.
 
-    Fitted attributes: `labels_` (n,) whole numbers from 0; `n_clusters_`; `component_`; `concentration_`; `discount_`;
-    `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`, log p(X, labels_) (nats);
-    `n_features_in_`; `fit_seconds_`.
+    Fitted attributes: `labels_` (n,) whole numbers from 0; `counts_`, rows of each cluster; `n_clusters_`; `component_`;
+    `concentration_`; `discount_`; `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`,
+    log p(X, labels_) (nats); `n_features_in_`; `fit_seconds_`.
     """
 
     model: Model
@@ -201,7 +201,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         """Set the attributes that every estimator has."""
         values = problem.values
         self.labels_ = np.asarray(labels, dtype=np.int64)
-        self.n_clusters_ = int(self.labels_.max()) + 1
+        self.counts_ = np.bincount(self.labels_)
+        self.n_clusters_ = len(self.counts_)
         self.n_features_in_ = problem.X.shape[1]
         self.component_ = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
         self.concentration_, self.discount_ = float(values.concentration), float(values.discount)
@@ -257,7 +258,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         with jax.enable_x64(True):
-            counts = jnp.asarray(np.bincount(self.labels_), dtype=float)
+            counts = jnp.asarray(self.counts_, dtype=float)
             prior = Prior(self.concentration_, self.discount_)
             return in_chunks(
                 lambda rows: mixture_log_weights(self.component_, self._stats_, counts, prior, rows), self._new_rows(X)

@@ -18,10 +18,11 @@ from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.assignment import Assigner, DenseAssigner, Scores
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, mixture_log_weights, random_key, require_count
+from bnp_hier.deterministic.base import Problem, mixture_log_weights, random_key, require_count
 from bnp_hier.deterministic.free_energy import LABEL_MODELS, free_energy, label_log_prior, scores_from
 from bnp_hier.deterministic.kd_tree import KDTreeAssigner
 from bnp_hier.deterministic.partition_search import descend
+from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_sites import MixtureValues, Model
@@ -258,7 +259,7 @@ def _sum_by_label(
     return stats, cluster_counts(labels, slots).astype(float)
 
 
-class BayesianKMeans(DeterministicClustering):
+class BayesianKMeans(StreamingClustering):
     """Bayesian k-means: maximisation-expectation clustering with splits and merges (Kurihara & Welling).
 
     Passes label every row by its expected log likelihood under the clusters' posteriors, and renew these. From each of

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import Prior, default_capacity, log_joint, merge_best_pair
 from bnp_hier.components import Component
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, random_key, require_count
+from bnp_hier.deterministic.base import Problem, random_key, require_count
 from bnp_hier.deterministic.partition_search import Descent, descend
+from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.model_sites import MixtureValues, Model
 
 __all__ = ["MAPDP"]
@@ -28,7 +29,7 @@ def _merge(
     return jax.vmap(lambda labels: merge_best_pair(component, rows, labels, prior, slots))(starts)
 
 
-class MAPDP(DeterministicClustering):
+class MAPDP(StreamingClustering):
     """Maximum a posteriori partition of a Dirichlet-process (or Pitman-Yor) mixture (Raykov et al.).
 
     Items are visited one at a time: each is taken out of its cluster and put where log p(X, partition) is largest, a new

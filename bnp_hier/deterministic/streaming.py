@@ -1,0 +1,126 @@
+"""New rows for a fitted partition: they are seated one after the other by the clusters' statistics."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.allocation import Prior, sweep
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.base import DeterministicClustering, require_count
+from bnp_hier.distributions.chinese_restaurant import log_partition_prior
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+
+__all__ = ["StreamingClustering"]
+
+LARGEST = 4096
+"""Most rows seated in one program; a batch is taken in pieces of powers of two, so that few programs are compiled."""
+
+
+@partial(jax.jit, static_argnames=("slots", "sweeps"))
+def _seat(
+    component: Component,
+    X: Float[Array, "c d"],
+    stats: Statistics,
+    counts: Float[Array, " k"],
+    prior: Prior,
+    slots: int,
+    sweeps: int,
+) -> tuple[Int[Array, " c"], Statistics, Float[Array, " k"], Int[Array, ""]]:
+    """Seat the rows beside what the clusters hold, then move them again; and how often a cluster was wanted in vain."""
+    rows = component.suff_stats(X)
+    order = jnp.arange(X.shape[0])
+
+    def once(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        labels, _ = state
+        return sweep(component, rows, labels, prior, order, None, slots, others=(stats, counts))
+
+    labels, refused = jax.lax.fori_loop(0, sweeps, once, (jnp.full(X.shape[0], -1), jnp.int32(0)))
+    stats = jax.tree.map(jnp.add, stats, cluster_statistics(rows, labels, slots))
+    return labels, stats, counts + jax.ops.segment_sum(jnp.ones(labels.shape), labels, slots), refused
+
+
+@jax.jit
+def _joint(component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior) -> Float[Array, ""]:
+    return log_partition_prior(counts, *prior) + component.log_marginal(stats).sum()
+
+
+def _padded(stats: Statistics, extra: int) -> Statistics:
+    return jax.tree.map(lambda leaf: jnp.pad(jnp.asarray(leaf), [(0, extra)] + [(0, 0)] * (leaf.ndim - 1)), stats)
+
+
+class StreamingClustering(DeterministicClustering):
+    """An estimator of one partition that takes new rows in: `partial_fit`."""
+
+    def partial_fit(self, X: ArrayLike, y: None = None, *, refinements: int = 0) -> Self:
+        """Take in new rows, one after the other, each where log p(all rows so far, labels) is largest.
+
+        Only the clusters' statistics are kept of earlier rows: memory does not grow with their number. Before any `fit` this
+        is `fit`. Hyperparameters stay as they are.
+
+        Parameters
+        ----------
+        X
+            New rows, (m, d), m ≥ 1 (m ≥ 2 before any `fit`).
+        y
+            Ignored.
+        refinements
+            Further sweeps over each piece of at most 4,096 new rows.
+
+        Returns
+        -------
+        self
+            `labels_` are those of the rows given last, in the numbers of the clusters from before; `counts_`, `n_clusters_`,
+            `n_seen_` and `log_joint_` are of all rows.
+
+        Raises
+        ------
+        ValueError
+            If the rows do not fit the component, or `refinements` is no whole number; what was fitted stays.
+        """
+        require_count("refinements", refinements, 0)
+        if not hasattr(self, "labels_"):
+            return self.fit(X)
+        matrix = self._new_rows(X)
+        with jax.enable_x64(True):
+            self._take_in(matrix, refinements)
+        return self
+
+    @property
+    def n_seen_(self) -> int:
+        """Number of rows fitted and taken in."""
+        return int(self.counts_.sum())
+
+    def _take_in(self, X: Float[np.ndarray, "m d"], refinements: int) -> None:
+        prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
+        slots = -(-(self.n_clusters_ + 1) // 16) * 16
+        stats = _padded(self._stats_, slots - self.n_clusters_)
+        counts = jnp.pad(jnp.asarray(self.counts_, float), (0, slots - self.n_clusters_))
+        found: list[np.ndarray] = []
+        at = 0
+        while at < len(X):
+            size = min(LARGEST, 1 << (len(X) - at).bit_length() - 1)
+            piece = jnp.asarray(X[at : at + size])
+            labels, new_stats, new_counts, refused = _seat(self.component_, piece, stats, counts, prior, slots, refinements + 1)
+            if int(refused):  # once more with room for more clusters
+                stats, counts, slots = _padded(stats, slots), jnp.pad(counts, (0, slots)), 2 * slots
+                continue
+            stats, counts = new_stats, new_counts
+            found.append(np.asarray(labels))
+            at += size
+        # a cluster that was opened and left again is a gap in the numbers; earlier clusters never empty
+        used = np.flatnonzero(np.asarray(counts) > 0)
+        number = np.full(slots, -1)
+        number[used] = np.arange(len(used))
+        self.labels_ = number[np.concatenate(found)]
+        self.counts_ = np.asarray(counts)[used].astype(np.int64)
+        self.n_clusters_ = len(used)
+        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[used], stats)
+        self.log_joint_ = float(_joint(self.component_, stats, counts, prior))
