@@ -76,6 +76,7 @@ def test_capacity_hits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isnan(table.loc["One", "rhat"])
 
 
+@pytest.mark.slow
 def test_a_users_own_family_runs_on_every_route() -> None:
     rng = np.random.default_rng(1)
     waits = rng.exponential(np.repeat([[0.1], [5.0]], 15, axis=0), size=(30, 2))

@@ -34,6 +34,7 @@ def test_readme_own_model() -> None:
     _run("-c", BLOCKS[1] + check)
 
 
+@pytest.mark.slow
 def test_readme_trees_and_evidence() -> None:
     check = "\nassert bhc.log_evidence_bound_ <= pairs + 1e-9 and pairs.coclustering().shape == (30, 30)\n"
     check += "assert len(table) >= 9 and fast.n_clusters_ >= 1\n"
@@ -52,6 +53,7 @@ def test_readme_has_no_untested_code() -> None:
     assert len(BLOCKS) == 4
 
 
+@pytest.mark.slow
 def test_quickstart_example() -> None:
     printed = _run("examples/quickstart.py", "--num-warmup", "20", "--num-samples", "30", "--num-chains", "2").stdout
     assert "MAP-DP:" in printed and "held_out" in printed and "log_joint" in printed

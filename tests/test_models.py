@@ -85,6 +85,7 @@ def test_stick_breaking_likelihood_sums_the_labels_out(x64) -> None:
     np.testing.assert_allclose(sites["X"]["fn"].log_prob(X), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_stick_breaking_evidence_is_the_process_evidence(x64) -> None:
     """Mean likelihood over 400,000 prior draws, truncation 15, against exact enumeration.
 
@@ -109,6 +110,7 @@ def test_stick_breaking_evidence_is_the_process_evidence(x64) -> None:
     assert abs(value - evidence.exact(partial(dpm, component=component, concentration=1.0), rows)) < 5 * error + 1e-4
 
 
+@pytest.mark.slow
 def test_stick_breaking_runs_under_nuts_with_missing_cells() -> None:
     holes = np.where(np.eye(5, 2) > 0, np.nan, X)
     model = partial(

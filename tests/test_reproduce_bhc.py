@@ -40,6 +40,7 @@ def test_figure4(tmp_path: Path) -> None:
     _assert_picture(tmp_path / "bhc_figure4.png")
 
 
+@pytest.mark.slow
 def test_figure8(tmp_path: Path) -> None:
     written = _run(tmp_path, "bhc_figures", "--figures", "8")
     assert "average linkage merges across them: reproduces" in written

@@ -48,6 +48,7 @@ def test_figure7(tmp_path: Path) -> None:
     assert "bhc <= intervals: holds" in text
 
 
+@pytest.mark.slow
 def test_figure8(tmp_path: Path) -> None:
     assert "k-means clusters" in _run("trees_figure8", tmp_path)
 

@@ -90,6 +90,7 @@ def _learned(X: np.ndarray) -> None:
     numpyro.sample("X", bnp.ConjugateMixture(component, z), obs=X)
 
 
+@pytest.mark.slow
 def test_optimize_with_search_never_ends_below_its_start() -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)

@@ -28,7 +28,10 @@ def test_finds_the_most_probable_of_all_partitions(family: str) -> None:
     X = rng.normal(size=(7, 2)) if family == "normal" else rng.integers(0, 2, (7, 5)).astype(float)
     component = (bnp.NormalInverseWishart if family == "normal" else bnp.BetaBernoulli).from_data(X)
     with jax.enable_x64(True):
-        every = {tuple(labels): _joint(component, X, 1.0, np.array(labels)) for labels in all_partitions(7)}
+        partitions = np.array(list(all_partitions(7)))
+        prior = Prior(jax.numpy.asarray(1.0))
+        all_joints = jax.vmap(lambda row: log_joint(component, component.suff_stats(X), row, prior, 7))(partitions)
+        every = dict(zip(map(tuple, partitions.tolist()), np.asarray(all_joints).tolist(), strict=True))
         labels, joints = search_partitions(component, X, 1.0, np.zeros((1, 7), int), jax.random.key(0), SHORT)
     assert len(every) == 877
     assert joints[0] == pytest.approx(max(every.values()), abs=1e-9)

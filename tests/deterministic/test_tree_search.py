@@ -158,6 +158,7 @@ def test_search_never_falls_below_greedy(family: str) -> None:
         assert (again.dendrogram_.children == fits["full"].dendrogram_.children).all()
 
 
+@pytest.mark.slow
 def test_polish_mends_a_greedy_failure() -> None:
     """Ten clusters: greedy merges are hundreds of nats below the best tree; a polished tree is within half a nat."""
     rng = np.random.default_rng(0)

@@ -212,6 +212,7 @@ def _fixed(X: np.ndarray) -> partial:
     return partial(dpm, component=NormalInverseWishart.from_data(X), concentration=1.0)
 
 
+@pytest.mark.slow
 def test_all_chain_methods_give_the_same_draws() -> None:
     X = _two_groups()
     draws = {}
