@@ -54,7 +54,7 @@ def _take(tree: _Tree, index: Array) -> _Tree:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def _pack(tree: Any, batch: int) -> Float[Array, "... p"]:
+def pack(tree: Any, batch: int) -> Float[Array, "... p"]:
     """All leaves flattened after their `batch` leading dimensions and joined, in the order of `ravel_pytree`."""
     leaves = jax.tree.leaves(tree)
     return jnp.concatenate([leaf.reshape(*leaf.shape[:batch], -1) for leaf in leaves], axis=-1)
@@ -152,7 +152,7 @@ def sweep(
     counts = jax.ops.segment_sum(jnp.ones(labels.shape), labels, slots)
     if others is not None:
         stats, counts = jax.tree.map(jnp.add, (stats, counts), others)
-    table = _pack(component.cache(stats), 1)
+    table = pack(component.cache(stats), 1)
     concentration, discount = prior
     visits = _take((rows, labels), order)
     noise = jnp.zeros(labels.shape) if uniforms is None else uniforms
@@ -166,7 +166,7 @@ def sweep(
         seated = (old >= 0).astype(counts.dtype)
         slot = jnp.maximum(old, 0)
         left = counts[slot] - seated
-        remaining = _pack(component.update_cache(unpack(table[slot]), row, -seated), 0)
+        remaining = pack(component.update_cache(unpack(table[slot]), row, -seated), 0)
         table = table.at[slot].set(jnp.where(left > 0, remaining, empty))
         counts, seats = counts.at[slot].set(left), seats.at[slot].set(log_seat(left))
 
@@ -182,7 +182,7 @@ def sweep(
         else:
             new = draw_index(jnp.exp((weight - weight.max()) / temperature), uniform)
         new = new.astype(old.dtype)
-        table = table.at[new].set(_pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
+        table = table.at[new].set(pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
         size = counts[new] + 1.0
         return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full), new
 
@@ -252,7 +252,7 @@ def split_or_merge(
 
     _, unpack = ravel_pytree(component.cache(component.empty()))
     anchor_rows = _take(rows, anchors)
-    table = _pack(component.cache(anchor_rows), 1)
+    table = pack(component.cache(anchor_rows), 1)
     log_marginals = component.log_marginal(anchor_rows).sum()
 
     def allocate(t: Array, carry: Any) -> Any:
@@ -263,7 +263,7 @@ def split_or_merge(
         log_probability = jax.nn.log_softmax(jnp.log(counts - discount) + predictive)
         drawn = (jnp.log(uniforms[t]) < log_probability[1]).astype(int)
         chosen = jnp.where(splits, drawn, (labels[item] == slot[1]).astype(int))
-        grown = _pack(component.update_cache(unpack(table[chosen]), row, 1.0), 0)
+        grown = pack(component.update_cache(unpack(table[chosen]), row, 1.0), 0)
         return (
             side.at[item].set(chosen),
             counts.at[chosen].add(1.0),

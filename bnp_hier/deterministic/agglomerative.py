@@ -15,7 +15,7 @@ from bnp_hier.deterministic.agglomeration import agglomerate, row_leaves
 from bnp_hier.deterministic.base import DeterministicClustering, Problem
 from bnp_hier.deterministic.free_energy import LABEL_MODELS
 from bnp_hier.deterministic.tree_mass import node_statistics
-from bnp_hier.hierarchy import Dendrogram
+from bnp_hier.hierarchy import Dendrogram, canonical_labels
 from bnp_hier.model_sites import Model
 
 __all__ = ["AgglomerativeBayesianClustering"]
@@ -105,5 +105,4 @@ def _after(children: Int[np.ndarray, "m 2"], merges: int) -> Int[np.ndarray, " n
     top = np.arange(2 * n - 1)
     for t in range(merges - 1, -1, -1):
         top[children[t]] = top[n + t]
-    _, first, inverse = np.unique(top[:n], return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
+    return canonical_labels(top[:n])

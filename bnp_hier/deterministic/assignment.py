@@ -6,7 +6,8 @@ products: scores = Φ C, and statistics = onehot(labels)ᵀ Φ, Φ the rows' sta
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable, Iterator
+from functools import partial, reduce
 from typing import NamedTuple, Protocol
 
 import jax
@@ -15,24 +16,35 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from bnp_hier.allocation import pack
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 
 __all__ = [
     "BLOCK",
+    "PIECE",
     "Assigner",
     "DenseAssigner",
     "Features",
     "Pass",
     "Scores",
+    "added",
     "assign_blocks",
+    "feature_blocks",
     "features_of",
     "in_blocks",
+    "joined",
     "row_features",
 ]
 
-BLOCK = 4096
-"""Rows in one pair of matrix products; their statistics stay in the processor's cache."""
+BLOCK = 1024
+"""Rows in one pair of matrix products; their features stay in the processor's cache."""
+
+PIECE = 64 * BLOCK
+"""Rows whose features are written down at once."""
+
+KEPT_NUMBERS = 1 << 26
+"""Numbers (of 8 bytes) up to which all rows' features are kept from pass to pass."""
 
 
 class Scores(NamedTuple):
@@ -114,12 +126,6 @@ def features_of(component: Component, X: Float[Array, "n d"], features: Features
     return jnp.concatenate(parts, axis=1)
 
 
-def flatten(tree: Statistics, batch: int) -> Float[Array, "... p"]:
-    """All leaves flattened after their `batch` leading dimensions and joined."""
-    leaves = jax.tree.leaves(tree)
-    return jnp.concatenate([leaf.reshape(*leaf.shape[:batch], -1) for leaf in leaves], axis=-1)
-
-
 def unflatten(flat: Float[Array, "k p"], like: Statistics) -> Statistics:
     """Rows of `flat` in the shape of a pytree whose leaves have leading dimension k."""
     leaves, structure = jax.tree.flatten(like)
@@ -129,30 +135,34 @@ def unflatten(flat: Float[Array, "k p"], like: Statistics) -> Statistics:
 
 
 @partial(jax.jit, static_argnames="features")
-def assign_blocks(
-    component: Component, blocks: Float[Array, "b c d"], n: ArrayLike, scores: Scores, features: Features
-) -> Pass:
-    """Label the first n rows of the blocks and sum their statistics; the labels of the others mean nothing.
+def feature_blocks(component: Component, blocks: Float[Array, "b c d"], features: Features) -> Float[Array, "b c f"]:
+    """Features of the rows of the blocks, written down for the matrix products."""
+    return jax.lax.map(lambda rows: features_of(component, rows, features), blocks)
 
-    One step for each block: memory beyond the rows and labels does not grow with their number.
-    """
+
+@partial(jax.jit, static_argnames="features")
+def _assign(numbers: Float[Array, "b c f"], n: ArrayLike, scores: Scores, features: Features) -> Pass:
     k = scores.log_weight.shape[0]
     group = np.array(features.group)
-    coefficients = jax.ops.segment_sum(flatten(scores.natural, 1).T, group, features.width)  # (f, k)
+    coefficients = jax.ops.segment_sum(pack(scores.natural, 1).T, group, features.width)  # (f, k)
 
     def step(carry: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         sums, counts = carry
         rows, start = block
-        numbers = features_of(component, rows, features)
-        labels = jnp.argmax(numbers @ coefficients + scores.log_weight, axis=1)
+        labels = jnp.argmax(rows @ coefficients + scores.log_weight, axis=1)
         there = start + jnp.arange(rows.shape[0]) < n
-        chosen = ((labels[:, None] == jnp.arange(k)) & there[:, None]).astype(numbers.dtype)
-        return (sums + chosen.T @ numbers, counts + chosen.sum(0)), labels.astype(jnp.int32)
+        chosen = ((labels[:, None] == jnp.arange(k)) & there[:, None]).astype(rows.dtype)
+        return (sums + chosen.T @ rows, counts + chosen.sum(0)), labels.astype(jnp.int32)
 
-    b, c, _ = blocks.shape
+    b, c, _ = numbers.shape
     start = (jnp.zeros((k, features.width), coefficients.dtype), jnp.zeros(k, coefficients.dtype))
-    (sums, counts), labels = jax.lax.scan(step, start, (blocks, c * jnp.arange(b)))
+    (sums, counts), labels = jax.lax.scan(step, start, (numbers, c * jnp.arange(b)))
     return Pass(labels.reshape(-1), unflatten(sums[:, group], scores.natural), counts)
+
+
+def assign_blocks(component: Component, blocks: Float[Array, "b c d"], n: int, scores: Scores, features: Features) -> Pass:
+    """Label the first n rows of the blocks and sum their statistics; the labels of the others mean nothing."""
+    return _assign(feature_blocks(component, blocks, features), np.asarray(n), scores, features)
 
 
 def in_blocks(X: Float[np.ndarray, "n d"], blocks: int | None = None) -> Float[Array, "b c d"]:
@@ -175,17 +185,34 @@ class DenseAssigner:
     """
 
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
-        self.component, self.n, self.blocks = component, len(X), in_blocks(X)
-        self._features = row_features(component)
+        self.component, self._features = component, row_features(component)
+        kept = len(X) * self._features.width <= KEPT_NUMBERS
+        size, blocks = (len(X), None) if kept else (PIECE, PIECE // BLOCK)
+        self._parts = [(len(part), in_blocks(part, blocks)) for part in (X[at : at + size] for at in range(0, len(X), size))]
+        self._kept = feature_blocks(component, self._parts[0][1], self._features) if kept else None
 
-    def _pass(self, scores: Scores) -> Pass:
-        return assign_blocks(self.component, self.blocks, np.asarray(self.n), scores, self._features)
+    def _passes(self, scores: Scores) -> Iterator[tuple[int, Pass]]:
+        """Number of rows and result of each part."""
+        for n, blocks in self._parts:
+            if self._kept is None:
+                yield n, assign_blocks(self.component, blocks, n, scores, self._features)
+            else:
+                yield n, _assign(self._kept, np.asarray(n), scores, self._features)
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
         """Statistics of the rows of each cluster, and their numbers."""
-        _, stats, counts = self._pass(scores)
-        return stats, counts
+        return added(self._passes(scores))
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
         """Cluster of each row, the first of those that tie."""
-        return np.asarray(self._pass(scores).labels)[: self.n]
+        return joined(self._passes(scores))
+
+
+def added(passes: Iterable[tuple[int, Pass]]) -> tuple[Statistics, Float[Array, " k"]]:
+    """Statistics and numbers of the rows of each cluster over several passes (at least one)."""
+    return reduce(lambda one, other: jax.tree.map(jnp.add, one, other), ((found.stats, found.counts) for _, found in passes))
+
+
+def joined(passes: Iterable[tuple[int, Pass]]) -> Int[np.ndarray, " n"]:
+    """Labels of the rows of several passes, as many of each as there are rows."""
+    return np.concatenate([np.asarray(found.labels)[:n] for n, found in passes])

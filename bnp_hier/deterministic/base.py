@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import jax
 import jax.flatten_util
@@ -38,8 +38,12 @@ __all__ = [
     "CHUNK",
     "DeterministicClustering",
     "Problem",
+    "alternate",
     "in_chunks",
+    "in_steps",
     "mixture_log_weights",
+    "more_slots",
+    "random_generators",
     "random_key",
     "require_count",
     "summarise",
@@ -47,6 +51,9 @@ __all__ = [
 
 CHUNK = 4096
 """Most rows predicted at once, so that memory stays bounded."""
+
+LEAST_RISE = 1e-3
+"""Rise in nats under which hyperparameters count as settled."""
 
 
 def require_count(name: str, value: Any, minimum: int = 1) -> None:
@@ -74,6 +81,11 @@ def random_key(random_state: int | Array) -> Array:
     if is_prng_key(random_state):
         return random_state
     raise TypeError(f"random_state must be a whole number or a JAX random key, but it is {type(random_state).__name__}")
+
+
+def random_generators(random_state: int | Array) -> list[np.random.Generator]:
+    """Two NumPy generators: for rows drawn from the data, and for seedings."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(random_key(random_state)))).spawn(2)
 
 
 class Problem:
@@ -155,6 +167,73 @@ class Problem:
         return -before
 
 
+class _Labelled(Protocol):
+    @property
+    def labels(self) -> Int[np.ndarray, " n"]:
+        """(n,) clusters, from 0."""
+
+
+_R = TypeVar("_R", bound=_Labelled)
+
+
+def alternate(
+    problem: Problem,
+    find: Callable[[MixtureValues, Int[np.ndarray, " n"] | None], _R],
+    objective: Callable[[MixtureValues, Int[Array, " n"], Float[Array, " slots"]], Float[Array, ""]],
+    max_rounds: int,
+) -> _R:
+    """Partitions and gradient steps on the hyperparameters by turns, as long as objective + log prior rises.
+
+    Parameters
+    ----------
+    problem
+        Left at the hyperparameters of the result.
+    find
+        Gives a fit at hyperparameter values; also takes the labels found before, None at first.
+    objective
+        Of values, labels and an array as long as there are slots for clusters (nats).
+    max_rounds
+        Most rounds after the first fit; 0 leaves the hyperparameters as they are.
+
+    Returns
+    -------
+    fit
+        Of the best round.
+    """
+    best = find(problem.values, None)
+
+    def fixed(fit: _R) -> tuple[Array, Array]:
+        return jnp.asarray(fit.labels), jnp.zeros(in_steps(int(fit.labels.max()) + 1))
+
+    def value(fit: _R) -> float:
+        at = objective(problem.values, *fixed(fit))
+        return float(at + problem.prior.log_prob(problem.hyperparameters))
+
+    reached = value(best) if max_rounds else -np.inf
+    for _ in range(max_rounds):
+        before = problem.unconstrained
+        problem.climb(objective, *fixed(best))
+        proposal = find(problem.values, best.labels)
+        gain = value(proposal) - reached
+        if gain <= 0:
+            problem.unconstrained = before
+            break
+        best, reached = proposal, reached + gain
+        if gain < LEAST_RISE:
+            break
+    return best
+
+
+def in_steps(clusters: int) -> int:
+    """Slots for so many clusters, in steps of 16, so that similar fits share a compiled program."""
+    return -(-clusters // 16) * 16
+
+
+def more_slots(stats: Statistics, extra: int) -> Statistics:
+    """The clusters' statistics with empty slots after them."""
+    return jax.tree.map(lambda leaf: jnp.pad(jnp.asarray(leaf), [(0, extra)] + [(0, 0)] * (leaf.ndim - 1)), stats)
+
+
 def in_chunks(
     function: Callable[[Float[Array, "c d"]], Float[Array, "c k"]], X: Float[np.ndarray, "m d"]
 ) -> Float[np.ndarray, "m k"]:
@@ -195,26 +274,32 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     """
 
     model: Model
-    optimize: bool
+    optimize: bool | str
 
     def _finish(self, problem: Problem, labels: Int[np.ndarray, " n"]) -> None:
         """Set the attributes that every estimator has."""
-        values = problem.values
+        values = self._describe(problem)
         self.labels_ = np.asarray(labels, dtype=np.int64)
         self.counts_ = np.bincount(self.labels_)
         self.n_clusters_ = len(self.counts_)
-        self.n_features_in_ = problem.X.shape[1]
-        self.component_ = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
-        self.concentration_, self.discount_ = float(values.concentration), float(values.discount)
-        self.hyperparameters_ = {name: np.asarray(value)[()] for name, value in problem.hyperparameters.items()}
+        slots = in_steps(self.n_clusters_)
         prior = Prior(self.concentration_, self.discount_)
-        slots = -(-self.n_clusters_ // 16) * 16  # in steps, so that similar fits share a compiled program
         joint, stats = summarise(self.component_, values.X, jnp.asarray(self.labels_), prior, slots)
         self.log_joint_ = float(joint)
         self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.n_clusters_], stats)
 
+    def _describe(self, problem: Problem) -> MixtureValues:
+        """Set the attributes that do not depend on the partition."""
+        values = problem.values
+        self.n_features_in_ = problem.X.shape[1]
+        self._max_clusters_ = problem.sites.max_clusters
+        self.component_ = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
+        self.concentration_, self.discount_ = float(values.concentration), float(values.discount)
+        self.hyperparameters_ = {name: np.asarray(value)[()] for name, value in problem.hyperparameters.items()}
+        return values
+
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self, "counts_")
         matrix = as_matrix(X)
         self.component_.validate(matrix)
         return matrix
@@ -237,12 +322,16 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         started = time.perf_counter()
         self._check_options()
         with jax.enable_x64(True):
-            problem = Problem(self.model, X)
-            if self.optimize and not problem.unconstrained:
-                raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
-            self._fit(problem)
+            self._fit_rows(X)
         self.fit_seconds_ = time.perf_counter() - started
         return self
+
+    def _fit_rows(self, X: ArrayLike) -> Problem:
+        problem = Problem(self.model, X)
+        if self.optimize and not problem.unconstrained:
+            raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
+        self._fit(problem)
+        return problem
 
     @abstractmethod
     def _check_options(self) -> None:
@@ -272,7 +361,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         NotFittedError, ValueError
             Before `fit`; or if the rows do not fit the component.
         """
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self, "counts_")
         log_weights = self._log_weights(X)
         return np.exp(log_weights - np.logaddexp.reduce(log_weights, axis=1, keepdims=True))
 
@@ -297,7 +386,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         NotFittedError, ValueError
             Before `fit`; or if the rows do not fit the component.
         """
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self, "counts_")
         return np.logaddexp.reduce(self._log_weights(X), axis=1)
 
     def score(self, X: ArrayLike, y: None = None) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import combinations
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +15,26 @@ from sklearn.cluster import kmeans_plusplus
 
 from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.assignment import Assigner, DenseAssigner, Scores
-from bnp_hier.deterministic.base import Problem, mixture_log_weights, random_key, require_count
-from bnp_hier.deterministic.free_energy import LABEL_MODELS, free_energy, label_log_prior, scores_from
-from bnp_hier.deterministic.kd_tree import KDTreeAssigner
+from bnp_hier.deterministic.assignment import Assigner, DenseAssigner
+from bnp_hier.deterministic.base import Problem, alternate, random_generators, require_count
+from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS, free_energy
+from bnp_hier.deterministic.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.partition_search import descend
+from bnp_hier.deterministic.row_streams import RowSample, RowStream, StreamAssigner
+from bnp_hier.deterministic.split_merge import Clusters, SplitMergeSearch, slots_for, sum_by_label
 from bnp_hier.deterministic.streaming import StreamingClustering
-from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.chinese_restaurant import log_partition_prior
+from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues, Model
 
 __all__ = ["BayesianKMeans"]
 
-ASSIGNMENTS = ("auto", "dense", "kd_tree")
+ASSIGNERS: dict[str, Callable[[Component, np.ndarray], Assigner]] = {
+    "auto": AutoAssigner,
+    "dense": DenseAssigner,
+    "kd_tree": KDTreeAssigner,
+}
 """How rows are labelled; all give the same labels."""
-
-KD_TREE_FROM, KD_TREE_UP_TO = 200_000, 3
-"""Rows from which, and columns up to which, a kd-tree beats matrix products."""
 
 SKETCH = 8192
 """Most rows on which starts are tried and clusters are split."""
@@ -41,222 +42,20 @@ SKETCH = 8192
 POLISH_UP_TO = 20_000
 """Most rows that are moved one at a time at the end."""
 
-LEAST_GAIN = 1e-6
-"""Fall of the free energy (nats) under which passes stop and a split or merge is refused."""
 
-LEAST_OVERLAP = 1e-3
-"""Cosine of two clusters' responsibilities under which merging them is not tried."""
+class _Found(NamedTuple):
+    """Result of one search.
 
-
-class _State(NamedTuple):
-    """Clusters in slots, some of them empty.
-
-    - **scores** - what labelled the rows.
-    - **stats**, **counts** - of the rows of each cluster.
-    - **free_energy** - −log p(X, labels) (nats).
+    - **labels** - (n,) clusters, in order of appearance.
+    - **trace** - free energy after each step that was kept.
+    - **starts** - free energy reached from each start.
+    - **assigner** - what made the passes over all rows.
     """
 
-    scores: Scores
-    stats: Statistics
-    counts: Float[np.ndarray, " k"]
-    free_energy: float
-
-
-class _Search:
-    """Passes, splits and merges on one data set.
-
-    Parameters
-    ----------
-    component, prior, labels
-        Component, prior of the partition, and label model.
-    assigner
-        How to make passes over all rows.
-    sketch
-        Rows (all or some) that say where clusters are split.
-    max_iter
-        Most passes in a row.
-    limit
-        Most clusters.
-    """
-
-    def __init__(
-        self,
-        component: Component,
-        prior: Prior,
-        labels: str,
-        assigner: Assigner,
-        sketch: Float[np.ndarray, "s d"],
-        max_iter: int,
-        limit: int,
-    ) -> None:
-        self.component, self.prior, self.labels = component, prior, labels
-        self.assigner, self.sketch, self.max_iter, self.limit = assigner, sketch, max_iter, limit
-        self._sketcher = DenseAssigner(component, sketch)
-        self.points = _points(component, sketch)
-        self.trace: list[float] = []
-
-    def _pass(self, scores: Scores) -> _State:
-        stats, counts = self.assigner(scores)
-        energy = float(free_energy(self.component, stats, counts, self.prior, self.labels))
-        return _State(scores, stats, np.asarray(counts), energy)
-
-    def settle(self, scores: Scores) -> tuple[_State, list[float]]:
-        """Passes until the free energy no longer falls; a pass that would raise it, as clusters empty, is refused."""
-        state = self._pass(scores)
-        trace = [state.free_energy]
-        for _ in range(self.max_iter):
-            following = self._pass(self.scores(state.stats, state.counts))
-            if following.free_energy > state.free_energy:
-                break
-            gain, state = state.free_energy - following.free_energy, following
-            trace.append(state.free_energy)
-            if gain < LEAST_GAIN:
-                break
-        return state, trace
-
-    def scores(self, stats: Statistics, counts: ArrayLike) -> Scores:
-        """Scores of clusters with these statistics."""
-        return scores_from(self.component, stats, jnp.asarray(counts), self.prior, self.labels)
-
-    def from_labels(self, labels: Int[np.ndarray, " s"]) -> Scores:
-        """Scores of the clusters of a partition of the sketch."""
-        slots = _slots(int(labels.max()) + 1)
-        stats, counts = _summed(self.component, jnp.asarray(self.sketch), jnp.asarray(labels), slots)
-        return self.scores(stats, counts)
-
-    def improve(self, state: _State) -> _State:
-        """Splits, then merges, until neither lowers the free energy."""
-        while True:
-            state = self._split_all(state)
-            merged = self._merge_one(state)
-            if merged is None:
-                return state
-            state = merged
-
-    def _accept(self, proposal: Scores, state: _State) -> _State | None:
-        settled, trace = self.settle(proposal)
-        if settled.free_energy >= state.free_energy - LEAST_GAIN:
-            return None
-        self.trace += [energy for energy in trace if energy < state.free_energy]
-        return settled
-
-    def _split_all(self, state: _State) -> _State:
-        refused: dict[int, float] = {}  # cluster and its size: a cluster that has changed since is tried again
-        while (state.counts > 0).sum() < self.limit:
-            accepted = None
-            labels = self._sketcher.labels(state.scores)
-            for cluster in self._worst_fitting(state):
-                if refused.get(cluster) == state.counts[cluster]:
-                    continue
-                proposal = self._split(state, cluster, np.flatnonzero(labels == cluster))
-                accepted = None if proposal is None else self._accept(proposal, state)
-                if accepted is not None:
-                    break
-                refused[cluster] = state.counts[cluster]
-            if accepted is None:
-                break
-            state = accepted
-        return state
-
-    def _responsibilities(self, state: _State) -> tuple[Float[np.ndarray, "s k"], Float[np.ndarray, "s k"]]:
-        """Log predictive density of the sketch's rows in each cluster in use, and probability of each cluster."""
-        counts = jnp.asarray(state.counts)
-        both = np.asarray(mixture_log_weights(self.component, state.stats, counts, self.prior, jnp.asarray(self.sketch)))[
-            :, :-1
-        ]
-        used = state.counts > 0
-        size = np.where(used, state.counts - np.asarray(self.prior.discount), 1.0)
-        seat = np.where(used, np.log(size / (state.counts.sum() + np.asarray(self.prior.concentration))), 0.0)
-        weight = np.exp(both - both.max(1, keepdims=True))
-        return np.where(used, both - seat, 0.0), weight / weight.sum(1, keepdims=True)
-
-    def _worst_fitting(self, state: _State) -> list[int]:
-        """Clusters by falling divergence of their rows' empirical density from their predictive density.
-
-        Σ_i w_i [log w_i − log p(x_i|cluster)], w the responsibilities of the cluster, summing to 1: Kurihara & Welling (2009),
-        Eq. 47, which is infinite as printed.
-        """
-        density, weight = self._responsibilities(state)
-        share = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
-        terms = np.where(share > 0, share * (np.log(np.where(share > 0, share, 1.0)) - density), 0.0)
-        order = np.argsort(-terms.sum(0), kind="stable")
-        return [int(k) for k in order if state.counts[k] > 1]
-
-    def _split(self, state: _State, cluster: int, rows: Int[np.ndarray, " m"]) -> Scores | None:
-        """The cluster cut by the plane through the mean of its rows in the sketch, across their principal direction.
-
-        That is one step of k-means from two centres on that axis (Kurihara & Welling 2009, appendix D.3).
-        """
-        if len(rows) < 2:
-            return None
-        centred = self.points[rows] - self.points[rows].mean(0)
-        _, spread, directions = np.linalg.svd(centred, full_matrices=False)
-        if spread[0] <= 1e-12 * max(1.0, np.abs(self.points[rows]).max()):
-            return None
-        side = (centred @ directions[0] > 0).astype(int)
-        halves, sizes = _summed(self.component, jnp.asarray(self.sketch[rows]), jnp.asarray(side), 2)
-        share = state.counts[cluster] / len(rows)
-        free = np.flatnonzero(state.counts == 0)
-        stats, counts = state.stats, state.counts
-        if not len(free):
-            stats, counts = _padded(stats, len(counts)), np.pad(counts, (0, len(counts)))
-            free = np.flatnonzero(counts == 0)
-        place = np.array([cluster, free[0]])
-        stats = jax.tree.map(lambda leaf, half: leaf.at[place].set(share * half), stats, halves)
-        counts = counts.copy()
-        counts[place] = share * np.asarray(sizes)
-        return self.scores(stats, counts)
-
-    def _merge_one(self, state: _State) -> _State | None:
-        """The first merge that lowers the free energy, pairs with the most alike responsibilities first."""
-        _, weight = self._responsibilities(state)
-        used = np.flatnonzero(state.counts > 0)
-        unit = weight / np.maximum(np.linalg.norm(weight, axis=0), np.finfo(float).tiny)
-        alike = unit.T @ unit
-        for one, other in sorted(combinations(used, 2), key=lambda pair: -alike[pair]):
-            if alike[one, other] < LEAST_OVERLAP:
-                break
-            counts = state.counts.copy()
-            counts[one], counts[other] = counts[one] + counts[other], 0.0
-            stats = jax.tree.map(lambda leaf, a=one, b=other: leaf.at[a].add(leaf[b]).at[b].set(0.0), state.stats)
-            accepted = self._accept(self.scores(stats, counts), state)
-            if accepted is not None:
-                return accepted
-        return None
-
-
-def _slots(clusters: int) -> int:
-    """Room for so many clusters, in powers of two so that few programs are compiled."""
-    return max(8, 1 << (clusters - 1).bit_length())
-
-
-def _padded(stats: Statistics, extra: int) -> Statistics:
-    return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, extra)] + [(0, 0)] * (leaf.ndim - 1)), stats)
-
-
-def _points(component: Component, X: Float[np.ndarray, "s d"]) -> Float[np.ndarray, "s q"]:
-    """Coordinates in which rows are near or far: the component's, or the columns with missing cells at their mean."""
-    try:
-        return np.asarray(component.coordinates(X))
-    except NotImplementedError:
-        return np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-
-
-def _summed(
-    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int
-) -> tuple[Statistics, Float[Array, " k"]]:
-    """Statistics of the rows of each cluster, and their numbers."""
-    n = 1 << (len(X) - 1).bit_length()  # padded, so that clusters of any size share a few programs
-    rows = jnp.concatenate([X, jnp.broadcast_to(X[:1], (n - len(X), X.shape[1]))])
-    return _sum_by_label(component, rows, jnp.pad(labels, (0, n - len(X)), constant_values=slots), slots)
-
-
-@partial(jax.jit, static_argnames="slots")
-def _sum_by_label(
-    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int
-) -> tuple[Statistics, Float[Array, " k"]]:
-    stats = cluster_statistics(component.suff_stats(X), labels, slots)
-    return stats, cluster_counts(labels, slots).astype(float)
+    labels: Int[np.ndarray, " n"]
+    trace: list[float]
+    starts: Float[np.ndarray, " starts"]
+    assigner: Assigner
 
 
 class BayesianKMeans(StreamingClustering):
@@ -274,7 +73,8 @@ class BayesianKMeans(StreamingClustering):
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
         use and α the model's concentration.
     assignment
-        "dense": matrix products. "kd_tree": boxes of rows at once. "auto": the kd-tree from 200,000 rows in at most 3 columns.
+        "dense": matrix products. "kd_tree": boxes of rows at once. "auto": from 200,000 rows in at most 3 columns a kd-tree is
+        built once 40 passes were made, about when it begins to pay; otherwise matrix products.
     starts
         Numbers of clusters to start from: 1 is the paper's start, others are k-means++ seedings.
     max_iter
@@ -300,7 +100,7 @@ class BayesianKMeans(StreamingClustering):
     start_free_energies_ : ndarray
         Free energy reached from each start, on at most 8,192 rows.
     assignment_ : str
-        "dense" or "kd_tree".
+        "dense" or "kd_tree", as of the last pass.
     visited_nodes_, touched_rows_ : int
         Boxes examined and rows scored one by one in the last pass of the kd-tree; 0 and n without it.
     n_clusters_, log_joint_, component_, concentration_, hyperparameters_
@@ -312,6 +112,9 @@ class BayesianKMeans(StreamingClustering):
     empirical divergence, with the predictive density in the place of the density at the mean parameters, which not every
     family has.
     """
+
+    _labels: Int[np.ndarray, " n"] | None = None
+    _reread: Callable[[], Int[np.ndarray, " n"]] | None = None
 
     def __init__(
         self,
@@ -337,7 +140,7 @@ class BayesianKMeans(StreamingClustering):
         self.random_state = random_state
 
     def _check_options(self) -> None:
-        for name, options in (("prior", LABEL_MODELS), ("assignment", ASSIGNMENTS)):
+        for name, options in (("prior", LABEL_MODELS), ("assignment", tuple(ASSIGNERS))):
             if getattr(self, name) not in options:
                 raise ValueError(f"{name} must be one of {', '.join(options)}, but it is {getattr(self, name)!r}")
         for name in ("max_iter", "max_rounds"):
@@ -347,116 +150,174 @@ class BayesianKMeans(StreamingClustering):
         for start in self.starts:
             require_count("starts", start)
 
+    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]], y: None = None) -> Self:
+        """Fit to the rows of X.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d), n ≥ 2, as the model's component wants them. A memory-mapped array, or a function that returns an
+            iterator of chunks (m, d), the same rows at every call, is read piece by piece and never held as a whole. Its
+            clusters are searched for on 8,192 of the rows, which are all that the model is called with, and then on all
+            rows by matrix products; without the polish. `labels_` are made by one more reading when they are first asked for.
+        y
+            Ignored.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option, the model or the data are unfit, or `optimize` finds no hyperparameter with a prior.
+        Exception
+            Whatever the function or its iterator raises. If a reading of the chunks fails, the estimator keeps the best
+            clusters of the passes that were made, or else those of the rows read, and the error says so.
+        """
+        stream = RowStream.over(X)
+        if stream is None:
+            return super().fit(X)  # type: ignore[arg-type]
+        started = time.perf_counter()
+        self._check_options()
+        if self.assignment == "kd_tree":
+            raise ValueError('assignment="kd_tree" needs rows in memory, but X is read in pieces; use "auto" or "dense"')
+        with jax.enable_x64(True):
+            self._fit_stream(stream)
+        self.fit_seconds_ = time.perf_counter() - started
+        return self
+
+    @property
+    def labels_(self) -> Int[np.ndarray, " n"]:
+        """(n,) clusters, from 0, in order of appearance; of a stream, made by a reading when first asked for."""
+        if self._labels is None:
+            if self._reread is None:
+                raise AttributeError("labels_ is there after fit only")
+            with jax.enable_x64(True):
+                self._labels = self._reread()
+        return self._labels
+
+    @labels_.setter
+    def labels_(self, labels: Int[np.ndarray, " n"]) -> None:
+        self._labels, self._reread = labels, None
+
     def _fit(self, problem: Problem) -> None:
         limit = problem.sites.max_clusters or len(problem.X)
-        labels, trace = self._best(problem.values, limit)
-        reached = self._objective(problem, labels) if self.optimize else -np.inf
-        objective = _OBJECTIVES[self.prior]
-        for _ in range(self.max_rounds if self.optimize else 0):
-            before, previous = problem.unconstrained, reached
-            problem.climb(objective, jnp.asarray(labels))
-            proposal, proposal_trace = self._best(problem.values, limit)
-            reached = self._objective(problem, proposal)
-            if reached <= previous:
-                problem.unconstrained = before
-                break
-            labels, trace = proposal, proposal_trace
-            if reached - previous < 1e-3:
-                break
-        self.free_energy_trace_ = np.array(trace)
-        self.free_energy_ = trace[-1]
-        self._finish(problem, labels)
 
-    def _objective(self, problem: Problem, labels: np.ndarray) -> float:
-        value = _OBJECTIVES[self.prior](problem.values, jnp.asarray(labels))
-        return float(value + problem.prior.log_prob(problem.hyperparameters))
+        def find(values: MixtureValues, _: np.ndarray | None) -> _Found:
+            return self._found(values, limit)
+
+        found = alternate(problem, find, LOG_JOINTS[self.prior], self.max_rounds if self.optimize else 0)
+        self.free_energy_trace_ = np.array(found.trace)
+        self.free_energy_ = found.trace[-1]
+        self.start_free_energies_ = found.starts
+        used = found.assigner.current if isinstance(found.assigner, AutoAssigner) else found.assigner
+        self.assignment_ = "kd_tree" if isinstance(used, KDTreeAssigner) else "dense"
+        self.visited_nodes_ = getattr(used, "visited_nodes", 0)
+        self.touched_rows_ = getattr(used, "touched_rows", len(problem.X))
+        self._finish(problem, found.labels)
+
+    def _fit_stream(self, stream: RowStream) -> None:
+        """Fit to a sample of the rows, then to all of them; a failure keeps what there is."""
+        sample = RowSample(SKETCH, random_generators(self.random_state)[0])
+        try:
+            for chunk in stream.chunks():
+                sample.add(chunk)
+        except Exception as error:
+            if sample.n_rows > 1:
+                self._fit_rows(sample.rows)
+                error.add_note(f"(the estimator keeps the clusters of {_some(sample)} that were read)")
+            raise
+        rows = sample.rows
+        problem = self._fit_rows(rows)
+        if sample.n_rows == len(rows):
+            return
+        values = problem.values
+        if not np.array_equal(values.X, rows, equal_nan=True):
+            raise ValueError(
+                "the model observes other numbers than those given; rows that are read in pieces must be as observed"
+            )
+        assigner = StreamAssigner(values.component, stream)
+        search = self._search(values, assigner, rows, problem.sites.max_clusters or sample.n_rows)
+        try:
+            state = search.climb(self.labels_, sample.n_rows)
+        except BaseException as error:
+            if search.kept is None:
+                error.add_note(f"(the estimator keeps the clusters of {_some(sample)})")
+            else:
+                self._keep(search.kept, search.trace, assigner, np.flatnonzero(search.kept.counts))
+                error.add_note(f"(the estimator keeps the best clusters of the passes over all {sample.n_rows} rows so far)")
+            raise
+        self._keep(state, search.trace, assigner, assigner.appearance(state.scores, int((state.counts > 0).sum())))
+
+    def _keep(self, state: Clusters, trace: list[float], assigner: StreamAssigner, order: Int[np.ndarray, " k"]) -> None:
+        """Set the attributes of clusters of a stream, renamed 0, 1, ... in the given order of slots."""
+        name = np.full(len(state.counts), -1)
+        name[order] = np.arange(len(order))
+        self._labels, self._reread = None, lambda: name[assigner.labels(state.scores)]
+        self.counts_ = state.counts[order].astype(np.int64)
+        self.n_clusters_ = len(order)
+        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], state.stats)
+        prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
+        inside = self.component_.log_marginal(self._stats_).sum()
+        self.log_joint_ = float(log_partition_prior(jnp.asarray(state.counts), *prior) + inside)
+        self.free_energy_trace_, self.free_energy_ = np.array(trace), state.free_energy
+        self.assignment_, self.visited_nodes_, self.touched_rows_ = "dense", 0, self.n_seen_
 
     def _assigner(self, component: Component, X: np.ndarray) -> Assigner:
-        small = len(X) < KD_TREE_FROM or X.shape[1] > KD_TREE_UP_TO
-        if self.assignment == "kd_tree":
-            return KDTreeAssigner(component, X)
-        if self.assignment == "dense" or small or np.isnan(X).any():
-            return DenseAssigner(component, X)
-        try:
-            return KDTreeAssigner(component, X)
-        except NotImplementedError:
-            return DenseAssigner(component, X)
+        return ASSIGNERS[self.assignment](component, X)
 
-    def _best(self, values: MixtureValues, limit: int) -> tuple[np.ndarray, list[float]]:
-        """The best partition over the starts, and the free energy on the way to it."""
-        component, X = values.component, np.asarray(values.X)
-        prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(random_key(self.random_state))))
-        whole = len(X) <= SKETCH
-        sketch = X if whole else X[np.sort(rng.permutation(len(X))[:SKETCH])]
-        assigner = self._assigner(component, X)
-        search = _Search(
-            component, prior, self.prior, assigner if whole else DenseAssigner(component, sketch), sketch, self.max_iter, limit
-        )
-        reached = list(self._from_starts(search, rng))
-        self.start_free_energies_ = np.array([state.free_energy for state, _ in reached])
-        state, trace = reached[int(self.start_free_energies_.argmin())]
-        if not whole:
-            search = _Search(component, prior, self.prior, assigner, sketch, self.max_iter, limit)
-            share = len(X) / len(sketch)
-            stats = jax.tree.map(lambda leaf: share * leaf, state.stats)
-            state, search.trace = search.settle(search.scores(stats, share * state.counts))
-            state = search.improve(state)
-            trace = search.trace
-        labels = _first_come(assigner.labels(state.scores))
-        self.assignment_ = "kd_tree" if isinstance(assigner, KDTreeAssigner) else "dense"
-        self.visited_nodes_ = getattr(assigner, "visited_nodes", 0)
-        self.touched_rows_ = getattr(assigner, "touched_rows", len(X))
-        if self.polish and len(X) <= POLISH_UP_TO:
-            labels, trace = self._polished(component, X, prior, labels, trace, limit)
-        return labels, trace
+    def _search(self, values: MixtureValues, assigner: Assigner, sketch: np.ndarray, limit: int) -> SplitMergeSearch:
+        return SplitMergeSearch(values.component, _prior(values), self.prior, assigner, sketch, self.max_iter, limit)
 
-    def _from_starts(self, search: _Search, rng: np.random.Generator) -> Iterator[tuple[_State, list[float]]]:
-        distinct = len(np.unique(search.points, axis=0))
-        most = min(distinct, search.limit)
+    def _found(self, values: MixtureValues, limit: int) -> _Found:
+        """The best partition over the starts, polished if the rows are not too many."""
+        X = np.asarray(values.X)
+        if len(X) <= SKETCH:
+            return self._polished(values, self._from_starts(values, limit), limit)
+        sample = RowSample(SKETCH, random_generators(self.random_state)[0])
+        sample.add(X)
+        first = self._found(values._replace(X=jnp.asarray(sample.rows)), min(limit, SKETCH))
+        assigner = self._assigner(values.component, X)
+        search = self._search(values, assigner, sample.rows, limit)
+        state = search.climb(first.labels, len(X))
+        labels = canonical_labels(assigner.labels(state.scores))
+        return self._polished(values, _Found(labels, search.trace, first.starts, assigner), limit)
+
+    def _from_starts(self, values: MixtureValues, limit: int) -> _Found:
+        """The best of the partitions that splits and merges reach from each start."""
+        X = np.asarray(values.X)
+        assigner = self._assigner(values.component, X)
+        search = self._search(values, assigner, X, limit)
+        _, rng = random_generators(self.random_state)
+        most = min(len(np.unique(search.points, axis=0)), limit)
+        reached: list[tuple[Clusters, list[float]]] = []
         for clusters in sorted({min(int(start), most) for start in self.starts}):
-            labels = np.zeros(len(search.sketch), int)
+            labels = np.zeros(len(X), int)
             if clusters > 1:
                 centres, _ = kmeans_plusplus(search.points, clusters, random_state=int(rng.integers(1 << 31)))
-                gaps = ((search.points[:, None] - centres) ** 2).sum(2)
-                labels = gaps.argmin(1)
-            state, search.trace = search.settle(search.from_labels(labels))
-            state = search.improve(state)
-            yield state, search.trace
+                labels = ((search.points[:, None] - centres) ** 2).sum(2).argmin(1)
+            reached.append((search.climb(labels, len(X)), search.trace))
+        energies = np.array([state.free_energy for state, _ in reached])
+        state, trace = reached[int(energies.argmin())]
+        return _Found(canonical_labels(assigner.labels(state.scores)), trace, energies, assigner)
 
-    def _polished(
-        self, component: Component, X: np.ndarray, prior: Prior, labels: np.ndarray, trace: list[float], limit: int
-    ) -> tuple[np.ndarray, list[float]]:
+    def _polished(self, values: MixtureValues, found: _Found, limit: int) -> _Found:
         """Single-item moves; kept if the free energy falls, which under "finite" they do not promise."""
-        n = len(X)
-        slots = min(n, limit, 2 * _slots(int(labels.max()) + 1))
+        n = len(found.labels)
+        if not self.polish or n > POLISH_UP_TO:
+            return found
+        component, X, prior = values.component, jnp.asarray(values.X), _prior(values)
+        slots = min(n, limit, 2 * slots_for(int(found.labels.max()) + 1))
         order = jnp.arange(n)[None]
-        found = descend(component, jnp.asarray(X), prior, order, jnp.asarray(labels)[None], slots, self.max_iter)
-        moved = np.asarray(found.labels[0])
-        stats, counts = _summed(component, jnp.asarray(X), jnp.asarray(moved), slots)
+        descent = descend(component, X, prior, order, jnp.asarray(found.labels)[None], slots, self.max_iter)
+        moved = np.asarray(descent.labels[0])
+        stats, counts = sum_by_label(component, X, jnp.asarray(moved), slots)
         energy = float(free_energy(component, stats, counts, prior, self.prior))
-        return (moved, [*trace, energy]) if energy < trace[-1] else (labels, trace)
+        return found._replace(labels=moved, trace=[*found.trace, energy]) if energy < found.trace[-1] else found
 
 
-def _first_come(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """Labels renamed 0, 1, ... in the order in which the rows first show them."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
+def _prior(values: MixtureValues) -> Prior:
+    return Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
 
 
-def _log_joint(values: MixtureValues, labels: Array, model: str) -> Float[Array, ""]:
-    n = labels.shape[0]
-    stats = cluster_statistics(values.component.suff_stats(values.X), labels, n)
-    prior = Prior(values.concentration, values.discount)
-    return label_log_prior(cluster_counts(labels, n), prior, model) + values.component.log_marginal(stats).sum()
-
-
-def _dp_log_joint(values: MixtureValues, labels: Array) -> Float[Array, ""]:
-    return _log_joint(values, labels, "dp")
-
-
-def _finite_log_joint(values: MixtureValues, labels: Array) -> Float[Array, ""]:
-    return _log_joint(values, labels, "finite")
-
-
-_OBJECTIVES: dict[str, Any] = {"dp": _dp_log_joint, "finite": _finite_log_joint}
+def _some(sample: RowSample) -> str:
+    """How many rows a sample stands for."""
+    kept = len(sample.rows)
+    return f"the {kept} rows" if kept == sample.n_rows else f"{kept} of the {sample.n_rows} rows"

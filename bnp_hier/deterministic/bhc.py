@@ -230,7 +230,7 @@ class BHC(DeterministicClustering):
         NotFittedError, ValueError
             Before `fit`; or if the rows do not fit the component.
         """
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self, "counts_")
         return np.logaddexp.reduce(self._log_node_weights(X), axis=1)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
@@ -244,7 +244,7 @@ class BHC(DeterministicClustering):
         NotFittedError, ValueError
             Before `fit`; or if the rows do not fit the component.
         """
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self, "counts_")
         log_weights = self._log_node_weights(X)
         shares = np.exp(log_weights - np.logaddexp.reduce(log_weights, axis=1, keepdims=True))
         return np.column_stack([shares[:, :-1] @ self._label_shares(), shares[:, -1]])
@@ -276,7 +276,7 @@ class BHC(DeterministicClustering):
         labels
             (n, items) whole numbers from 0, in order of appearance.
         """
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self, "counts_")
         require_count("n", n)
         tree = self.dendrogram_
         items = tree.n_items
@@ -293,7 +293,7 @@ class BHC(DeterministicClustering):
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
         """Posterior probability, over the tree's partitions, that two items share a cluster."""
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self, "counts_")
         tree = self.dendrogram_
         n, order, sizes = tree.n_items, tree.leaf_order(), tree.sizes
         first = tree.first_positions()

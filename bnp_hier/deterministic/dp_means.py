@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from functools import partial
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.components.base import as_matrix
+from bnp_hier.components.base import as_matrix, first_cell
 from bnp_hier.deterministic.base import require_count
 
 __all__ = ["DPMeans"]
@@ -120,8 +120,8 @@ class DPMeans(ClusterMixin, BaseEstimator):
         started = time.perf_counter()
         matrix = as_matrix(X, min_rows=2)
         if not np.isfinite(matrix).all():
-            row, column = np.argwhere(~np.isfinite(matrix))[0]
-            raise ValueError(f"X has {matrix[row, column]} at row {row}, column {column}; DPMeans needs finite numbers")
+            wrong = ~np.isfinite(matrix)
+            raise ValueError(f"X has {matrix[wrong][0]} at {first_cell(wrong)}; DPMeans needs finite numbers")
         require_count("max_iter", self.max_iter)
         if (self.penalty is None) == (self.n_clusters is None):
             raise ValueError("give either penalty or n_clusters, and not both")
@@ -132,9 +132,10 @@ class DPMeans(ClusterMixin, BaseEstimator):
                 self.penalty_, found = float(self.penalty), self._run(matrix, float(self.penalty))
             else:
                 require_count("n_clusters", self.n_clusters)
-                if self.n_clusters > len(matrix):  # type: ignore[operator]
-                    raise ValueError(f"n_clusters is {self.n_clusters}, but X has only {len(matrix)} rows")
-                self.penalty_, found = self._reach(matrix)
+                wanted = cast(int, self.n_clusters)
+                if wanted > len(matrix):
+                    raise ValueError(f"n_clusters is {wanted}, but X has only {len(matrix)} rows")
+                self.penalty_, found = self._reach(matrix, wanted)
         if not found.converged:
             message = f"DPMeans stopped after max_iter={self.max_iter} sweeps before the labels settled; raise max_iter"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -173,22 +174,22 @@ class DPMeans(ClusterMixin, BaseEstimator):
             labels = new
         return _Found(labels, centres[:clusters], trace, False)
 
-    def _reach(self, X: np.ndarray) -> tuple[float, _Found]:
+    def _reach(self, X: np.ndarray, clusters: int) -> tuple[float, _Found]:
         """The penalty between 0 and the largest distance from the mean that gives the number of clusters asked for."""
         low, high = 0.0, float(((X - X.mean(0)) ** 2).sum(1).max()) * (1 + 1e-9) + np.finfo(float).tiny
         best: tuple[float, _Found] | None = None
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             found = self._run(X, middle)
-            gap = len(found.centres) - int(self.n_clusters)  # type: ignore[arg-type]
-            if best is None or abs(gap) < abs(len(best[1].centres) - int(self.n_clusters)):  # type: ignore[arg-type]
+            gap = len(found.centres) - clusters
+            if best is None or abs(gap) < abs(len(best[1].centres) - clusters):
                 best = middle, found
             if gap == 0 or high - low < 1e-9 * high:
                 break
             low, high = (middle, high) if gap > 0 else (low, middle)
         assert best is not None
-        if len(best[1].centres) != self.n_clusters:
-            message = f"no penalty that was tried gives {self.n_clusters} clusters; the nearest gives {len(best[1].centres)}"
+        if len(best[1].centres) != clusters:
+            message = f"no penalty that was tried gives {clusters} clusters; the nearest gives {len(best[1].centres)}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         return best
 

@@ -7,15 +7,17 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.assignment import Scores
-from bnp_hier.distributions.chinese_restaurant import log_partition_prior
+from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.model_sites import MixtureValues
 
-__all__ = ["LABEL_MODELS", "free_energy", "label_log_prior", "scores_from"]
+__all__ = ["LABEL_MODELS", "LOG_JOINTS", "free_energy", "label_log_prior", "scores_from"]
 
 LABEL_MODELS = ("dp", "finite")
 """Priors of the labels: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
@@ -45,6 +47,17 @@ def free_energy(
     Kurihara & Welling (2009), Eq. 19 for "finite" and Eq. 23 for "dp"; empty clusters count for nothing.
     """
     return -label_log_prior(counts, prior, labels) - component.log_marginal(stats).sum()
+
+
+def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], model: str) -> Float[Array, ""]:
+    slots = table.shape[0]
+    stats = cluster_statistics(values.component.suff_stats(values.X), labels, slots)
+    prior = Prior(values.concentration, values.discount)
+    return label_log_prior(cluster_counts(labels, slots), prior, model) + values.component.log_marginal(stats).sum()
+
+
+LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
+"""log p(X, labels) of a model's values, labels, and an array as long as there are slots (nats), by label model."""
 
 
 @partial(jax.jit, static_argnames="labels")

@@ -11,10 +11,27 @@ from jaxtyping import Array, Bool, Float, Int
 from sklearn.neighbors import KDTree
 
 from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.assignment import BLOCK, Scores, assign_blocks, features_of, in_blocks, row_features, unflatten
+from bnp_hier.components.base import Statistics, first_cell
+from bnp_hier.deterministic.assignment import (
+    BLOCK,
+    PIECE,
+    Assigner,
+    DenseAssigner,
+    Scores,
+    assign_blocks,
+    feature_blocks,
+    in_blocks,
+    row_features,
+    unflatten,
+)
 
-__all__ = ["KDTreeAssigner"]
+__all__ = ["AutoAssigner", "KDTreeAssigner"]
+
+KD_TREE_FROM, KD_TREE_UP_TO = 200_000, 3
+"""Rows from which, and columns up to which, a pass by a kd-tree is faster than one by matrix products."""
+
+TREE_AFTER = 40
+"""Passes by matrix products that take as long as building the tree."""
 
 LEAF_SIZE = 64
 """Rows under which a box is not divided further."""
@@ -85,8 +102,7 @@ class KDTreeAssigner:
 
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
         if np.isnan(X).any():
-            row, column = np.argwhere(np.isnan(X))[0]
-            raise ValueError(f"X has a missing value (NaN) at row {row}, column {column}; a kd-tree needs complete rows")
+            raise ValueError(f"X has a missing value (NaN) at {first_cell(np.isnan(X))}; a kd-tree needs complete rows")
         self.component = component
         tree = KDTree(np.asarray(component.coordinates(X)), leaf_size=LEAF_SIZE)
         _, order, nodes, bounds = tree.get_arrays()
@@ -104,9 +120,11 @@ class KDTreeAssigner:
         n, first = len(self._rows), self._first_leaf
         sums = np.zeros((len(self._start), self._features.width))
         starts = self._start[first:]
-        for at in range(0, n, BLOCK):
-            until = min(at + BLOCK, n)
-            features = np.asarray(_features(self.component, _padded(self._rows[at:until]), self._features))[: until - at]
+        for at in range(0, n, PIECE):
+            until = min(at + PIECE, n)
+            blocks = in_blocks(self._rows[at:until], PIECE // BLOCK if n > PIECE else None)
+            features = np.asarray(feature_blocks(self.component, blocks, self._features))
+            features = features.reshape(-1, self._features.width)[: until - at]
             left, right = np.searchsorted(starts, [at, until - 1], side="right") - 1
             inside = np.maximum(starts[left : right + 1] - at, 0)
             sums[first + left : first + right + 1] += np.add.reduceat(features, inside, axis=0)
@@ -181,9 +199,7 @@ class KDTreeAssigner:
         """Score single rows; their number is padded to a power of two of blocks, so that few programs are compiled."""
         blocks = 1 << (max(-(-len(rows) // BLOCK), 1) - 1).bit_length()
         some = self._rows[rows] if len(rows) else self._rows[:1]
-        labels, stats, counts = assign_blocks(
-            self.component, in_blocks(some, blocks), np.asarray(len(rows)), scores, self._features
-        )
+        labels, stats, counts = assign_blocks(self.component, in_blocks(some, blocks), len(rows), scores, self._features)
         return np.asarray(labels)[: len(rows)], stats, counts
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
@@ -212,8 +228,39 @@ class KDTreeAssigner:
         return labels
 
 
-_features = jax.jit(features_of, static_argnames="features")
+class AutoAssigner:
+    """Passes by whichever is faster: a kd-tree is built once so many passes were made that it pays, if ever.
+
+    Parameters
+    ----------
+    component, X
+        As of `DenseAssigner`.
+    """
+
+    def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
+        self._component, self._X, self._passes = component, X, 0
+        few = len(X) < KD_TREE_FROM or X.shape[1] > KD_TREE_UP_TO or np.isnan(X).any()
+        self._settled = few or not _has_coordinates(component, X)
+        self.current: Assigner = DenseAssigner(component, X)
+
+    def _next(self) -> Assigner:
+        self._passes += 1
+        if not self._settled and self._passes > TREE_AFTER:
+            self.current, self._settled = KDTreeAssigner(self._component, self._X), True
+        return self.current
+
+    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
+        """Statistics of the rows of each cluster, and their numbers."""
+        return self._next()(scores)
+
+    def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
+        """Cluster of each row, the first of those that tie."""
+        return self._next().labels(scores)
 
 
-def _padded(rows: Float[np.ndarray, "c d"]) -> Float[np.ndarray, "b d"]:
-    return np.concatenate([rows, np.broadcast_to(rows[:1], (BLOCK - len(rows), rows.shape[1]))])
+def _has_coordinates(component: Component, X: Float[np.ndarray, "n d"]) -> bool:
+    try:
+        component.coordinates(X[:1])
+    except NotImplementedError:
+        return False
+    return True

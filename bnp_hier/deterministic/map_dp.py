@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from sklearn.cluster import kmeans_plusplus
 
-from bnp_hier.allocation import Prior, default_capacity, log_joint, merge_best_pair
+from bnp_hier.allocation import Prior, default_capacity, merge_best_pair
 from bnp_hier.components import Component
-from bnp_hier.deterministic.base import Problem, random_key, require_count
+from bnp_hier.deterministic.base import Problem, alternate, random_generators, random_key, require_count
+from bnp_hier.deterministic.free_energy import LOG_JOINTS
+from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.deterministic.partition_search import Descent, descend
+from bnp_hier.deterministic.split_merge import coordinates_of
 from bnp_hier.deterministic.streaming import StreamingClustering
+from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues, Model
 
 __all__ = ["MAPDP"]
@@ -27,6 +34,36 @@ def _merge(
     """One merge in each partition, if any raises the log joint; also says which partitions changed."""
     rows = component.suff_stats(X)
     return jax.vmap(lambda labels: merge_best_pair(component, rows, labels, prior, slots))(starts)
+
+
+INITS = ("sequential", "single", "k-means++")
+"""Named starts."""
+
+SEEDINGS = (2, 4, 8, 16)
+"""Numbers of clusters of k-means++ starts, by turns."""
+
+OPTIMIZE = (False, True, "leave_one_out")
+"""Ways to fit the hyperparameters."""
+
+
+class _Found(NamedTuple):
+    """Result of descents from every start.
+
+    - **labels** - (n,) clusters of the best, in order of appearance.
+    - **trace** - its log joint after each sweep.
+    - **restarts** - (r,) log joint reached from each start.
+    - **converged** - whether the best one settled.
+    """
+
+    labels: Int[np.ndarray, " n"]
+    trace: Float[np.ndarray, " sweeps"]
+    restarts: Float[np.ndarray, " r"]
+    converged: bool
+
+
+def _log_leave_one_out(values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"]) -> Float[Array, ""]:
+    prior = Prior(values.concentration, values.discount)
+    return leave_one_out(values.component, jnp.asarray(values.X), labels, prior, table.shape[0]).sum()
 
 
 class MAPDP(StreamingClustering):
@@ -43,13 +80,15 @@ class MAPDP(StreamingClustering):
     n_restarts
         Number of orders tried; the first is the order of the rows.
     init
-        "sequential": items enter an empty table in order. "single": all items in one cluster, the paper's start; it is
-        seldom left again, so it warns.
+        "sequential": items enter an empty table in order. "k-means++": seedings with 2, 4, 8 and 16 clusters by turns.
+        "single": all items in one cluster, the paper's start; it is seldom left again, so it warns. Or labels to start from,
+        (n,) whole numbers, −1 for a row that has none yet.
     max_iter
         Most sweeps per order.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating partitions with gradient steps on
-        log joint + log prior; otherwise they sit at their prior medians.
+        True: the hyperparameters that have priors are fitted by alternating partitions with gradient steps on log joint +
+        log prior. "leave_one_out": with steps on the leave-one-out log predictive density + log prior. False: they sit at
+        their prior medians.
     merge
         Whether to try merges of two clusters once no single item moves; False is the paper's algorithm.
     max_rounds
@@ -68,7 +107,7 @@ class MAPDP(StreamingClustering):
     n_iter_ : int
         Sweeps of the best order, those after merges included.
     restart_log_joints_ : ndarray
-        (n_restarts,) log joint reached from each order, at the last hyperparameters tried.
+        (n_restarts,) log joint reached from each order.
     n_clusters_, component_, concentration_, hyperparameters_
         As for every estimator.
 
@@ -81,9 +120,9 @@ class MAPDP(StreamingClustering):
         self,
         model: Model,
         n_restarts: int = 10,
-        init: str = "sequential",
+        init: str | ArrayLike = "sequential",
         max_iter: int = 100,
-        optimize: bool = False,
+        optimize: bool | str = False,
         *,
         merge: bool = True,
         max_rounds: int = 20,
@@ -99,52 +138,68 @@ class MAPDP(StreamingClustering):
         self.random_state = random_state
 
     def _check_options(self) -> None:
-        if self.init not in ("sequential", "single"):
-            raise ValueError(f'init must be "sequential" or "single", but it is {self.init!r}')
+        if isinstance(self.init, str) and self.init not in INITS:
+            raise ValueError(f"init must be one of {', '.join(INITS)} or labels, but it is {self.init!r}")
+        if self.optimize not in OPTIMIZE:
+            raise ValueError(f'optimize must be False, True or "leave_one_out", but it is {self.optimize!r}')
         for name in ("n_restarts", "max_iter", "max_rounds"):
             require_count(name, getattr(self, name))
 
     def _fit(self, problem: Problem) -> None:
-        if self.init == "single":
+        if isinstance(self.init, str) and self.init == "single":
             warnings.warn(
                 'init="single" starts from one cluster, which single-item moves seldom leave; the default is "sequential"',
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self._limit = problem.sites.max_clusters
         n = problem.X.shape[0]
         keys = jax.random.split(random_key(self.random_state), max(self.n_restarts - 1, 1))
         shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
         orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_restarts]
+        # a capacity that the model declares is part of the model
+        limit = min(n, problem.sites.max_clusters or n)
+        starts = self._starts(problem.values, limit)
 
-        labels, trace = self._best(problem.values, orders)
-        reached = self._objective(problem, labels) if self.optimize else -np.inf
-        for _ in range(self.max_rounds if self.optimize else 0):
-            before, previous = problem.unconstrained, reached
-            problem.climb(_joint_at, jnp.asarray(labels))
-            proposal, proposal_trace = self._best(problem.values, orders, start=labels)
-            reached = self._objective(problem, proposal)
-            if reached <= previous:
-                problem.unconstrained = before
-                break
-            labels, trace = proposal, proposal_trace
-            if reached - previous < 1e-3:
-                break
-        self.log_joint_trace_ = trace
-        self.n_iter_ = len(trace)
-        self._finish(problem, labels)
+        def find(values: MixtureValues, before: np.ndarray | None) -> _Found:
+            if before is None:
+                return self._descended(values, orders, starts, limit)
+            return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before]), limit)
 
-    def _best(
-        self, values: MixtureValues, orders: np.ndarray, start: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Best partition over all orders, with its trace; `start` adds a descent from given labels."""
-        n = orders.shape[1]
-        starts = np.full_like(orders, 0 if self.init == "single" else -1)
-        if start is not None:
-            orders, starts = np.concatenate([orders, np.arange(n)[None]]), np.concatenate([starts, start[None]])
-        # a capacity that the model declares is part of the model; otherwise the table grows until no item is refused
-        limit = min(n, self._limit or n)
-        slots = min(default_capacity(n), limit)
+        objective = _log_leave_one_out if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
+        found = alternate(problem, find, objective, self.max_rounds if self.optimize else 0)
+        if not found.converged:
+            warnings.warn(
+                f"MAPDP stopped after max_iter={self.max_iter} sweeps before the partition settled; raise max_iter",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        self.log_joint_trace_ = found.trace
+        self.n_iter_ = len(found.trace)
+        self.restart_log_joints_ = found.restarts[: self.n_restarts]
+        self._finish(problem, found.labels)
+
+    def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:
+        """Labels to start from, one row for each order."""
+        X = np.asarray(values.X)
+        shape = (self.n_restarts, len(X))
+        if not isinstance(self.init, str):
+            return np.broadcast_to(_checked_labels(self.init, len(X), limit), shape)
+        if self.init != "k-means++":
+            return np.full(shape, 0 if self.init == "single" else -1)
+        points = coordinates_of(values.component, X)
+        rng = random_generators(self.random_state)[1]
+        most = min(len(np.unique(points, axis=0)), limit)
+        starts = []
+        for restart in range(self.n_restarts):
+            clusters = min(SEEDINGS[restart % len(SEEDINGS)], most)
+            centres, _ = kmeans_plusplus(points, clusters, random_state=int(rng.integers(1 << 31)))
+            starts.append(canonical_labels(((points[:, None] - centres) ** 2).sum(2).argmin(1)))
+        return np.stack(starts)
+
+    def _descended(self, values: MixtureValues, orders: np.ndarray, starts: np.ndarray, limit: int) -> _Found:
+        """The best partition over all orders and starts."""
+        # the table grows until no item is refused
+        slots = min(max(default_capacity(orders.shape[1]), 2 * int(starts.max()) + 2), limit)
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
         X, paths = jnp.asarray(values.X), jnp.asarray(orders)
         while True:
@@ -161,27 +216,24 @@ class MAPDP(StreamingClustering):
             traces.append(_traces(result))
         joints = np.asarray(result.log_joint)
         best = int(joints.argmax())
-        self.restart_log_joints_ = joints[: self.n_restarts]
-        if not bool(result.converged[best]):
-            warnings.warn(
-                f"MAPDP stopped after max_iter={self.max_iter} sweeps before the partition settled; raise max_iter",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-        return np.asarray(result.labels[best]), np.concatenate([trace[best] for trace in traces])
+        trace = np.concatenate([trace[best] for trace in traces])
+        return _Found(np.asarray(result.labels[best]), trace, joints, bool(result.converged[best]))
 
-    @staticmethod
-    def _objective(problem: Problem, labels: np.ndarray) -> float:
-        return float(_joint_at(problem.values, jnp.asarray(labels)) + problem.prior.log_prob(problem.hyperparameters))
+
+def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"]:
+    """Labels of a start as whole numbers from 0, −1 kept."""
+    labels = np.asarray(init)
+    if labels.shape != (n,) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < -1:
+        what = f"shape {labels.shape}, {labels.dtype}" + (f", least {labels.min()}" if labels.size else "")
+        raise ValueError(f"init must hold one whole number of at least -1 for each of the {n} rows, but it has {what}")
+    seated = labels >= 0
+    found = np.full(n, -1)
+    found[seated] = canonical_labels(labels[seated])
+    if found.max() >= limit:
+        raise ValueError(f"init has {found.max() + 1} clusters, but the model allows {limit}")
+    return found
 
 
 def _traces(result: Descent) -> list[Float[np.ndarray, " sweeps"]]:
     """Log joint after each sweep that was made, for every order."""
     return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]
-
-
-def _joint_at(values: MixtureValues, labels: Int[Array, " n"]) -> Float[Array, ""]:
-    """Log p(X, labels) at the hyperparameters of the values (nats)."""
-    rows = values.component.suff_stats(values.X)
-    prior = Prior(values.concentration, values.discount)
-    return log_joint(values.component, rows, labels, prior, labels.shape[0])

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.allocation import Prior, sweep
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.base import DeterministicClustering, require_count
+from bnp_hier.deterministic.base import DeterministicClustering, in_steps, more_slots, require_count
 from bnp_hier.distributions.chinese_restaurant import log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 
@@ -52,10 +52,6 @@ def _joint(component: Component, stats: Statistics, counts: Float[Array, " k"], 
     return log_partition_prior(counts, *prior) + component.log_marginal(stats).sum()
 
 
-def _padded(stats: Statistics, extra: int) -> Statistics:
-    return jax.tree.map(lambda leaf: jnp.pad(jnp.asarray(leaf), [(0, extra)] + [(0, 0)] * (leaf.ndim - 1)), stats)
-
-
 class StreamingClustering(DeterministicClustering):
     """An estimator of one partition that takes new rows in: `partial_fit`."""
 
@@ -63,7 +59,8 @@ class StreamingClustering(DeterministicClustering):
         """Take in new rows, one after the other, each where log p(all rows so far, labels) is largest.
 
         Only the clusters' statistics are kept of earlier rows: memory does not grow with their number. Before any `fit` this
-        is `fit`. Hyperparameters stay as they are.
+        is `fit`. Hyperparameters stay as they are, and so do the traces and `free_energy_` of `fit`. Rows are seated by the
+        model's partition prior, also where `fit` used another prior of the labels.
 
         Parameters
         ----------
@@ -86,7 +83,7 @@ class StreamingClustering(DeterministicClustering):
             If the rows do not fit the component, or `refinements` is no whole number; what was fitted stays.
         """
         require_count("refinements", refinements, 0)
-        if not hasattr(self, "labels_"):
+        if not hasattr(self, "counts_"):
             return self.fit(X)
         matrix = self._new_rows(X)
         with jax.enable_x64(True):
@@ -100,8 +97,10 @@ class StreamingClustering(DeterministicClustering):
 
     def _take_in(self, X: Float[np.ndarray, "m d"], refinements: int) -> None:
         prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
-        slots = -(-(self.n_clusters_ + 1) // 16) * 16
-        stats = _padded(self._stats_, slots - self.n_clusters_)
+        # a capacity that the model declares is part of the model; otherwise the table grows until no row is refused
+        limit = self._max_clusters_ or self.n_seen_ + len(X)
+        slots = min(in_steps(self.n_clusters_ + 1), limit)
+        stats = more_slots(self._stats_, slots - self.n_clusters_)
         counts = jnp.pad(jnp.asarray(self.counts_, float), (0, slots - self.n_clusters_))
         found: list[np.ndarray] = []
         at = 0
@@ -109,8 +108,9 @@ class StreamingClustering(DeterministicClustering):
             size = min(LARGEST, 1 << (len(X) - at).bit_length() - 1)
             piece = jnp.asarray(X[at : at + size])
             labels, new_stats, new_counts, refused = _seat(self.component_, piece, stats, counts, prior, slots, refinements + 1)
-            if int(refused):  # once more with room for more clusters
-                stats, counts, slots = _padded(stats, slots), jnp.pad(counts, (0, slots)), 2 * slots
+            if int(refused) and slots < limit:  # once more with room for more clusters
+                extra = min(slots, limit - slots)
+                stats, counts, slots = more_slots(stats, extra), jnp.pad(counts, (0, extra)), slots + extra
                 continue
             stats, counts = new_stats, new_counts
             found.append(np.asarray(labels))

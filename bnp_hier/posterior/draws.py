@@ -94,7 +94,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
         return _draws_of_mcmc(fit, matrix)
     if not isinstance(fit, DeterministicClustering):
         raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}")
-    check_is_fitted(fit, "labels_")
+    check_is_fitted(fit, "counts_")
     if len(fit.labels_) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows, but the estimator was fitted to {len(fit.labels_)}")
     with jax.enable_x64(True):

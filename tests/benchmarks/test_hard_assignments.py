@@ -108,7 +108,7 @@ def test_agglomerative_against_scipy() -> None:
     check(f"agglomerative {ours:.3f} s against SciPy {scipy:.3f} s, n = 2000, d = 2", ours / scipy, 12.0)
 
 
-def test_streams_of_blocks_are_one_program() -> None:
+def test_dense_pass_grows_as_the_rows_do() -> None:
     """Rows per second of a dense pass at two sizes: time grows as the rows do."""
     times = []
     with jax.enable_x64(True):

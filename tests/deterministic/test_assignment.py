@@ -43,10 +43,14 @@ def same(one: Any, other: Any) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), one, other)
 
 
+@pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_dense_pass_equals_a_loop(name: str, x64: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 5 rows, the last one not full."""
+def test_dense_pass_equals_a_loop(name: str, kept: bool, x64: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 5 rows, the last one not full; features kept, or made anew for every 10 rows."""
     monkeypatch.setattr(assignment, "BLOCK", 5)
+    if not kept:
+        monkeypatch.setattr(assignment, "KEPT_NUMBERS", 0)
+        monkeypatch.setattr(assignment, "PIECE", 10)
     component, X = FAMILIES[name]
     start = np.arange(len(X)) % 4
     scores = scores_of(component, X, start)

@@ -17,7 +17,10 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier.allocation import Prior
 from bnp_hier.deterministic import bayesian_kmeans as module
+from bnp_hier.deterministic import kd_tree
+from bnp_hier.deterministic.assignment import DenseAssigner
 from bnp_hier.deterministic.free_energy import free_energy
+from bnp_hier.deterministic.split_merge import SplitMergeSearch, sum_by_label
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
 from tests.components.user_family import ExponentialGamma
@@ -105,8 +108,8 @@ def test_a_pass_is_the_papers() -> None:
     component = bnp.NormalInverseWishart.from_data(X)
     oracle = TopDown(component, X, 1.0)
     with jax.enable_x64(True):
-        search = module._Search(component, Prior(1.0), "dp", module.DenseAssigner(component, X), X, 100, 150)
-        state, _ = search.settle(search.from_labels(labels))
+        search = SplitMergeSearch(component, Prior(1.0), "dp", DenseAssigner(component, X), X, 100, 150)
+        state, _ = search.settle(search.scores(*sum_by_label(component, jnp.asarray(X), jnp.asarray(labels), 8)))
         mine = search.assigner.labels(state.scores)
     assert adjusted_rand_score(mine, oracle.settle(labels)) == 1.0
 
@@ -135,15 +138,35 @@ def test_large_data_are_searched_on_some_rows_and_finished_on_all(prior: str, mo
     assert adjusted_rand_score(labels, some.labels_) > 0.98
 
 
+@pytest.mark.slow
+def test_auto_takes_the_kd_tree_for_many_rows_in_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kd_tree, "KD_TREE_FROM", 300)
+    monkeypatch.setattr(kd_tree, "TREE_AFTER", 3)
+    X, _ = mixture(300, 3, 8.0, 0)
+    taken = {}
+    for name, rows in (("many", X), ("few", X[:299]), ("wide", np.hstack([X, X]) + 1e-3 * np.arange(1200).reshape(300, 4) % 7)):
+        model = partial(dpm, component=bnp.NormalInverseGamma.from_data(rows), concentration=1.0)
+        taken[name] = bnp.BayesianKMeans(model, starts=(2,), polish=False).fit(rows).assignment_
+    monkeypatch.setattr(kd_tree, "TREE_AFTER", 1000)
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
+    taken["soon done"] = bnp.BayesianKMeans(model, starts=(2,), polish=False).fit(X).assignment_
+    assert taken == {"soon done": "dense", "many": "kd_tree", "few": "dense", "wide": "dense"}
+    own = bnp.BayesianKMeans(
+        partial(dpm, component=ExponentialGamma(np.array([2.0]), np.array([1.0]))), starts=(2,), polish=False
+    )
+    assert own.fit(np.random.default_rng(0).exponential(size=(300, 1))).assignment_ == "dense"  # a family without coordinates
+
+
 def test_a_step_that_empties_clusters_and_raises_the_free_energy_is_refused() -> None:
     """With a concentration of 1000 many small clusters are best, and plain passes empty some at a loss."""
     X, _ = mixture(60, 3, 3.0, 0)
     component = bnp.NormalInverseWishart.from_data(X)
     rose = 0
     with jax.enable_x64(True):
-        search = module._Search(component, Prior(1000.0), "dp", module.DenseAssigner(component, X), X, 100, 60)
+        search = SplitMergeSearch(component, Prior(1000.0), "dp", DenseAssigner(component, X), X, 100, 60)
         for seed in range(10):
-            start = search._pass(search.from_labels(np.random.default_rng(seed).permutation(np.arange(60) % 30)))
+            labels = np.random.default_rng(seed).permutation(np.arange(60) % 30)
+            start = search._pass(search.scores(*sum_by_label(component, jnp.asarray(X), jnp.asarray(labels), 32)))
             rose += search._pass(search.scores(start.stats, start.counts)).free_energy > start.free_energy
             _, trace = search.settle(start.scores)
             assert (np.diff(trace) <= 0).all()

@@ -19,6 +19,8 @@ from numpyro.infer.util import log_density
 from scipy.stats import gamma
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV
 
 import bnp_hier as bnp
 from bnp_hier.allocation import Prior, sweep
@@ -214,6 +216,41 @@ def test_a_declared_capacity_is_respected() -> None:
         assert "max_clusters" in str(error)
     else:
         assert fit.n_clusters_ == 1
+    with pytest.raises(ValueError, match="init has 2 clusters, but the model allows 1"):
+        bnp.MAPDP(capped, init=np.arange(16) % 2).fit(X)
+    fit.partial_fit(X[:3] + 100.0)
+    assert fit.n_clusters_ == 1 and fit.n_seen_ == 19
+
+
+# ---- starts --------------------------------------------------------------------------------------------------------------
+
+
+def test_warm_starts() -> None:
+    """From its own result nothing moves; from any labels the joint ends no lower; rows without a label are seated."""
+    problem, fit = fitted("niw", 3)
+    again = bnp.MAPDP(problem.model, init=fit.labels_ + 5).fit(problem.X)  # names do not matter
+    assert (again.labels_ == fit.labels_).all() and again.n_iter_ == 1
+    partly = np.where(np.arange(problem.n) % 2, fit.labels_, -1)
+    prior = (problem.log_marginal, problem.alpha, problem.discount)
+    for start in (partly, np.arange(problem.n), np.zeros(problem.n, int)):
+        found = bnp.MAPDP(problem.model, init=start, merge=False, n_restarts=2).fit(problem.X)
+        if start.min() >= 0:
+            assert found.log_joint_ >= joint(start.tolist(), *prior) - 1e-9
+        assert best_single_move(found.labels_.tolist(), *prior) <= found.log_joint_ + 1e-9
+    for wrong in (fit.labels_[:-1], fit.labels_ + 0.5, fit.labels_ - 3, [0] * problem.n + [1]):
+        with pytest.raises(ValueError, match="init must hold one whole number of at least -1 for each of the"):
+            bnp.MAPDP(problem.model, init=wrong).fit(problem.X)
+
+
+def test_seedings() -> None:
+    X, labels = two_clusters(20.0, 0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=0.1)
+    fit = bnp.MAPDP(model, init="k-means++", n_restarts=4).fit(X)
+    assert adjusted_rand_score(labels, fit.labels_) == 1.0
+    same = bnp.MAPDP(model, init="k-means++", n_restarts=4).fit(X)
+    assert (same.restart_log_joints_ == fit.restart_log_joints_).all()
+    ones = np.ones((5, 2))  # as many seeds as distinct rows
+    assert bnp.MAPDP(model, init="k-means++", n_restarts=2).fit(ones).n_clusters_ == 1
 
 
 # ---- hyperparameters -----------------------------------------------------------------------------------------------------
@@ -246,6 +283,44 @@ def test_optimize_climbs() -> None:
     for name, value in best.hyperparameters_.items():  # a stationary point for the final partition
         up, down = ({**best.hyperparameters_, name: value * np.exp(step)} for step in (1e-4, -1e-4))
         assert abs(objective(X, best.labels_, **up) - objective(X, best.labels_, **down)) / 2e-4 < 0.02
+
+
+def test_optimize_by_leave_one_out() -> None:
+    """The density of each row given the others rises, and is stationary for the final partition."""
+    model = partial(dpm, component=rate_component, concentration=dist.Gamma(2.0, 3.0))
+    rng = np.random.default_rng(0)
+    X = 3.0 * rng.normal(size=(N, 2)) + rng.choice([-4.0, 4.0], size=(N, 1))
+
+    def objective(labels: np.ndarray, alpha: float, rate: float) -> float:
+        """Every row taken out in turn, and the log prior."""
+        component = bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, rate)
+        total = gamma.logpdf(alpha, 2.0, scale=1 / 3) - np.log(rate) - np.log(2 * np.pi) / 2 - (np.log(rate) - 0.5) ** 2 / 2
+        for i in range(len(X)):
+            rest = np.delete(np.arange(len(X)), i)
+            parts = [rest[labels[rest] == k] for k in set(labels[rest])] + [rest[:0]]
+            terms = [
+                np.log(len(part) or alpha) + log_marginal(component, X[[*part, i]]) - log_marginal(component, X[part])
+                for part in parts
+            ]
+            total += np.logaddexp.reduce(terms) - np.log(len(X) - 1 + alpha)
+        return float(total)
+
+    fixed, best = bnp.MAPDP(model).fit(X), bnp.MAPDP(model, optimize="leave_one_out").fit(X)
+    assert objective(best.labels_, **best.hyperparameters_) > objective(fixed.labels_, **fixed.hyperparameters_) + 1e-3
+    for name, value in best.hyperparameters_.items():
+        up, down = ({**best.hyperparameters_, name: value * np.exp(step)} for step in (1e-4, -1e-4))
+        assert abs(objective(best.labels_, **up) - objective(best.labels_, **down)) / 2e-4 < 0.02
+
+
+@pytest.mark.slow
+def test_cross_validation_chooses_the_concentration() -> None:
+    """scikit-learn's search, by held-out density: ten clusters of one another's size need more than a tiny concentration."""
+    rng = np.random.default_rng(0)
+    X = 15.0 * rng.normal(size=(10, 2))[rng.integers(0, 10, 200)] + rng.normal(size=(200, 2))
+    models = [partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=alpha) for alpha in (1e-6, 1.0)]
+    search = GridSearchCV(bnp.MAPDP(models[0], n_restarts=2), {"model": models}, cv=4).fit(X)
+    assert search.best_params_["model"] is models[1]
+    assert search.cv_results_["mean_test_score"][1] > search.cv_results_["mean_test_score"][0] + 0.01
 
 
 # ---- prediction ----------------------------------------------------------------------------------------------------------
@@ -295,7 +370,7 @@ def test_a_far_row_is_a_new_cluster() -> None:
 
 def test_bad_options() -> None:
     problem, _ = fitted("niw", 3)
-    bad: list[tuple[str, Any]] = [("init", "random")]
+    bad: list[tuple[str, Any]] = [("init", "random"), ("optimize", "loo")]
     bad += [(name, value) for name in ("n_restarts", "max_iter", "max_rounds") for value in (0, -1, 1.5, 2.0, None)]
     for name, value in bad:
         with pytest.raises(ValueError, match=f"{name} must be .*{value}"):

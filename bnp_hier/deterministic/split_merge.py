@@ -1,0 +1,260 @@
+"""Clusters that are split and merged as long as the free energy falls, by passes over all rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import combinations
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.allocation import Prior
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.assignment import Assigner, DenseAssigner, Scores
+from bnp_hier.deterministic.base import mixture_log_weights, more_slots
+from bnp_hier.deterministic.free_energy import free_energy, scores_from
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+
+__all__ = ["Clusters", "SplitMergeSearch", "coordinates_of", "slots_for", "sum_by_label"]
+
+LEAST_GAIN = 1e-6
+"""Fall of the free energy (nats) under which passes stop and a split or merge is refused."""
+
+PATIENCE = 20
+"""A split or merge is given up when so many more passes as good as the last would not make it pay."""
+
+LEAST_OVERLAP = 1e-3
+"""Cosine of two clusters' responsibilities under which merging them is not tried."""
+
+
+class Clusters(NamedTuple):
+    """Clusters in slots, some of them empty.
+
+    - **scores** - what labelled the rows.
+    - **stats**, **counts** - of the rows of each cluster.
+    - **free_energy** - −log p(X, labels) (nats).
+    """
+
+    scores: Scores
+    stats: Statistics
+    counts: Float[np.ndarray, " k"]
+    free_energy: float
+
+
+class SplitMergeSearch:
+    """Passes, splits and merges on one data set.
+
+    Parameters
+    ----------
+    component, prior, labels
+        Component, prior of the partition, and label model.
+    assigner
+        How to make passes over all rows.
+    sketch
+        Rows (all or some) that say where clusters are split.
+    max_iter
+        Most passes in a row.
+    limit
+        Most clusters.
+
+    Attributes
+    ----------
+    trace
+        Free energy after each step that was kept.
+    kept
+        The best clusters of any pass so far, also if a pass then fails; None before the first.
+    """
+
+    def __init__(
+        self,
+        component: Component,
+        prior: Prior,
+        labels: str,
+        assigner: Assigner,
+        sketch: Float[np.ndarray, "s d"],
+        max_iter: int,
+        limit: int,
+    ) -> None:
+        self.component, self.prior, self.labels = component, prior, labels
+        self.assigner, self.sketch, self.max_iter, self.limit = assigner, sketch, max_iter, limit
+        self._sketcher = DenseAssigner(component, sketch)
+        self.points = coordinates_of(component, sketch)
+        self.trace: list[float] = []
+        self.kept: Clusters | None = None
+
+    def _pass(self, scores: Scores) -> Clusters:
+        stats, counts = self.assigner(scores)
+        energy = float(free_energy(self.component, stats, counts, self.prior, self.labels))
+        state = Clusters(scores, stats, np.asarray(counts), energy)
+        if self.kept is None or energy < self.kept.free_energy:
+            self.kept = state
+        return state
+
+    def settle(self, scores: Scores, target: float = np.inf) -> tuple[Clusters, list[float]]:
+        """Passes until the free energy no longer falls; a pass that would raise it, as clusters empty, is refused.
+
+        A free energy that falls too slowly to come below the target is given up early.
+        """
+        state = self._pass(scores)
+        trace = [state.free_energy]
+        for _ in range(self.max_iter):
+            following = self._pass(self.scores(state.stats, state.counts))
+            if following.free_energy > state.free_energy:
+                break
+            gain, state = state.free_energy - following.free_energy, following
+            trace.append(state.free_energy)
+            if gain < LEAST_GAIN or state.free_energy - target > PATIENCE * gain:
+                break
+        return state, trace
+
+    def scores(self, stats: Statistics, counts: ArrayLike) -> Scores:
+        """Scores of clusters with these statistics."""
+        return scores_from(self.component, stats, jnp.asarray(counts), self.prior, self.labels)
+
+    def _sums(self, labels: Int[np.ndarray, " s"]) -> tuple[Statistics, Float[Array, " k"]]:
+        slots = slots_for(int(labels.max()) + 1)
+        return sum_by_label(self.component, jnp.asarray(self.sketch), jnp.asarray(labels), slots)
+
+    def climb(self, labels: Int[np.ndarray, " s"], n: int) -> Clusters:
+        """The best clusters found from a partition of the sketch, which stands for n rows; `trace` begins anew."""
+        stats, counts = self._sums(labels)
+        share = n / len(self.sketch)
+        scores = self.scores(jax.tree.map(lambda leaf: share * leaf, stats), share * counts)
+        state, self.trace = self.settle(scores)
+        return self.improve(state)
+
+    def improve(self, state: Clusters) -> Clusters:
+        """Splits, then merges, until neither lowers the free energy."""
+        while True:
+            state = self._split_all(state)
+            merged = self._merge_one(state)
+            if merged is None:
+                return state
+            state = merged
+
+    def _accept(self, proposal: Scores, state: Clusters) -> Clusters | None:
+        settled, trace = self.settle(proposal, target=state.free_energy)
+        if settled.free_energy >= state.free_energy - LEAST_GAIN:
+            return None
+        self.trace += [energy for energy in trace if energy < state.free_energy]
+        return settled
+
+    def _split_all(self, state: Clusters) -> Clusters:
+        refused: dict[int, float] = {}  # cluster and its size: a cluster that has changed since is tried again
+        while (state.counts > 0).sum() < self.limit:
+            accepted = None
+            labels = self._sketcher.labels(state.scores)
+            for cluster in self._worst_fitting(state):
+                if refused.get(cluster) == state.counts[cluster]:
+                    continue
+                proposal = self._split(state, cluster, np.flatnonzero(labels == cluster))
+                accepted = None if proposal is None else self._accept(proposal, state)
+                if accepted is not None:
+                    break
+                refused[cluster] = state.counts[cluster]
+            if accepted is None:
+                break
+            state = accepted
+        return state
+
+    def _responsibilities(self, state: Clusters) -> tuple[Float[np.ndarray, "s k"], Float[np.ndarray, "s k"]]:
+        """Log predictive density of the sketch's rows in each cluster in use, and probability of each cluster."""
+        counts = jnp.asarray(state.counts)
+        both = np.asarray(mixture_log_weights(self.component, state.stats, counts, self.prior, jnp.asarray(self.sketch)))[
+            :, :-1
+        ]
+        used = state.counts > 0
+        size = np.where(used, state.counts - np.asarray(self.prior.discount), 1.0)
+        seat = np.where(used, np.log(size / (state.counts.sum() + np.asarray(self.prior.concentration))), 0.0)
+        weight = np.exp(both - both.max(1, keepdims=True))
+        return np.where(used, both - seat, 0.0), weight / weight.sum(1, keepdims=True)
+
+    def _worst_fitting(self, state: Clusters) -> list[int]:
+        """Clusters by falling divergence of their rows' empirical density from their predictive density.
+
+        Σ_i w_i [log w_i − log p(x_i|cluster)], w the responsibilities of the cluster, summing to 1: Kurihara & Welling (2009),
+        Eq. 47, which is infinite as printed.
+        """
+        density, weight = self._responsibilities(state)
+        share = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
+        terms = np.where(share > 0, share * (np.log(np.where(share > 0, share, 1.0)) - density), 0.0)
+        order = np.argsort(-terms.sum(0), kind="stable")
+        return [int(k) for k in order if state.counts[k] > 1]
+
+    def _split(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"]) -> Scores | None:
+        """The cluster cut by the plane through the mean of its rows in the sketch, across their principal direction.
+
+        That is one step of k-means from two centres on that axis (Kurihara & Welling 2009, appendix D.3).
+        """
+        if len(rows) < 2:
+            return None
+        centred = self.points[rows] - self.points[rows].mean(0)
+        _, spread, directions = np.linalg.svd(centred, full_matrices=False)
+        if spread[0] <= 1e-12 * max(1.0, np.abs(self.points[rows]).max()):
+            return None
+        side = (centred @ directions[0] > 0).astype(int)
+        halves, sizes = sum_by_label(self.component, jnp.asarray(self.sketch[rows]), jnp.asarray(side), 2)
+        share = state.counts[cluster] / len(rows)
+        free = np.flatnonzero(state.counts == 0)
+        stats, counts = state.stats, state.counts
+        if not len(free):
+            stats, counts = more_slots(stats, len(counts)), np.pad(counts, (0, len(counts)))
+            free = np.flatnonzero(counts == 0)
+        place = np.array([cluster, free[0]])
+        stats = jax.tree.map(lambda leaf, half: leaf.at[place].set(share * half), stats, halves)
+        counts = counts.copy()
+        counts[place] = share * np.asarray(sizes)
+        return self.scores(stats, counts)
+
+    def _merge_one(self, state: Clusters) -> Clusters | None:
+        """The first merge that lowers the free energy, pairs with the most alike responsibilities first."""
+        _, weight = self._responsibilities(state)
+        used = np.flatnonzero(state.counts > 0)
+        unit = weight / np.maximum(np.linalg.norm(weight, axis=0), np.finfo(float).tiny)
+        alike = unit.T @ unit
+        for one, other in sorted(combinations(used, 2), key=lambda pair: -alike[pair]):
+            if alike[one, other] < LEAST_OVERLAP:
+                break
+            counts = state.counts.copy()
+            counts[one], counts[other] = counts[one] + counts[other], 0.0
+            stats = jax.tree.map(lambda leaf, a=one, b=other: leaf.at[a].add(leaf[b]).at[b].set(0.0), state.stats)
+            accepted = self._accept(self.scores(stats, counts), state)
+            if accepted is not None:
+                return accepted
+        return None
+
+
+def slots_for(clusters: int) -> int:
+    """Room for so many clusters, in powers of two so that few programs are compiled."""
+    return max(8, 1 << (clusters - 1).bit_length())
+
+
+def coordinates_of(component: Component, X: Float[np.ndarray, "s d"]) -> Float[np.ndarray, "s q"]:
+    """Coordinates in which rows are near or far: the component's, or the columns with missing cells at their mean."""
+    try:
+        return np.asarray(component.coordinates(X))
+    except NotImplementedError:
+        return np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+
+
+def sum_by_label(
+    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int
+) -> tuple[Statistics, Float[Array, " k"]]:
+    """Statistics of the rows of each cluster, and their numbers."""
+    n = 1 << (len(X) - 1).bit_length()  # padded, so that clusters of any size share a few programs
+    rows = jnp.concatenate([X, jnp.broadcast_to(X[:1], (n - len(X), X.shape[1]))])
+    return _sum_by_label(component, rows, jnp.pad(labels, (0, n - len(X)), constant_values=slots), slots)
+
+
+@partial(jax.jit, static_argnames="slots")
+def _sum_by_label(
+    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int
+) -> tuple[Statistics, Float[Array, " k"]]:
+    stats = cluster_statistics(component.suff_stats(X), labels, slots)
+    return stats, cluster_counts(labels, slots).astype(float)
