@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
@@ -18,9 +21,11 @@ from bnp_hier.deterministic.agglomeration import agglomerate, row_leaves
 from bnp_hier.deterministic.assignment import DenseAssigner
 from bnp_hier.deterministic.free_energy import scores_from
 from bnp_hier.deterministic.kd_tree import KDTreeAssigner
+from bnp_hier.deterministic.partition_search import descend
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
 from tests.benchmarks.test_speed import check, clusters, seconds
+from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
 pytestmark = pytest.mark.benchmark
 
@@ -95,6 +100,45 @@ def test_bayesian_kmeans_against_kmeans() -> None:
         lambda: bnp.BayesianKMeans(model).fit(X), lambda: KMeans(fit.n_clusters_, n_init=1).fit(X), repeats=3
     )
     check(f"BayesianKMeans {ours:.2f} s, K = {fit.n_clusters_}, against KMeans {theirs:.2f} s", ours / theirs, 5.0)
+
+
+def test_map_dp_against_a_plain_loop() -> None:
+    """One sweep over 20,000 rows from labels that are nearly right, so that both move as many."""
+    X, labels = clusters(20_000, 2)
+    labels = np.where(np.random.default_rng(0).random(20_000) < 0.1, (labels + 1) % 5, labels)
+    mean, kappa, nu, scale = X.mean(0), 0.1, 4.0, np.eye(2)
+    component = bnp.NormalInverseWishart(mean, kappa, nu, scale)
+    loop = CollapsedGibbs(X, mean, kappa, nu, scale, 1.0, labels)
+    with jax.enable_x64(True):
+        order, start = jnp.arange(20_000)[None], jnp.asarray(labels)[None]
+        ours = partial(descend, component, jnp.asarray(X), Prior(jnp.asarray(1.0)), order, start, 64, 1)
+        fast, slow = seconds(lambda: jax.block_until_ready(ours()), lambda: loop.sweep(np.arange(20_000), None), repeats=3)
+    check(f"MAP-DP sweep {fast:.3f} s against a NumPy loop {slow:.2f} s, n = 20,000, d = 2", fast / slow, 1 / 15)
+
+
+def test_streamed_memory_is_flat() -> None:
+    """Peak memory of fits to chunks of 10,000,000 and of 1,000,000 rows, each in a process of its own."""
+    code = (
+        "import sys, resource, numpy as np, bnp_hier as bnp\n"
+        "from functools import partial\n"
+        "from bnp_hier.models import dpm\n"
+        "n = int(sys.argv[1])\n"
+        "def chunks():\n"
+        "    for at in range(0, n, 100_000):\n"
+        "        rng = np.random.default_rng(at)\n"
+        "        yield rng.normal(size=(100_000, 2)) + 8.0 * rng.integers(0, 3, (100_000, 1))\n"
+        "component = bnp.NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))\n"
+        "fit = bnp.BayesianKMeans(partial(dpm, component=component), starts=(1, 4), max_iter=10).fit(chunks)\n"
+        "assert fit.n_seen_ == n\n"
+        "print(fit.n_clusters_, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+    )
+    found = [
+        subprocess.run([sys.executable, "-c", code, n], capture_output=True, text=True, check=True).stdout.split()
+        for n in ("1000000", "10000000")
+    ]
+    peaks = [float(memory) for _, memory in found]
+    print(f"\nstreamed fits: {found[0][0]} and {found[1][0]} clusters, peaks {peaks[0]:.0f} and {peaks[1]:.0f} MB")
+    check("peak memory of 10,000,000 rows against 1,000,000", peaks[1] / peaks[0], 1.05)
 
 
 def test_agglomerative_against_scipy() -> None:

@@ -31,11 +31,10 @@ pytestmark = pytest.mark.benchmark
 
 def seconds(*functions: Callable[[], Any], repeats: int) -> list[float]:
     """Median wall time of each function after a warm-up, called by turns so that all see the same machine."""
-    for function in functions:
-        function()
     times = np.empty((repeats, len(functions)))
     for repeat in range(repeats):
         for k, function in enumerate(functions):
+            function()  # untimed: caches are this function's, and threads of the one before, such as a BLAS's, come to rest
             start = time.perf_counter()
             function()
             times[repeat, k] = time.perf_counter() - start

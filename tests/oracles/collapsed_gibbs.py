@@ -61,8 +61,11 @@ class CollapsedGibbs:
         for slot in range(len(self.count) // 2, len(self.count)):
             self._refresh(slot)
 
-    def sweep(self, order: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        """Visit the items in the given order; item i is placed by inverting the distribution function at uniforms[i]."""
+    def sweep(self, order: np.ndarray, uniforms: np.ndarray | None) -> np.ndarray:
+        """Visit the items in the given order; item i is placed by inverting the distribution function at uniforms[i].
+
+        None puts each item where its weight is largest (MAP-DP).
+        """
         log_alpha = np.log(self.alpha)
         for i in order:
             self._move(i, self.labels[i], -1.0)
@@ -81,8 +84,11 @@ class CollapsedGibbs:
             opening = weight[first] + log_alpha
             weight[free] = -np.inf
             weight[first] = opening
-            cumulative = np.cumsum(np.exp(weight - weight.max()))
-            label = int(np.searchsorted(cumulative, uniforms[i] * cumulative[-1]))
+            if uniforms is None:
+                label = int(weight.argmax())
+            else:
+                cumulative = np.cumsum(np.exp(weight - weight.max()))
+                label = int(np.searchsorted(cumulative, uniforms[i] * cumulative[-1]))
             self.labels[i] = label
             self._move(i, label, 1.0)
             if label == self.used - 1:
