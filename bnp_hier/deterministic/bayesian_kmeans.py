@@ -145,6 +145,8 @@ class BayesianKMeans(StreamingClustering):
                 raise ValueError(f"{name} must be one of {', '.join(options)}, but it is {getattr(self, name)!r}")
         for name in ("max_iter", "max_rounds"):
             require_count(name, getattr(self, name))
+        if isinstance(self.starts, str) or not isinstance(self.starts, Sequence):
+            raise ValueError(f"starts must be a sequence of numbers of clusters, such as (1, 4), but it is {self.starts!r}")
         if not len(self.starts):
             raise ValueError("starts must hold at least one number of clusters, but it is empty")
         for start in self.starts:

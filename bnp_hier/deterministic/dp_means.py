@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from functools import partial
+from numbers import Real
 from typing import NamedTuple, Self, cast
 
 import jax
@@ -127,19 +128,20 @@ class DPMeans(ClusterMixin, BaseEstimator):
             raise ValueError("give either penalty or n_clusters, and not both")
         with jax.enable_x64(True):
             if self.penalty is not None:
-                if not (np.isfinite(self.penalty) and self.penalty > 0):
+                if not (isinstance(self.penalty, Real) and 0 < self.penalty < np.inf):
                     raise ValueError(f"penalty must be a positive number, but it is {self.penalty!r}")
-                self.penalty_, found = float(self.penalty), self._run(matrix, float(self.penalty))
+                penalty = float(self.penalty)
+                found = self._run(matrix, penalty)
             else:
                 require_count("n_clusters", self.n_clusters)
                 wanted = cast(int, self.n_clusters)
                 if wanted > len(matrix):
                     raise ValueError(f"n_clusters is {wanted}, but X has only {len(matrix)} rows")
-                self.penalty_, found = self._reach(matrix, wanted)
+                penalty, found = self._reach(matrix, wanted)
         if not found.converged:
             message = f"DPMeans stopped after max_iter={self.max_iter} sweeps before the labels settled; raise max_iter"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-        self.labels_, self.cluster_centers_ = found.labels, found.centres
+        self.labels_, self.cluster_centers_, self.penalty_ = found.labels, found.centres, penalty
         self.objective_trace_ = np.array(found.trace)
         self.objective_, self.n_iter_ = found.trace[-1], len(found.trace)
         self.n_clusters_, self.n_features_in_ = len(found.centres), matrix.shape[1]
