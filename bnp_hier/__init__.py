@@ -17,6 +17,7 @@ from bnp_hier.components import (
     NormalInverseWishart,
     NormalKnownCovariance,
     ProductComponent,
+    UninformativeNormal,
     component,
 )
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, DPMeans, VariationalDP
@@ -44,6 +45,7 @@ __all__ = [
     "PartitionGibbs",
     "ProductComponent",
     "StickBreaking",
+    "UninformativeNormal",
     "VariationalDP",
     "coclustering",
     "compare",

@@ -49,6 +49,11 @@ def test_readme_hard_assignments() -> None:
     _run("-c", BLOCKS[3] + check)
 
 
+@pytest.mark.slow
+def test_readme_streams() -> None:
+    _run("-c", BLOCKS[4] + "\nassert stream.n_clusters_ == 3 and stream.n_seen_ == 20_050 and len(stream.labels_) == 50\n")
+
+
 def test_readme_has_no_untested_code() -> None:
     assert len(BLOCKS) == 5
 

@@ -8,6 +8,7 @@ from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart
 from bnp_hier.components.normal_known_covariance import NormalKnownCovariance
 from bnp_hier.components.product import ProductComponent
+from bnp_hier.components.uninformative_normal import UninformativeNormal
 
 __all__ = [
     "BetaBernoulli",
@@ -18,5 +19,6 @@ __all__ = [
     "NormalInverseWishart",
     "NormalKnownCovariance",
     "ProductComponent",
+    "UninformativeNormal",
     "component",
 ]

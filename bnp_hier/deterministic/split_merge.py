@@ -12,11 +12,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior
+from bnp_hier.allocation import Prior, log_seating
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.assignment import Assigner, DenseAssigner, Scores
-from bnp_hier.deterministic.base import mixture_log_weights, more_slots
+from bnp_hier.deterministic.base import more_slots
 from bnp_hier.deterministic.free_energy import free_energy, scores_from
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
@@ -166,9 +166,7 @@ class SplitMergeSearch:
     def _responsibilities(self, state: Clusters) -> tuple[Float[np.ndarray, "s k"], Float[np.ndarray, "s k"]]:
         """Log predictive density of the sketch's rows in each cluster in use, and probability of each cluster."""
         counts = jnp.asarray(state.counts)
-        both = np.asarray(mixture_log_weights(self.component, state.stats, counts, self.prior, jnp.asarray(self.sketch)))[
-            :, :-1
-        ]
+        both = np.asarray(_log_weights(self.component, state.stats, counts, self.prior, jnp.asarray(self.sketch)))
         used = state.counts > 0
         size = np.where(used, state.counts - np.asarray(self.prior.discount), 1.0)
         seat = np.where(used, np.log(size / (state.counts.sum() + np.asarray(self.prior.concentration))), 0.0)
@@ -250,6 +248,15 @@ def sum_by_label(
     n = 1 << (len(X) - 1).bit_length()  # padded, so that clusters of any size share a few programs
     rows = jnp.concatenate([X, jnp.broadcast_to(X[:1], (n - len(X), X.shape[1]))])
     return _sum_by_label(component, rows, jnp.pad(labels, (0, n - len(X)), constant_values=slots), slots)
+
+
+@jax.jit
+def _log_weights(
+    component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
+) -> Float[Array, "m k"]:
+    """Log of (seating probability × predictive density) of rows at each cluster; a new one, improper maybe, is not asked."""
+    density = component.log_predictive(jax.tree.map(lambda leaf: leaf[None], stats), X[:, None])
+    return density + log_seating(counts, prior)[:-1]
 
 
 @partial(jax.jit, static_argnames="slots")
