@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +12,18 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.agglomeration import agglomerate, row_leaves
-from bnp_hier.deterministic.base import DeterministicClustering, Problem
-from bnp_hier.deterministic.free_energy import LABEL_MODELS
+from bnp_hier.deterministic.agglomeration import Merges, agglomerate_counting, row_leaves
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, alternate, require_count
+from bnp_hier.deterministic.conga_lines import conga_line_merges
+from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS
 from bnp_hier.deterministic.tree_mass import node_statistics
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
-from bnp_hier.model_sites import Model
+from bnp_hier.model_sites import MixtureValues, Model
 
 __all__ = ["AgglomerativeBayesianClustering"]
+
+ENGINES = ("row_best", "conga_line")
+"""How the best pair is found; both give the same merges."""
 
 
 @partial(jax.jit, static_argnames="labels")
@@ -37,6 +42,19 @@ def _energies(
     return -(inside + gammaln(total) - gammaln(n + total))
 
 
+class _Found(NamedTuple):
+    """Result of one agglomeration.
+
+    - **labels** - (n,) clusters of the best partition on the way.
+    - **merges** - all merges.
+    - **energies** - (n,) free energy of the partitions that they go through (nats).
+    """
+
+    labels: Int[np.ndarray, " n"]
+    merges: Merges
+    energies: Float[np.ndarray, " n"]
+
+
 class AgglomerativeBayesianClustering(DeterministicClustering):
     """Bottom-up clustering by free energy (Kurihara & Welling): always the merge that lowers −log p(X, labels) most.
 
@@ -50,6 +68,14 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     prior
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
         use and α the model's concentration.
+    optimize
+        Whether to fit the hyperparameters that have priors, by alternating fits with gradient steps on log p(X, labels) +
+        log prior; otherwise they sit at their prior medians.
+    engine
+        "row_best": every cluster remembers its best partner. "conga_line": Eppstein's data structure, as in the paper: the
+        same merges, by O(n² log² n) evaluations at worst, but more of them in practice.
+    max_rounds
+        Most rounds of `optimize`.
     progress_bar
         Whether to show a bar for 2,000 rows or more.
 
@@ -64,6 +90,9 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         (n,) free energy of the partitions into n, n − 1, ..., 1 clusters (nats).
     free_energy_ : float
         The least of them: −log p(X, labels_) under `prior`.
+    evaluations_ : int
+        Number of times that the change of free energy by merging a pair was computed for this tree; a plain scan of all
+        pairs before each merge takes (n − 1) n (n + 1)/6.
     n_clusters_, log_joint_, component_, concentration_, hyperparameters_
         As for every estimator.
 
@@ -72,31 +101,49 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     Kurihara & Welling (2009), section 7. The search is greedy: it is the tree that it is for, not the number of clusters.
     """
 
-    optimize = False
-
-    def __init__(self, model: Model, prior: str = "dp", *, progress_bar: bool = True) -> None:
+    def __init__(
+        self,
+        model: Model,
+        prior: str = "dp",
+        optimize: bool = False,
+        *,
+        engine: str = "row_best",
+        max_rounds: int = 20,
+        progress_bar: bool = True,
+    ) -> None:
         self.model = model
         self.prior = prior
+        self.optimize = optimize
+        self.engine = engine
+        self.max_rounds = max_rounds
         self.progress_bar = progress_bar
 
     def _check_options(self) -> None:
-        if self.prior not in LABEL_MODELS:
-            raise ValueError(f"prior must be one of {', '.join(LABEL_MODELS)}, but it is {self.prior!r}")
+        for name, options in (("prior", LABEL_MODELS), ("engine", ENGINES)):
+            if getattr(self, name) not in options:
+                raise ValueError(f"{name} must be one of {', '.join(options)}, but it is {getattr(self, name)!r}")
+        require_count("max_rounds", self.max_rounds)
 
     def _fit(self, problem: Problem) -> None:
         values = problem.values
         if float(values.discount) or problem.sites.max_clusters:
-            found = "a discount" if float(values.discount) else "max_clusters"
-            raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {found}")
-        X, alpha = np.asarray(values.X), float(values.concentration)
-        leaves = row_leaves(values.component, X)
-        children, _ = agglomerate(values.component, leaves, alpha, self.prior, progress_bar=self.progress_bar)
-        energies = _energies(values.component, jnp.asarray(X), jnp.asarray(alpha), jnp.asarray(children), self.prior)
-        self.free_energies_ = np.asarray(energies)
-        merges = int(self.free_energies_.argmin())
-        self.free_energy_ = float(self.free_energies_[merges])
-        self.dendrogram_ = Dendrogram(children, -np.diff(self.free_energies_))
-        self._finish(problem, _after(children, merges))
+            what = "a discount" if float(values.discount) else "max_clusters"
+            raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
+        rounds = self.max_rounds if self.optimize else 0
+        found = alternate(problem, self._tree, LOG_JOINTS[self.prior], rounds)
+        self.free_energies_ = found.energies
+        self.free_energy_ = float(found.energies.min())
+        self.evaluations_ = found.merges.evaluations
+        self.dendrogram_ = Dendrogram(found.merges.children, -np.diff(found.energies))
+        self._finish(problem, found.labels)
+
+    def _tree(self, values: MixtureValues, _: np.ndarray | None) -> _Found:
+        component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
+        engine = agglomerate_counting if self.engine == "row_best" else conga_line_merges
+        merges = engine(component, row_leaves(component, X), alpha, self.prior, progress_bar=self.progress_bar)
+        children = jnp.asarray(merges.children)
+        energies = np.asarray(_energies(component, jnp.asarray(X), jnp.asarray(alpha), children, self.prior))
+        return _Found(_after(merges.children, int(energies.argmin())), merges, energies)
 
 
 def _after(children: Int[np.ndarray, "m 2"], merges: int) -> Int[np.ndarray, " n"]:

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
-from sklearn.cluster import kmeans_plusplus
 
 from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
@@ -21,7 +20,7 @@ from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS, free_en
 from bnp_hier.deterministic.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.partition_search import descend
 from bnp_hier.deterministic.row_streams import RowSample, RowStream, StreamAssigner
-from bnp_hier.deterministic.split_merge import Clusters, SplitMergeSearch, slots_for, sum_by_label
+from bnp_hier.deterministic.split_merge import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.distributions.chinese_restaurant import log_partition_prior
 from bnp_hier.hierarchy import canonical_labels
@@ -288,13 +287,11 @@ class BayesianKMeans(StreamingClustering):
         assigner = self._assigner(values.component, X)
         search = self._search(values, assigner, X, limit)
         _, rng = random_generators(self.random_state)
-        most = min(len(np.unique(search.points, axis=0)), limit)
+        most = min(len(np.unique(search.spaces[0], axis=0)), limit)
         reached: list[tuple[Clusters, list[float]]] = []
         for clusters in sorted({min(int(start), most) for start in self.starts}):
-            labels = np.zeros(len(X), int)
-            if clusters > 1:
-                centres, _ = kmeans_plusplus(search.points, clusters, random_state=int(rng.integers(1 << 31)))
-                labels = ((search.points[:, None] - centres) ** 2).sum(2).argmin(1)
+            seedings = [seeded(points, clusters, rng) for points in search.spaces]
+            labels = min(seedings, key=search.free_energy_of) if clusters > 1 else seedings[0]
             reached.append((search.climb(labels, len(X)), search.trace))
         energies = np.array([state.free_energy for state, _ in reached])
         state, trace = reached[int(energies.argmin())]

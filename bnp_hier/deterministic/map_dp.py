@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
-from sklearn.cluster import kmeans_plusplus
 
 from bnp_hier.allocation import Prior, default_capacity, merge_best_pair
 from bnp_hier.components import Component
@@ -19,7 +18,7 @@ from bnp_hier.deterministic.base import Problem, alternate, random_generators, r
 from bnp_hier.deterministic.free_energy import LOG_JOINTS
 from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.deterministic.partition_search import Descent, descend
-from bnp_hier.deterministic.split_merge import coordinates_of
+from bnp_hier.deterministic.split_merge import seeded, spaces_of
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues, Model
@@ -186,14 +185,11 @@ class MAPDP(StreamingClustering):
             return np.broadcast_to(_checked_labels(self.init, len(X), limit), shape)
         if self.init != "k-means++":
             return np.full(shape, 0 if self.init == "single" else -1)
-        points = coordinates_of(values.component, X)
+        spaces = spaces_of(values.component, X)
         rng = random_generators(self.random_state)[1]
-        most = min(len(np.unique(points, axis=0)), limit)
-        starts = []
-        for restart in range(self.n_restarts):
-            clusters = min(SEEDINGS[restart % len(SEEDINGS)], most)
-            centres, _ = kmeans_plusplus(points, clusters, random_state=int(rng.integers(1 << 31)))
-            starts.append(canonical_labels(((points[:, None] - centres) ** 2).sum(2).argmin(1)))
+        most = min(len(np.unique(spaces[0], axis=0)), limit)
+        turns = [(points, min(clusters, most)) for clusters in SEEDINGS for points in spaces]
+        starts = [canonical_labels(seeded(*turns[r % len(turns)], rng)) for r in range(self.n_restarts)]
         return np.stack(starts)
 
     def _descended(self, values: MixtureValues, orders: np.ndarray, starts: np.ndarray, limit: int) -> _Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from sklearn.cluster import kmeans_plusplus
 
 from bnp_hier.allocation import Prior, log_seating
 from bnp_hier.components import Component
@@ -21,13 +23,16 @@ from bnp_hier.deterministic.free_energy import free_energy, scores_from
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 
-__all__ = ["Clusters", "SplitMergeSearch", "coordinates_of", "slots_for", "sum_by_label"]
+__all__ = ["Clusters", "SplitMergeSearch", "seeded", "slots_for", "spaces_of", "sum_by_label"]
 
 LEAST_GAIN = 1e-6
 """Fall of the free energy (nats) under which passes stop and a split or merge is refused."""
 
 PATIENCE = 20
 """A split or merge is given up when so many more passes as good as the last would not make it pay."""
+
+SAME_CUT = 0.95
+"""Share of a cluster's rows on the same sides of two planes from which only one of them is tried."""
 
 LEAST_OVERLAP = 1e-3
 """Cosine of two clusters' responsibilities under which merging them is not tried."""
@@ -84,7 +89,7 @@ class SplitMergeSearch:
         self.component, self.prior, self.labels = component, prior, labels
         self.assigner, self.sketch, self.max_iter, self.limit = assigner, sketch, max_iter, limit
         self._sketcher = DenseAssigner(component, sketch)
-        self.points = coordinates_of(component, sketch)
+        self.spaces = spaces_of(component, sketch)
         self.trace: list[float] = []
         self.kept: Clusters | None = None
 
@@ -121,6 +126,10 @@ class SplitMergeSearch:
         slots = slots_for(int(labels.max()) + 1)
         return sum_by_label(self.component, jnp.asarray(self.sketch), jnp.asarray(labels), slots)
 
+    def free_energy_of(self, labels: Int[np.ndarray, " s"]) -> float:
+        """−log p(sketch, labels) (nats)."""
+        return float(free_energy(self.component, *self._sums(labels), self.prior, self.labels))
+
     def climb(self, labels: Int[np.ndarray, " s"], n: int) -> Clusters:
         """The best clusters found from a partition of the sketch, which stands for n rows; `trace` begins anew."""
         stats, counts = self._sums(labels)
@@ -153,8 +162,10 @@ class SplitMergeSearch:
             for cluster in self._worst_fitting(state):
                 if refused.get(cluster) == state.counts[cluster]:
                     continue
-                proposal = self._split(state, cluster, np.flatnonzero(labels == cluster))
-                accepted = None if proposal is None else self._accept(proposal, state)
+                for proposal in self._splits(state, cluster, np.flatnonzero(labels == cluster)):
+                    accepted = self._accept(proposal, state)
+                    if accepted is not None:
+                        break
                 if accepted is not None:
                     break
                 refused[cluster] = state.counts[cluster]
@@ -185,18 +196,26 @@ class SplitMergeSearch:
         order = np.argsort(-terms.sum(0), kind="stable")
         return [int(k) for k in order if state.counts[k] > 1]
 
-    def _split(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"]) -> Scores | None:
+    def _splits(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"]) -> Iterator[Scores]:
         """The cluster cut by the plane through the mean of its rows in the sketch, across their principal direction.
 
-        That is one step of k-means from two centres on that axis (Kurihara & Welling 2009, appendix D.3).
+        That is one step of k-means from two centres on that axis (Kurihara & Welling 2009, appendix D.3), in each of the
+        spaces unless the cuts are nearly the same.
         """
         if len(rows) < 2:
-            return None
-        centred = self.points[rows] - self.points[rows].mean(0)
-        _, spread, directions = np.linalg.svd(centred, full_matrices=False)
-        if spread[0] <= 1e-12 * max(1.0, np.abs(self.points[rows]).max()):
-            return None
-        side = (centred @ directions[0] > 0).astype(int)
+            return
+        cuts: list[np.ndarray] = []
+        for points in self.spaces:
+            centred = points[rows] - points[rows].mean(0)
+            _, spread, directions = np.linalg.svd(centred, full_matrices=False)
+            side = centred @ directions[0] > 0
+            flat = spread[0] <= 1e-12 * max(1.0, np.abs(points[rows]).max())
+            if not flat and not any(abs(np.mean(side == cut) - 0.5) > SAME_CUT - 0.5 for cut in cuts):
+                cuts.append(side)
+                yield self._cut(state, cluster, rows, side.astype(int))
+
+    def _cut(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"], side: Int[np.ndarray, " m"]) -> Scores:
+        """Scores once the rows of the cluster on side 1 are a cluster of their own."""
         halves, sizes = sum_by_label(self.component, jnp.asarray(self.sketch[rows]), jnp.asarray(side), 2)
         share = state.counts[cluster] / len(rows)
         free = np.flatnonzero(state.counts == 0)
@@ -233,12 +252,25 @@ def slots_for(clusters: int) -> int:
     return max(8, 1 << (clusters - 1).bit_length())
 
 
-def coordinates_of(component: Component, X: Float[np.ndarray, "s d"]) -> Float[np.ndarray, "s q"]:
-    """Coordinates in which rows are near or far: the component's, or the columns with missing cells at their mean."""
+def seeded(points: Float[np.ndarray, "s q"], clusters: int, rng: np.random.Generator) -> Int[np.ndarray, " s"]:
+    """Each row at the nearest of so many rows drawn by k-means++."""
+    centres, _ = kmeans_plusplus(points, clusters, random_state=int(rng.integers(1 << 31)))
+    # squared distances but for what is the same for all centres
+    return ((centres**2).sum(1) - 2 * points @ centres.T).argmin(1)
+
+
+def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[np.ndarray, "s q"]]:
+    """Coordinates in which rows are near or far: the columns, missing cells at their mean, and the component's own if any.
+
+    Those of a prior whose scale is like the data's covariance are round and show no direction; columns in different units
+    show the wrong one.
+    """
+    spaces = [np.where(np.isnan(X), np.nanmean(X, axis=0), X)]
     try:
-        return np.asarray(component.coordinates(X))
+        own = np.asarray(component.coordinates(X))
     except NotImplementedError:
-        return np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+        return spaces
+    return spaces if own.shape == X.shape and np.array_equal(own, spaces[0]) else [*spaces, own]
 
 
 def sum_by_label(

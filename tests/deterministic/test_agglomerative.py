@@ -5,8 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy.special import gammaln
+from scipy.stats import gamma, lognorm
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
@@ -79,11 +82,50 @@ def test_clusters_and_classes() -> None:
     assert (fit.predict(X) == fit.labels_).all()
 
 
+def learned(X: np.ndarray) -> None:
+    alpha = numpyro.sample("alpha", dist.Gamma(1.0, 1.0))
+    spread = numpyro.sample("spread", dist.LogNormal(0.0, 1.0))
+    z = numpyro.sample("z", bnp.ChineseRestaurantProcess(alpha, X.shape[0]))
+    component = bnp.NormalInverseGamma(np.zeros(2), np.full(2, 0.1), np.full(2, 2.0), spread * np.ones(2))
+    numpyro.sample("X", bnp.ConjugateMixture(component, z), obs=X)
+
+
+@pytest.mark.parametrize("prior", ["dp", "finite"])
+def test_optimize_raises_the_log_joint_with_the_log_prior(prior: str) -> None:
+    rng = np.random.default_rng(2)
+    X = 6.0 * rng.integers(0, 2, (40, 2)) - 3.0 + 0.2 * rng.normal(size=(40, 2))
+
+    def reached(fit: bnp.AgglomerativeBayesianClustering) -> float:
+        component = bnp.NormalInverseGamma(
+            *(np.asarray(getattr(fit.component_, k)) for k in ("mean", "kappa", "shape", "rate"))
+        )
+        problem = Problem(component, X, fit.concentration_)
+        clusters = [np.flatnonzero(fit.labels_ == k).tolist() for k in range(fit.n_clusters_)]
+        assert energy(problem, clusters, prior) == pytest.approx(fit.free_energy_, abs=1e-8)
+        alpha, spread = fit.hyperparameters_["alpha"], fit.hyperparameters_["spread"]
+        return float(gamma(1.0).logpdf(alpha) + lognorm(1.0).logpdf(spread)) - fit.free_energy_
+
+    plain = bnp.AgglomerativeBayesianClustering(learned, prior).fit(X)
+    fitted = bnp.AgglomerativeBayesianClustering(learned, prior, optimize=True).fit(X)
+    again = bnp.AgglomerativeBayesianClustering(learned, prior, optimize=True, engine="conga_line").fit(X)
+    assert plain.hyperparameters_["spread"] == pytest.approx(1.0)
+    assert fitted.hyperparameters_["spread"] < 0.5, "the clusters are narrow"
+    assert reached(fitted) > reached(plain) + 1.0
+    assert again.hyperparameters_ == fitted.hyperparameters_ and again.evaluations_ > fitted.evaluations_
+
+
 def test_bad_input() -> None:
     X = np.random.default_rng(0).normal(size=(5, 2))
     component = bnp.NormalInverseWishart.from_data(X)
     with pytest.raises(ValueError, match="prior must be one of dp, finite, but it is 'both'"):
         bnp.AgglomerativeBayesianClustering(partial(dpm, component=component, concentration=1.0), "both").fit(X)
+    model = partial(dpm, component=component, concentration=1.0)
+    with pytest.raises(ValueError, match="engine must be one of row_best, conga_line, but it is 'fast'"):
+        bnp.AgglomerativeBayesianClustering(model, engine="fast").fit(X)
+    with pytest.raises(ValueError, match="max_rounds must be a whole number of at least 1, but it is 0"):
+        bnp.AgglomerativeBayesianClustering(model, max_rounds=0).fit(X)
+    with pytest.raises(ValueError, match="optimize=True, but no hyperparameter of the model has a prior"):
+        bnp.AgglomerativeBayesianClustering(model, optimize=True).fit(X)
     discounted = partial(pitman_yor_mixture, component=component, concentration=1.0, discount=0.3)
     with pytest.raises(ValueError, match="needs a plain Dirichlet process, but the model has a discount"):
         bnp.AgglomerativeBayesianClustering(discounted).fit(X)

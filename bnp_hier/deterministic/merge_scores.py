@@ -1,0 +1,166 @@
+"""Scores of merging two trees, by sufficient statistics, and how ties are broken; shared by the agglomeration engines."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+
+__all__ = [
+    "CRITERIA",
+    "LAST",
+    "TIE",
+    "MergeScorer",
+    "Trees",
+    "at",
+    "best_of",
+    "better_of",
+    "cut",
+    "leaf_trees",
+    "merge_scorer",
+    "paste",
+    "put",
+    "tolerance",
+]
+
+TIE = 1e-9
+"""Scores that differ by less than this, relatively, are equal; then the pair with the smallest node numbers is merged."""
+
+CRITERIA = ("odds", "ratio", "normalised", "dp", "finite")
+"""Merge scores: posterior odds of one cluster (the paper's), marginal likelihood ratio, that ratio per √size, and the gain in
+log joint of two clusters' merger but for a constant, by the prior over partitions or over labels with Dirichlet weights."""
+
+LAST = np.iinfo(np.int64).max
+"""A node number larger than any."""
+
+
+class Trees(NamedTuple):
+    """Trees still to be merged, one in each slot.
+
+    - **stats** - sufficient statistics, the slot axis last, so that every statistic is contiguous.
+    - **mass** - φ: log mass of all tree-consistent partitions of the tree's items.
+    - **marginal** - log marginal likelihood of its items as one cluster.
+    - **items** - number of items.
+    - **node** - node number.
+    - **group** - only trees of one group are merged.
+    """
+
+    stats: Statistics
+    mass: Float[Array, "..."]
+    marginal: Float[Array, "..."]
+    items: Int[Array, "..."]
+    node: Int[Array, "..."]
+    group: Int[Array, "..."]
+
+
+class MergeScorer(NamedTuple):
+    """Scores of merging two trees; see `CRITERIA`.
+
+    With N the number of items of the pair, "odds" is log α + lgamma(N) + m(D_i ∪ D_j) − φ_i − φ_j, "ratio" is
+    m(D_i ∪ D_j) − m(D_i) − m(D_j), and "dp" and "finite" are that plus g(N) − g(N_i) − g(N_j), g(N) = lgamma(N) or
+    lgamma(N + α).
+    """
+
+    log_marginal: Any
+    log_alpha: Float[Array, ""]
+    log_gamma: Float[Array, " counts"]
+    log_label: Float[Array, " counts"]
+    criterion: str
+
+    def score(self, joint: Array, a: Trees, b: Trees, criterion: str | None = None) -> Float[Array, "..."]:
+        """Score of pairs from the log marginal likelihood of their unions; the trees' fields broadcast."""
+        criterion = criterion or self.criterion
+        if criterion == "odds":
+            return self.log_alpha + self.log_gamma[a.items + b.items] + joint - a.mass - b.mass
+        ratio = joint - a.marginal - b.marginal
+        if criterion == "ratio":
+            return ratio
+        if criterion in ("dp", "finite"):
+            return ratio + self.log_label[a.items + b.items] - self.log_label[a.items] - self.log_label[b.items]
+        return ratio * jax.lax.rsqrt(a.items * b.items / (a.items + b.items).astype(ratio.dtype))
+
+    def merged(self, a: Trees, b: Trees, node: Array) -> tuple[Trees, Float[Array, ""]]:
+        """The tree that joins two, and the log odds of the merge."""
+        stats = jax.tree.map(jnp.add, a.stats, b.stats)
+        marginal = self.log_marginal(stats)
+        odds = self.score(marginal, a, b, "odds")
+        mass = a.mass + b.mass + jnp.logaddexp(odds, 0.0)
+        return Trees(stats, mass, marginal, a.items + b.items, node, a.group), odds
+
+    def block(self, trees: Trees, left: Array, slot: Array, start: Array, width: int) -> Float[Array, " w"]:
+        """Scores of the tree in a slot with those in a block of slots; −inf where the two may not be merged."""
+        one, others = at(trees, slot), cut(trees, start, width)
+        joint = jax.tree.map(lambda leaf, mine: leaf + mine[..., None], others.stats, one.stats)
+        scores = self.score(jax.vmap(self.log_marginal, in_axes=-1)(joint), others, one)
+        index = start + jnp.arange(width)
+        return jnp.where((index < left) & (index != slot) & (others.group == one.group), scores, -jnp.inf)
+
+
+def at(columns: Any, slot: Array) -> Any:
+    """The values in one slot; slots are the last axis of every leaf."""
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, slot, -1, keepdims=False), columns)
+
+
+def cut(columns: Any, start: Array, width: int) -> Any:
+    """The values in a block of slots."""
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, width, -1), columns)
+
+
+def put(columns: Any, values: Any, slot: Array) -> Any:
+    """The columns with new values in one slot."""
+    return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_index_in_dim(leaf, value, slot, -1), columns, values)
+
+
+def paste(columns: Any, values: Any, start: Array) -> Any:
+    """The columns with new values in a block of slots."""
+    return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_slice_in_dim(leaf, value, start, -1), columns, values)
+
+
+def tolerance(score: Float[Array, "..."]) -> Float[Array, "..."]:
+    """How far below a score others are equal to it."""
+    return TIE * jnp.maximum(1.0, jnp.abs(score))
+
+
+def best_of(scores: Float[Array, "*b s"], node: Int[Array, " s"]) -> tuple[Float[Array, "*b"], Int[Array, "*b"]]:
+    """Largest score along the last axis, and its tree: of tied ones, the smallest node number."""
+    best = scores.max(-1)
+    ties = scores >= (best - tolerance(best))[..., None]
+    return best, jnp.where(ties, node, LAST).min(-1)
+
+
+def better_of(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The better of two results of `best_of`."""
+    best = jnp.maximum(one[0], other[0])
+    low = best - tolerance(best)
+    return best, jnp.minimum(jnp.where(one[0] >= low, one[1], LAST), jnp.where(other[0] >= low, other[1], LAST))
+
+
+def merge_scorer(component: Component, concentration: Array, n_items: int, criterion: str) -> MergeScorer:
+    """Scores by one of `CRITERIA`, of trees with at most `n_items` items together."""
+    counts = jnp.arange(n_items + 1).astype(float)
+    log_gamma = gammaln(counts)
+    log_label = gammaln(counts + concentration) if criterion == "finite" else log_gamma
+    return MergeScorer(component.log_marginal_up_to(n_items), jnp.log(concentration), log_gamma, log_label, criterion)
+
+
+def leaf_trees(scorer: MergeScorer, stats: Statistics, items: Int[Array, " s"], group: Int[Array, " s"], n: Array) -> Trees:
+    """Every leaf a tree of its own, its slot its node number; leaves from n on are padding."""
+    index = jnp.arange(items.shape[0])
+    active = index < n
+    stats = jax.tree.map(lambda leaf: jnp.where(active.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0), stats)
+    marginal = scorer.log_marginal(stats)
+    return Trees(
+        stats=jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), stats),
+        mass=scorer.log_alpha + scorer.log_gamma[jnp.where(active, items, 1)] + marginal,
+        marginal=marginal,
+        items=jnp.where(active, items, 0),
+        node=index,
+        group=group,
+    )
