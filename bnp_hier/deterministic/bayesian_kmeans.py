@@ -200,6 +200,9 @@ class BayesianKMeans(StreamingClustering):
 
     def _fit(self, problem: Problem) -> None:
         limit = problem.sites.max_clusters or len(problem.X)
+        if self.polish and len(problem.X) <= POLISH_UP_TO:
+            component = problem.values.component
+            jax.eval_shape(component.cache, component.empty())  # a family that has none says so before the search
 
         def find(values: MixtureValues, _: np.ndarray | None) -> _Found:
             return self._found(values, limit)

@@ -139,6 +139,19 @@ def test_large_data_are_searched_on_some_rows_and_finished_on_all(prior: str, mo
 
 
 @pytest.mark.slow
+def test_a_prior_shaped_like_the_data_hides_no_direction() -> None:
+    """Whitened by such a prior the rows are round: from one cluster the search then depends on the columns themselves."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 400)
+    X = 3.0 * rng.normal(size=(4, 16))[labels] + rng.normal(size=(400, 16)) @ rng.normal(size=(16, 16)) / 4
+    component = bnp.NormalInverseWishart.from_data(X, rule="me")
+    whitened = np.linalg.svd(np.asarray(component.coordinates(X)), compute_uv=False)
+    assert whitened[0] / whitened[-1] < 1.01
+    fit = bnp.BayesianKMeans(partial(dpm, component=component), starts=(1,), polish=False).fit(X)
+    assert adjusted_rand_score(labels, fit.labels_) > 0.95
+
+
+@pytest.mark.slow
 def test_auto_takes_the_kd_tree_for_many_rows_in_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kd_tree, "KD_TREE_FROM", 300)
     monkeypatch.setattr(kd_tree, "TREE_AFTER", 3)
