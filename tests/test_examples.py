@@ -29,6 +29,7 @@ def test_readme_quick_start() -> None:
         assert word in printed
 
 
+@pytest.mark.slow
 def test_readme_own_model() -> None:
     check = "\nassert set(bhc.hyperparameters_) == {'alpha', 'rate'} and len(bhc.bound_trace_) > 1\n"
     _run("-c", BLOCKS[1] + check)

@@ -186,6 +186,7 @@ def test_figure3(tmp_path: Path) -> None:
     _assert_picture(tmp_path / "me_figure3.png")
 
 
+@pytest.mark.slow
 def test_figure4(tmp_path: Path) -> None:
     written = _run(tmp_path, "me_figures3_4", "--figures", "4")
     assert "the paper's one example: 0.816" in written and "25 + 25 mails, 5 random subsets" in written

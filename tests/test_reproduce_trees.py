@@ -29,6 +29,7 @@ def _holds(text: str, claim: str) -> bool:
     return text.splitlines()[place + 1].startswith("  reproduces: ")
 
 
+@pytest.mark.slow
 def test_figure2(tmp_path: Path) -> None:
     text = _run("trees_figure2", tmp_path)
     assert _holds(text, "the tree has the three clusters") and _holds(text, "the alternatives tighten the bound")

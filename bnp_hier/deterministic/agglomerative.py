@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration import Merges, agglomerate_counting, row_leaves
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, alternate, require_count
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, alternate, require_count, require_flag
 from bnp_hier.deterministic.conga_lines import conga_line_merges
 from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS
 from bnp_hier.deterministic.tree_mass import node_statistics
@@ -122,6 +122,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         for name, options in (("prior", LABEL_MODELS), ("engine", ENGINES)):
             if getattr(self, name) not in options:
                 raise ValueError(f"{name} must be one of {', '.join(options)}, but it is {getattr(self, name)!r}")
+        require_flag("optimize", self.optimize)
         require_count("max_rounds", self.max_rounds)
 
     def _fit(self, problem: Problem) -> None:
@@ -129,6 +130,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         if float(values.discount) or problem.sites.max_clusters:
             what = "a discount" if float(values.discount) else "max_clusters"
             raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
+        jax.eval_shape(values.component.cache, values.component.empty())  # a family without densities of single rows says so
         rounds = self.max_rounds if self.optimize else 0
         found = alternate(problem, self._tree, LOG_JOINTS[self.prior], rounds)
         self.free_energies_ = found.energies

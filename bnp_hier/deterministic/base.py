@@ -46,6 +46,7 @@ __all__ = [
     "random_generators",
     "random_key",
     "require_count",
+    "require_flag",
     "summarise",
 ]
 
@@ -66,6 +67,18 @@ def require_count(name: str, value: Any, minimum: int = 1) -> None:
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < minimum:
         raise ValueError(f"{name} must be a whole number of at least {minimum}, but it is {value!r}")
+
+
+def require_flag(name: str, value: Any) -> None:
+    """Check that an option is True or False.
+
+    Raises
+    ------
+    ValueError
+        If it is not; the message names the option.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, but it is {value!r}")
 
 
 def random_key(random_state: int | Array) -> Array:
@@ -329,7 +342,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     def _fit_rows(self, X: ArrayLike) -> Problem:
         problem = Problem(self.model, X)
         if self.optimize and not problem.unconstrained:
-            raise ValueError("optimize=True, but no hyperparameter of the model has a prior")
+            raise ValueError(f"optimize={self.optimize!r}, but no hyperparameter of the model has a prior")
         self._fit(problem)
         return problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,13 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.deterministic.assignment import Assigner, DenseAssigner
-from bnp_hier.deterministic.base import Problem, alternate, random_generators, require_count
+from bnp_hier.deterministic.base import Problem, alternate, random_generators, require_count, require_flag
 from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS, free_energy
 from bnp_hier.deterministic.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.partition_search import descend
 from bnp_hier.deterministic.row_streams import RowSample, RowStream, StreamAssigner
 from bnp_hier.deterministic.split_merge import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
 from bnp_hier.deterministic.streaming import StreamingClustering
-from bnp_hier.distributions.chinese_restaurant import log_partition_prior
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues, Model
 
@@ -142,6 +141,7 @@ class BayesianKMeans(StreamingClustering):
         for name, options in (("prior", LABEL_MODELS), ("assignment", tuple(ASSIGNERS))):
             if getattr(self, name) not in options:
                 raise ValueError(f"{name} must be one of {', '.join(options)}, but it is {getattr(self, name)!r}")
+        require_flag("optimize", self.optimize)
         for name in ("max_iter", "max_rounds"):
             require_count(name, getattr(self, name))
         if isinstance(self.starts, str) or not isinstance(self.starts, Sequence):
@@ -159,8 +159,9 @@ class BayesianKMeans(StreamingClustering):
         X
             Data, (n, d), n ≥ 2, as the model's component wants them. A memory-mapped array, or a function that returns an
             iterator of chunks (m, d), the same rows at every call, is read piece by piece and never held as a whole. Its
-            clusters are searched for on 8,192 of the rows, which are all that the model is called with, and then on all
-            rows by matrix products; without the polish. `labels_` are made by one more reading when they are first asked for.
+            clusters are searched for on 8,192 of the rows, which are all that the model is called with and that
+            hyperparameters are fitted to, and then on all rows by matrix products. `labels_` is made by one more reading when
+            it is first asked for. No more than 8,192 rows are fitted as an array is.
         y
             Ignored.
 
@@ -179,9 +180,11 @@ class BayesianKMeans(StreamingClustering):
         self._check_options()
         if self.assignment == "kd_tree":
             raise ValueError('assignment="kd_tree" needs rows in memory, but X is read in pieces; use "auto" or "dense"')
-        with jax.enable_x64(True):
-            self._fit_stream(stream)
-        self.fit_seconds_ = time.perf_counter() - started
+        try:
+            with jax.enable_x64(True):
+                self._fit_stream(stream)
+        finally:
+            self.fit_seconds_ = time.perf_counter() - started
         return self
 
     @property
@@ -189,18 +192,21 @@ class BayesianKMeans(StreamingClustering):
         """(n,) clusters, from 0, in order of appearance; of a stream, made by a reading when first asked for."""
         if self._labels is None:
             if self._reread is None:
-                raise AttributeError("labels_ is there after fit only")
+                raise AttributeError("labels_ is there after fit only; a pickled fit to a stream has it if it was read before")
             with jax.enable_x64(True):
-                self._labels = self._reread()
-        return self._labels
+                self.labels_ = self._reread()
+        return cast(np.ndarray, self._labels)
 
     @labels_.setter
     def labels_(self, labels: Int[np.ndarray, " n"]) -> None:
         self._labels, self._reread = labels, None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_reread": None}  # a stream is not pickled
+
     def _fit(self, problem: Problem) -> None:
         limit = problem.sites.max_clusters or len(problem.X)
-        if self.polish and len(problem.X) <= POLISH_UP_TO:
+        if self.polish:
             component = problem.values.component
             jax.eval_shape(component.cache, component.empty())  # a family that has none says so before the search
 
@@ -208,6 +214,11 @@ class BayesianKMeans(StreamingClustering):
             return self._found(values, limit)
 
         found = alternate(problem, find, LOG_JOINTS[self.prior], self.max_rounds if self.optimize else 0)
+        if not np.isfinite(found.trace[-1]):
+            family = type(problem.values.component).__name__
+            raise ValueError(
+                f"no partition that was found has a finite free energy under the model's {family}; a proper prior gives all one"
+            )
         self.free_energy_trace_ = np.array(found.trace)
         self.free_energy_ = found.trace[-1]
         self.start_free_energies_ = found.starts
@@ -225,42 +236,45 @@ class BayesianKMeans(StreamingClustering):
                 sample.add(chunk)
         except Exception as error:
             if sample.n_rows > 1:
-                self._fit_rows(sample.rows)
-                error.add_note(f"(the estimator keeps the clusters of {_some(sample)} that were read)")
+                try:
+                    self._fit_rows(sample.rows)
+                    error.add_note(f"(the estimator keeps the clusters of {_some(sample)} that were read)")
+                except ValueError as unfit:
+                    error.add_note(f"(the {sample.n_rows} rows that were read could not be fitted: {unfit})")
             raise
         rows = sample.rows
+        if sample.n_rows > len(rows) and not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
+            raise ValueError(
+                "the model observes other numbers than those given; rows that are read in pieces must be as observed"
+            )
         problem = self._fit_rows(rows)
         if sample.n_rows == len(rows):
             return
         values = problem.values
-        if not np.array_equal(values.X, rows, equal_nan=True):
-            raise ValueError(
-                "the model observes other numbers than those given; rows that are read in pieces must be as observed"
-            )
         assigner = StreamAssigner(values.component, stream)
         search = self._search(values, assigner, rows, problem.sites.max_clusters or sample.n_rows)
         try:
             state = search.climb(self.labels_, sample.n_rows)
+            order = assigner.appearance(state.scores, int((state.counts > 0).sum()))
         except BaseException as error:
             if search.kept is None:
                 error.add_note(f"(the estimator keeps the clusters of {_some(sample)})")
             else:
-                self._keep(search.kept, search.trace, assigner, np.flatnonzero(search.kept.counts))
-                error.add_note(f"(the estimator keeps the best clusters of the passes over all {sample.n_rows} rows so far)")
+                trace = [energy for energy in search.trace if energy > search.kept.free_energy]
+                trace.append(search.kept.free_energy)
+                self._keep(search.kept, trace, assigner, np.flatnonzero(search.kept.counts))
+                error.add_note(
+                    f"(the estimator keeps the best clusters of the passes over all {sample.n_rows} rows so far, in any order)"
+                )
             raise
-        self._keep(state, search.trace, assigner, assigner.appearance(state.scores, int((state.counts > 0).sum())))
+        self._keep(state, search.trace, assigner, order)
 
     def _keep(self, state: Clusters, trace: list[float], assigner: StreamAssigner, order: Int[np.ndarray, " k"]) -> None:
         """Set the attributes of clusters of a stream, renamed 0, 1, ... in the given order of slots."""
         name = np.full(len(state.counts), -1)
         name[order] = np.arange(len(order))
         self._labels, self._reread = None, lambda: name[assigner.labels(state.scores)]
-        self.counts_ = state.counts[order].astype(np.int64)
-        self.n_clusters_ = len(order)
-        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], state.stats)
-        prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
-        inside = self.component_.log_marginal(self._stats_).sum()
-        self.log_joint_ = float(log_partition_prior(jnp.asarray(state.counts), *prior) + inside)
+        self._set_clusters(state.stats, jnp.asarray(state.counts), order)
         self.free_energy_trace_, self.free_energy_ = np.array(trace), state.free_energy
         self.assignment_, self.visited_nodes_, self.touched_rows_ = "dense", 0, self.n_seen_
 

@@ -91,7 +91,7 @@ def _draw(
         jnp.int64(1),
         jnp.int64(0),
     )
-    return jax.lax.while_loop(lambda line: candidates(line).any(), step, start)
+    return jax.lax.while_loop(lambda line: candidates(line).any() & (line.length < slots), step, start)
 
 
 @partial(jax.jit, static_argnames=("n_items", "criterion"), donate_argnames="trees")

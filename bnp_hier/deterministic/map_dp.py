@@ -220,7 +220,8 @@ def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"
     """Labels of a start as whole numbers from 0, −1 kept."""
     labels = np.asarray(init)
     if labels.shape != (n,) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < -1:
-        what = f"shape {labels.shape}, {labels.dtype}" + (f", least {labels.min()}" if labels.size else "")
+        whole = labels.size and np.issubdtype(labels.dtype, np.integer)
+        what = f"shape {labels.shape}, {labels.dtype}" + (f", least {labels.min()}" if whole else "")
         raise ValueError(f"init must hold one whole number of at least -1 for each of the {n} rows, but it has {what}")
     seated = labels >= 0
     found = np.full(n, -1)

@@ -22,7 +22,8 @@ class RowStream:
     Parameters
     ----------
     source
-        Called for every reading; gives an iterable of chunks (m, d) of any numbers of rows, the same rows every time.
+        Called for every reading; gives an iterable of chunks (m, d) of any numbers of rows, the same rows every time. It may
+        use one array for all chunks.
 
     Attributes
     ----------
@@ -51,7 +52,7 @@ class RowStream:
         ValueError
             If a memory-mapped array has not two dimensions.
         """
-        if isinstance(X, np.memmap):
+        if isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None:  # a copy of one has its class, but is in memory
             if X.ndim != 2:
                 raise ValueError(f"X must have two dimensions, shape (n, d), but the memory-mapped array has shape {X.shape}")
             return cls(lambda: (X[at : at + PIECE] for at in range(0, len(X), PIECE)))
@@ -76,7 +77,10 @@ class RowStream:
         self.readings += 1
         rows = number = 0
         try:
-            for number, chunk in enumerate(self._source()):
+            for chunk in self._source():
+                if np.ndim(chunk) == 2 and len(np.asarray(chunk)) == 0:
+                    number += 1
+                    continue
                 matrix = as_matrix(chunk, name=f"chunk {number}")
                 if self.n_columns is None:
                     self.n_columns = matrix.shape[1]
@@ -86,6 +90,7 @@ class RowStream:
                     )
                 yield matrix
                 rows += len(matrix)
+                number += 1
             if self.n_rows is not None and rows != self.n_rows:
                 raise ValueError(
                     f"the chunks ended after {rows} rows, but gave {self.n_rows} at the first reading; the function must begin "
@@ -108,7 +113,7 @@ class RowStream:
                 yield np.concatenate([*waiting, taken])
                 waiting, held = [], 0
             if len(chunk):
-                waiting.append(chunk)
+                waiting.append(chunk.copy())  # the source may use its memory for the next chunk
                 held += len(chunk)
         if waiting:
             yield np.concatenate(waiting)

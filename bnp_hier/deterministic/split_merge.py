@@ -110,7 +110,7 @@ class SplitMergeSearch:
         trace = [state.free_energy]
         for _ in range(self.max_iter):
             following = self._pass(self.scores(state.stats, state.counts))
-            if following.free_energy > state.free_energy:
+            if not following.free_energy < state.free_energy:  # also if it is not finite
                 break
             gain, state = state.free_energy - following.free_energy, following
             trace.append(state.free_energy)
@@ -140,12 +140,13 @@ class SplitMergeSearch:
 
     def improve(self, state: Clusters) -> Clusters:
         """Splits, then merges, until neither lowers the free energy."""
-        while True:
+        while np.isfinite(state.free_energy):
             state = self._split_all(state)
             merged = self._merge_one(state)
             if merged is None:
                 return state
             state = merged
+        return state
 
     def _accept(self, proposal: Scores, state: Clusters) -> Clusters | None:
         settled, trace = self.settle(proposal, target=state.free_energy)
@@ -265,7 +266,9 @@ def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[n
     Those of a prior whose scale is like the data's covariance are round and show no direction; columns in different units
     show the wrong one.
     """
-    spaces = [np.where(np.isnan(X), np.nanmean(X, axis=0), X)]
+    seen = ~np.isnan(X)
+    mean = np.where(seen, X, 0.0).sum(0) / np.maximum(seen.sum(0), 1)  # 0 for a column of which nothing is seen
+    spaces = [np.where(seen, X, mean)]
     try:
         own = np.asarray(component.coordinates(X))
     except NotImplementedError:

@@ -120,7 +120,12 @@ class StreamingClustering(DeterministicClustering):
         number = np.full(slots, -1)
         number[used] = np.arange(len(used))
         self.labels_ = number[np.concatenate(found)]
-        self.counts_ = np.asarray(counts)[used].astype(np.int64)
-        self.n_clusters_ = len(used)
-        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[used], stats)
-        self.log_joint_ = float(_joint(self.component_, stats, counts, prior))
+        self._set_clusters(stats, counts, used)
+
+    def _set_clusters(self, stats: Statistics, counts: Float[Array, " s"], order: Int[np.ndarray, " k"]) -> None:
+        """Set the attributes of the clusters in some slots, in the given order; the other slots are empty."""
+        self.counts_ = np.asarray(counts)[order].astype(np.int64)
+        self.n_clusters_ = len(order)
+        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], stats)
+        prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
+        self.log_joint_ = float(_joint(self.component_, stats, jnp.asarray(counts), prior))

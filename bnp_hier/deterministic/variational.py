@@ -351,7 +351,7 @@ class VariationalDP(DeterministicClustering):
             warnings.warn(
                 f"VariationalDP stopped after max_iter={self.max_iter} updates before its bound settled; raise max_iter",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self._report(problem, best)
 

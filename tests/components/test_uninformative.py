@@ -230,13 +230,14 @@ def test_small_clusters_of_a_start_dissolve_and_the_tree_agrees() -> None:
         lambda: bnp.BHC(MODEL).fit(THREE),
         lambda: bnp.BHC(MODEL, refine=None).fit(THREE),
         lambda: bnp.AgglomerativeBayesianClustering(MODEL).fit(THREE),
+        lambda: bnp.AgglomerativeBayesianClustering(MODEL, engine="conga_line").fit(THREE),
         lambda: bnp.VariationalDP(MODEL).fit(THREE),
         lambda: bnp.BayesianKMeans(MODEL, starts=(1,)).fit(THREE),
         lambda: bnp.BayesianKMeans(MODEL, starts=(1,), polish=False).fit(THREE).score_samples(THREE),
         lambda: bnp.BayesianKMeans(MODEL, starts=(1,), polish=False).fit(THREE).predict(THREE),
         lambda: MCMC(bnp.PartitionGibbs(MODEL), num_warmup=0, num_samples=1, progress_bar=False).run(jax.random.key(0), THREE),
     ],
-    ids=["MAPDP", "BHC", "BHC greedy", "agglomerative", "variational", "polish", "score", "predict", "Gibbs"],
+    ids=["MAPDP", "BHC", "BHC greedy", "agglomerative", "conga lines", "variational", "polish", "score", "predict", "Gibbs"],
 )
 def test_other_uses_say_why_not(use: object) -> None:
     with pytest.raises(ValueError, match="improper prior: a new cluster of one row has no density"):
@@ -249,6 +250,15 @@ def test_no_posterior_without_enough_rows() -> None:
             use()
     with pytest.raises(ValueError, match="a posterior needs at least 4 rows"):
         BOX3.sample_parameters(jax.random.key(0), BOX3.empty())
+
+
+def test_rows_in_a_flat_have_no_fit() -> None:
+    flat = np.column_stack([np.arange(30.0), 2.0 * np.arange(30.0)])
+    model = partial(dpm, component=bnp.UninformativeNormal.from_data(flat))
+    with pytest.raises(
+        ValueError, match="no partition that was found has a finite free energy .* UninformativeNormal; a proper"
+    ):
+        bnp.BayesianKMeans(model, starts=(1,), polish=False).fit(flat)
 
 
 def test_bad_boxes() -> None:

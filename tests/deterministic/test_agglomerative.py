@@ -90,6 +90,7 @@ def learned(X: np.ndarray) -> None:
     numpyro.sample("X", bnp.ConjugateMixture(component, z), obs=X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", ["dp", "finite"])
 def test_optimize_raises_the_log_joint_with_the_log_prior(prior: str) -> None:
     rng = np.random.default_rng(2)

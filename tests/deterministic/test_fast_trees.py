@@ -24,6 +24,7 @@ def separated(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return 8.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])[labels] + rng.normal(size=(n, 2)), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_separated_clusters_are_found(method: str) -> None:
     X, labels = separated(700)

@@ -41,6 +41,15 @@ def test_all_rows_equal(estimator: Any) -> None:
     assert estimator(partial(dpm, component=component, concentration=1.0)).fit(np.ones((10, 2))).n_clusters_ == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [partial(bnp.MAPDP, init="k-means++"), partial(bnp.BayesianKMeans, starts=(1, 2))])
+def test_a_column_without_any_cell(estimator: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2)) + 20.0 * (np.arange(40) % 2)[:, None]
+    X[:, 1] = np.nan
+    component = bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, 1.0)
+    assert estimator(partial(dpm, component=component, concentration=1.0)).fit(X).n_clusters_ == 2
+
+
 @pytest.mark.parametrize("estimator", [bnp.MAPDP, bnp.BayesianKMeans, bnp.AgglomerativeBayesianClustering])
 @pytest.mark.parametrize("capacity", [0, -1, 1.5])
 def test_a_capacity_below_one(estimator: Any, capacity: Any) -> None:

@@ -111,6 +111,7 @@ def test_optimize_with_search_never_ends_below_its_start() -> None:
         assert learned.bound_trace_[-1] == pytest.approx(learned.log_evidence_bound_ + log_prior, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_one_row_and_a_large_batch_have_the_same_density() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2)) + 6.0 * (np.arange(60) % 2)[:, None]

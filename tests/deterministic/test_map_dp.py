@@ -237,7 +237,7 @@ def test_warm_starts() -> None:
         if start.min() >= 0:
             assert found.log_joint_ >= joint(start.tolist(), *prior) - 1e-9
         assert best_single_move(found.labels_.tolist(), *prior) <= found.log_joint_ + 1e-9
-    for wrong in (fit.labels_[:-1], fit.labels_ + 0.5, fit.labels_ - 3, [0] * problem.n + [1]):
+    for wrong in (["a"] * problem.n, fit.labels_[:-1], fit.labels_ + 0.5, fit.labels_ - 3, [0] * problem.n + [1]):
         with pytest.raises(ValueError, match="init must hold one whole number of at least -1 for each of the"):
             bnp.MAPDP(problem.model, init=wrong).fit(problem.X)
 

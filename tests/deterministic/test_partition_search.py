@@ -65,6 +65,7 @@ def test_items_together_in_both_parents_stay_together() -> None:
                 assert len(np.unique(child[one * 5 + other == cluster])) == 1
 
 
+@pytest.mark.slow
 def test_never_below_a_start_and_the_same_for_one_key() -> None:
     rng = np.random.default_rng(2)
     X = 4.0 * rng.normal(size=(6, 2))[rng.integers(0, 6, 80)] + rng.normal(size=(80, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpyro
 import pytest
 from scipy.special import gammaln
 from scipy.stats import kstest
+from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
 from bnp_hier.deterministic import bayesian_kmeans, row_streams
@@ -29,6 +31,18 @@ def table() -> np.ndarray:
 
 def chunked(X: np.ndarray, size: int) -> Callable[[], Iterator[np.ndarray]]:
     return lambda: (X[at : at + size] for at in range(0, len(X), size))
+
+
+def refilled(X: np.ndarray) -> Callable[[], Iterator[np.ndarray]]:
+    """A reader that has one array for all its chunks."""
+
+    def read() -> Iterator[np.ndarray]:
+        buffer = np.empty((50, X.shape[1]))
+        for at in range(0, len(X), 50):
+            buffer[:] = X[at : at + 50]
+            yield buffer
+
+    return read
 
 
 @pytest.fixture
@@ -49,7 +63,8 @@ def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: P
     np.save(tmp_path / "rows.npy", X)
     whole = estimator(X, prior=prior).fit(X)
     assert whole.n_clusters_ >= 4
-    sources = [np.load(tmp_path / "rows.npy", mmap_mode="r"), chunked(X, 900), chunked(X, 7), lambda: X.reshape(9, 100, 2)]
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    sources = [mapped, chunked(X, 900), chunked(X, 7), lambda: [X[:100], X[:0], *X[100:].reshape(8, 100, 2)], refilled(X)]
     for source in sources:
         fit = estimator(X, prior=prior).fit(source)
         assert fit.free_energy_ == pytest.approx(whole.free_energy_, abs=1e-7)
@@ -62,6 +77,8 @@ def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: P
         parts = [X[fit.labels_ == k] for k in range(fit.n_clusters_)]
         joint = len(parts) * np.log(1.0) + sum(gammaln(len(part)) for part in parts) - gammaln(N + 1.0)
         assert fit.log_joint_ == pytest.approx(joint + sum(log_marginal(fit.component_, part) for part in parts), abs=1e-6)
+    again = pickle.loads(pickle.dumps(fit))
+    assert (again.labels_ == whole.labels_).all() and (again.predict(X[:9]) == fit.predict(X[:9])).all()
     fit.partial_fit(X[:10])
     assert fit.n_seen_ == N + 10 and fit.labels_.shape == (10,)
 
@@ -94,13 +111,13 @@ def test_the_sample_is_uniform_and_does_not_depend_on_the_chunks() -> None:
 class Failing:
     """A source that goes wrong at one reading."""
 
-    def __init__(self, X: np.ndarray, reading: int, how: str) -> None:
-        self.X, self.reading, self.how, self.readings = X, reading, how, 0
+    def __init__(self, X: np.ndarray, reading: int, how: str, chunk: int = 4) -> None:
+        self.X, self.reading, self.how, self.chunk, self.readings = X, reading, how, chunk, 0
 
     def __call__(self) -> Iterator[np.ndarray]:
         self.readings += 1
         for number, at in enumerate(range(0, len(self.X), 100)):
-            if self.readings == self.reading and number == 4:
+            if self.readings == self.reading and number == self.chunk:
                 if self.how == "raises":
                     raise OSError("the disk is gone")
                 if self.how == "interrupted":
@@ -136,10 +153,24 @@ def test_failures_keep_what_was_fitted(
         notes = " ".join(caught.value.__notes__)
         assert note in notes, reading
         if how != "interrupted":
-            assert f"reading {reading} of the chunks stopped after 400 rows, at chunk" in notes
+            assert f"reading {reading} of the chunks stopped after 400 rows, at chunk 4" in notes
+            assert fit.free_energy_trace_[-1] == fit.free_energy_
         assert fit.n_seen_ == seen == fit.counts_.sum()
         assert fit.predict(X).max() < fit.n_clusters_ + 1 and np.isfinite(fit.score_samples(X)).all()
         assert len(fit.labels_) == seen
+
+
+def test_a_failure_of_the_last_reading(few_in_memory: None) -> None:
+    """It only finds the order in which the clusters appear."""
+    X = table()
+    good = Failing(X, 0, "raises")
+    whole = estimator(X).fit(good)
+    fit = estimator(X)
+    with pytest.raises(OSError, match="the disk is gone") as caught:
+        fit.fit(Failing(X, good.readings, "raises", chunk=1))
+    assert "keeps the best clusters of the passes over all 900 rows so far" in " ".join(caught.value.__notes__)
+    assert fit.free_energy_ == whole.free_energy_ and sorted(fit.counts_) == sorted(whole.counts_)
+    assert adjusted_rand_score(fit.labels_, whole.labels_) == 1.0
 
 
 def test_a_function_that_gives_one_iterator_is_found_out(few_in_memory: None) -> None:
@@ -181,6 +212,9 @@ def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="the model observes other numbers than those given"):
         bnp.BayesianKMeans(scaled, starts=(1,)).fit(chunked(X, 100))
+    assert (
+        RowStream.over(np.memmap(tmp_path / "flat", dtype=float, shape=(5, 2)).copy()) is None
+    )  # in memory, for all its class
     with pytest.raises(AttributeError, match="labels_ is there after fit only"):
         _ = estimator(X).labels_
 

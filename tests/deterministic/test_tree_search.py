@@ -143,6 +143,7 @@ def test_groups_are_merged_inside_first(x64: None) -> None:
         assert odds == pytest.approx(single - mass(problem, nodes[left]) - mass(problem, nodes[right]), abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["niw", "bernoulli"])
 def test_search_never_falls_below_greedy(family: str) -> None:
     for seed in range(3):

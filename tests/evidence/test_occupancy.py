@@ -95,6 +95,7 @@ def test_estimate_from_independent_draws() -> None:
         assert chains.value == value
 
 
+@pytest.mark.slow
 def test_estimate_from_the_kernel() -> None:
     """Within 4 standard errors: false-alarm rate 6e-5, and that of a badly estimated effective number of draws."""
     problem = random_problem("nig", 7, 2)

@@ -71,6 +71,7 @@ def test_unbiased(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(alphas) < 1.0 < max(alphas)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("discount", "n"), [pytest.param(0.0, 3, marks=pytest.mark.slow), (0.0, 9), (0.4, 9)])
 def test_unbiased_with_and_without_rejuvenation(discount: float, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     resampled_at_every_row(monkeypatch)
