@@ -21,10 +21,16 @@ from bnp_hier.components import (
     component,
 )
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, DPMeans, VariationalDP
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
+from bnp_hier.distributions import (
+    ChineseRestaurantProcess,
+    ConjugateMixture,
+    StickBreaking,
+    concentration_for,
+    prior_clusters,
+)
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.kernels import PartitionGibbs
-from bnp_hier.posterior import coclustering, point_estimate
+from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate
 
 __all__ = [
     "BHC",
@@ -50,9 +56,13 @@ __all__ = [
     "coclustering",
     "compare",
     "component",
+    "concentration_for",
+    "credible_ball",
     "datasets",
     "evidence",
+    "number_of_clusters",
     "plots",
     "point_estimate",
+    "prior_clusters",
     "to_arviz",
 ]

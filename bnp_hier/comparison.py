@@ -17,7 +17,7 @@ from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.variational import VariationalDP
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, summaries
-from bnp_hier.posterior.partitions import point_estimate
+from bnp_hier.posterior.point_estimates import point_estimate
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,5 +1,7 @@
 """Draws of partitions, and what they say."""
 
-from bnp_hier.posterior.partitions import coclustering, point_estimate
+from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
+from bnp_hier.posterior.partitions import coclustering
+from bnp_hier.posterior.point_estimates import point_estimate
 
-__all__ = ["coclustering", "point_estimate"]
+__all__ = ["coclustering", "credible_ball", "number_of_clusters", "point_estimate"]

@@ -14,11 +14,11 @@ from jaxtyping import Array, Float, Int
 from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.allocation import Prior, log_joint, log_seating
-from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics, as_matrix
+from bnp_hier.allocation import Prior, log_joint
+from bnp_hier.components.base import as_matrix
 from bnp_hier.deterministic.base import DeterministicClustering, mixture_log_weights
 from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_sites import Model, as_arrays, find_sites, read_values
@@ -137,7 +137,7 @@ def summaries(draws: Draws) -> Summaries:
             log_joint(values.component, rows, labels, prior, slots),
             counts.max(),
             entropy,
-            _leave_one_out(values.component, rows, labels, prior, slots),
+            leave_one_out(values.component, values.X, labels, prior, slots),
         )
 
     with jax.enable_x64(True):
@@ -181,24 +181,6 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
         (scores,) = _map_draws(lambda item: (one(item),), draws)
         scores = scores.reshape(-1, len(new_rows))
         return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
-
-
-def _leave_one_out(
-    component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int
-) -> Float[Array, " n"]:
-    """Log p(x_i | z_−i, x_−i) for every item i, its label summed out (nats)."""
-    stats, counts = cluster_statistics(rows, labels, slots), cluster_counts(labels, slots)
-    everything = jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty())
-    cache = component.cache(everything)
-    predictive = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
-    # at the item's own cluster, the item itself is taken out
-    without = jax.tree.map(lambda leaf, row: leaf[labels] - row, stats, rows)
-    own = component.log_marginal(stats)[labels] - component.log_marginal(without)
-    items = jnp.arange(labels.shape[0])
-    predictive = predictive.at[items, labels].set(own)
-    others = counts - jax.nn.one_hot(labels, slots, dtype=counts.dtype)
-    seating = jax.vmap(lambda c: log_seating(c, prior))(others)
-    return logsumexp(predictive + seating, axis=1)
 
 
 def _slots(draws: Draws) -> int:

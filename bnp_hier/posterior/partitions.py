@@ -1,4 +1,4 @@
-"""What a set of partition draws says: co-clustering and a point estimate."""
+"""Sets of partition draws: their form, and co-clustering."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from bnp_hier.hierarchy import canonical_labels
 
-__all__ = ["coclustering", "point_estimate"]
+__all__ = ["coclustering", "flat_draws", "unique_draws"]
 
 
 def coclustering(draws: ArrayLike) -> Float[np.ndarray, "n n"]:
@@ -24,7 +24,7 @@ def coclustering(draws: ArrayLike) -> Float[np.ndarray, "n n"]:
     ValueError
         If the draws are not whole numbers of two or three dimensions.
     """
-    labels, weights = _unique(_flat(draws))
+    labels, weights = unique_draws(flat_draws(draws))
     n = labels.shape[1]
     out = np.zeros((n, n))
     for z, weight in zip(labels, weights, strict=True):
@@ -33,43 +33,14 @@ def coclustering(draws: ArrayLike) -> Float[np.ndarray, "n n"]:
     return out
 
 
-def point_estimate(draws: ArrayLike, loss: str = "vi") -> Int[np.ndarray, " n"]:
-    """The draw with the smallest posterior expected loss.
-
-    Parameters
-    ----------
-    draws
-        Label draws, (s, n) or (chain, draw, n) whole numbers.
-    loss
-        "vi": the lower bound of the expected variation of information, from the co-clustering matrix (Wade & Ghahramani
-        2018, Eq. 13); "binder": Binder's loss with equal costs.
-
-    Returns
-    -------
-    labels
-        (n,) whole numbers from 0, in order of appearance.
+def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
+    """Draws of all chains, one after the other.
 
     Raises
     ------
     ValueError
-        If the draws have a wrong shape or type, or the loss is unknown.
+        If they are not whole numbers of two or three dimensions.
     """
-    if loss not in ("vi", "binder"):
-        raise ValueError(f'loss must be "vi" or "binder", but it is {loss!r}')
-    flat = _flat(draws)
-    together = coclustering(flat)
-    labels, _ = _unique(flat)
-    losses = []
-    for z in labels:
-        same = z[:, None] == z
-        if loss == "binder":
-            losses.append(np.abs(same - together).sum() / 2)
-        else:  # terms that do not depend on z are left out
-            losses.append((np.log(same.sum(1)) - 2 * np.log((same * together).sum(1))).sum())
-    return labels[int(np.argmin(losses))]
-
-
-def _flat(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
     array = np.asarray(draws)
     if array.ndim not in (2, 3) or not np.issubdtype(array.dtype, np.integer) or 0 in array.shape:
         raise ValueError(
@@ -79,7 +50,7 @@ def _flat(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
     return array.reshape(-1, array.shape[-1])
 
 
-def _unique(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
+def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
     """Distinct partitions, canonically labelled, with their shares of the draws."""
     rough, counts = np.unique(flat, axis=0, return_counts=True)
     canonical = np.stack([canonical_labels(z) for z in rough])

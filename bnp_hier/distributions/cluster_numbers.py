@@ -1,0 +1,119 @@
+"""How many clusters a Dirichlet or Pitman-Yor process expects, and which concentration expects so many."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.optimize import brentq
+from scipy.special import digamma, gammaln
+
+__all__ = ["concentration_for", "prior_clusters"]
+
+UNSEEN = 1e-14
+"""Probability of larger numbers of clusters under which they are left out."""
+
+
+def _check(n: int, discount: float, concentration: float | None = None) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"n must be a whole number of items, at least 1, but it is {n!r}")
+    if not 0 <= discount < 1:
+        raise ValueError(f"discount must lie in [0, 1), but it is {discount!r}")
+    if concentration is not None and not (-discount < concentration < np.inf):
+        raise ValueError(f"concentration must be a number above {-discount:g}, but it is {concentration!r}")
+
+
+def _mean(alpha: float, n: int, discount: float) -> float:
+    """Prior mean of the number of clusters.
+
+    α [ψ(α + n) − ψ(α)] for the Dirichlet process (δ = 0); Γ(α + δ + n) Γ(α + 1) / [δ Γ(α + n) Γ(α + δ)] − α/δ for the
+    Pitman-Yor process.
+    """
+    if discount == 0.0:
+        return float(alpha * (digamma(alpha + n) - digamma(alpha)))
+    if discount < 1e-3:  # the difference of two large numbers
+        return float(np.arange(n + 1) @ prior_clusters(alpha, n, discount))
+    ratio = gammaln(alpha + discount + n) + gammaln(alpha + 1) - gammaln(alpha + n) - gammaln(alpha + discount)
+    return float((np.exp(ratio) - alpha) / discount)
+
+
+def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float[np.ndarray, " n1"]:
+    """Prior distribution of the number of clusters of n items.
+
+    By P_{i+1}(k) = P_i(k) (i − kδ)/(i + α) + P_i(k − 1) (α + (k − 1)δ)/(i + α), sums of positive terms only: exact up to
+    rounding and to numbers whose probabilities together stay below 1e-14, which are 0.
+
+    Parameters
+    ----------
+    concentration
+        α > −discount.
+    n
+        Number of items.
+    discount
+        δ in [0, 1); 0 is the Dirichlet process.
+
+    Returns
+    -------
+    probabilities
+        (n + 1,), of 0, 1, ..., n clusters.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    """
+    _check(n, discount, concentration)
+    slots = min(64, n)
+    with jax.enable_x64(True):
+        while True:
+            found = np.asarray(_recursion(np.float64(concentration), np.float64(discount), np.asarray(n), np.zeros(slots)))
+            if slots == n or 1.0 - found.sum() < UNSEEN * max(1.0, n**0.5):
+                break
+            slots = min(4 * slots, n)
+    return np.concatenate([[0.0], found, np.zeros(n - slots)])
+
+
+@jax.jit
+def _recursion(alpha: Array, discount: Array, n: Array, empty: Float[Array, " s"]) -> Float[Array, " s"]:
+    """Probabilities of 1, ..., s clusters."""
+    k = 1.0 + jnp.arange(empty.shape[0])
+
+    def seat(i: Array, p: Float[Array, " s"]) -> Float[Array, " s"]:
+        opened = jnp.concatenate([jnp.zeros(1), (p * (alpha + k * discount))[:-1]])
+        return (p * jnp.maximum(i - k * discount, 0.0) + opened) / (i + alpha)
+
+    return jax.lax.fori_loop(1, n, seat, empty.at[0].set(1.0))
+
+
+def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -> float:
+    """Concentration α at which n items are expected to form so many clusters.
+
+    Parameters
+    ----------
+    expected_clusters
+        Between 1 and n, both excluded.
+    n
+        Number of items.
+    discount
+        Pitman-Yor discount δ in [0, 1). A large one may expect more clusters than asked for at α = 0 already: the α found is
+        then negative, above −δ.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+    """
+    _check(n, discount)
+    if not 1 < expected_clusters < n:
+        raise ValueError(f"expected_clusters must lie between 1 and n = {n}, both excluded, but it is {expected_clusters!r}")
+
+    def gap(log_alpha: float) -> float:
+        return _mean(float(np.exp(log_alpha)) - discount, n, discount) - expected_clusters
+
+    low, high = -1.0, 1.0
+    while gap(low) > 0:
+        low *= 2
+    while gap(high) < 0:
+        high *= 2
+    return float(np.exp(brentq(gap, low, high, xtol=1e-13, rtol=1e-14)) - discount)

@@ -1,0 +1,100 @@
+"""How far the draws lie from a point estimate: credible balls of partitions and their bounds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from bnp_hier.hierarchy import canonical_labels
+from bnp_hier.posterior.partitions import flat_draws, unique_draws
+from bnp_hier.posterior.point_estimates import expected_losses
+
+__all__ = ["CredibleBall", "credible_ball", "number_of_clusters"]
+
+
+class CredibleBall(NamedTuple):
+    """The smallest ball around a partition that holds at least a given share of the draws.
+
+    - **radius** - its radius, in the units of the loss.
+    - **share** - share of the draws inside.
+    - **upper** - (a, n) vertical upper bounds: of the draws inside with the fewest clusters, those farthest from the centre.
+    - **lower** - (b, n) vertical lower bounds: of those with the most clusters, the farthest.
+    - **horizontal** - (c, n) horizontal bounds: of all draws inside, the farthest.
+    """
+
+    radius: float
+    share: float
+    upper: Int[np.ndarray, "a n"]
+    lower: Int[np.ndarray, "b n"]
+    horizontal: Int[np.ndarray, "c n"]
+
+
+def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, loss: str = "vi") -> CredibleBall:
+    """Smallest ball around a partition, in the metric of a loss, that holds at least `level` of the draws.
+
+    Parameters
+    ----------
+    draws
+        Label draws, (s, n) or (chain, draw, n) whole numbers.
+    estimate
+        (n,) whole numbers from 0: the centre, such as a `point_estimate`.
+    level
+        Posterior probability, in (0, 1].
+    loss
+        "vi" or "binder", as of `point_estimate`.
+
+    Raises
+    ------
+    ValueError
+        If an argument has a wrong shape or type, or is out of range.
+
+    Notes
+    -----
+    Wade & Ghahramani (2018), section 4.
+    """
+    if not 0 < level <= 1:
+        raise ValueError(f"level must lie in (0, 1], but it is {level!r}")
+    centre = np.asarray(estimate)
+    if centre.ndim != 1:
+        raise ValueError(f"estimate must be one label per item, shape (n,), but it has shape {centre.shape}")
+    labels, weight = unique_draws(flat_draws(draws))
+    if labels.shape[1] != len(centre):
+        raise ValueError(f"estimate labels {len(centre)} items, but the draws {labels.shape[1]}")
+    distance = expected_losses(labels, canonical_labels(centre)[None], loss)
+    order = np.argsort(distance, kind="stable")
+    held = np.cumsum(weight[order])
+    radius = float(distance[order][np.searchsorted(held, level - 1e-12)])
+    inside = distance <= radius + 1e-12
+    clusters = labels.max(1) + 1
+
+    def farthest(of: Int[np.ndarray, " u"]) -> Int[np.ndarray, "a n"]:
+        return labels[of & (distance >= distance[of].max() - 1e-12)]
+
+    fewest, most = clusters[inside].min(), clusters[inside].max()
+    return CredibleBall(
+        radius,
+        float(weight[inside].sum()),
+        farthest(inside & (clusters == fewest)),
+        farthest(inside & (clusters == most)),
+        farthest(inside),
+    )
+
+
+def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
+    """Posterior probabilities of 0, 1, ..., K clusters, K the most in any draw.
+
+    Parameters
+    ----------
+    draws
+        Label draws, (s, n) or (chain, draw, n) whole numbers.
+
+    Raises
+    ------
+    ValueError
+        If the draws have a wrong shape or type.
+    """
+    labels, weight = unique_draws(flat_draws(draws))
+    return np.bincount(labels.max(1) + 1, weights=weight)

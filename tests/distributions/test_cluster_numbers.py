@@ -1,0 +1,66 @@
+"""Numbers of clusters: against all partitions, the mean's closed form, and the concentration that gives it back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import digamma
+
+import bnp_hier as bnp
+from bnp_hier.distributions.chinese_restaurant import log_partition_prior
+from tests.oracles.partitions import all_partitions
+
+
+@pytest.mark.parametrize(("alpha", "discount"), [(0.3, 0.0), (5.0, 0.0), (1.0, 0.4), (-0.2, 0.5)])
+def test_equals_the_sum_over_all_partitions(alpha: float, discount: float, x64: None) -> None:
+    n = 7
+    found = bnp.prior_clusters(alpha, n, discount)
+    expected = np.zeros(n + 1)
+    for labels in all_partitions(n):
+        counts = np.bincount(labels, minlength=n)
+        expected[np.count_nonzero(counts)] += np.exp(float(log_partition_prior(counts.astype(float), alpha, discount)))
+    np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 1.0, 50.0, 1e5])
+def test_many_items(alpha: float) -> None:
+    """The Dirichlet process: mean and variance of a sum of independent openings, also where a million could be clusters."""
+    n = 20_000
+    found = bnp.prior_clusters(alpha, n)
+    assert found.shape == (n + 1,) and found.sum() == pytest.approx(1.0, abs=1e-10)
+    opening = alpha / (alpha + np.arange(n))
+    mean = np.arange(n + 1) @ found
+    assert (
+        mean == pytest.approx(opening.sum(), rel=1e-9) == pytest.approx(alpha * (digamma(alpha + n) - digamma(alpha)), rel=1e-9)
+    )
+    assert (np.arange(n + 1) - mean) ** 2 @ found == pytest.approx((opening * (1 - opening)).sum(), rel=1e-7, abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    share=st.floats(0.01, 0.99),
+    n=st.sampled_from([2, 10, 150, 1000]),
+    discount=st.sampled_from([0.0, 1e-4, 0.25, 0.9]),
+)
+def test_the_concentration_gives_the_number_back(share: float, n: int, discount: float) -> None:
+    wanted = 1 + share * (n - 1)
+    alpha = bnp.concentration_for(wanted, n, discount)
+    assert alpha > -discount
+    assert np.arange(n + 1) @ bnp.prior_clusters(alpha, n, discount) == pytest.approx(wanted, rel=1e-7)
+
+
+def test_bad_input() -> None:
+    for call, message in (
+        (lambda: bnp.prior_clusters(0.0, 5), "concentration must be a number above -?0, but it is 0.0"),
+        (lambda: bnp.prior_clusters(-0.5, 5, 0.3), "concentration must be a number above -0.3, but it is -0.5"),
+        (lambda: bnp.prior_clusters(float("nan"), 5), "concentration must be"),
+        (lambda: bnp.prior_clusters(1.0, 0), "n must be a whole number of items, at least 1, but it is 0"),
+        (lambda: bnp.prior_clusters(1.0, 5.5), "n must be a whole number"),
+        (lambda: bnp.prior_clusters(1.0, 5, 1.0), r"discount must lie in \[0, 1\), but it is 1.0"),
+        (lambda: bnp.concentration_for(1.0, 5), "expected_clusters must lie between 1 and n = 5, both excluded, but it is 1.0"),
+        (lambda: bnp.concentration_for(5, 5), "both excluded, but it is 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

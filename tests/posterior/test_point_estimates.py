@@ -1,0 +1,114 @@
+"""Point estimates and credible balls, against losses from first principles and against all partitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bnp_hier as bnp
+from bnp_hier.posterior.point_estimates import LOSSES, expected_losses
+from tests.oracles.partitions import all_partitions
+
+
+def variation_of_information(a: np.ndarray, b: np.ndarray) -> float:
+    joint = np.zeros((a.max() + 1, b.max() + 1))
+    np.add.at(joint, (a, b), 1 / len(a))
+
+    def entropy(p: np.ndarray) -> float:
+        p = p[p > 0]
+        return float(-(p * np.log(p)).sum())
+
+    return 2 * entropy(joint.ravel()) - entropy(joint.sum(0)) - entropy(joint.sum(1))
+
+
+def binder(a: np.ndarray, b: np.ndarray) -> float:
+    differ = (a[:, None] == a) != (b[:, None] == b)
+    return float(differ.sum() / (len(a) * (len(a) - 1)))
+
+
+BY_HAND = {"vi": variation_of_information, "binder": binder}
+
+
+def noisy(n: int, s: int, seed: int, flips: float = 0.2, clusters: int = 3) -> np.ndarray:
+    """Draws around one partition, some labels of each changed at random."""
+    rng = np.random.default_rng(seed)
+    centre = rng.integers(0, clusters, n)
+    return np.where(rng.random((s, n)) < flips, rng.integers(0, clusters + 1, (s, n)), centre)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_from_first_principles(loss: str) -> None:
+    draws, candidates = noisy(9, 20, 0), noisy(9, 6, 1, flips=0.7)
+    expected = [np.mean([BY_HAND[loss](np.asarray(z), d) for d in draws]) for z in candidates]
+    np.testing.assert_allclose(expected_losses(candidates, draws, loss), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_equals_the_best_of_all_partitions(loss: str) -> None:
+    everything = np.array(list(all_partitions(7)))
+    for seed in range(10):
+        draws = noisy(7, 60, seed, flips=0.45)
+        estimate = bnp.point_estimate(draws, loss)
+        reached = expected_losses(estimate[None], draws, loss)[0]
+        assert reached == pytest.approx(expected_losses(everything, draws, loss).min(), abs=1e-12)
+        assert list(dict.fromkeys(estimate.tolist())) == list(range(estimate.max() + 1))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_never_worse_than_the_best_draw(loss: str) -> None:
+    better = 0
+    for seed in range(5):
+        draws = noisy(60, 40, seed, flips=0.3, clusters=6)
+        reached = expected_losses(bnp.point_estimate(draws, loss, n_restarts=1)[None], draws, loss)[0]
+        best = expected_losses(draws, draws, loss).min()
+        assert reached <= best + 1e-12
+        better += reached < best - 1e-6
+    assert better > 0
+
+
+def test_chains_names_and_restarts() -> None:
+    draws = noisy(12, 40, 3)
+    estimate = bnp.point_estimate(draws)
+    assert (estimate == bnp.point_estimate(draws.reshape(4, 10, 12))).all()
+    assert (estimate == bnp.point_estimate(np.array([2, 0, 3, 1])[draws])).all()
+    losses = [expected_losses(bnp.point_estimate(draws, n_restarts=r)[None], draws)[0] for r in (0, 8)]
+    assert losses[1] <= losses[0] + 1e-12
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_credible_ball(loss: str) -> None:
+    """Radius and bounds by going through the draws."""
+    draws = noisy(10, 200, 4, flips=0.15)
+    estimate = bnp.point_estimate(draws, loss)
+    distance = np.array([BY_HAND[loss](estimate, d) for d in draws])
+    clusters = np.array([len(set(d)) for d in draws])
+    for level in (0.5, 0.9, 1.0):
+        ball = bnp.credible_ball(draws, estimate, level, loss)
+        inside = distance <= ball.radius + 1e-9
+        assert ball.share == pytest.approx(inside.mean()) and ball.share >= level - 1e-12
+        assert (distance < ball.radius - 1e-9).mean() < level  # no smaller one holds as many
+        for bounds, wanted in ((ball.upper, clusters[inside].min()), (ball.lower, clusters[inside].max())):
+            those = inside & (clusters == wanted)
+            assert all(len(set(z)) == wanted for z in bounds)
+            assert [BY_HAND[loss](estimate, z) for z in bounds] == pytest.approx([distance[those].max()] * len(bounds))
+        assert [BY_HAND[loss](estimate, z) for z in ball.horizontal] == pytest.approx(
+            [distance[inside].max()] * len(ball.horizontal)
+        )
+
+
+def test_number_of_clusters() -> None:
+    found = bnp.number_of_clusters(np.array([[0, 0, 0], [0, 1, 0], [5, 5, 2], [1, 2, 3]]))
+    assert found.tolist() == [0.0, 0.25, 0.5, 0.25]
+
+
+def test_bad_input() -> None:
+    draws = noisy(5, 4, 0)
+    for call, message in (
+        (lambda: bnp.credible_ball(draws, draws[0], level=0.0), r"level must lie in \(0, 1\], but it is 0.0"),
+        (lambda: bnp.credible_ball(draws, draws), "estimate must be one label per item"),
+        (lambda: bnp.credible_ball(draws, draws[0][:3]), "estimate labels 3 items, but the draws 5"),
+        (lambda: bnp.point_estimate(draws, n_restarts=-1), "n_restarts must be a whole number of at least 0, but it is -1"),
+        (lambda: expected_losses(draws[:, :3], draws), "the candidates label 3 items, but the draws 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
