@@ -6,7 +6,7 @@ import numpyro
 numpyro.__version__  # noqa: B018
 
 from bnp_hier import datasets, evidence, plots
-from bnp_hier.arviz_bridge import to_arviz
+from bnp_hier.arviz_bridge import loo, to_arviz
 from bnp_hier.comparison import compare
 from bnp_hier.components import (
     BetaBernoulli,
@@ -60,6 +60,7 @@ __all__ = [
     "credible_ball",
     "datasets",
     "evidence",
+    "loo",
     "number_of_clusters",
     "plots",
     "point_estimate",

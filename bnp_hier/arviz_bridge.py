@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out
 from bnp_hier.posterior.draws import Draws, Summaries, draws_of, summaries
 
 if TYPE_CHECKING:
     import arviz as az
     import xarray as xr
 
-__all__ = ["LABEL_INVARIANT", "convergence", "to_arviz"]
+__all__ = ["LABEL_INVARIANT", "convergence", "loo", "to_arviz"]
 
 LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 """Posterior variables that do not depend on the clusters' names; only these can be compared across draws and chains."""
@@ -97,4 +99,105 @@ def convergence(idata: Any) -> dict[str, tuple[float, float]]:
             out[name] = (np.nan, np.nan)
         else:
             out[name] = (float(az.rhat(draws)), float(az.ess(draws)))
+    return out
+
+
+LEAST_KISH, MOST_MCSE, MOST_RHAT, LEAST_ESS = 0.1, 0.1, 1.01, 400
+"""Where `loo` warns: Kish share and Monte Carlo error of a row; R-hat and effective sample size of the summaries."""
+
+
+def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0) -> Any:
+    """Expected log predictive density of a row left out, with the label of every row summed out (nats).
+
+    Parameters
+    ----------
+    fit, X, n_draws, random_state
+        As of `to_arviz`. Of an estimator with one partition, that partition of the other rows is held fixed.
+
+    Returns
+    -------
+    result
+        ArviZ's `ELPDData`, fit for its `compare`: `elpd_loo` (`elpd` under ArviZ 1.x), `se`, `p_loo` (`p`), `n_samples`,
+        `n_data_points`, `warning`, `scale`, pointwise `loo_i` (`elpd_i`); and, in the place of Pareto k, `mcse_i`, the Monte
+        Carlo standard error of each row, and `kish_i`, the Kish effective share of the draws. Ties between draws of discrete
+        labels make Pareto k large, or NaN, at rows that are well determined.
+
+    Warns
+    -----
+    RuntimeWarning
+        If R-hat of a label-invariant summary exceeds 1.01 or its effective sample size is below 400, or a row has a Kish share
+        below 0.1 or a Monte Carlo error above 0.1: refit without those rows.
+
+    Raises
+    ------
+    NotFittedError, ValueError, TypeError
+        If the fit has not run, does not belong to X, or is of an unknown kind.
+    """
+    import arviz as az
+    import xarray as xr
+
+    draws = draws_of(fit, X, n_draws, random_state)
+    values = summaries(draws)
+    found = importance_leave_one_out(values.log_likelihood, _ess_of_weights(values.log_likelihood))
+    trouble = _trouble(found, convergence(_package(draws, values, type(fit).__name__)))
+    for message in trouble:
+        warnings.warn(f"loo: {message}", RuntimeWarning, stacklevel=2)
+    n = len(found.elpd_i)
+    arrays = {name: xr.DataArray(getattr(found, name), dims=["item"], name=name) for name in ("elpd_i", "mcse_i", "kish_i")}
+    numbers = [
+        float(found.elpd_i.sum()),
+        float(np.sqrt(n * found.elpd_i.var())),
+        float(found.p_i.sum()),
+        int(np.prod(draws.labels.shape[:2])),
+        n,
+    ]
+    if int(az.__version__.split(".")[0]) < 1:
+        from arviz.stats.stats_utils import ELPDData
+
+        names = ["elpd_loo", "se", "p_loo", "n_samples", "n_data_points", "warning", "loo_i", "scale", "mcse_i", "kish_i"]
+        pointwise = [arrays["elpd_i"].rename("loo_i"), "log", arrays["mcse_i"], arrays["kish_i"]]
+        return ELPDData(data=[*numbers, bool(trouble), *pointwise], index=names)
+    from arviz_stats.utils import ELPDDataLOO
+
+    keys = ("elpd", "se", "p", "n_samples", "n_data_points")
+    # no Pareto k is computed, so that there is no threshold on it
+    result = ELPDDataLOO(
+        **dict(zip(keys, numbers, strict=True)),
+        scale="log",
+        warning=bool(trouble),
+        good_k=np.nan,
+        elpd_i=arrays["elpd_i"],
+    )
+    result.mcse_i, result.kish_i = arrays["mcse_i"], arrays["kish_i"]
+    return result
+
+
+def _ess_of_weights(log_likelihood: np.ndarray) -> np.ndarray:
+    """Effective sample size of the mean of exp(−log_likelihood) for every row; all draws where the weights are one number."""
+    import arviz as az
+
+    s = int(np.prod(log_likelihood.shape[:2]))
+    weight = np.exp(-(log_likelihood - log_likelihood.min(axis=(0, 1))))
+    moving = np.ptp(weight, axis=(0, 1)) > 1e-12
+    out = np.full(log_likelihood.shape[-1], float(s))
+    if log_likelihood.shape[1] < 4:
+        return out
+    for i in np.flatnonzero(moving):
+        out[i] = float(az.ess(weight[:, :, i], method="mean"))
+    return out
+
+
+def _trouble(found: LeaveOneOut, chains: dict[str, tuple[float, float]]) -> list[str]:
+    out = []
+    rhat, ess = np.array(list(chains.values())).T
+    if (rhat > MOST_RHAT).any() or (ess < LEAST_ESS).any():
+        worst = f"worst R-hat {np.nanmax(rhat):.3f}, least effective sample size {np.nanmin(ess):.0f}"
+        out.append(f"the chains have not mixed or are short ({worst}); expected at most {MOST_RHAT} and at least {LEAST_ESS}")
+    for name, bad in (
+        (f"a Kish share of the draws below {LEAST_KISH}", found.kish_i < LEAST_KISH),
+        (f"a Monte Carlo error above {MOST_MCSE} nats", found.mcse_i > MOST_MCSE),
+    ):
+        if bad.any():
+            rows = ", ".join(map(str, np.flatnonzero(bad)[:10]))
+            out.append(f"{bad.sum()} rows have {name} (rows {rows}{', ...' if bad.sum() > 10 else ''}): refit without them")
     return out
