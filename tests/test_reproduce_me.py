@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -17,24 +16,11 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import bnp_hier as bnp
 from bnp_hier.models import dpm
+from tests.reproductions import FOLDER, assert_picture, run
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "reproduce"
 sys.path.insert(0, str(FOLDER))
 
 import baselines  # noqa: E402
-
-
-def _run(tmp_path: Path, script: str, *words: str) -> str:
-    command = [sys.executable, str(FOLDER / f"{script}.py"), "--out", str(tmp_path), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    written = (tmp_path / f"{script}.txt").read_text(encoding="utf-8")
-    assert done.stdout.startswith(written)
-    return written
-
-
-def _assert_picture(path: Path) -> None:
-    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def separated(seed: int = 0, n: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -168,7 +154,7 @@ def test_variational_energies_never_rise() -> None:
 
 @pytest.mark.slow
 def test_table1(tmp_path: Path) -> None:
-    written = _run(tmp_path, "me_table1", "--tau", "2")
+    written = run(tmp_path, "me_table1", "--tau", "2")
     rows = written.splitlines()
     row = next(line for line in rows if line.startswith("2      100   2"))
     means = [float(cell.split("±")[0]) for cell in row[19:].replace(" ± ", "±").split()]
@@ -176,23 +162,23 @@ def test_table1(tmp_path: Path) -> None:
     assert "6.80 ± 3.26" in rows[rows.index(row) + 1]  # the paper's
     assert "BKM default (starts 1, 2, 4, 8, 16; polish): " in written
     assert "- no difference above 2 standard errors between BKM, VBMG and MoG+BIC:" in written
-    _assert_picture(tmp_path / "me_table1.png")
+    assert_picture(tmp_path / "me_table1.png")
 
 
 @pytest.mark.slow
 def test_figure3(tmp_path: Path) -> None:
-    written = _run(tmp_path, "me_figures3_4", "--figures", "3")
+    written = run(tmp_path, "me_figures3_4", "--figures", "3")
     assert written.count("as in the paper's example, are within the range of BKM's: ") == 3
-    _assert_picture(tmp_path / "me_figure3.png")
+    assert_picture(tmp_path / "me_figure3.png")
 
 
 @pytest.mark.slow
 def test_figure4(tmp_path: Path) -> None:
-    written = _run(tmp_path, "me_figures3_4", "--figures", "4")
+    written = run(tmp_path, "me_figures3_4", "--figures", "4")
     assert "the paper's one example: 0.816" in written and "25 + 25 mails, 5 random subsets" in written
     (line,) = (line for line in written.splitlines() if line.startswith("    ABC"))
     assert 0.5 < float(line.split()[1]) <= 1.0
-    _assert_picture(tmp_path / "me_figure4.png")
+    assert_picture(tmp_path / "me_figure4.png")
 
 
 def test_full_output_is_there() -> None:

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "reproduce"
-
-
-def _run(tmp_path: Path, script: str, *words: str) -> str:
-    command = [sys.executable, str(FOLDER / f"{script}.py"), "--out", str(tmp_path), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    written = (tmp_path / f"{script}.txt").read_text(encoding="utf-8")
-    assert done.stdout.startswith(written)
-    assert (tmp_path / f"{script}.png").read_bytes().startswith(b"\x89PNG")
-    return written
+from tests.reproductions import FOLDER, assert_picture, run
 
 
 def _rows(written: str, heading: str) -> list[list[float]]:
@@ -31,18 +19,19 @@ def _rows(written: str, heading: str) -> list[list[float]]:
 
 @pytest.mark.slow
 def test_table2(tmp_path: Path) -> None:
-    written = _run(tmp_path, "me_table2", "--data", "spambase")
+    written = run(tmp_path, "me_table2", "--data", "spambase")
     assert written.count(" purer than single, complete, average: ") == 2 and "pendigits" not in written, "no 10x for bits"
     row = next(line for line in written.splitlines() if line.startswith("spambase"))
     means = [float(cell.split("±")[0]) for cell in re.findall(r"[\d.]+ ± [\d.]+", row)]
     assert len(means) == 6 and all(0.5 <= mean <= 1.0 for mean in means), "two classes of equal size"
     single, _, _, _, *bayesian = means
     assert min(bayesian) > single
+    assert_picture(tmp_path / "me_table2.png")
 
 
 @pytest.mark.slow
 def test_figure5(tmp_path: Path) -> None:
-    written = _run(tmp_path, "me_figure5", "--repetitions", "2")
+    written = run(tmp_path, "me_figure5", "--repetitions", "2")
     conga = _rows(written, "ABC + conga lines, n varied")
     assert [row[0] for row in conga] == [50, 100, 200]
     for n, overall, after, row_best, stored in conga:
@@ -53,6 +42,7 @@ def test_figure5(tmp_path: Path) -> None:
     trees = _rows(written, "BKM + kd-tree, n varied")
     assert 1.0 < trees[0][1] < trees[-1][1]
     assert _rows(written, "BKM + kd-tree, d varied")[-1][1] < _rows(written, "BKM + kd-tree, d varied")[0][1]
+    assert_picture(tmp_path / "me_figure5.png")
 
 
 def test_full_output_is_there() -> None:

@@ -101,7 +101,7 @@ class UninformativeNormal(Component):
 
     @property
     def _width(self) -> Float[Array, " d"]:
-        return jnp.asarray(self.high - self.low)  # type: ignore[operator]
+        return shifted(self.high, self.low)
 
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> BoxStatistics:
         """Count, sum and sum of squares of each row in the box's coordinates."""

@@ -35,7 +35,6 @@ __all__ = [
     "Leaves",
     "Merges",
     "agglomerate",
-    "agglomerate_counting",
     "capacity",
     "cluster_leaves",
     "greedy_tree",
@@ -306,18 +305,6 @@ def agglomerate(
     criterion: str = "odds",
     groups: Int[np.ndarray, " n"] | None = None,
     progress_bar: bool = False,
-) -> tuple[Int[np.ndarray, "m 2"], Float[np.ndarray, " m"]]:
-    """The children and log odds of `agglomerate_counting`, which explains the arguments."""
-    return agglomerate_counting(component, leaves, concentration, criterion, groups, progress_bar)[:2]
-
-
-def agglomerate_counting(
-    component: Component,
-    leaves: Leaves,
-    concentration: float,
-    criterion: str = "odds",
-    groups: Int[np.ndarray, " n"] | None = None,
-    progress_bar: bool = False,
 ) -> Merges:
     """Merge, again and again, the two trees with the largest score.
 
@@ -383,4 +370,4 @@ def greedy_tree(
     Heller & Ghahramani (2005), section 2, in log space: the pair with the largest r is the pair with the largest odds
     r/(1 − r), which do not saturate.
     """
-    return agglomerate(component, row_leaves(component, X), concentration, progress_bar=progress_bar)
+    return agglomerate(component, row_leaves(component, X), concentration, progress_bar=progress_bar)[:2]

@@ -12,7 +12,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.agglomeration import Merges, agglomerate_counting, row_leaves
+from bnp_hier.deterministic.agglomeration import Merges, agglomerate, row_leaves
 from bnp_hier.deterministic.base import DeterministicClustering, Problem, alternate, require_count, require_flag
 from bnp_hier.deterministic.conga_lines import conga_line_merges
 from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS
@@ -141,7 +141,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
 
     def _tree(self, values: MixtureValues, _: np.ndarray | None) -> _Found:
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
-        engine = agglomerate_counting if self.engine == "row_best" else conga_line_merges
+        engine = agglomerate if self.engine == "row_best" else conga_line_merges
         merges = engine(component, row_leaves(component, X), alpha, self.prior, progress_bar=self.progress_bar)
         children = jnp.asarray(merges.children)
         energies = np.asarray(_energies(component, jnp.asarray(X), jnp.asarray(alpha), children, self.prior))

@@ -72,7 +72,7 @@ class BayesianKMeans(StreamingClustering):
         use and α the model's concentration.
     assignment
         "dense": matrix products. "kd_tree": boxes of rows at once. "auto": from 200,000 rows in at most 3 columns a kd-tree is
-        built once 40 passes were made, about when it begins to pay; otherwise matrix products.
+        built once 30 passes were made, about when it begins to pay; otherwise matrix products.
     starts
         Numbers of clusters to start from: 1 is the paper's start, others are k-means++ seedings.
     max_iter
@@ -175,7 +175,7 @@ class BayesianKMeans(StreamingClustering):
         """
         stream = RowStream.over(X)
         if stream is None:
-            return super().fit(X)  # type: ignore[arg-type]
+            return super().fit(cast(ArrayLike, X))
         started = time.perf_counter()
         self._check_options()
         if self.assignment == "kd_tree":

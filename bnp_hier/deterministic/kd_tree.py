@@ -30,7 +30,7 @@ __all__ = ["AutoAssigner", "KDTreeAssigner"]
 KD_TREE_FROM, KD_TREE_UP_TO = 200_000, 3
 """Rows from which, and columns up to which, a pass by a kd-tree is faster than one by matrix products."""
 
-TREE_AFTER = 40
+TREE_AFTER = 30
 """Passes by matrix products that take as long as building the tree."""
 
 LEAF_SIZE = 64

@@ -83,7 +83,7 @@ def bayes_kmeans_tree(
     k = int(labels.max()) + 1
     merges = np.empty((0, 2), int)
     if k > 1:
-        merges, _ = agglomerate(component, cluster_leaves(component, X, labels), concentration)
+        merges, *_ = agglomerate(component, cluster_leaves(component, X, labels), concentration)
     points, tree = filled(X), Assembly(len(X))
     members = [np.flatnonzero(labels == cluster) for cluster in range(k)]
     branches = tree.hang(merges, [-1] * k, None) if k > 1 else [None]

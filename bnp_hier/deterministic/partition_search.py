@@ -160,7 +160,7 @@ def _cross(
     each, which single-item moves cannot: between the two lie partitions tens of nats lower.
     """
     _, pieces = np.unique(one * (other.max() + 1) + other, return_inverse=True)
-    merges, log_odds = agglomerate(component, cluster_leaves(component, X, pieces), concentration)
+    merges, log_odds, _ = agglomerate(component, cluster_leaves(component, X, pieces), concentration)
     return Dendrogram(merges, log_odds).cut()[pieces]
 
 

@@ -143,12 +143,12 @@ def randomised_tree(
             if len(rows) <= SUBSET:
                 merges = np.empty((0, 2), int)
                 if len(rows) > 1:
-                    merges, _ = agglomerate(component, row_leaves(component, X[rows]), concentration)
+                    merges, *_ = agglomerate(component, row_leaves(component, X[rows]), concentration)
                 tree.hang(merges, rows.tolist(), branch)
                 bar.update(len(rows))
                 continue
             subset = rng.choice(rows, SUBSET, replace=False)
-            merges, log_odds = agglomerate(component, row_leaves(component, X[subset]), concentration)
+            merges, log_odds, _ = agglomerate(component, row_leaves(component, X[subset]), concentration)
             labels = Dendrogram(merges, log_odds).cut()
             if labels.max() == 0:
                 parts = [rows[half] for half in halves_of(points[rows])]

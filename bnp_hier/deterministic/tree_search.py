@@ -67,7 +67,7 @@ class _Search:
 
     def starts(self) -> list[np.ndarray]:
         """Trees other than the greedy one."""
-        normalised, _ = agglomerate(self.component, self.leaves, self.concentration, "normalised")
+        normalised, *_ = agglomerate(self.component, self.leaves, self.concentration, "normalised")
         trees = [normalised]
         if len(self.X) <= LINKAGE_UP_TO:
             points = _euclidean(self.X)
@@ -165,7 +165,7 @@ def ratio_inside_clusters(
     """
     labels = tree.cut()
     n, k = tree.n_items, int(labels.max()) + 1
-    inside, _ = agglomerate(component, row_leaves(component, X), concentration, "ratio", groups=labels)
+    inside, *_ = agglomerate(component, row_leaves(component, X), concentration, "ratio", groups=labels)
     inside = inside[: n - k]
     cluster = np.concatenate([labels, np.zeros(n - k, int)])
     for t, (left, _) in enumerate(inside):

@@ -20,7 +20,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration import agglomerate, row_leaves
 from bnp_hier.deterministic.assignment import DenseAssigner
 from bnp_hier.deterministic.free_energy import scores_from
-from bnp_hier.deterministic.kd_tree import KDTreeAssigner
+from bnp_hier.deterministic.kd_tree import TREE_AFTER, KDTreeAssigner
 from bnp_hier.deterministic.partition_search import descend
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
@@ -68,6 +68,19 @@ def test_kd_tree_against_a_plain_loop_and_against_dense() -> None:
     names = f"kd-tree {1e3 * by_tree:.1f} ms, dense {1e3 * by_dense:.1f} ms, loop {1e3 * by_loop:.1f} ms"
     check(f"{names}: kd-tree against loop", by_tree / by_loop, 1 / 40)
     check(f"{names}: kd-tree against dense", by_tree / by_dense, 1 / 3)
+
+
+def test_a_kd_tree_pays_after_the_passes_that_auto_waits_for() -> None:
+    """Building the tree over a million rows, in dense passes; within a factor of two of the number that "auto" waits for."""
+    X, labels = clusters(1_000_000, 2)
+    component = bnp.NormalInverseWishart.from_data(X)
+    with jax.enable_x64(True):
+        scores = scores_from(component, *summed(component, X, labels, 5), Prior(1.0), "dp")
+        dense = DenseAssigner(component, X)
+        build, one = seconds(lambda: KDTreeAssigner(component, X), lambda: jax.block_until_ready(dense(scores)), repeats=3)
+    print(f"\nbuilding a kd-tree takes as long as {build / one:.0f} dense passes; auto waits for {TREE_AFTER}")
+    ratio = build / one / TREE_AFTER
+    check("passes that the tree costs against those that auto waits for, either way", max(ratio, 1 / ratio), 2.0)
 
 
 def test_dense_pass_against_a_bare_matrix_product() -> None:

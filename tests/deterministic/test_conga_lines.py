@@ -10,7 +10,7 @@ import pytest
 from scipy.special import gammaln
 
 import bnp_hier as bnp
-from bnp_hier.deterministic.agglomeration import Merges, agglomerate_counting, row_leaves
+from bnp_hier.deterministic.agglomeration import Merges, agglomerate, row_leaves
 from bnp_hier.deterministic.conga_lines import conga_line_merges
 from tests.oracles.problems import FAMILIES, Problem, random_problem
 
@@ -157,7 +157,7 @@ def both(problem: Problem, n: int) -> tuple[Merges, Merges]:
     """Merges of the first n rows by conga lines and by the other engine."""
     with jax.enable_x64(True):
         leaves = row_leaves(problem.component, problem.X)._replace(n=n)
-        conga, other = (f(problem.component, leaves, problem.alpha, "dp") for f in (conga_line_merges, agglomerate_counting))
+        conga, other = (f(problem.component, leaves, problem.alpha, "dp") for f in (conga_line_merges, agglomerate))
     np.testing.assert_array_equal(conga.children, other.children)
     np.testing.assert_allclose(conga.log_odds, other.log_odds, atol=1e-8)
     return conga, other

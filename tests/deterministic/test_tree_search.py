@@ -101,7 +101,7 @@ def test_a_sweep_of_moves_keeps_its_books(x64: None) -> None:
         if moves == 0:
             break
     assert moves == 0
-    greedy, _ = agglomerate(problem.component, row_leaves(problem.component, problem.X), problem.alpha)
+    greedy, *_ = agglomerate(problem.component, row_leaves(problem.component, problem.X), problem.alpha)
     assert before > mass(problem, nested(greedy)) - 1.0
 
 
@@ -112,7 +112,7 @@ def test_other_scores_equal_plain_numpy(family: str, criterion: str, x64: None) 
         problem = random_problem(family, 9, 60 + seed)
         marginal = cache(lambda rows, problem=problem: problem.log_marginal(list(rows)))
         members = {k: (k,) for k in range(9)}
-        children, _ = agglomerate(problem.component, row_leaves(problem.component, problem.X), problem.alpha, criterion)
+        children, *_ = agglomerate(problem.component, row_leaves(problem.component, problem.X), problem.alpha, criterion)
         for t, pair in enumerate(children.tolist()):
             scores = {}
             for i in members:
@@ -129,7 +129,9 @@ def test_other_scores_equal_plain_numpy(family: str, criterion: str, x64: None) 
 def test_groups_are_merged_inside_first(x64: None) -> None:
     problem = random_problem("niw", 20, 5)
     groups = np.arange(20) % 3
-    children, log_odds = agglomerate(problem.component, row_leaves(problem.component, problem.X), problem.alpha, groups=groups)
+    children, log_odds, _ = agglomerate(
+        problem.component, row_leaves(problem.component, problem.X), problem.alpha, groups=groups
+    )
     members = [{g} for g in groups.tolist()]
     for left, right in children:
         members.append(members[left] | members[right])
@@ -219,7 +221,7 @@ def test_gap_to_the_best_tree(name: str) -> None:
     bits = np.isin(X, (0.0, 1.0)).all()
     component = (bnp.BetaBernoulli if bits else bnp.NormalInverseWishart).from_data(X)
     with jax.enable_x64(True):
-        greedy, _ = agglomerate(component, row_leaves(component, X), 1.0)
+        greedy, *_ = agglomerate(component, row_leaves(component, X), 1.0)
         bounds, polished = (
             [search(component, X, 1.0, greedy, refine, jax.random.key(k)).trace[-1] for k in range(seeds)]
             for refine, seeds in (("full", 3), ("polish", 5))

@@ -108,6 +108,7 @@ def test_bad_input() -> None:
         (lambda: bnp.credible_ball(draws, draws), "estimate must be one label per item"),
         (lambda: bnp.credible_ball(draws, draws[0][:3]), "estimate labels 3 items, but the draws 5"),
         (lambda: bnp.point_estimate(draws, n_restarts=-1), "n_restarts must be a whole number of at least 0, but it is -1"),
+        (lambda: bnp.point_estimate(draws, "zero-one"), 'loss must be "vi" or "binder", but it is .zero-one.'),
         (lambda: expected_losses(draws[:, :3], draws), "the candidates label 3 items, but the draws 5"),
     ):
         with pytest.raises(ValueError, match=message):
