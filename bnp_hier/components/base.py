@@ -255,6 +255,20 @@ class Component(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not give coordinates() and row_quadratic()")
 
+    # ---- primitives of label draws by matrix products ----------------------------------------------------------------
+
+    def natural_parameters(self, parameters: Float[Array, "..."]) -> Statistics:
+        """Coefficients η with log p(x|θ) = Σ over leaves ⟨η, suff_stats(x)⟩ for complete rows (nats).
+
+        One set of coefficients for each batch entry of `parameters`, in the pytree of the statistics.
+
+        Raises
+        ------
+        NotImplementedError
+            If the family does not give them; whoever asks then falls back on `likelihood`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not give natural_parameters()")
+
     # ---- primitives of single-site updates and merges: `row` is the statistics of one row ----------------------------
 
     def cache(self, stats: Statistics) -> Statistics:

@@ -177,6 +177,12 @@ class BetaBernoulli(Component):
         """Linear: a zero bit is what a one is not."""
         return Quadratic(natural.zeros.sum(-1), natural.ones - natural.zeros, jnp.zeros((*natural.ones.shape, self.dim)))
 
+    def natural_parameters(self, parameters: Float[Array, "... d"]) -> BitStatistics:
+        """Log probabilities of a one and of a zero."""
+        smallest = jnp.finfo(parameters.dtype).tiny
+        ones, zeros = jnp.maximum(parameters, smallest), jnp.maximum(1.0 - parameters, smallest)
+        return BitStatistics(jnp.log(ones), jnp.log(zeros))
+
     def predictive(self, stats: BitStatistics) -> dist.Distribution:
         """Product of Bernoulli."""
         a, b = self.a + stats.ones, self.b + stats.zeros

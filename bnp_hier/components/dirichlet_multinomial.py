@@ -155,6 +155,11 @@ class DirichletMultinomial(Component):
         """Linear in the counts."""
         return Quadratic(jnp.zeros(natural.total.shape[:-1]), natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
+    def natural_parameters(self, parameters: Float[Array, "... d"]) -> CountStatistics:
+        """Log probabilities, beside the log multinomial coefficient."""
+        log_probability = jnp.log(jnp.maximum(parameters, jnp.finfo(parameters.dtype).tiny))
+        return CountStatistics(log_probability, jnp.ones(parameters.shape[:-1], parameters.dtype))
+
     def posterior(self, stats: CountStatistics) -> dist.Dirichlet:
         """Dirichlet."""
         return dist.Dirichlet(self.concentration + stats.total)

@@ -115,6 +115,11 @@ class GammaPoisson(Component):
         """Linear in the counts."""
         return Quadratic(natural.n.sum(-1), natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
+    def natural_parameters(self, parameters: Float[Array, "... d"]) -> EventStatistics:
+        """Rates and their logarithms, beside the log factorials."""
+        log_rate = jnp.log(jnp.maximum(parameters, jnp.finfo(parameters.dtype).tiny))
+        return EventStatistics(-parameters, log_rate, -jnp.ones(parameters.shape[:-1], parameters.dtype))
+
     def posterior(self, stats: EventStatistics) -> dist.Distribution:
         """Product of Gamma."""
         return dist.Gamma(self.shape + stats.total, self.rate + stats.n).to_event(1)

@@ -175,6 +175,14 @@ class NormalInverseGamma(Component):
         """Diagonal: columns are independent."""
         return Quadratic(natural.n.sum(-1), natural.total, natural.squares[..., None] * jnp.eye(self.dim))
 
+    def natural_parameters(self, parameters: Float[Array, "... 2 d"]) -> ColumnStatistics:
+        """Of independent normals, in standardised coordinates."""
+        rate = self._columns(self.rate)
+        mean = (parameters[..., 0, :] - jnp.asarray(self.mean)) / jnp.sqrt(rate)
+        precision = rate / parameters[..., 1, :]
+        constant = precision * mean**2 + LOG_2PI + jnp.log(parameters[..., 1, :])
+        return ColumnStatistics(-constant / 2, precision * mean, -precision / 2)
+
     def predictive(self, stats: ColumnStatistics) -> dist.Distribution:
         """Product of Student-t."""
         cache, root = self.cache(stats), jnp.sqrt(self._columns(self.rate))

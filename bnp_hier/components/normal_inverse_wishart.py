@@ -276,6 +276,16 @@ class NormalInverseWishart(Component):
         """From the count, the whitened row and its outer product; only their sum over (i, j) and (j, i) counts."""
         return Quadratic(natural.n, natural.total, (natural.outer + jnp.swapaxes(natural.outer, -1, -2)) / 2)
 
+    def natural_parameters(self, parameters: Float[Array, "... p d"]) -> NormalStatistics:
+        """In whitened coordinates y: −yᵀPy/2 + (Pb)ᵀy − (bᵀPb + log|2πΣ|)/2, P the precision and b the mean."""
+        factor = self._factor
+        mean = whiten(factor, parameters[..., 0, :] - jnp.asarray(self.mean))
+        half = whiten(factor, jnp.swapaxes(parameters[..., 1:, :], -1, -2))
+        precision, determinant = inverse_and_log_det(whiten(factor, jnp.swapaxes(half, -1, -2)))
+        weighted = matrix_vector(precision, mean)
+        constant = (mean * weighted).sum(-1) + determinant + self._log_det_scale() + self.dim * (LOG_PI + np.log(2.0))
+        return NormalStatistics(-constant / 2, weighted, -precision / 2)
+
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
         """Multivariate Student-t."""
         kappa, df = self.kappa + stats.n, self.nu + stats.n - self.dim + 1

@@ -149,6 +149,12 @@ class NormalKnownCovariance(Component):
         """Linear: the squares are the same for all clusters."""
         return Quadratic(natural.n, natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
+    def natural_parameters(self, parameters: Float[Array, "... d"]) -> LocationStatistics:
+        """Linear in the whitened row, beside its log density at the prior mean."""
+        mean = whiten(self._factor, parameters - jnp.asarray(self.mean))
+        square = (mean * mean).sum(-1)
+        return LocationStatistics(-square / 2, mean, jnp.ones_like(square))
+
     def posterior(self, stats: LocationStatistics) -> dist.MultivariateNormal:
         """Normal over the cluster mean."""
         factor, mean = self._solve(stats)

@@ -213,6 +213,11 @@ class ProductComponent(Component):
         )
         return Quadratic(_total(p.constant for p in pieces), jnp.concatenate([p.linear for p in pieces], axis=-1), square)
 
+    def natural_parameters(self, parameters: Float[Array, "... p"]) -> Any:
+        """A tuple of the parts' coefficients."""
+        blocks = self.prior().support.split(parameters)
+        return tuple(part.natural_parameters(block) for part, block in zip(self.parts, blocks, strict=True))
+
     def predictive(self, stats: Any) -> ColumnGroupsDistribution:
         """The parts' predictives, side by side."""
         return ColumnGroupsDistribution(

@@ -21,9 +21,8 @@ from bnp_hier.deterministic.assignment import (
     assign_blocks,
     feature_blocks,
     in_blocks,
-    row_features,
-    unflatten,
 )
+from bnp_hier.row_features import row_features, unflatten
 
 __all__ = ["AutoAssigner", "KDTreeAssigner"]
 

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, as_matrix
-from bnp_hier.deterministic.assignment import BLOCK, PIECE, Pass, Scores, added, assign_blocks, in_blocks, joined, row_features
+from bnp_hier.deterministic.assignment import BLOCK, PIECE, Pass, Scores, added, assign_blocks, in_blocks, joined
+from bnp_hier.row_features import row_features
 
 __all__ = ["RowSample", "RowStream", "StreamAssigner"]
 

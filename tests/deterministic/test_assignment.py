@@ -13,7 +13,8 @@ from scipy.special import digamma
 import bnp_hier as bnp
 from bnp_hier.components import Component
 from bnp_hier.deterministic import assignment
-from bnp_hier.deterministic.assignment import DenseAssigner, Scores, row_features
+from bnp_hier.deterministic.assignment import DenseAssigner, Scores
+from bnp_hier.row_features import row_features
 from bnp_hier.deterministic.kd_tree import LEAF_SIZE, KDTreeAssigner
 from tests.components.test_expected_log_likelihood import FAMILIES, QUADRATIC, of_rows
 

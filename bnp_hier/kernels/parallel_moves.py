@@ -1,0 +1,369 @@
+"""Exact moves of all rows of a partition at once: label draws given the clusters' leaders, and many splits and merges.
+
+Weights, parameters and leaders (the row of lowest priority of every cluster, priorities drawn afresh) make the labels of all
+other rows independent, without a cluster that could empty. Splits and merges of disjoint sets of clusters do not meet. All
+functions are pure; a partition of n rows lives in K slots, some of them empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Bool, Float, Int
+
+from bnp_hier.allocation import Prior
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.kernels.row_chunks import (
+    Coefficients,
+    RowChunks,
+    coefficients_of,
+    features_of_chunk,
+    flat,
+    in_chunks,
+    row_scores,
+    statistics_of,
+    sums_of,
+)
+from bnp_hier.row_features import Features
+
+__all__ = ["Table", "Units", "draw_labels", "split_and_merge", "sum_clusters", "units_of_clusters", "units_of_rows"]
+
+EM_STEPS = 3
+"""Soft two-cluster steps from the anchors to the discriminant that proposes a split."""
+
+
+class Table(NamedTuple):
+    """The data as the moves read it.
+
+    - **component** - conjugate component.
+    - **X** - (n, d) rows.
+    - **chunks** - the rows in chunks.
+    - **features** - which statistics of a row are distinct.
+    """
+
+    component: Component
+    X: Float[Array, "n d"]
+    chunks: RowChunks
+    features: Features
+
+
+class Clusters(NamedTuple):
+    """A partition.
+
+    - **labels** - (n,) slots.
+    - **stats** - statistics of the rows in each slot.
+    - **counts** - (k,) numbers of rows in each slot.
+    """
+
+    labels: Int[Array, " n"]
+    stats: Statistics
+    counts: Float[Array, " k"]
+
+
+class Units(NamedTuple):
+    """Disjoint sets of one or two clusters, each with two anchors: rows that a split puts apart or a merge together.
+
+    - **anchors** - (m, 2) rows.
+    - **slots** - (m, 2) slots of the anchors; one slot twice for a split.
+    - **of_slot** - (k,) unit of each slot, m for none.
+    - **pairs** - number of units of two clusters, counted by `by_cluster` units alone.
+    - **by_cluster** - whether clusters were drawn, and rows within them, rather than rows.
+    """
+
+    anchors: Int[Array, "m 2"]
+    slots: Int[Array, "m 2"]
+    of_slot: Int[Array, " k"]
+    pairs: Int[Array, ""]
+    by_cluster: Bool[Array, ""]
+
+
+def _onehot(index: Int[Array, " c"], size: int, dtype: Any) -> Float[Array, "c k"]:
+    return (index[:, None] == jnp.arange(size)).astype(dtype)
+
+
+def sum_clusters(table: Table, labels: Int[Array, " n"], slots: int) -> Clusters:
+    """The partition with statistics and counts summed anew."""
+    X, there = table.chunks
+
+    def add(sums: Array, chunk: Any) -> tuple[Array, None]:
+        rows, valid, label = chunk
+        phi = features_of_chunk(table.component, rows, table.features)
+        return sums + sums_of(_onehot(jnp.where(valid, label, slots), slots, phi.dtype), phi), None
+
+    start = jnp.zeros((slots, table.features.width), jnp.result_type(float))
+    sums, _ = jax.lax.scan(add, start, (X, there, in_chunks(labels)))
+    return Clusters(labels, statistics_of(sums, table.features, table.component), _count(labels, slots))
+
+
+def _count(labels: Int[Array, " n"], slots: int) -> Float[Array, " k"]:
+    return jax.ops.segment_sum(jnp.ones(labels.shape, int), labels, slots).astype(float)
+
+
+def _first(priority: Array, labels: Int[Array, " n"], slots: int) -> tuple[Array, Int[Array, " k"]]:
+    """Lowest priority in each slot and the row that has it, the first of those that tie; n for an empty slot."""
+    n = labels.shape[0]
+    lowest = jax.ops.segment_min(priority, labels, slots)
+    row = jax.ops.segment_min(jnp.where(priority == lowest[labels], jnp.arange(n), n), labels, slots)
+    return lowest, jnp.minimum(row, n)
+
+
+def draw_labels(key: Array, table: Table, clusters: Clusters, prior: Prior) -> Int[Array, " n"]:
+    """New slots of all rows but the clusters' leaders, in parallel; an exact draw that empties no cluster.
+
+    With weights Gamma(N_k − δ), parameters from their posteriors and fresh priorities, the leader of a cluster, its row of
+    lowest priority, stays; any other row may join the clusters whose leaders' priorities are lower than its own.
+    """
+    component, slots, n = table.component, clusters.counts.shape[0], clusters.labels.shape[0]
+    keys = jax.random.split(key, 4)
+    priority = jax.random.bits(keys[0], (n,), jnp.uint32)
+    lowest, leader = _first(priority, clusters.labels, slots)
+    occupied = clusters.counts > 0
+    weight = jax.random.loggamma(keys[1], jnp.where(occupied, clusters.counts - prior.discount, 1.0))
+    weight = jnp.where(occupied, weight, -jnp.inf)
+    parameters = component.sample_parameters(keys[2], clusters.stats)
+    dtype = table.chunks.X.dtype
+    coefficients = _likelihood(table, parameters, weight)
+    upto = jnp.triu(jnp.ones((slots, slots), dtype))
+
+    def draw(_: None, chunk: Any) -> tuple[None, Array]:
+        rows, label, order, row, uniform = chunk
+        if coefficients is None:
+            likelihood = jax.vmap(component.likelihood)(parameters)
+            score = jax.vmap(lambda x: likelihood.log_prob(x))(rows).astype(dtype) + weight.astype(dtype)
+        else:
+            score = row_scores(features_of_chunk(component, rows, table.features), coefficients)
+        later = (order[:, None] > lowest) | ((order[:, None] == lowest) & (row[:, None] > leader))
+        score = jnp.where(later & occupied, score, -jnp.inf)
+        mass = jnp.exp(score - score.max(1, keepdims=True))
+        # inversion of the distribution function; a running sum is slower than a product with a triangle of ones
+        cumulative = jnp.matmul(mass, upto, precision="highest")
+        drawn = (cumulative < (uniform * cumulative[:, -1])[:, None]).sum(1)
+        drawn = jnp.minimum(drawn, slots - 1)
+        allowed = jnp.take_along_axis(mass, drawn[:, None], 1)[:, 0] > 0  # false for the very first row, and on underflow
+        stays = (row == leader[label]) | ~allowed
+        return None, jnp.where(stays, label, drawn.astype(label.dtype))
+
+    uniforms = jax.random.uniform(keys[3], (n,), dtype)
+    per_row = (clusters.labels, priority, jnp.arange(n), uniforms)
+    _, drawn = jax.lax.scan(draw, None, (table.chunks.X, *map(in_chunks, per_row)))
+    return flat(drawn, n)
+
+
+def _likelihood(table: Table, parameters: Array, weight: Float[Array, " k"]) -> Coefficients | None:
+    """Log weight plus log likelihood of a row as a linear function of its features, if the family gives it."""
+    try:
+        natural = table.component.natural_parameters(parameters)
+    except NotImplementedError:
+        return None
+    return coefficients_of(natural, weight, table.features, table.chunks.X.dtype)
+
+
+def units_of_rows(key: Array, clusters: Clusters) -> Units:
+    """Pairs of rows drawn uniformly, in order; a pair is kept if no kept pair touches its clusters.
+
+    A move within a unit changes neither its rows nor other units, so that the same pairs are kept from the new partition.
+    """
+    n, slots = clusters.labels.shape[0], clusters.counts.shape[0]
+    tries = max(1, slots // 2)
+    key_first, key_shift = jax.random.split(key)
+    first = jax.random.randint(key_first, (tries,), 0, n)
+    second = (first + jax.random.randint(key_shift, (tries,), 1, n)) % n
+    anchors = jnp.stack([first, second], axis=1)
+    of_pair = clusters.labels[anchors]
+
+    def keep(of_slot: Array, pair: Any) -> tuple[Array, None]:
+        slot, number = pair
+        free = (of_slot[slot] == slots).all()
+        return jnp.where(free, of_slot.at[slot].set(number), of_slot), None
+
+    of_slot, _ = jax.lax.scan(keep, jnp.full(slots, slots), (of_pair, jnp.arange(tries)))
+    kept = of_slot[of_pair[:, 0]] == jnp.arange(tries)
+    filling = ((0, slots - tries), (0, 0))
+    anchors = jnp.pad(jnp.where(kept[:, None], anchors, n), filling, constant_values=n)
+    return Units(anchors, jnp.pad(of_pair, filling), of_slot, jnp.zeros((), int), jnp.zeros((), bool))
+
+
+def units_of_clusters(key: Array, clusters: Clusters) -> Units:
+    """All clusters, in a random number of pairs and the others alone, each with two rows drawn within: small ones are reached.
+
+    The number of pairs is uniform on 0, ..., ⌊K/2⌋, the pairing uniform given it, the anchors uniform within the clusters.
+    """
+    n, slots = clusters.labels.shape[0], clusters.counts.shape[0]
+    keys = jax.random.split(key, 3)
+    occupied = clusters.counts > 0
+    k = occupied.sum()
+    pairs = jnp.minimum((jax.random.uniform(keys[0]) * (k // 2 + 1)).astype(int), k // 2)
+    order = jnp.argsort(jax.random.uniform(keys[1], (slots,)) + 2.0 * ~occupied)
+    place = jnp.argsort(order)
+    of_slot = jnp.where(place < 2 * pairs, place // 2, place - pairs)
+    _, first = _first(priority := jax.random.bits(keys[2], (n,), jnp.uint32), clusters.labels, slots)
+    others = jnp.where(jnp.arange(n) == first[clusters.labels], slots, clusters.labels)
+    _, second = _first(priority, others, slots + 1)
+    unit = jnp.arange(slots)
+    is_pair = unit < pairs
+    left = order[jnp.minimum(jnp.where(is_pair, 2 * unit, unit + pairs), slots - 1)]
+    right = jnp.where(is_pair, order[jnp.minimum(2 * unit + 1, slots - 1)], left)
+    anchors = jnp.stack([first[left], jnp.where(is_pair, first[right], second[left])], axis=1)
+    # a cluster of one row cannot be split
+    active = (unit < k - pairs) & (is_pair | (clusters.counts[left] > 1))
+    of_slot = jnp.where(occupied & active[jnp.minimum(of_slot, slots - 1)], of_slot, slots)
+    anchors = jnp.where(active[:, None], anchors, n)
+    return Units(anchors, jnp.stack([left, right], axis=1), of_slot, pairs, jnp.ones((), bool))
+
+
+def _log_pairing(clusters: Array, pairs: Array) -> Float[Array, ""]:
+    """Log probability of one pairing of the clusters with this many pairs."""
+    k, p = clusters.astype(float), pairs.astype(float)
+    pairings = gammaln(k + 1) - gammaln(k - 2 * p + 1) - gammaln(p + 1) - p * jnp.log(2.0)
+    return -pairings - jnp.log(k // 2 + 1)
+
+
+def split_and_merge(
+    key: Array, table: Table, clusters: Clusters, prior: Prior, units: Units
+) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
+    """Propose to split every unit of one cluster and to merge every unit of two, Metropolis-Hastings corrected.
+
+    A few soft two-cluster steps from the anchors lead to a discriminant D; a split sends each row to either side with
+    probability σ(±D), or, half of the time, independently of the row at one uniform rate. A split finds its discriminant from
+    the unit's rows and anchors alone, so that a merge replays it.
+
+    Returns
+    -------
+    labels, accepted, refused
+        New slots; number of moves accepted; number of splits that found no free slot.
+    """
+    component, features, slots = table.component, table.features, clusters.counts.shape[0]
+    n, dtype = clusters.labels.shape[0], table.chunks.X.dtype
+    key_side, key_kind, key_rate, key_accept = jax.random.split(key, 4)
+    active = units.anchors[:, 0] < n
+    splits = units.slots[:, 0] == units.slots[:, 1]
+    take = lambda leaf, slot: jnp.where(_wide(active, leaf), leaf[slot], 0.0)  # noqa: E731
+    of_first = jax.tree.map(lambda leaf: take(leaf, units.slots[:, 0]), clusters.stats)
+    of_second = jax.tree.map(lambda leaf: take(leaf, units.slots[:, 1]), clusters.stats)
+    whole = jax.tree.map(lambda a, b: a + jnp.where(_wide(splits, b), 0.0, b), of_first, of_second)
+    first_count = jnp.where(active, clusters.counts[units.slots[:, 0]], 2.0)
+    count = first_count + jnp.where(splits | ~active, 0.0, clusters.counts[units.slots[:, 1]])
+
+    # rows as the passes see them: their unit, and 1 or 2 for its first or second anchor
+    unit_of_row = units.of_slot[clusters.labels]
+    anchor = jnp.zeros(n, jnp.int8).at[units.anchors[:, 0]].set(1, mode="drop").at[units.anchors[:, 1]].set(2, mode="drop")
+    chunks = (*table.chunks, in_chunks(unit_of_row), in_chunks(anchor))
+
+    def scored(coefficients: Coefficients, chunk: Any) -> tuple[Array, Array, Array]:
+        rows, valid, unit, role = chunk
+        phi = features_of_chunk(component, rows, features)
+        mine = _onehot(jnp.where(valid, unit, slots), slots, dtype)
+        log_odds = jnp.where(mine > 0, row_scores(phi, coefficients), 0.0).sum(1)
+        return phi, mine, jnp.where(role == 1, jnp.inf, jnp.where(role == 2, -jnp.inf, log_odds))
+
+    def sides(coefficients: Coefficients) -> tuple[Statistics, Array]:
+        """Statistics and number of each unit's rows on the first side, rows in proportion."""
+
+        def add(carry: Any, chunk: Any) -> tuple[Any, None]:
+            phi, mine, log_odds = scored(coefficients, chunk)
+            share = mine * jax.nn.sigmoid(log_odds)[:, None]
+            sums, counts = carry
+            return (sums + sums_of(share, phi), counts + share.astype(counts.dtype).sum(0)), None
+
+        start = jnp.zeros((slots, features.width), jnp.result_type(float)), jnp.zeros(slots)
+        (sums, counts), _ = jax.lax.scan(add, start, chunks)
+        return statistics_of(sums, features, component), counts
+
+    # the start: either anchor with as much weight as an average row of the unit, both several times over
+    pull = jnp.minimum(count, component.dim + 2.0)
+    average = jax.tree.map(lambda leaf: leaf * _wide(pull / count, leaf), whole)
+    anchors = jax.tree.map(
+        lambda leaf: leaf.astype(float), component.suff_stats(table.X[jnp.minimum(units.anchors, n - 1)])
+    )
+    starts = [
+        jax.tree.map(lambda a, mean: mean + a[:, side] * _wide(pull, mean), anchors, average)  # noqa: B023
+        for side in range(2)
+    ]
+    coefficients = _discriminant(table, starts[0], starts[1], jnp.zeros(slots))
+    for _ in range(EM_STEPS):
+        soft, soft_count = sides(coefficients)
+        rest = jax.tree.map(jnp.subtract, whole, soft)
+        log_odds = jnp.log(soft_count) - jnp.log(jnp.maximum(count - soft_count, 0.5))
+        coefficients = _discriminant(table, soft, rest, jnp.where(active, log_odds, 0.0))
+
+    # the proposal, or its replay: which rows are on the first side, and the log probability of just this
+    by_rate = jax.random.bernoulli(key_kind, 0.5, (slots,))
+    rate = jax.random.uniform(key_rate, (slots,), dtype)
+    is_first = clusters.labels == units.slots[:, 0][jnp.minimum(unit_of_row, slots - 1)]
+
+    def propose(carry: Any, chunk: Any) -> tuple[Any, Array]:
+        *rest, current, uniform = chunk
+        phi, mine, log_odds = scored(coefficients, rest)
+        unit, role = jnp.minimum(rest[2], slots - 1), rest[3]
+        threshold = jnp.where(by_rate[unit] & (role == 0), rate[unit], jax.nn.sigmoid(log_odds))
+        first = jnp.where(splits[unit], uniform < threshold, current)
+        log_q = jnp.where(role == 0, jax.nn.log_sigmoid(jnp.where(first, log_odds, -log_odds)), 0.0)
+        chosen = mine * first[:, None].astype(dtype)
+        sums, counts, log_proposal = carry
+        return (
+            sums + sums_of(chosen, phi),
+            counts + chosen.astype(counts.dtype).sum(0),
+            log_proposal + (mine * log_q[:, None]).astype(counts.dtype).sum(0),
+        ), first
+
+    start = (jnp.zeros((slots, features.width), jnp.result_type(float)), jnp.zeros(slots), jnp.zeros(slots))
+    extra = (in_chunks(is_first), in_chunks(jax.random.uniform(key_side, (n,), dtype)))
+    (sums, left_count, log_q), first = jax.lax.scan(propose, start, (*chunks, *extra))
+    left = statistics_of(sums, features, component)
+    right = jax.tree.map(jnp.subtract, whole, left)
+    left_count, right_count = jnp.where(active, left_count, 1.0), jnp.where(active, count - left_count, 1.0)
+    by_discriminant = log_q - jnp.log(2.0)
+    at_one_rate = gammaln(left_count) + gammaln(right_count) - gammaln(count) - jnp.log(2.0)
+    discount = prior.discount
+    log_ratio = (
+        gammaln(left_count - discount)
+        + gammaln(right_count - discount)
+        - gammaln(count - discount)
+        - gammaln(1.0 - jnp.asarray(discount, count.dtype))
+        + component.log_marginal(left)
+        + component.log_marginal(right)
+        - component.log_marginal(whole)
+        - jnp.logaddexp(by_discriminant, at_one_rate)
+    )
+    if_by_cluster = jnp.log(count * jnp.maximum(count - 1.0, 1.0) / (2.0 * left_count * right_count))
+
+    def decide(carry: Any, unit: Any) -> tuple[Any, Any]:
+        occupied, pairs = carry
+        present, split, slot, ratio, anchored, uniform = unit
+        merged = occupied.sum() - ~split  # clusters in the state in which the unit is one
+        merged_pairs = pairs - ~split
+        chosen = _log_pairing(merged + 1, merged_pairs + 1) - _log_pairing(merged, merged_pairs) + anchored
+        ratio = ratio + jnp.log(prior.concentration + merged * discount) + jnp.where(units.by_cluster, chosen, 0.0)
+        refused = present & split & occupied.all()
+        accepted = present & ~refused & (jnp.log(uniform) < jnp.where(split, ratio, -ratio))
+        new = jnp.argmin(occupied).astype(slot.dtype)
+        goes = jnp.where(accepted, jnp.where(split, jnp.stack([slot[0], new]), slot[:1]), slot)
+        after = jnp.where(split, occupied.at[new].set(True), occupied.at[slot[1]].set(False))
+        occupied = jnp.where(accepted, after, occupied)
+        pairs = pairs + jnp.where(accepted, jnp.where(split, 1, -1), 0)
+        return (occupied, pairs), (goes, accepted, refused)
+
+    uniforms = jax.random.uniform(key_accept, (slots,))
+    state = (clusters.counts > 0, units.pairs)
+    _, (goes, accepted, refused) = jax.lax.scan(
+        decide, state, (active, splits, units.slots, log_ratio, if_by_cluster, uniforms)
+    )
+    moved = goes[jnp.minimum(unit_of_row, slots - 1), jnp.where(flat(first, n), 0, 1)].astype(clusters.labels.dtype)
+    labels = jnp.where(unit_of_row < slots, moved, clusters.labels)
+    return labels, accepted.sum(), refused.sum()
+
+
+def _wide(vector: Array, leaf: Array) -> Array:
+    """The vector with trailing dimensions of size one, to multiply a leaf."""
+    return vector.reshape(-1, *(1,) * (leaf.ndim - 1))
+
+
+def _discriminant(table: Table, first: Statistics, second: Statistics, log_odds: Float[Array, " m"]) -> Coefficients:
+    """Expected log likelihood of a row on the first side less that on the second, plus log odds, in the row's features."""
+    one, other = (table.component.expected_natural_parameters(stats) for stats in (first, second))
+    difference = jax.tree.map(jnp.subtract, one, other)
+    return coefficients_of(difference, log_odds, table.features, table.chunks.X.dtype)

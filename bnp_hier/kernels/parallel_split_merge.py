@@ -1,0 +1,241 @@
+"""Parallel sampling of a partition, all rows at once by matrix products: for many rows, and for accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpyro.util import is_prng_key
+
+from bnp_hier.allocation import Prior, first_come_labels, sweep
+from bnp_hier.components.base import as_matrix, is_traced
+from bnp_hier.deterministic import MAPDP, BayesianKMeans
+from bnp_hier.distributions.chinese_restaurant import log_partition_prior
+from bnp_hier.kernels.base import PartitionKernel, check_labels, size_summaries, warn_of_capacity
+from bnp_hier.kernels.parallel_moves import (
+    Clusters,
+    Table,
+    draw_labels,
+    split_and_merge,
+    sum_clusters,
+    units_of_clusters,
+    units_of_rows,
+)
+from bnp_hier.kernels.row_chunks import row_chunks
+from bnp_hier.model_sites import MixtureSites, MixtureValues, Model, find_sites, read_values
+from bnp_hier.models import pitman_yor_mixture
+from bnp_hier.row_features import Features, row_features
+
+__all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
+
+SWEEP_UP_TO = 10_000
+"""Most rows that are also moved one at a time."""
+
+MAP_DP_UP_TO = 20_000
+"""Most rows on which a start by single moves is quick."""
+
+
+class ParallelSplitMergeState(NamedTuple):
+    """State of the kernel; every field but `z` and `rng_key` is label-invariant and can be collected as an extra field.
+
+    - **z** - dictionary with the partition site's labels, (n,), numbered in order of appearance.
+    - **summary** - dictionary with "counts" and "statistics" of the clusters, largest first, empty slots last.
+    - **log_joint** - log p(X, partition) at the current hyperparameters (nats).
+    - **n_clusters** - number of clusters.
+    - **largest_cluster** - number of rows in the largest cluster.
+    - **entropy** - entropy of the cluster shares (nats).
+    - **split_merge_accepted** - accepted splits and merges of the last step.
+    - **capacity_hits** - times that a row or a split found no free slot, since the start.
+    - **i** - number of steps so far.
+    - **rng_key** - random key.
+    """
+
+    z: dict[str, Int[Array, " n"]]
+    summary: dict[str, Any]
+    log_joint: Float[Array, ""]
+    n_clusters: Int[Array, ""]
+    largest_cluster: Int[Array, ""]
+    entropy: Float[Array, ""]
+    split_merge_accepted: Int[Array, ""]
+    capacity_hits: Int[Array, ""]
+    i: Int[Array, ""]
+    rng_key: Array
+
+
+class ParallelSplitMerge(PartitionKernel):
+    """Exact parallel sampler of the partition of a mixture: all rows are updated at once by matrix products.
+
+    A step proposes splits and merges of many disjoint sets of clusters, each Metropolis-Hastings corrected, and then draws the
+    labels of all rows but one of every cluster given weights and parameters. Up to 10,000 rows it ends with a sweep of single
+    moves. It is used as `PartitionGibbs` is, alone or in a `Gibbs` composition.
+
+    Parameters
+    ----------
+    model
+        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
+    max_clusters
+        Capacity: the target is the posterior restricted to at most this many clusters. Meeting it is counted in the state's
+        `capacity_hits`, and warned about. The work of a step grows with it.
+    init
+        "fits": the partition of `BayesianKMeans`, or up to 20,000 rows that of `MAPDP` instead at random, from a seed that
+        follows the chain's key. Under chain methods that hide the key, all chains start from one fit. "one": one cluster. Or
+        (n,) labels from 0. The `init_params` of `MCMC` take precedence.
+    sweep
+        Whether a step ends with a sweep of single moves; None: up to 10,000 rows.
+    keep_labels
+        Whether `MCMC` collects the labels; otherwise it collects `summary`, the clusters' counts and statistics. Those of a
+        million rows and a thousand draws take 4 GB.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range; at `init`, if the model lacks the two sites, has other latent sites that no block owns,
+        or its data or initial labels are unfit.
+
+    Notes
+    -----
+    The target is exact. Rows are read in their own precision, sums kept in JAX's: from some 20,000 rows on
+    `numpyro.enable_x64()` with float32 data is fast and precise. Rows may be spread over devices, as an array with a sharding of
+    its first dimension: no row leaves its device, and results do not depend on their number.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        max_clusters: int = 64,
+        *,
+        init: str | Any = "fits",
+        sweep: bool | None = None,
+        keep_labels: bool = True,
+    ) -> None:
+        if max_clusters != int(max_clusters) or max_clusters < 1:
+            raise ValueError(f"max_clusters must be a whole number of at least 1, but it is {max_clusters}")
+        if isinstance(init, str) and init not in ("fits", "one"):
+            raise ValueError(f'init must be "fits", "one" or labels, but it is {init!r}')
+        super().__init__(model)
+        self._max_clusters, self._init, self._sweep, self._keep_labels = int(max_clusters), init, sweep, keep_labels
+        self._sites: MixtureSites | None = None
+        self._features: Features | None = None
+
+    @property
+    def sample_field(self) -> str:  # type: ignore[override]
+        """The field that `MCMC` collects."""
+        return "z" if self._keep_labels else "summary"
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        """Fields collected by `MCMC`."""
+        return (self.sample_field,)
+
+    def init(
+        self,
+        rng_key: Array,
+        num_warmup: int,
+        init_params: Mapping[str, Any] | None,
+        model_args: tuple[Any, ...],
+        model_kwargs: Mapping[str, Any] | None,
+    ) -> ParallelSplitMergeState:
+        """State at `init_params` (labels of the partition site) or at the start that `init` names."""
+        sites = find_sites(self._model, model_args, model_kwargs)
+        if sites.hyperparameters:
+            raise ValueError(
+                f"ParallelSplitMerge samples only the partition, but the model has the latent sites "
+                f"{list(sites.hyperparameters)}: use "
+                f'Gibbs([(ParallelSplitMerge(model), ["{sites.partition}"]), (NUTS(model), None)])'
+            )
+        values = read_values(self._model, sites, {}, model_args, model_kwargs)
+        if not is_traced(values.X) and not _is_spread(values.X):
+            as_matrix(values.X, min_rows=2)
+            values.component.validate(values.X)
+        self._sites, self._features, self._sample_fn = sites, row_features(values.component), self._sample_one
+        start = (init_params or {}).get(sites.partition)
+        if start is None and not isinstance(self._init, str):
+            start = jnp.asarray(self._init)
+            start = start if is_prng_key(rng_key) else jnp.broadcast_to(start, (len(rng_key), *start.shape))
+        if start is not None and not is_traced(start) and not _is_spread(start):
+            check_labels(np.asarray(start), sites.size, sites.size)
+
+        begin = partial(_begin, capacity=self._capacity, site=sites.partition, features=self._features)
+        if is_prng_key(rng_key):
+            return begin(values, rng_key, self._start(values, rng_key) if start is None else start)
+        if start is None:
+            start = jnp.stack([self._start(values, key) for key in rng_key])
+        return jax.vmap(begin, (None, 0, 0))(values, rng_key, start)
+
+    @property
+    def _capacity(self) -> int:
+        assert self._sites is not None
+        return min(self._sites.size, self._max_clusters, self._sites.max_clusters or self._max_clusters)
+
+    def _start(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
+        n = values.X.shape[0]
+        if self._init == "one" or is_traced(values) or _is_spread(values.X):
+            return jnp.zeros(n, int)
+        seed, kind = (0, 0) if is_traced(key) else map(int, jax.random.randint(key, (2,), 0, 1 << 30))
+        model = partial(
+            pitman_yor_mixture, component=values.component, concentration=values.concentration, discount=values.discount
+        )
+        by_moves = n <= MAP_DP_UP_TO and kind % 2
+        fit = MAPDP(model, n_restarts=1, random_state=seed) if by_moves else BayesianKMeans(model, random_state=seed)
+        return jnp.asarray(fit.fit(np.asarray(values.X, float)).labels_)
+
+    def _sample_one(
+        self, state: ParallelSplitMergeState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
+    ) -> ParallelSplitMergeState:
+        sites, features, slots = self._sites, self._features, self._capacity
+        assert sites is not None and features is not None, "`init` must be called before `sample`"
+        values = read_values(self._model, sites, {}, model_args, model_kwargs)
+        prior = Prior(values.concentration, values.discount)
+        table = _table(values, features)
+        key, *keys = jax.random.split(state.rng_key, 6)
+        clusters = sum_clusters(table, state.z[sites.partition], slots)
+        units = jax.lax.cond(jax.random.bernoulli(keys[0]), units_of_clusters, units_of_rows, keys[1], clusters)
+        labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
+        labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
+        if self._sweep if self._sweep is not None else sites.size <= SWEEP_UP_TO:
+            order, uniforms = jax.random.uniform(keys[4], (2, sites.size))
+            rows = values.component.suff_stats(values.X)
+            labels, full = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
+            refused = refused + full
+        hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
+        warn_of_capacity("ParallelSplitMerge", slots, "raise its max_clusters", state.capacity_hits, hits)
+        labels = first_come_labels(labels, slots)
+        summaries = _summaries(table, prior, sum_clusters(table, labels, slots))
+        return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, state.i + 1, key)
+
+
+def _is_spread(value: Any) -> bool:
+    """Whether an array lives on several devices: its numbers are then not looked at."""
+    return isinstance(value, jax.Array) and not is_traced(value) and len(value.sharding.device_set) > 1
+
+
+def _table(values: MixtureValues, features: Features) -> Table:
+    X = jnp.asarray(values.X)
+    X = X if jnp.issubdtype(X.dtype, jnp.floating) else X.astype(float)
+    return Table(values.component, X, row_chunks(X), features)
+
+
+def _summaries(table: Table, prior: Prior, clusters: Clusters) -> tuple[Any, ...]:
+    """Clusters by size, log joint (nats), and the label-invariant summaries of the sizes."""
+    order = jnp.argsort(-clusters.counts)
+    by_size = {"counts": clusters.counts[order], "statistics": jax.tree.map(lambda leaf: leaf[order], clusters.stats)}
+    joint = log_partition_prior(clusters.counts, *prior) + table.component.log_marginal(clusters.stats).sum()
+    return by_size, joint, *size_summaries(clusters.counts.astype(int))
+
+
+@partial(jax.jit, static_argnames=("capacity", "site", "features"))
+def _begin(
+    values: MixtureValues, key: Array, labels: Int[Array, " n"], capacity: int, site: str, features: Features
+) -> ParallelSplitMergeState:
+    """State at the given labels."""
+    labels = first_come_labels(labels.astype(int), labels.shape[0])
+    # labels beyond the capacity share its last slot: a legal start, left behind by the first steps
+    labels = jnp.minimum(labels, capacity - 1)
+    table, prior, zero = _table(values, features), Prior(values.concentration, values.discount), jnp.zeros((), int)
+    summaries = _summaries(table, prior, sum_clusters(table, labels, capacity))
+    return ParallelSplitMergeState({site: labels}, *summaries, zero, zero, zero, jax.random.fold_in(key, 1))

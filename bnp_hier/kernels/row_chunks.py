@@ -1,0 +1,119 @@
+"""Passes over all rows by matrix products, a chunk of rows at a time: their features are never written down as a whole.
+
+Chunk t holds the rows t, t + b, t + 2b, ..., b the number of chunks. Of rows that lie in order on several devices, every chunk
+then has the same number on each, and all devices work on it without a row changing its device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Shaped
+
+from bnp_hier.allocation import pack
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.row_features import Features, features_of, unflatten
+
+__all__ = [
+    "Coefficients",
+    "RowChunks",
+    "coefficients_of",
+    "features_of_chunk",
+    "flat",
+    "in_chunks",
+    "row_chunks",
+    "row_scores",
+    "statistics_of",
+    "sums_of",
+]
+
+CHUNK = 4096
+"""Rows of a chunk, at most about."""
+
+PARTS = 16
+"""Parts of a chunk that are summed one by one, in double precision if that is on, whatever the number of devices."""
+
+
+class RowChunks(NamedTuple):
+    """A table in chunks.
+
+    - **X** - (chunks, rows of a chunk, d); filled up with copies of the first row.
+    - **there** - (chunks, rows of a chunk) whether this is a row of the table.
+    """
+
+    X: Float[Array, "b c d"]
+    there: Bool[Array, "b c"]
+
+
+class Coefficients(NamedTuple):
+    """A linear function of a row's features, for each of k clusters.
+
+    - **linear** - (f, k).
+    - **constant** - (k,).
+    """
+
+    linear: Float[Array, "f k"]
+    constant: Float[Array, " k"]
+
+
+def _shape(n: int) -> tuple[int, int]:
+    """Chunks, and rows of a chunk: a multiple of the parts, and without filling if a few more chunks make that possible."""
+    least = -(-n // CHUNK)
+    for chunks in range(least, 4 * least + 1):
+        if n % (chunks * PARTS) == 0:
+            return chunks, n // chunks
+    return least, -(-n // (least * PARTS)) * PARTS
+
+
+def in_chunks(values: Shaped[Array, "n ..."]) -> Shaped[Array, "b c ..."]:
+    """One value for each row, in the places of the rows."""
+    n = values.shape[0]
+    b, c = _shape(n)
+    if b * c > n:
+        filling = jnp.broadcast_to(values[:1], (b * c - n, *values.shape[1:]))
+        values = jnp.concatenate([values, filling])
+    return jnp.swapaxes(values.reshape(c, b, *values.shape[1:]), 0, 1)
+
+
+def flat(chunks: Shaped[Array, "b c"], n: int) -> Shaped[Array, " n"]:
+    """The inverse of `in_chunks` for one number a row."""
+    return jnp.swapaxes(chunks, 0, 1).reshape(-1)[:n]
+
+
+def row_chunks(X: Float[Array, "n d"]) -> RowChunks:
+    """The table in chunks."""
+    chunks = in_chunks(X)
+    b, c = chunks.shape[:2]
+    return RowChunks(chunks, (jnp.arange(c) * b)[None, :] + jnp.arange(b)[:, None] < X.shape[0])
+
+
+def features_of_chunk(component: Component, rows: Float[Array, "c d"], features: Features) -> Float[Array, "c f"]:
+    """Features of some rows, in the rows' own precision."""
+    low = jax.tree.map(lambda leaf: jnp.asarray(leaf, rows.dtype), component)
+    return features_of(low, rows, features).astype(rows.dtype)
+
+
+def coefficients_of(natural: Statistics, constant: Float[Array, " k"], features: Features, dtype: Any) -> Coefficients:
+    """⟨natural, suff_stats(x)⟩ + constant as a function of the features; leaves of `natural` have leading dimension k."""
+    linear = jax.ops.segment_sum(pack(natural, 1).T, jnp.array(features.group), features.width)
+    return Coefficients(linear.astype(dtype), constant.astype(dtype))
+
+
+def row_scores(phi: Float[Array, "c f"], coefficients: Coefficients) -> Float[Array, "c k"]:
+    """The linear functions of some rows."""
+    return jnp.matmul(phi, coefficients.linear, precision="highest") + coefficients.constant
+
+
+def sums_of(weight: Float[Array, "c k"], phi: Float[Array, "c f"]) -> Float[Array, "k f"]:
+    """Weighted sums of the rows' features for each of k clusters."""
+    parts = (array.reshape(PARTS, -1, array.shape[1]) for array in (weight, phi))
+    sums = jnp.einsum("pck,pcf->pkf", *parts, precision="highest")
+    return sums.astype(jnp.result_type(float)).sum(0)
+
+
+def statistics_of(sums: Float[Array, "k f"], features: Features, component: Component) -> Statistics:
+    """The sums of features as sufficient statistics with leading dimension k."""
+    return unflatten(sums[:, jnp.array(features.group)], component.empty((sums.shape[0],)))
