@@ -64,7 +64,11 @@ def log_det_of_entries(lower: dict[tuple[int, int], Float[Array, "*batch"]], siz
 def whiten(factor: Float[Array, "d d"], rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
     """Solve ``factor @ y = row`` for each row, `factor` lower triangular."""
     flat = rows.reshape(-1, rows.shape[-1])
-    return solve_triangular(factor, flat.T, lower=True).T.reshape(rows.shape)
+    if len(flat) <= 4 * len(factor):
+        return solve_triangular(factor, flat.T, lower=True).T.reshape(rows.shape)
+    # of many rows a product: a BLAS solve keeps its own threads spinning, and what follows waits
+    inverse = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True)
+    return jnp.matmul(flat, inverse.T, precision="highest").reshape(rows.shape)
 
 
 def matrix_vector(matrix: Float[Array, "... d d"], vector: Float[Array, "... d"]) -> Float[Array, "... d"]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import multigammaln
+from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -276,10 +276,21 @@ class NormalInverseWishart(Component):
         """From the count, the whitened row and its outer product; only their sum over (i, j) and (j, i) counts."""
         return Quadratic(natural.n, natural.total, (natural.outer + jnp.swapaxes(natural.outer, -1, -2)) / 2)
 
+    def expected_natural_parameters(self, stats: NormalStatistics) -> NormalStatistics:
+        """With E[Σ⁻¹] = ν Ψ⁻¹ and E[log|Σ|] = log|Ψ| − d log 2 − Σ_i ψ((ν + 1 − i)/2), ν and Ψ of the posterior."""
+        d, kappa, nu = self.dim, self.kappa + stats.n, self.nu + stats.n
+        inverse, determinant = inverse_and_log_det(self._posterior_scale(stats))
+        mean = jnp.asarray(stats.total / kappa[..., None])
+        precision = jnp.asarray(nu)[..., None, None] * inverse
+        weighted = matrix_vector(precision, mean)
+        log_det = determinant + self._log_det_scale() - d * np.log(2.0) - digamma((nu[..., None] - jnp.arange(d)) / 2).sum(-1)
+        constant = (mean * weighted).sum(-1) + d / kappa + log_det + d * (LOG_PI + np.log(2.0))
+        return NormalStatistics(-constant / 2, weighted, -precision / 2)
+
     def natural_parameters(self, parameters: Float[Array, "... p d"]) -> NormalStatistics:
         """In whitened coordinates y: −yᵀPy/2 + (Pb)ᵀy − (bᵀPb + log|2πΣ|)/2, P the precision and b the mean."""
         factor = self._factor
-        mean = whiten(factor, parameters[..., 0, :] - jnp.asarray(self.mean))
+        mean = whiten(factor, jnp.asarray(parameters[..., 0, :] - jnp.asarray(self.mean)))
         half = whiten(factor, jnp.swapaxes(parameters[..., 1:, :], -1, -2))
         precision, determinant = inverse_and_log_det(whiten(factor, jnp.swapaxes(half, -1, -2)))
         weighted = matrix_vector(precision, mean)

@@ -21,14 +21,13 @@ from bnp_hier.kernels.row_chunks import (
     Coefficients,
     RowChunks,
     coefficients_of,
-    features_of_chunk,
     flat,
     in_chunks,
     row_scores,
     statistics_of,
     sums_of,
 )
-from bnp_hier.row_features import Features
+from bnp_hier.row_features import Features, features_of
 
 __all__ = ["Table", "Units", "draw_labels", "split_and_merge", "sum_clusters", "units_of_clusters", "units_of_rows"]
 
@@ -40,15 +39,21 @@ class Table(NamedTuple):
     """The data as the moves read it.
 
     - **component** - conjugate component.
+    - **of_rows** - the same in the precision of the rows.
     - **X** - (n, d) rows.
     - **chunks** - the rows in chunks.
     - **features** - which statistics of a row are distinct.
     """
 
     component: Component
+    of_rows: Component
     X: Float[Array, "n d"]
     chunks: RowChunks
     features: Features
+
+    def features_of(self, rows: Float[Array, "c d"]) -> Float[Array, "c f"]:
+        """Features of some rows, in their own precision."""
+        return features_of(self.of_rows, rows, self.features).astype(rows.dtype)
 
 
 class Clusters(NamedTuple):
@@ -91,7 +96,7 @@ def sum_clusters(table: Table, labels: Int[Array, " n"], slots: int) -> Clusters
 
     def add(sums: Array, chunk: Any) -> tuple[Array, None]:
         rows, valid, label = chunk
-        phi = features_of_chunk(table.component, rows, table.features)
+        phi = table.features_of(rows)
         return sums + sums_of(_onehot(jnp.where(valid, label, slots), slots, phi.dtype), phi), None
 
     start = jnp.zeros((slots, table.features.width), jnp.result_type(float))
@@ -135,7 +140,7 @@ def draw_labels(key: Array, table: Table, clusters: Clusters, prior: Prior) -> I
             likelihood = jax.vmap(component.likelihood)(parameters)
             score = jax.vmap(lambda x: likelihood.log_prob(x))(rows).astype(dtype) + weight.astype(dtype)
         else:
-            score = row_scores(features_of_chunk(component, rows, table.features), coefficients)
+            score = row_scores(table.features_of(rows), coefficients)
         later = (order[:, None] > lowest) | ((order[:, None] == lowest) & (row[:, None] > leader))
         score = jnp.where(later & occupied, score, -jnp.inf)
         mass = jnp.exp(score - score.max(1, keepdims=True))
@@ -255,7 +260,7 @@ def split_and_merge(
 
     def scored(coefficients: Coefficients, chunk: Any) -> tuple[Array, Array, Array]:
         rows, valid, unit, role = chunk
-        phi = features_of_chunk(component, rows, features)
+        phi = table.features_of(rows)
         mine = _onehot(jnp.where(valid, unit, slots), slots, dtype)
         log_odds = jnp.where(mine > 0, row_scores(phi, coefficients), 0.0).sum(1)
         return phi, mine, jnp.where(role == 1, jnp.inf, jnp.where(role == 2, -jnp.inf, log_odds))
@@ -276,19 +281,17 @@ def split_and_merge(
     # the start: either anchor with as much weight as an average row of the unit, both several times over
     pull = jnp.minimum(count, component.dim + 2.0)
     average = jax.tree.map(lambda leaf: leaf * _wide(pull / count, leaf), whole)
-    anchors = jax.tree.map(
-        lambda leaf: leaf.astype(float), component.suff_stats(table.X[jnp.minimum(units.anchors, n - 1)])
+    anchors = jax.tree.map(lambda leaf: leaf.astype(float), component.suff_stats(table.X[jnp.minimum(units.anchors, n - 1)]))
+    first, second = (
+        jax.tree.map(lambda a, mean, side=side: mean + a[:, side] * _wide(pull, mean), anchors, average) for side in range(2)
     )
-    starts = [
-        jax.tree.map(lambda a, mean: mean + a[:, side] * _wide(pull, mean), anchors, average)  # noqa: B023
-        for side in range(2)
-    ]
-    coefficients = _discriminant(table, starts[0], starts[1], jnp.zeros(slots))
-    for _ in range(EM_STEPS):
-        soft, soft_count = sides(coefficients)
-        rest = jax.tree.map(jnp.subtract, whole, soft)
-        log_odds = jnp.log(soft_count) - jnp.log(jnp.maximum(count - soft_count, 0.5))
-        coefficients = _discriminant(table, soft, rest, jnp.where(active, log_odds, 0.0))
+
+    def soften(_: Any, carry: Any) -> Any:
+        soft, soft_count = sides(_discriminant(table, *carry))
+        log_odds = jnp.log(jnp.maximum(soft_count, 0.5)) - jnp.log(jnp.maximum(count - soft_count, 0.5))
+        return soft, jax.tree.map(jnp.subtract, whole, soft), log_odds
+
+    coefficients = _discriminant(table, *jax.lax.fori_loop(0, EM_STEPS, soften, (first, second, jnp.zeros(slots))))
 
     # the proposal, or its replay: which rows are on the first side, and the log probability of just this
     by_rate = jax.random.bernoulli(key_kind, 0.5, (slots,))
@@ -312,21 +315,22 @@ def split_and_merge(
 
     start = (jnp.zeros((slots, features.width), jnp.result_type(float)), jnp.zeros(slots), jnp.zeros(slots))
     extra = (in_chunks(is_first), in_chunks(jax.random.uniform(key_side, (n,), dtype)))
-    (sums, left_count, log_q), first = jax.lax.scan(propose, start, (*chunks, *extra))
+    (sums, left_count, log_q), is_left = jax.lax.scan(propose, start, (*chunks, *extra))
     left = statistics_of(sums, features, component)
     right = jax.tree.map(jnp.subtract, whole, left)
     left_count, right_count = jnp.where(active, left_count, 1.0), jnp.where(active, count - left_count, 1.0)
     by_discriminant = log_q - jnp.log(2.0)
     at_one_rate = gammaln(left_count) + gammaln(right_count) - gammaln(count) - jnp.log(2.0)
+    log_marginals = component.log_marginal(jax.tree.map(lambda *leaves: jnp.stack(leaves), left, right, whole))
     discount = prior.discount
     log_ratio = (
         gammaln(left_count - discount)
         + gammaln(right_count - discount)
         - gammaln(count - discount)
         - gammaln(1.0 - jnp.asarray(discount, count.dtype))
-        + component.log_marginal(left)
-        + component.log_marginal(right)
-        - component.log_marginal(whole)
+        + log_marginals[0]
+        + log_marginals[1]
+        - log_marginals[2]
         - jnp.logaddexp(by_discriminant, at_one_rate)
     )
     if_by_cluster = jnp.log(count * jnp.maximum(count - 1.0, 1.0) / (2.0 * left_count * right_count))
@@ -352,7 +356,7 @@ def split_and_merge(
     _, (goes, accepted, refused) = jax.lax.scan(
         decide, state, (active, splits, units.slots, log_ratio, if_by_cluster, uniforms)
     )
-    moved = goes[jnp.minimum(unit_of_row, slots - 1), jnp.where(flat(first, n), 0, 1)].astype(clusters.labels.dtype)
+    moved = goes[jnp.minimum(unit_of_row, slots - 1), jnp.where(flat(is_left, n), 0, 1)].astype(clusters.labels.dtype)
     labels = jnp.where(unit_of_row < slots, moved, clusters.labels)
     return labels, accepted.sum(), refused.sum()
 
@@ -364,6 +368,6 @@ def _wide(vector: Array, leaf: Array) -> Array:
 
 def _discriminant(table: Table, first: Statistics, second: Statistics, log_odds: Float[Array, " m"]) -> Coefficients:
     """Expected log likelihood of a row on the first side less that on the second, plus log odds, in the row's features."""
-    one, other = (table.component.expected_natural_parameters(stats) for stats in (first, second))
-    difference = jax.tree.map(jnp.subtract, one, other)
+    both = jax.tree.map(lambda one, other: jnp.stack([one, other]), first, second)
+    difference = jax.tree.map(lambda leaf: leaf[0] - leaf[1], table.component.expected_natural_parameters(both))
     return coefficients_of(difference, log_odds, table.features, table.chunks.X.dtype)

@@ -100,8 +100,8 @@ class ParallelSplitMerge(PartitionKernel):
     Notes
     -----
     The target is exact. Rows are read in their own precision, sums kept in JAX's: from some 20,000 rows on
-    `numpyro.enable_x64()` with float32 data is fast and precise. Rows may be spread over devices, as an array with a sharding of
-    its first dimension: no row leaves its device, and results do not depend on their number.
+    `numpyro.enable_x64()` with float32 data is fast and precise. Rows may be spread over devices, as an array with a sharding
+    of its first dimension: no row leaves its device, and results do not depend on their number.
     """
 
     def __init__(
@@ -217,10 +217,12 @@ def _is_spread(value: Any) -> bool:
 def _table(values: MixtureValues, features: Features) -> Table:
     X = jnp.asarray(values.X)
     X = X if jnp.issubdtype(X.dtype, jnp.floating) else X.astype(float)
-    return Table(values.component, X, row_chunks(X), features)
+    component = jax.tree.map(jnp.asarray, values.component)
+    of_rows = jax.tree.map(lambda leaf: leaf.astype(X.dtype), component)
+    return Table(component, of_rows, X, row_chunks(X), features)
 
 
-def _summaries(table: Table, prior: Prior, clusters: Clusters) -> tuple[Any, ...]:
+def _summaries(table: Table, prior: Prior, clusters: Clusters) -> tuple[dict[str, Any], Array, Array, Array, Array]:
     """Clusters by size, log joint (nats), and the label-invariant summaries of the sizes."""
     order = jnp.argsort(-clusters.counts)
     by_size = {"counts": clusters.counts[order], "statistics": jax.tree.map(lambda leaf: leaf[order], clusters.stats)}

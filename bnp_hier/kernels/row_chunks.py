@@ -15,13 +15,12 @@ from jaxtyping import Array, Bool, Float, Shaped
 from bnp_hier.allocation import pack
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.row_features import Features, features_of, unflatten
+from bnp_hier.row_features import Features, unflatten
 
 __all__ = [
     "Coefficients",
     "RowChunks",
     "coefficients_of",
-    "features_of_chunk",
     "flat",
     "in_chunks",
     "row_chunks",
@@ -88,12 +87,6 @@ def row_chunks(X: Float[Array, "n d"]) -> RowChunks:
     chunks = in_chunks(X)
     b, c = chunks.shape[:2]
     return RowChunks(chunks, (jnp.arange(c) * b)[None, :] + jnp.arange(b)[:, None] < X.shape[0])
-
-
-def features_of_chunk(component: Component, rows: Float[Array, "c d"], features: Features) -> Float[Array, "c f"]:
-    """Features of some rows, in the rows' own precision."""
-    low = jax.tree.map(lambda leaf: jnp.asarray(leaf, rows.dtype), component)
-    return features_of(low, rows, features).astype(rows.dtype)
 
 
 def coefficients_of(natural: Statistics, constant: Float[Array, " k"], features: Features, dtype: Any) -> Coefficients:

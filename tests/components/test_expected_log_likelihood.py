@@ -110,3 +110,27 @@ def test_a_family_without_coordinates_says_so(x64: None) -> None:
     component, X = FAMILIES["user"]
     with pytest.raises(NotImplementedError, match="ExponentialGamma does not give coordinates"):
         component.coordinates(X)
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_natural_parameters_give_the_log_likelihood(name: str, x64: None) -> None:
+    component, X = FAMILIES[name]
+    rows = component.suff_stats(X)
+    parameters = component.prior().sample(jax.random.key(1), (5,))
+    natural = component.natural_parameters(parameters)
+    products = jax.tree.map(lambda c, t: (c[:, None] * t).reshape(5, len(X), -1).sum(-1), natural, rows)
+    found = np.asarray(sum(jax.tree.leaves(products)))
+    expected = jax.vmap(lambda theta: component.likelihood(theta).log_prob(jnp.asarray(X)))(parameters)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["niw"])
+def test_closed_form_is_the_gradient_of_the_log_marginal(name: str, x64: None) -> None:
+    component, X = FAMILIES[name]
+    stats = jax.tree.map(lambda leaf: jnp.stack([leaf[:7].sum(0), leaf[:0].sum(0)]), component.suff_stats(X))
+    gradient = Component.expected_natural_parameters(component, stats)
+    closed = component.expected_natural_parameters(stats)
+    # only the sum over (i, j) and (j, i) of a matrix coefficient counts
+    for one, other in zip(closed, gradient, strict=True):
+        one, other = (leaf + jnp.swapaxes(leaf, -1, -2) if leaf.ndim == 3 else leaf for leaf in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)

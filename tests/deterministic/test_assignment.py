@@ -14,8 +14,8 @@ import bnp_hier as bnp
 from bnp_hier.components import Component
 from bnp_hier.deterministic import assignment
 from bnp_hier.deterministic.assignment import DenseAssigner, Scores
-from bnp_hier.row_features import row_features
 from bnp_hier.deterministic.kd_tree import LEAF_SIZE, KDTreeAssigner
+from bnp_hier.row_features import row_features
 from tests.components.test_expected_log_likelihood import FAMILIES, QUADRATIC, of_rows
 
 K = 6

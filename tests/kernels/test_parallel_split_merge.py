@@ -1,0 +1,318 @@
+"""The parallel kernel: exact against enumeration, independent of the number of devices, and on bad input."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, Gibbs
+from scipy.special import gammaln
+from sklearn.metrics import adjusted_rand_score
+
+import bnp_hier as bnp
+from bnp_hier.allocation import Prior
+from bnp_hier.hierarchy import canonical_labels
+from bnp_hier.kernels import parallel_moves, parallel_split_merge
+from bnp_hier.kernels.parallel_moves import Table, _log_pairing, sum_clusters, units_of_clusters, units_of_rows
+from bnp_hier.kernels.row_chunks import flat, in_chunks, row_chunks
+from bnp_hier.models import dpm, pitman_yor_mixture
+from bnp_hier.row_features import row_features
+from tests.kernels.test_partition_gibbs import PROBLEMS, _assert_exact, _enumerate
+from tests.oracles.monte_carlo import effective_draws
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(name: str, concentration: float, discount: float, draws: int, **options) -> tuple[np.ndarray, dict, MCMC]:
+    component, X = PROBLEMS[name]
+    model = partial(pitman_yor_mixture, component=component, concentration=concentration, discount=discount)
+    kernel = bnp.ParallelSplitMerge(model, **({"sweep": False, "init": "one"} | options))
+    mcmc = MCMC(kernel, num_warmup=200, num_samples=draws, progress_bar=False)
+    mcmc.run(jax.random.key(0), X, extra_fields=("log_joint", "n_clusters", "split_merge_accepted", "summary"))
+    return np.asarray(mcmc.get_samples()["z"]), mcmc.get_extra_fields(), mcmc
+
+
+@pytest.mark.parametrize(
+    ("name", "discount"),
+    [
+        ("bernoulli", 0.3),
+        pytest.param("normal", 0.0, marks=pytest.mark.slow),
+        pytest.param("poisson", 0.0, marks=pytest.mark.slow),
+        pytest.param("diagonal, missing", 0.3, marks=pytest.mark.slow),
+        pytest.param("user family", 0.0, marks=pytest.mark.slow),
+    ],
+)
+def test_exact(name: str, discount: float) -> None:
+    """Parallel moves alone, no sweep of single moves; a user's family goes by its likelihood instead of matrix products."""
+    exact = _enumerate(name, 1.2, discount)
+    labels, fields, _ = _run(name, 1.2, discount, 10_000)
+    _assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
+    index = [exact.index[tuple(z)] for z in labels[:300]]
+    np.testing.assert_allclose(fields["log_joint"][:300], exact.log_joint[index], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(fields["n_clusters"], labels.max(1) + 1)
+    assert np.asarray(fields["split_merge_accepted"]).sum() > 0
+    # the summaries are those of the draws, largest cluster first
+    for z, counts in zip(labels[:50], fields["summary"]["counts"][:50], strict=True):
+        np.testing.assert_array_equal(counts, np.sort(np.bincount(z, minlength=6))[::-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["selection", "leaders", "concentration"])
+def test_broken_variants_are_caught(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the selection ratio, without leaders that stay, or without α in the ratio, the same test fails."""
+    if which == "selection":
+        monkeypatch.setattr(parallel_moves, "_log_pairing", lambda clusters, pairs: 0.0 * clusters)
+    elif which == "leaders":
+        # nobody stays and everybody may go anywhere: clusters can empty, which nothing undoes
+        monkeypatch.setattr(
+            parallel_moves,
+            "_first",
+            lambda priority, labels, slots: (jnp.zeros(slots, priority.dtype), jnp.full(slots, -1)),
+        )
+        monkeypatch.setattr(parallel_split_merge, "units_of_clusters", units_of_rows)
+    else:
+        original = parallel_moves.split_and_merge
+        monkeypatch.setattr(
+            parallel_split_merge,
+            "split_and_merge",
+            lambda key, table, clusters, prior, units: original(key, table, clusters, Prior(1.0, prior.discount), units),
+        )
+    exact = _enumerate("normal", 3.0)
+    labels, fields, _ = _run("normal", 3.0, 0.0, 20_000)
+    with pytest.raises(AssertionError):
+        _assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
+
+
+@pytest.mark.slow
+def test_capacity_restricts_the_target_and_is_never_silent() -> None:
+    exact = _enumerate("bernoulli", 1.5)
+    allowed = np.array(exact.labels).max(1) < 2
+    probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
+    with pytest.warns(RuntimeWarning, match="ParallelSplitMerge met its capacity of 2 clusters"):
+        labels, fields, mcmc = _run("bernoulli", 1.5, 0.0, 20_000, max_clusters=2)
+        jax.effects_barrier()
+    assert int(mcmc.last_state.capacity_hits) > 0
+    _assert_exact(labels, exact, probabilities, fields["log_joint"])
+
+
+def _table(component, X: np.ndarray) -> Table:
+    rows, component = jnp.asarray(X), jax.tree.map(jnp.asarray, component)
+    return Table(component, component, rows, row_chunks(rows), row_features(component))
+
+
+@pytest.mark.parametrize("n", [1, 6, 16, 4096, 5000, 10_007])
+def test_chunks_hold_every_row_once(n: int) -> None:
+    rows = jnp.arange(n)
+    chunks = in_chunks(rows)
+    there = row_chunks(rows[:, None].astype(float)).there
+    np.testing.assert_array_equal(flat(chunks, n), rows)
+    np.testing.assert_array_equal(np.sort(np.asarray(chunks)[np.asarray(there)]), rows)
+
+
+@pytest.mark.parametrize("name", ["normal", "bernoulli", "poisson", "diagonal, missing"])
+def test_sums_by_products_are_the_clusters_statistics(name: str, x64: None) -> None:
+    component, X = PROBLEMS[name]
+    labels = jnp.array([0, 2, 2, 0, 4, 2])
+    clusters = sum_clusters(_table(component, X), labels, 6)
+    expected = jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, 6), component.suff_stats(X))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), clusters.stats, expected)
+    np.testing.assert_array_equal(clusters.counts, [2, 0, 3, 0, 1, 0])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 7])
+def test_pairings_have_total_probability_one(k: int) -> None:
+    def pairings(clusters: tuple[int, ...]) -> list[int]:
+        """Numbers of pairs of all ways to leave clusters alone or in pairs."""
+        if not clusters:
+            return [0]
+        first, *rest = clusters
+        alone = pairings(tuple(rest))
+        paired = [1 + p for other in rest for p in pairings(tuple(c for c in rest if c != other))]
+        return alone + paired
+
+    total = sum(np.exp(float(_log_pairing(jnp.asarray(k), jnp.asarray(p)))) for p in pairings(tuple(range(k))))
+    np.testing.assert_allclose(total, 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("draw", [units_of_rows, units_of_clusters])
+def test_units_are_disjoint_and_their_anchors_lie_in_them(draw) -> None:
+    rng = np.random.default_rng(0)
+    labels = jnp.asarray(rng.choice(20, p=rng.dirichlet(np.full(20, 0.5)), size=500))
+    counts = jnp.bincount(labels, length=32)
+    clusters = parallel_moves.Clusters(labels, (), counts.astype(float))
+    kinds = np.zeros(2, int)
+    for seed in range(20):
+        units = draw(jax.random.key(seed), clusters)
+        active = np.flatnonzero(np.asarray(units.anchors)[:, 0] < 500)
+        for m in active:
+            anchors, slots = np.asarray(units.anchors[m]), np.asarray(units.slots[m])
+            assert anchors[0] != anchors[1]
+            np.testing.assert_array_equal(labels[anchors], slots)
+            np.testing.assert_array_equal(np.flatnonzero(np.asarray(units.of_slot) == m), np.unique(slots))
+            kinds[int(slots[0] == slots[1])] += 1
+    assert (kinds > 5).all()
+
+
+def _separated(n: int = 3000, d: int = 3, k: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, k, n)
+    return rng.normal(size=(k, d))[y] * 8.0 + rng.normal(size=(n, d)), y
+
+
+@pytest.mark.slow
+def test_finds_clusters_from_one_and_from_fits() -> None:
+    X, y = _separated()
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+    for init in ("one", "fits"):
+        kernel = bnp.ParallelSplitMerge(model, 32, init=init, sweep=False)
+        mcmc = MCMC(kernel, num_warmup=300, num_samples=20, progress_bar=False)
+        mcmc.run(jax.random.key(0), X.astype(np.float32))
+        assert adjusted_rand_score(y, mcmc.get_samples()["z"][-1]) > 0.99, init
+
+
+@pytest.mark.slow
+def test_composes_with_nuts_and_agrees_with_collapsed_gibbs() -> None:
+    """Posterior means of α and of the number of clusters: |z| < 4.5, false-alarm rate about 1e-5."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) + np.repeat([[0.0], [2.5]], 20, axis=0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(2.0, 1.0))
+    moments = []
+    for partition_kernel in (bnp.PartitionGibbs(model), bnp.ParallelSplitMerge(model, 40, sweep=False, init="one")):
+        mcmc = MCMC(
+            Gibbs([(partition_kernel, ["z"]), (NUTS(model), None)]), num_warmup=500, num_samples=6000, progress_bar=False
+        )
+        mcmc.run(jax.random.key(1), X)
+        samples = mcmc.get_samples()
+        k = np.asarray(samples["z"]).max(1) + 1.0
+        moments.append([(v.mean(), v.var() / effective_draws(v)) for v in (np.asarray(samples["alpha"]), k)])
+    for (mean, variance), (other, other_variance) in zip(*moments, strict=True):
+        assert abs(mean - other) < 4.5 * np.sqrt(variance + other_variance)
+
+
+def test_summaries_take_the_place_of_labels() -> None:
+    X = (np.random.default_rng(0).random((64, 3)) < 0.5).astype(float)
+    model = partial(dpm, component=bnp.BetaBernoulli.from_data(X))
+    kernel = bnp.ParallelSplitMerge(model, 8, keep_labels=False, init=np.arange(64) % 2, sweep=False)
+    mcmc = MCMC(kernel, num_warmup=2, num_samples=5, progress_bar=False)
+    mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
+    samples = mcmc.get_samples()
+    assert set(samples) == {"counts", "statistics"}
+    assert samples["counts"].shape == (5, 8) and (samples["counts"].sum(1) == 64).all()
+    labels = np.asarray(mcmc.last_state.z["z"])
+    np.testing.assert_array_equal(labels, canonical_labels(labels))
+    # the log joint follows from the summaries
+    sizes = np.asarray(samples["counts"][-1])
+    sizes = sizes[sizes > 0]
+    prior = gammaln(sizes).sum() - gammaln(65.0)  # α = 1
+    last = jax.tree.map(lambda leaf: leaf[-1], samples["statistics"])
+    joint = prior + float(kernel.model.keywords["component"].log_marginal(last).sum())
+    np.testing.assert_allclose(mcmc.get_extra_fields()["log_joint"][-1], joint, rtol=1e-5)
+
+
+DEVICES = textwrap.dedent("""
+    import sys
+    import jax, numpy as np
+    import numpyro; numpyro.enable_x64()
+    import bnp_hier as bnp
+    from functools import partial
+    from bnp_hier.models import dpm
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(6, 2))[rng.integers(0, 6, 4800)] * 5 + rng.normal(size=(4800, 2))).astype(np.float32)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), PartitionSpec("rows"))
+    if jax.process_count() > 1:
+        X = jax.make_array_from_process_local_data(sharding, np.split(X, jax.process_count())[jax.process_index()])
+    else:
+        X = jax.device_put(X, sharding)
+    kernel = bnp.ParallelSplitMerge(model, 16, init="one", sweep=False)
+    state = kernel.init(rng_key=jax.random.key(0), num_warmup=0, init_params=None, model_args=(X,), model_kwargs={})
+    step = jax.jit(lambda state, X: kernel.sample(state, (X,), {}))
+    for _ in range(30):
+        state = step(state, X)
+    labels = state.z["z"]
+    if jax.process_count() > 1:
+        from jax.experimental.multihost_utils import process_allgather
+        labels = process_allgather(labels, tiled=True)
+    print(len(jax.devices()), int(state.n_clusters), float(state.log_joint), hash(np.asarray(labels).tobytes()) % 10**9)
+    if len(sys.argv) > 1:
+        text = step.lower(state, X).compile().as_text()
+        gathered = [line for line in text.splitlines() if "all-gather" in line and "f32[4800,2]" in line]
+        assert not gathered, gathered[:3]
+""")
+
+
+def _start(code: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
+    environment = os.environ | {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, text=True, stdout=subprocess.PIPE)
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_the_number_of_devices() -> None:
+    lines = []
+    for devices in (1, 4):
+        out, _ = _start(DEVICES, "look", devices=devices).communicate(timeout=300)
+        lines.append(out.split())
+    assert [line[0] for line in lines] == ["1", "4"]
+    assert lines[0][1:] == lines[1][1:] and int(lines[0][1]) >= 4
+
+
+@pytest.mark.slow
+def test_data_may_span_processes() -> None:
+    """Two processes on the loopback interface, each with half of the rows: the same labels as in one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    join = (
+        "import jax, sys\n"
+        'jax.config.update("jax_cpu_collectives_implementation", "gloo")\n'
+        f'jax.distributed.initialize("{address}", 2, int(sys.argv.pop(1)))\n'
+    )
+    processes = [_start(join + DEVICES, str(number)) for number in range(2)]
+    both = [process.communicate(timeout=300)[0].splitlines()[-1].split() for process in processes]
+    alone, _ = _start(DEVICES).communicate(timeout=300)
+    assert both[0] == both[1] and both[0][0] == "2"
+    assert both[0][1:] == alone.split()[1:]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"max_clusters": 0}, "max_clusters must be a whole number of at least 1"),
+        ({"max_clusters": 2.5}, "max_clusters must be a whole number"),
+        ({"init": "prior"}, 'init must be "fits", "one" or labels'),
+    ],
+)
+def test_bad_options(options, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        bnp.ParallelSplitMerge(dpm, **options)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "X", "options", "match"),
+    [
+        (dist.Gamma(1.0, 1.0), np.eye(4), {}, r"latent sites \['alpha'\]: use Gibbs\(\[\(ParallelSplitMerge"),
+        (1.0, np.full((4, 4), np.inf), {}, "infinite value at row 0, column 0"),
+        (1.0, np.eye(4), {"init": np.zeros(3, int)}, "initial labels must be 4 whole numbers"),
+        (1.0, np.eye(4)[:1], {}, "clustering needs at least 2"),
+    ],
+)
+def test_bad_input(alpha, X: np.ndarray, options, match: str) -> None:
+    component = bnp.NormalInverseWishart(np.zeros(4), 1.0, 6.0, np.eye(4))
+    kernel = bnp.ParallelSplitMerge(partial(dpm, component=component, concentration=alpha), **options)
+    with pytest.raises(ValueError, match=match):
+        kernel.init(jax.random.key(0), 0, None, (X,), {})
