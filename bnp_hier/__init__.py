@@ -29,13 +29,14 @@ from bnp_hier.distributions import (
     prior_clusters,
 )
 from bnp_hier.hierarchy import Dendrogram
-from bnp_hier.kernels import PartitionGibbs
+from bnp_hier.kernels import AuxiliaryGibbs, PartitionGibbs
 from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate
 
 __all__ = [
     "BHC",
     "MAPDP",
     "AgglomerativeBayesianClustering",
+    "AuxiliaryGibbs",
     "BayesianKMeans",
     "BetaBernoulli",
     "ChineseRestaurantProcess",

@@ -1,0 +1,128 @@
+"""What the kernels of one partition share: the part that NumPyro talks to, and label-invariant summaries."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.util import identity, is_prng_key
+
+from bnp_hier.model_sites import Model
+
+__all__ = ["PartitionKernel", "check_labels", "size_summaries", "warn_of_capacity"]
+
+
+class PartitionKernel(MCMCKernel):
+    """Kernel of a model's partition site, alone under `MCMC` or as a block of `numpyro.infer.Gibbs`.
+
+    A subclass gives `init`, which sets `_sites` and `_sample_fn`, and `_sample_one`, one step of one chain. Its state is a
+    `NamedTuple` with at least `z`, `log_joint`, `n_clusters`, `capacity_hits` and `rng_key`.
+    """
+
+    sample_field = "z"
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        # static metadata resolved at `init`
+        self._sites: Any = None
+        self._sample_fn: Callable[..., Any] | None = None
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self._model
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        """Fields collected by `MCMC`: the labels."""
+        return ("z",)
+
+    def get_diagnostics_str(self, state: Any) -> str:
+        """Clusters and log joint of the current state, and capacity hits if there are any."""
+        hits = int(state.capacity_hits)
+        text = f"{int(state.n_clusters)} clusters, log joint {float(state.log_joint):.1f}"
+        return text + (f", {hits} capacity hits" if hits else "")
+
+    def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
+        """One step of every chain in the state."""
+        step = self._sample_one
+        if is_prng_key(state.rng_key):
+            return step(state, model_args, model_kwargs)
+        return jax.vmap(lambda one: step(one, model_args, model_kwargs))(state)
+
+    @abstractmethod
+    def _sample_one(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
+        """One step of one chain."""
+
+    def refresh(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
+        """Identity: nothing that the next step reads is cached."""
+        return state
+
+    def wrap_model(self, wrapper: Callable[[Model], Model]) -> Self:
+        """A copy on the wrapped model."""
+        kernel = copy.copy(self)
+        kernel._model, kernel._sites, kernel._sample_fn = wrapper(self._model), None, None
+        return kernel
+
+    def get_constrain_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
+        """Identity: labels are already constrained."""
+        return identity
+
+    def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
+        """Identity."""
+        return identity
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sample_fn": None}
+
+
+def check_labels(labels: np.ndarray, size: int, slots: int) -> None:
+    """Check initial labels.
+
+    Raises
+    ------
+    ValueError
+        If they are not `size` whole numbers in 0, ..., `slots` − 1 (for every chain).
+    """
+    if labels.shape[-1:] != (size,) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(
+            f"initial labels must be {size} whole numbers, but they have shape {labels.shape} and type {labels.dtype}"
+        )
+    if labels.min() < 0 or labels.max() >= slots:
+        raise ValueError(f"initial labels must lie in 0, ..., {slots - 1}, but they span {labels.min()} to {labels.max()}")
+
+
+def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, ""]]:
+    """Number of clusters, size of the largest, and entropy of the cluster shares (nats); empty clusters do not count."""
+    shares = counts.astype(float) / counts.sum()
+    entropy = -jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0).sum()
+    return (counts > 0).sum(), counts.max(), entropy
+
+
+def warn_of_capacity(kernel: str, capacity: int, advice: str, before: Array, now: Array) -> None:
+    """Warn, also from inside a compiled program, when capacity hits turn from none to some."""
+    jax.lax.cond(
+        (now > 0) & (before == 0),
+        lambda: jax.debug.callback(partial(_warn, kernel=kernel, capacity=capacity, advice=advice), now),
+        lambda: None,
+    )
+
+
+def _warn(hits: Array, *, kernel: str, capacity: int, advice: str) -> None:
+    # under `vmap` a branch runs for all chains
+    if hits > 0:
+        warnings.warn(
+            f"{kernel} met its capacity of {capacity} clusters: the draws are of the posterior restricted to at most "
+            f"{capacity} clusters; {advice}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
