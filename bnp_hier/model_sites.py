@@ -15,7 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
 
 from bnp_hier.components import Component
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
 
 __all__ = [
     "Hyperprior",
@@ -23,12 +23,17 @@ __all__ = [
     "MixtureValues",
     "SlotSites",
     "SlotValues",
+    "StickSites",
+    "StickValues",
     "as_arrays",
     "check_row_densities",
+    "find_any_sites",
     "find_sites",
     "find_slot_sites",
+    "find_stick_sites",
     "hyperprior",
     "read_slot_values",
+    "read_stick_values",
     "read_values",
 ]
 
@@ -334,6 +339,116 @@ def _log_density(site: Mapping[str, Any]) -> Float[Array, "..."]:
     """Log density of a site's value, scaled if the model says so (nats)."""
     log_prob = site["fn"].log_prob(site["value"])
     return log_prob if site["scale"] is None else site["scale"] * log_prob
+
+
+class StickSites(NamedTuple):
+    """Names of the sites of a truncated stick-breaking mixture with its labels summed out.
+
+    - **weights** - the site whose distribution is `StickBreaking`.
+    - **observed** - the observed site whose distribution is a mixture with that many components.
+    - **parameters** - all latent sites, in the order of the model.
+    - **truncation** - number of components K.
+    - **conjugate** - whether the mixture is a `FiniteMixture`, which names its conjugate component.
+    """
+
+    weights: str
+    observed: str
+    parameters: tuple[str, ...]
+    truncation: int
+    conjugate: bool
+
+
+class StickValues(NamedTuple):
+    """What such a model says at given values of its sites.
+
+    - **concentration** - α of the sticks.
+    - **log_density** - log w_k f(x_i|θ_k) (nats).
+    - **component** - the conjugate component that the parameters belong to, or None if the model names none.
+    - **X** - the observed table.
+    """
+
+    concentration: Float[Array, ""]
+    log_density: Float[Array, "m k"]
+    component: Component | None
+    X: Float[Array, "n d"]
+
+
+def find_stick_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> StickSites:
+    """Find the weights and the mixture that they weigh, by tracing the model once on the given arguments.
+
+    Raises
+    ------
+    ValueError
+        If the model has no latent site, or several, with `StickBreaking` weights; or none, or several, observed sites with a
+        mixture; or they disagree about the number of components; or the mixture differs from row to row.
+    """
+    trace: dict[str, Any] = {}
+    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
+    samples, latent = _sample_sites(trace)
+    found = f"(its sites are {_listed(samples)})"
+    weights = [name for name, site in latent.items() if isinstance(site["fn"], StickBreaking)]
+    if len(weights) != 1:
+        raise ValueError(f"the model has {len(weights)} latent sites with StickBreaking weights; expected exactly one {found}")
+    mixtures = [
+        name for name, site in samples.items() if site["is_observed"] and isinstance(_base(site["fn"]), dist.MixtureSameFamily)
+    ]
+    if len(mixtures) != 1:
+        raise ValueError(
+            f"the model has {len(mixtures)} observed sites with a FiniteMixture or MixtureSameFamily; expected exactly one, "
+            f'weighted by the site "{weights[0]}" {found}'
+        )
+    mixture, truncation = _base(samples[mixtures[0]]["fn"]), samples[weights[0]]["fn"].truncation
+    if mixture.batch_shape or mixture.mixture_size != truncation:
+        raise ValueError(
+            f'the mixture of site "{mixtures[0]}" has batch shape {mixture.batch_shape} and {mixture.mixture_size} components; '
+            f'expected one mixture for all rows, with the {truncation} components of the weights "{weights[0]}"'
+        )
+    return StickSites(weights[0], mixtures[0], tuple(latent), truncation, isinstance(mixture, FiniteMixture))
+
+
+def read_stick_values(
+    model: Model,
+    sites: StickSites,
+    values: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    rows: Float[Array, "m d"] | None = None,
+) -> StickValues:
+    """The concentration and the table of log densities at given latent values; works under ``jit``.
+
+    Densities of the observed rows, or of other rows under the same mixture.
+    """
+    trace = _trace(model, args, kwargs or {}, lambda site: values.get(site["name"]))
+    mixture, X = _base(trace[sites.observed]["fn"]), trace[sites.observed]["value"]
+    log_density = mixture.component_log_probs(jnp.asarray(X if rows is None else rows))
+    component = mixture.component if sites.conjugate else None
+    return StickValues(trace[sites.weights]["fn"].concentration, log_density, component, X)
+
+
+def _base(distribution: dist.Distribution) -> dist.Distribution:
+    """The distribution that a plate has expanded."""
+    return _base(distribution.base_dist) if isinstance(distribution, dist.ExpandedDistribution) else distribution
+
+
+def find_any_sites(
+    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> MixtureSites | SlotSites | StickSites:
+    """The sites of a mixture of any form: parameters integrated out, in slots that labels name, or with labels summed out.
+
+    Raises
+    ------
+    ValueError
+        If the model is of no such form.
+    """
+    trace: dict[str, Any] = {}
+    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
+    samples, latent = _sample_sites(trace)
+    if any(isinstance(site["fn"], StickBreaking) for site in latent.values()):
+        return find_stick_sites(model, args, kwargs)
+    conjugate = any(isinstance(site["fn"], ConjugateMixture) for site in samples.values())
+    if conjugate or not any(isinstance(site["fn"], ChineseRestaurantProcess) for site in latent.values()):
+        return find_sites(model, args, kwargs)
+    return find_slot_sites(model, args, kwargs)
 
 
 def as_arrays(values: MixtureValues) -> MixtureValues:

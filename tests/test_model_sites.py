@@ -12,11 +12,13 @@ from numpyro.infer.util import log_density
 from scipy import stats
 
 from bnp_hier.components import NormalInverseGamma, NormalInverseWishart
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
 from bnp_hier.model_sites import (
     check_row_densities,
+    find_any_sites,
     find_sites,
     find_slot_sites,
+    find_stick_sites,
     hyperprior,
     read_slot_values,
     read_values,
@@ -333,6 +335,53 @@ def test_rows_that_depend_on_other_rows_labels(name):
     model, table, match = BAD_DENSITIES[name]
     with pytest.raises(ValueError, match=match):
         check_row_densities(model, find_slot_sites(model, (table,)), (table,))
+
+
+# ---- truncated stick-breaking models -----------------------------------------------------------------------------------
+
+
+def sticks(x, truncation=3, components=3, copies=1, observed=True, per_row=False):
+    """A user's own truncated mixture of Student-t distributions."""
+    for copy in range(copies):
+        weights = numpyro.sample(f"weights{copy}", StickBreaking(1.0, truncation))
+    with numpyro.plate("components", components):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+    if per_row:
+        loc = loc + x[:, None]
+    mixture = dist.MixtureSameFamily(dist.Categorical(probs=weights[:components]), dist.StudentT(4.0, loc).to_event(1))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", mixture, obs=x if observed else None)
+
+
+def test_sticks():
+    sites = find_stick_sites(partial(dpm_stick_breaking, concentration=dist.Gamma(1.0, 1.0), truncation=7), (X,))
+    assert (sites.weights, sites.observed, sites.truncation, sites.conjugate) == ("weights", "X", 7, True)
+    assert sites.parameters == ("alpha", "weights", "parameters")
+    sites = find_stick_sites(sticks, (X,))
+    assert (sites.weights, sites.observed, sites.parameters, sites.conjugate) == ("weights0", "x", ("weights0", "loc"), False)
+
+
+def test_mixtures_of_every_form_are_told_apart():
+    assert find_any_sites(dpm, (X,)) == find_sites(dpm, (X,))
+    assert find_any_sites(lines, (X,)) == find_slot_sites(lines, (X,))
+    assert find_any_sites(sticks, (X,)) == find_stick_sites(sticks, (X,))
+    for model in (no_partition, no_sites):
+        with pytest.raises(ValueError, match="no partition site"):
+            find_any_sites(model, (X,))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"copies": 2}, "2 latent sites with StickBreaking weights; expected exactly one"),
+        ({"observed": False}, '0 observed sites with a FiniteMixture.*weighted by the site "weights0"'),
+        ({"truncation": 4}, "batch shape .* and 3 components; expected one mixture for all rows, with the 4 components"),
+        ({"per_row": True}, r"batch shape \(6,\) and 3 components; expected one mixture for all rows"),
+    ],
+)
+def test_models_that_are_no_stick_breaking_mixtures(options, match):
+    with pytest.raises(ValueError, match=match):
+        find_stick_sites(partial(sticks, **options), (X,))
 
 
 # ---- the prior of the hyperparameters ----------------------------------------------------------------------------------
