@@ -24,18 +24,20 @@ from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, 
 from bnp_hier.distributions import (
     ChineseRestaurantProcess,
     ConjugateMixture,
+    FiniteMixture,
     StickBreaking,
     concentration_for,
     prior_clusters,
 )
 from bnp_hier.hierarchy import Dendrogram
-from bnp_hier.kernels import ParallelSplitMerge, PartitionGibbs
-from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate
+from bnp_hier.kernels import AuxiliaryGibbs, ParallelSplitMerge, PartitionGibbs
+from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate, recover_labels
 
 __all__ = [
     "BHC",
     "MAPDP",
     "AgglomerativeBayesianClustering",
+    "AuxiliaryGibbs",
     "BayesianKMeans",
     "BetaBernoulli",
     "ChineseRestaurantProcess",
@@ -44,6 +46,7 @@ __all__ = [
     "DPMeans",
     "Dendrogram",
     "DirichletMultinomial",
+    "FiniteMixture",
     "GammaPoisson",
     "NormalInverseGamma",
     "NormalInverseWishart",
@@ -66,5 +69,6 @@ __all__ = [
     "plots",
     "point_estimate",
     "prior_clusters",
+    "recover_labels",
     "to_arviz",
 ]

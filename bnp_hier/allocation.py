@@ -26,6 +26,7 @@ __all__ = [
     "first_come_labels",
     "log_joint",
     "log_seating",
+    "log_slot_seating",
     "merge_best_pair",
     "split_or_merge",
     "sweep",
@@ -82,6 +83,20 @@ def log_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k1"]
     possible = jnp.append(occupied, True)
     logs = jnp.where(possible, jnp.log(jnp.where(possible, weights, 1.0)), -jnp.inf)
     return logs - jnp.log(counts.sum() + concentration)
+
+
+def log_slot_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k"]:
+    """Log probability that the next item joins each slot, a new cluster taking any of the empty ones alike.
+
+    (n_k − δ) of an occupied slot and (α + cδ)/(K − c) of an empty one, with c of K slots occupied, normalised: what is left of
+    the partition prior if no slot is empty.
+    """
+    concentration, discount = prior
+    occupied = counts > 0
+    clusters = occupied.sum()
+    opening = (concentration + clusters * discount) / jnp.maximum(counts.shape[0] - clusters, 1)
+    weights = jnp.where(occupied, counts - discount, opening)
+    return jnp.log(weights) - jnp.log(weights.sum())
 
 
 def draw_index(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:

@@ -33,12 +33,12 @@ def to_arviz(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int |
     Parameters
     ----------
     fit
-        `MCMC` that has run a kernel with a partition site; `BHC` (draws of partitions from its tree posterior); or another
-        estimator (its one partition).
+        `MCMC` that has run a kernel with a partition site, or NUTS on a model such as `dpm_stick_breaking` (labels `z` are
+        recovered); `BHC` (draws of partitions from its tree posterior); or another estimator (its one partition).
     X
         The data that were fitted, (n, d).
     n_draws, random_state
-        Number and seed (whole number or JAX key) of the draws from a tree.
+        Number and seed (whole number or JAX key) of the draws from a tree; the seed is also that of recovered labels.
 
     Raises
     ------
@@ -47,7 +47,10 @@ def to_arviz(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int |
 
     Notes
     -----
-    Summaries of the labels themselves mean nothing across draws and chains: diagnose the label-invariant variables.
+    Summaries of the labels themselves mean nothing across draws and chains, nor do those
+    of the clusters' parameters, where these are sites of the model. `AuxiliaryGibbs` draws have parameters that cannot be
+    integrated out: their `log_joint` is log p(partition) + Σ_i log f(x_i|θ_{z_i}), and their `log_likelihood`
+    log p(x_i | θ, labels of the others). With labels summed out by the model the latter is log Σ_k w_k f(x_i|θ_k).
     """
     draws = draws_of(fit, X, n_draws, random_state)
     return _package(draws, summaries(draws), type(fit).__name__)

@@ -16,7 +16,7 @@ from bnp_hier.arviz_bridge import convergence, to_arviz
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.variational import VariationalDP
-from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, summaries
+from bnp_hier.posterior.draws import draws_of, log_predictive, summaries
 from bnp_hier.posterior.point_estimates import point_estimate
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def compare(
     Parameters
     ----------
     fits
-        Name -> fit: `MCMC` objects that have run a kernel with a partition site, and fitted estimators.
+        Name -> fit: `MCMC` objects that have run a kernel with a partition site, or NUTS on `dpm_stick_breaking`, whose
+        labels are then recovered; and fitted estimators.
     X
         The data, (n, d).
     held_out
@@ -55,7 +56,8 @@ def compare(
 
         - `clusters`: number of clusters of the point estimate (MCMC: the draw with the smallest expected variation of
           information; estimators: `labels_`).
-        - `log_joint`: log p(X, point estimate) at the route's hyperparameters (MCMC: their posterior medians), nats.
+        - `log_joint`: log p(X, point estimate) at the route's hyperparameters (MCMC: their posterior medians), nats; NaN, as is
+          the bound, where the clusters' parameters cannot be integrated out (`AuxiliaryGibbs`).
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters: the tree's for BHC, the
           variational bound with the model that it bounds, the log joint of one partition otherwise (nats).
         - `held_out`, `held_out_se`: log predictive density per held-out row and its standard error over rows (nats); MCMC
@@ -112,7 +114,9 @@ def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str
     if isinstance(fit, MCMC):
         draws = draws_of(fit, X)
         medians = {name: np.median(v, axis=(0, 1))[None, None] for name, v in draws.hyperparameters.items()}
-        one = Draws(labels[None, None], medians, *draws[2:])
+        if not draws.mixture.integrated:  # a density given parameters would be no lower bound on the evidence
+            return {"log_joint": np.nan, "evidence_bound": np.nan, "bound_kind": "none"}
+        one = draws._replace(labels=labels[None, None], hyperparameters=medians)
         log_joint = float(summaries(one).log_joint[0, 0])
     else:
         log_joint = fit.log_joint_
@@ -138,7 +142,7 @@ def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
     if hits:
         warnings.warn(
             f"{name} met its capacity {hits} times: its draws are of the posterior restricted to that many clusters; raise "
-            "PartitionGibbs(..., max_clusters=...)",
+            "PartitionGibbs(..., max_clusters=...), or max_clusters of the partition site for AuxiliaryGibbs",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -12,11 +12,30 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro import handlers
 from numpyro.distributions import biject_to
+from numpyro.infer import init_to_uniform
 
 from bnp_hier.components import Component
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
 
-__all__ = ["Hyperprior", "MixtureSites", "MixtureValues", "as_arrays", "find_sites", "hyperprior", "read_values"]
+__all__ = [
+    "Hyperprior",
+    "MixtureSites",
+    "MixtureValues",
+    "SlotSites",
+    "SlotValues",
+    "StickSites",
+    "StickValues",
+    "as_arrays",
+    "check_row_densities",
+    "find_any_sites",
+    "find_sites",
+    "find_slot_sites",
+    "find_stick_sites",
+    "hyperprior",
+    "read_slot_values",
+    "read_stick_values",
+    "read_values",
+]
 
 Model = Callable[..., Any]
 
@@ -57,6 +76,36 @@ def _trace(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], subst
     return handlers.trace(seeded).get_trace(*args, **kwargs)
 
 
+def _sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All sample sites, and the latent ones among them."""
+    samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
+    return samples, {name: site for name, site in samples.items() if not site["is_observed"]}
+
+
+def _listed(samples: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {type(site['fn']).__name__}" for name, site in samples.items()) or "no sample sites"
+
+
+def _partition_site(samples: Mapping[str, Any]) -> str:
+    """Name of the one latent site with a partition prior.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or several.
+    """
+    partitions = [
+        name for name, site in samples.items() if not site["is_observed"] and isinstance(site["fn"], ChineseRestaurantProcess)
+    ]
+    if len(partitions) != 1:
+        many = f"{len(partitions)} partition sites {partitions}" if partitions else "no partition site"
+        raise ValueError(
+            f"the model has {many}; expected exactly one unobserved site with a ChineseRestaurantProcess, outside any plate "
+            f"(its sites are {_listed(samples)})"
+        )
+    return partitions[0]
+
+
 def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> MixtureSites:
     """Find the partition site and the likelihood on it, by running the model once on the given arguments.
 
@@ -69,23 +118,15 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
     trace: dict[str, Any] = {}
     # abstractly: nothing is computed or compiled
     jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
-    samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    latent = {name: site for name, site in samples.items() if not site["is_observed"]}
-    partitions = [name for name, site in latent.items() if isinstance(site["fn"], ChineseRestaurantProcess)]
-    found = ", ".join(f"{name}: {type(site['fn']).__name__}" for name, site in samples.items()) or "no sample sites"
-    if len(partitions) != 1:
-        many = f"{len(partitions)} partition sites {partitions}" if partitions else "no partition site"
-        raise ValueError(
-            f"the model has {many}; expected exactly one unobserved site with a ChineseRestaurantProcess, outside any plate "
-            f"(its sites are {found})"
-        )
+    samples, latent = _sample_sites(trace)
+    partition, found = _partition_site(samples), _listed(samples)
     likelihoods = [n for n, s in samples.items() if s["is_observed"] and isinstance(s["fn"], ConjugateMixture)]
     if len(likelihoods) != 1:
         raise ValueError(
             f"the model has {len(likelihoods)} observed sites with a ConjugateMixture; expected exactly one, with "
-            f'assignments from the partition site "{partitions[0]}" (its sites are {found})'
+            f'assignments from the partition site "{partition}" (its sites are {found})'
         )
-    prior, mixture = samples[partitions[0]]["fn"], samples[likelihoods[0]]["fn"]
+    prior, mixture = samples[partition]["fn"], samples[likelihoods[0]]["fn"]
     if prior.batch_shape or mixture.batch_shape:
         raise ValueError("the partition and its likelihood must not have batch dimensions or sit in a plate")
     shape = jnp.shape(samples[likelihoods[0]]["value"])
@@ -94,16 +135,16 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
             f'site "{likelihoods[0]}" is observed with shape {shape}, but the partition has {prior.size} items and the '
             f"component {mixture.component.dim} columns; expected ({prior.size}, {mixture.component.dim})"
         )
-    if mixture.assignments is not samples[partitions[0]]["value"]:
+    if mixture.assignments is not samples[partition]["value"]:
         # perhaps the same labels after some conversion: look at numbers
         concrete = _trace(model, args, kwargs or {}, _feasible)
-        if not np.array_equal(concrete[likelihoods[0]]["fn"].assignments, concrete[partitions[0]]["value"]):
+        if not np.array_equal(concrete[likelihoods[0]]["fn"].assignments, concrete[partition]["value"]):
             raise ValueError(
                 f'the ConjugateMixture of site "{likelihoods[0]}" must take its assignments from the partition site '
-                f'"{partitions[0]}", but its labels are others'
+                f'"{partition}", but its labels are others'
             )
-    hyperparameters = tuple(name for name in latent if name != partitions[0])
-    return MixtureSites(partitions[0], likelihoods[0], hyperparameters, prior.size, prior.max_clusters)
+    hyperparameters = tuple(name for name in latent if name != partition)
+    return MixtureSites(partition, likelihoods[0], hyperparameters, prior.size, prior.max_clusters)
 
 
 def read_values(
@@ -117,6 +158,297 @@ def read_values(
     trace = _trace(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], _placeholder(site)))
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
     return MixtureValues(prior.concentration, prior.discount, observed["fn"].component, observed["value"])
+
+
+class SlotSites(NamedTuple):
+    """Names of the sites of a mixture whose component parameters are sites of their own, in a plate over cluster slots.
+
+    - **partition** - the site whose distribution is a `ChineseRestaurantProcess`; its labels name slots.
+    - **observed** - the observed sites whose densities depend on the labels.
+    - **local** - the latent sites whose densities depend on the labels: one value a row.
+    - **parameters** - the other latent sites, in the order of the model.
+    - **size** - number of items n.
+    - **slots** - number of slots K that labels may name: the partition site's `max_clusters`, at most n.
+    """
+
+    partition: str
+    observed: tuple[str, ...]
+    local: tuple[str, ...]
+    parameters: tuple[str, ...]
+    size: int
+    slots: int
+
+
+class SlotValues(NamedTuple):
+    """What such a model says at given values of its other sites.
+
+    - **concentration**, **discount** - of the partition prior.
+    - **log_density** - log density of each row in each slot: of all its sites that depend on the labels (nats).
+    """
+
+    concentration: Float[Array, ""]
+    discount: Float[Array, ""]
+    log_density: Float[Array, "n k"]
+
+
+def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> SlotSites:
+    """Find the partition site and what depends on its labels, by tracing the model once on the given arguments.
+
+    Raises
+    ------
+    ValueError
+        If the model has no site, or several, with a partition prior; or it sits in a plate, has fewer than two items or
+        declares no `max_clusters` of at least two; or no observed site depends on its labels; or a site that does has not one
+        density per item.
+    """
+    trace: dict[str, Any] = {}
+    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
+    samples, latent = _sample_sites(trace)
+    partition = _partition_site(samples)
+    prior = samples[partition]["fn"]
+    if prior.batch_shape:
+        raise ValueError("the partition must not have batch dimensions or sit in a plate")
+    if prior.size < 2:
+        raise ValueError(f'partition site "{partition}" has {prior.size} item; clustering needs at least 2')
+    if prior.max_clusters is None or prior.max_clusters < 2:
+        raise ValueError(
+            f'partition site "{partition}" has max_clusters={prior.max_clusters}; expected '
+            "ChineseRestaurantProcess(..., max_clusters=K) with K ≥ 2 the size of the plate over the clusters' parameters"
+        )
+
+    def densities(labels: Array) -> dict[str, Array]:
+        inner = _trace(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else _feasible(site))
+        return {name: _log_density(inner[name]) for name in samples if name != partition}
+
+    program, shapes = jax.make_jaxpr(densities, return_shape=True)(jax.ShapeDtypeStruct((prior.size,), int))
+    # variables that the labels reach; each is defined before it is used
+    reached = {id(variable) for variable in program.jaxpr.invars}
+    for equation in program.jaxpr.eqns:
+        if any(id(variable) in reached for variable in equation.invars):
+            reached |= {id(variable) for variable in equation.outvars}
+    depends = dict(zip(sorted(shapes), (id(variable) in reached for variable in program.jaxpr.outvars), strict=True))
+    for name, shape in shapes.items():
+        if depends[name] and shape.shape != (prior.size,):
+            raise ValueError(
+                f'site "{name}" depends on the labels of "{partition}" and has densities of shape {shape.shape}, but the '
+                f"partition has {prior.size} items; expected one density per item, shape ({prior.size},): a plate over the "
+                "items, columns joined by to_event(1)"
+            )
+    observed = tuple(name for name in shapes if depends[name] and name not in latent)
+    if not observed:
+        raise ValueError(
+            f'no observed site depends on the labels of the partition site "{partition}" (the model\'s sites are '
+            f"{_listed(samples)}); expected one such as dist.Normal(loc[{partition}], 1.0) in a plate over the items"
+        )
+    local = tuple(name for name in shapes if depends[name] and name in latent)
+    parameters = tuple(name for name in latent if name not in (partition, *local))
+    return SlotSites(partition, observed, local, parameters, prior.size, min(prior.size, prior.max_clusters))
+
+
+def read_slot_values(
+    model: Model,
+    sites: SlotSites,
+    values: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+) -> SlotValues:
+    """The partition prior's parameters and the table of log densities at given latent values; works under ``jit``.
+
+    Sites that `values` does not name must be conditioned in `kwargs`, as `numpyro.infer.Gibbs` does. The arguments may hold
+    another number of rows than the fitted ones.
+    """
+    prior = _trace_at(model, sites, values, 0, args, kwargs)[sites.partition]["fn"]
+
+    def column(slot: Array) -> Array:
+        return _rows(_trace_at(model, sites, values, slot, args, kwargs), sites)
+
+    log_density = jax.vmap(column, out_axes=1)(jnp.arange(sites.slots))
+    return SlotValues(jnp.asarray(prior.concentration), jnp.asarray(prior.discount), log_density)
+
+
+def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
+    """Check by numbers that the density of a row depends on no other row's label, at a draw of the other latent sites.
+
+    Raises
+    ------
+    ValueError
+        If it does; if a row's density is NaN in every slot; or if the last two slots share their parameters.
+    """
+    size, slots = sites.size, sites.slots
+    latent: dict[str, Any] = {}
+    labels = np.random.default_rng(0).integers(slots, size=(3, size))
+
+    def densities() -> tuple[Array, Array]:
+        def drawn(site: dict[str, Any]) -> Any:
+            return np.zeros(size, int) if site["name"] == sites.partition else init_to_uniform(site)
+
+        drawing = handlers.substitute(handlers.seed(model, jax.random.key(0)), substitute_fn=drawn)
+        trace = handlers.trace(drawing).get_trace(*args, **(kwargs or {}))
+        latent.update((name, trace[name]["fn"].support) for name in sites.parameters)
+        values = {name: trace[name]["value"] for name in (*sites.parameters, *sites.local)}
+        table = read_slot_values(model, sites, values, args, kwargs).log_density
+        mixed = jax.vmap(lambda z: _rows(_trace_at(model, sites, values, z, args, kwargs), sites))(jnp.asarray(labels))
+        return table, mixed
+
+    # compiled ahead of time it runs on numbers also where a chain method stages `init` out
+    table, mixed = map(np.asarray, jax.jit(densities).lower().compile()())
+    nans = np.isnan(table).all(1)
+    if nans.any():
+        raise ValueError(f"the log density of row {np.argmax(nans)} is NaN in every slot; does the row have missing values?")
+    if latent and not any(support.is_discrete for support in latent.values()) and np.array_equal(table[:, -2], table[:, -1]):
+        # JAX reads the last entry of an array where an index leads beyond it
+        raise ValueError(
+            f"the last two of {slots} slots give every row the same density: is the plate over the clusters' parameters "
+            f'smaller than max_clusters of "{sites.partition}"?'
+        )
+    alone = table[np.arange(size), labels]
+    moved = ~np.isclose(mixed, alone, rtol=1e-4, atol=1e-4, equal_nan=True)
+    if moved.any():
+        draw, row = np.argwhere(moved)[0]
+        raise ValueError(
+            f"the log density of row {row} moves from {alone[draw, row]:.6g} to {mixed[draw, row]:.6g} nats when only other "
+            f"rows' labels change; expected densities of {list(sites.observed + sites.local)} that depend on the row's own "
+            f'label in "{sites.partition}" only'
+        )
+
+
+def _trace_at(
+    model: Model,
+    sites: SlotSites,
+    values: Mapping[str, Any],
+    labels: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The model run at given latent values and labels; one label stands for all items."""
+
+    def at(site: dict[str, Any]) -> Any:
+        if site["name"] == sites.partition:
+            return jnp.broadcast_to(jnp.asarray(labels, int), site["fn"].shape())
+        return values.get(site["name"])
+
+    return _trace(model, args, kwargs or {}, at)
+
+
+def _rows(trace: Mapping[str, Any], sites: SlotSites) -> Float[Array, " n"]:
+    """Log density of each row: all sites that depend on the labels (nats)."""
+    return sum((_log_density(trace[name]) for name in (*sites.observed, *sites.local)), start=jnp.zeros(()))
+
+
+def _log_density(site: Mapping[str, Any]) -> Float[Array, "..."]:
+    """Log density of a site's value, scaled if the model says so (nats)."""
+    log_prob = site["fn"].log_prob(site["value"])
+    return log_prob if site["scale"] is None else site["scale"] * log_prob
+
+
+class StickSites(NamedTuple):
+    """Names of the sites of a truncated stick-breaking mixture with its labels summed out.
+
+    - **weights** - the site whose distribution is `StickBreaking`.
+    - **observed** - the observed site whose distribution is a mixture with that many components.
+    - **parameters** - all latent sites, in the order of the model.
+    - **truncation** - number of components K.
+    - **conjugate** - whether the mixture is a `FiniteMixture`, which names its conjugate component.
+    """
+
+    weights: str
+    observed: str
+    parameters: tuple[str, ...]
+    truncation: int
+    conjugate: bool
+
+
+class StickValues(NamedTuple):
+    """What such a model says at given values of its sites.
+
+    - **concentration** - α of the sticks.
+    - **log_density** - log w_k f(x_i|θ_k) (nats).
+    - **component** - the conjugate component that the parameters belong to, or None if the model names none.
+    - **X** - the observed table.
+    """
+
+    concentration: Float[Array, ""]
+    log_density: Float[Array, "m k"]
+    component: Component | None
+    X: Float[Array, "n d"]
+
+
+def find_stick_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> StickSites:
+    """Find the weights and the mixture that they weigh, by tracing the model once on the given arguments.
+
+    Raises
+    ------
+    ValueError
+        If the model has no latent site, or several, with `StickBreaking` weights; or none, or several, observed sites with a
+        mixture; or they disagree about the number of components; or the mixture differs from row to row.
+    """
+    trace: dict[str, Any] = {}
+    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
+    samples, latent = _sample_sites(trace)
+    found = f"(its sites are {_listed(samples)})"
+    weights = [name for name, site in latent.items() if isinstance(site["fn"], StickBreaking)]
+    if len(weights) != 1:
+        raise ValueError(f"the model has {len(weights)} latent sites with StickBreaking weights; expected exactly one {found}")
+    mixtures = [
+        name for name, site in samples.items() if site["is_observed"] and isinstance(_base(site["fn"]), dist.MixtureSameFamily)
+    ]
+    if len(mixtures) != 1:
+        raise ValueError(
+            f"the model has {len(mixtures)} observed sites with a FiniteMixture or MixtureSameFamily; expected exactly one, "
+            f'weighted by the site "{weights[0]}" {found}'
+        )
+    mixture, truncation = _base(samples[mixtures[0]]["fn"]), samples[weights[0]]["fn"].truncation
+    if mixture.batch_shape or mixture.mixture_size != truncation:
+        raise ValueError(
+            f'the mixture of site "{mixtures[0]}" has batch shape {mixture.batch_shape} and {mixture.mixture_size} components; '
+            f'expected one mixture for all rows, with the {truncation} components of the weights "{weights[0]}"'
+        )
+    return StickSites(weights[0], mixtures[0], tuple(latent), truncation, isinstance(mixture, FiniteMixture))
+
+
+def read_stick_values(
+    model: Model,
+    sites: StickSites,
+    values: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    rows: Float[Array, "m d"] | None = None,
+) -> StickValues:
+    """The concentration and the table of log densities at given latent values; works under ``jit``.
+
+    Densities of the observed rows, or of other rows under the same mixture.
+    """
+    trace = _trace(model, args, kwargs or {}, lambda site: values.get(site["name"]))
+    mixture, X = _base(trace[sites.observed]["fn"]), trace[sites.observed]["value"]
+    log_density = mixture.component_log_probs(jnp.asarray(X if rows is None else rows))
+    component = mixture.component if sites.conjugate else None
+    return StickValues(trace[sites.weights]["fn"].concentration, log_density, component, X)
+
+
+def _base(distribution: dist.Distribution) -> dist.Distribution:
+    """The distribution that a plate has expanded."""
+    return _base(distribution.base_dist) if isinstance(distribution, dist.ExpandedDistribution) else distribution
+
+
+def find_any_sites(
+    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> MixtureSites | SlotSites | StickSites:
+    """The sites of a mixture of any form: parameters integrated out, in slots that labels name, or with labels summed out.
+
+    Raises
+    ------
+    ValueError
+        If the model is of no such form.
+    """
+    trace: dict[str, Any] = {}
+    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
+    samples, latent = _sample_sites(trace)
+    if any(isinstance(site["fn"], StickBreaking) for site in latent.values()):
+        return find_stick_sites(model, args, kwargs)
+    conjugate = any(isinstance(site["fn"], ConjugateMixture) for site in samples.values())
+    if conjugate or not any(isinstance(site["fn"], ChineseRestaurantProcess) for site in latent.values()):
+        return find_sites(model, args, kwargs)
+    return find_slot_sites(model, args, kwargs)
 
 
 def as_arrays(values: MixtureValues) -> MixtureValues:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.components import Component, NormalInverseWishart
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
 
 __all__ = ["dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
 
@@ -75,7 +75,7 @@ def dpm_stick_breaking(
 
     Sites: `alpha` (if `concentration` is a distribution), `weights` (truncation,), `parameters` (truncation, ...), one
     array per component as `component.prior()` defines it, and `X` (observed). Label switching makes the sites' own
-    diagnostics meaningless; compare label-invariant summaries only.
+    diagnostics meaningless; compare label-invariant summaries only. `bnp_hier.recover_labels` draws the labels afterwards.
 
     Parameters
     ----------
@@ -89,9 +89,8 @@ def dpm_stick_breaking(
     weights = numpyro.sample("weights", StickBreaking(alpha, truncation))
     with numpyro.plate("components", truncation):
         parameters = numpyro.sample("parameters", component.prior())
-    mixture = dist.MixtureSameFamily(dist.Categorical(probs=weights), component.likelihood(parameters))
     with numpyro.plate("rows", X.shape[0]):
-        numpyro.sample("X", mixture, obs=X)
+        numpyro.sample("X", FiniteMixture(component, weights, parameters), obs=X)
 
 
 def _hyperparameter(name: str, value: Hyperparameter) -> Any:

@@ -12,8 +12,17 @@ from numpyro.infer.util import log_density
 from scipy import stats
 
 from bnp_hier.components import NormalInverseGamma, NormalInverseWishart
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
-from bnp_hier.model_sites import find_sites, hyperprior, read_values
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
+from bnp_hier.model_sites import (
+    check_row_densities,
+    find_any_sites,
+    find_sites,
+    find_slot_sites,
+    find_stick_sites,
+    hyperprior,
+    read_slot_values,
+    read_values,
+)
 from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.components.fast_compile import jit
 
@@ -219,6 +228,160 @@ def test_values_under_jit_and_grad(x64):
     step = 1e-6
     sides = [NormalInverseGamma(np.zeros(2), 0.1, 2.0, 0.4 + s).log_evidence(X) for s in (step, -step)]
     assert float(gradient) == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=1e-7)
+
+
+# ---- models whose clusters' parameters are sites ---------------------------------------------------------------------
+
+
+def lines(x, slots=4, plate=None, partition=None, centre=lambda loc, z: loc[z], rows=slice(None)):
+    """A mixture of regressions of the second column on the first, which has a density of its own."""
+    alpha = numpyro.sample("alpha", dist.Gamma(1.0, 1.0))
+    z = numpyro.sample("z", partition or ChineseRestaurantProcess(alpha, len(x), max_clusters=slots))
+    with numpyro.plate("clusters", plate or slots):
+        loc, slope = (numpyro.sample(name, dist.Normal(0.0, 3.0)) for name in ("loc", "slope"))
+    noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    numpyro.sample("unrelated", dist.Normal(noise, 1.0), obs=0.3)
+    with numpyro.plate("items", len(x[rows])):
+        numpyro.sample("x", dist.Normal(centre(loc, z)[rows], 1.0), obs=x[rows, 0])
+        numpyro.sample("y", dist.Normal(slope[z][rows] * x[rows, 0], noise), obs=x[rows, 1])
+
+
+def test_slots_and_their_densities(x64):
+    sites = find_slot_sites(lines, (X,))
+    assert (sites.partition, sites.observed, sites.local) == ("z", ("x", "y"), ())
+    assert (sites.parameters, sites.size, sites.slots) == (("alpha", "loc", "slope", "noise"), 6, 4)
+    assert find_slot_sites(partial(lines, slots=20), (X,)).slots == 6
+    check_row_densities(lines, sites, (X,))
+    loc, slope = np.array([-1.0, 0.0, 1.0, 2.0]), np.array([3.0, -1.0, 0.5, 0.0])
+    given = {"alpha": 0.7, "loc": jnp.asarray(loc), "slope": jnp.asarray(slope), "noise": 0.4}
+    read = jit(lambda given, x: read_slot_values(lines, sites, given, (x,)))
+    values = read(given, X)
+    expected = stats.norm.logpdf(X[:, :1], loc) + stats.norm.logpdf(X[:, 1:], slope * X[:, :1], 0.4)
+    np.testing.assert_allclose(values.log_density, expected, rtol=1e-12)
+    assert float(values.concentration) == 0.7
+    # the same parameters on another number of rows
+    np.testing.assert_allclose(read(given, X[:2]).log_density, expected[:2], rtol=1e-12)
+
+
+def test_slots_with_latent_values_of_rows_factors_and_scales(x64):
+    """Whatever depends on the labels belongs to a row's density, scaled as the model says."""
+
+    def model(x):
+        z = numpyro.sample("z", ChineseRestaurantProcess(1.0, len(x), max_clusters=3))
+        with numpyro.plate("clusters", 3):
+            loc = numpyro.sample("loc", dist.Normal(0.0, 3.0))
+        with numpyro.plate("items", len(x)):
+            true = numpyro.sample("true", dist.Normal(loc[z], 1.0))
+            with numpyro.handlers.scale(scale=0.5):
+                numpyro.sample("x", dist.Normal(loc[z], 2.0), obs=x[:, 0])
+            numpyro.sample("second", dist.Normal(true, 1.0), obs=x[:, 1])
+            numpyro.factor("bonus", 0.1 * z)
+
+    sites = find_slot_sites(model, (X,))
+    assert (sites.observed, sites.local, sites.parameters) == (("bonus", "x"), ("true",), ("loc",))
+    loc, true = np.array([-1.0, 0.0, 1.0]), np.linspace(0.0, 1.0, 6)
+    values = jit(lambda given: read_slot_values(model, sites, given, (X,)))({"loc": loc, "true": true})
+    expected = stats.norm.logpdf(true[:, None], loc) + 0.5 * stats.norm.logpdf(X[:, :1], loc, 2.0) + 0.1 * np.arange(3)
+    np.testing.assert_allclose(values.log_density, expected, rtol=1e-12)
+
+
+def independent_of_labels(x):
+    numpyro.sample("z", ChineseRestaurantProcess(1.0, len(x), max_clusters=3))
+    numpyro.sample("x", dist.Normal(0.0, 1.0), obs=x[0, 0])
+
+
+def columns_in_the_batch(x):
+    z = numpyro.sample("z", ChineseRestaurantProcess(1.0, len(x), max_clusters=3))
+    loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([3, 2]).to_event(2))
+    numpyro.sample("x", dist.Normal(loc[z], 1.0), obs=x)
+
+
+NO_SLOTS = {
+    "no partition": (no_partition, "no partition site"),
+    "two partitions": (two_partitions, r"2 partition sites \['z', 'w'\]"),
+    "plate": (in_a_plate, "outside any plate"),
+    "batch": (a_batch, "must not have batch dimensions or sit in a plate"),
+    "no capacity": (partial(lines, partition=ChineseRestaurantProcess(1.0, 6)), r'"z" has max_clusters=None; expected .*K'),
+    "one slot": (partial(lines, slots=1), "max_clusters=1; expected .*K ≥ 2"),
+    "one item": (partial(lines, partition=ChineseRestaurantProcess(1.0, 1, max_clusters=3)), '"z" has 1 item; clustering'),
+    "no likelihood": (independent_of_labels, 'no observed site depends on the labels of the partition site "z".*x: Normal'),
+    "fewer rows": (partial(lines, rows=slice(4)), r"shape \(4,\), but the partition has 6 items"),
+    "columns in the batch": (columns_in_the_batch, r'"x".*shape \(6, 2\), but the partition has 6 items.*to_event\(1\)'),
+}
+
+
+@pytest.mark.parametrize("name", NO_SLOTS)
+def test_models_without_slots(name):
+    model, match = NO_SLOTS[name]
+    with pytest.raises(ValueError, match=match):
+        find_slot_sites(model, (X,))
+
+
+BAD_DENSITIES = {
+    "clusters' sizes": (
+        partial(lines, centre=lambda loc, z: loc[z] + (z == z[0]).mean()),
+        X,
+        "log density of row .* other rows",
+    ),
+    "the row before": (partial(lines, centre=lambda loc, z: loc[jnp.roll(z, 1)]), X, "log density of row .* other rows"),
+    "a smaller plate": (partial(lines, plate=3), X, "last two of 4 slots .* smaller than max_clusters"),
+    "a missing value": (lines, np.where(np.eye(6, 2) > 0, np.nan, X), "density of row 0 is NaN in every slot"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Out-of-support values")  # NumPyro's own, of the missing value
+@pytest.mark.parametrize("name", BAD_DENSITIES)
+def test_rows_that_depend_on_other_rows_labels(name):
+    model, table, match = BAD_DENSITIES[name]
+    with pytest.raises(ValueError, match=match):
+        check_row_densities(model, find_slot_sites(model, (table,)), (table,))
+
+
+# ---- truncated stick-breaking models -----------------------------------------------------------------------------------
+
+
+def sticks(x, truncation=3, components=3, copies=1, observed=True, per_row=False):
+    """A user's own truncated mixture of Student-t distributions."""
+    for copy in range(copies):
+        weights = numpyro.sample(f"weights{copy}", StickBreaking(1.0, truncation))
+    with numpyro.plate("components", components):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+    if per_row:
+        loc = loc + x[:, None]
+    mixture = dist.MixtureSameFamily(dist.Categorical(probs=weights[:components]), dist.StudentT(4.0, loc).to_event(1))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", mixture, obs=x if observed else None)
+
+
+def test_sticks():
+    sites = find_stick_sites(partial(dpm_stick_breaking, concentration=dist.Gamma(1.0, 1.0), truncation=7), (X,))
+    assert (sites.weights, sites.observed, sites.truncation, sites.conjugate) == ("weights", "X", 7, True)
+    assert sites.parameters == ("alpha", "weights", "parameters")
+    sites = find_stick_sites(sticks, (X,))
+    assert (sites.weights, sites.observed, sites.parameters, sites.conjugate) == ("weights0", "x", ("weights0", "loc"), False)
+
+
+def test_mixtures_of_every_form_are_told_apart():
+    assert find_any_sites(dpm, (X,)) == find_sites(dpm, (X,))
+    assert find_any_sites(lines, (X,)) == find_slot_sites(lines, (X,))
+    assert find_any_sites(sticks, (X,)) == find_stick_sites(sticks, (X,))
+    for model in (no_partition, no_sites):
+        with pytest.raises(ValueError, match="no partition site"):
+            find_any_sites(model, (X,))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"copies": 2}, "2 latent sites with StickBreaking weights; expected exactly one"),
+        ({"observed": False}, '0 observed sites with a FiniteMixture.*weighted by the site "weights0"'),
+        ({"truncation": 4}, "batch shape .* and 3 components; expected one mixture for all rows, with the 4 components"),
+        ({"per_row": True}, r"batch shape \(6,\) and 3 components; expected one mixture for all rows"),
+    ],
+)
+def test_models_that_are_no_stick_breaking_mixtures(options, match):
+    with pytest.raises(ValueError, match=match):
+        find_stick_sites(partial(sticks, **options), (X,))
 
 
 # ---- the prior of the hyperparameters ----------------------------------------------------------------------------------

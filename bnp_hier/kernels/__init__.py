@@ -1,6 +1,14 @@
 """NumPyro kernels, usable alone and as blocks of `numpyro.infer.Gibbs`."""
 
+from bnp_hier.kernels.auxiliary_gibbs import AuxiliaryGibbs, AuxiliaryGibbsState
 from bnp_hier.kernels.parallel_split_merge import ParallelSplitMerge, ParallelSplitMergeState
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs, PartitionGibbsState
 
-__all__ = ["ParallelSplitMerge", "ParallelSplitMergeState", "PartitionGibbs", "PartitionGibbsState"]
+__all__ = [
+    "AuxiliaryGibbs",
+    "AuxiliaryGibbsState",
+    "ParallelSplitMerge",
+    "ParallelSplitMergeState",
+    "PartitionGibbs",
+    "PartitionGibbsState",
+]

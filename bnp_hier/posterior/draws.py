@@ -8,41 +8,49 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.allocation import Prior, log_joint
 from bnp_hier.components.base import as_matrix
-from bnp_hier.deterministic.base import DeterministicClustering, mixture_log_weights
+from bnp_hier.deterministic.base import DeterministicClustering, random_key
 from bnp_hier.deterministic.bhc import BHC
-from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_sites import Model, as_arrays, find_sites, read_values
+from bnp_hier.kernels.base import size_summaries
+from bnp_hier.model_sites import MixtureSites, SlotSites, find_any_sites, find_sites
+from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
+from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 
 __all__ = ["Draws", "Summaries", "draws_of", "log_predictive", "summaries"]
 
 
 class Draws(NamedTuple):
-    """Draws of a partition and of hyperparameters, on one data set.
+    """Draws of a partition and of the model's other sites, on one data set.
 
-    - **labels** - (chain, draw, n) whole numbers from 0.
-    - **hyperparameters** - for each hyperparameter site, an array (chain, draw, ...).
-    - **model** - the NumPyro model.
-    - **X** - the data, (n, d) float64.
-    - **partition** - name of the partition site.
-    - **observed** - name of the observed site.
+    - **labels** - (chain, draw, n) whole numbers from 0; of a model without labels, recovered from its other draws.
+    - **hyperparameters** - for each other latent site, the clusters' parameters included, an array (chain, draw, ...).
+    - **mixture** - the model, its data, and how to read a draw.
     """
 
     labels: Int[np.ndarray, "chain draw n"]
     hyperparameters: dict[str, np.ndarray]
-    model: Model
-    X: Float[np.ndarray, "n d"]
-    partition: str
-    observed: str
+    mixture: Mixture
+
+    @property
+    def X(self) -> Float[np.ndarray, "n d"]:
+        """The data, in float64."""
+        return self.mixture.X
+
+    @property
+    def partition(self) -> str:
+        """Name of the labels."""
+        return self.mixture.partition
+
+    @property
+    def observed(self) -> str:
+        """Name of the observed site."""
+        return self.mixture.observed
 
     @property
     def n_clusters(self) -> Int[np.ndarray, "chain draw"]:
@@ -54,12 +62,13 @@ class Draws(NamedTuple):
 class Summaries(NamedTuple):
     """Label-invariant quantities of each draw.
 
-    - **log_joint** - log p(X, partition) at the draw's hyperparameters (nats), (chain, draw).
+    - **log_joint** - log p(X, partition) at the draw's hyperparameters (nats), (chain, draw); given the draw's cluster
+      parameters where they cannot be integrated out (`Mixture.integrated`).
     - **n_clusters** - number of clusters, (chain, draw).
     - **largest_cluster** - items in the largest cluster, (chain, draw).
     - **entropy** - entropy of the cluster shares (nats), (chain, draw).
-    - **log_likelihood** - log p(x_i | labels and rows of the others), the label of i summed out (nats),
-      (chain, draw, n).
+    - **log_likelihood** - log p(x_i | labels and rows of the others), the label of i summed out (nats), (chain, draw, n);
+      given the draw's cluster parameters, log p(x_i | parameters, labels of the others), where a model has them.
     """
 
     log_joint: Float[np.ndarray, "chain draw"]
@@ -75,14 +84,15 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
     Parameters
     ----------
     fit
-        An `MCMC` object that has run a kernel with a partition site; a `BHC`, whose tree posterior is drawn from; or
-        another fitted estimator, whose partition is the only draw.
+        An `MCMC` object that has run a kernel with a partition site, or NUTS on a model such as `dpm_stick_breaking`, whose
+        labels are then recovered; a `BHC`, whose tree posterior is drawn from; or another fitted estimator, whose partition is
+        the only draw.
     X
         The data that were fitted.
     n_draws
         Draws taken from a tree.
     random_state
-        Whole number or JAX key of those draws.
+        Whole number or JAX key of those draws, and of recovered labels.
 
     Raises
     ------
@@ -91,7 +101,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
     """
     matrix = as_matrix(X)
     if isinstance(fit, MCMC):
-        return _draws_of_mcmc(fit, matrix)
+        return _draws_of_mcmc(fit, matrix, random_state)
     if not isinstance(fit, DeterministicClustering):
         raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}")
     check_is_fitted(fit, "counts_")
@@ -103,23 +113,40 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
     hyperparameters = {
         name: np.broadcast_to(value, (1, len(labels), *np.shape(value))) for name, value in fit.hyperparameters_.items()
     }
-    return Draws(labels[None], hyperparameters, fit.model, matrix, sites.partition, sites.observed)
+    return Draws(labels[None], hyperparameters, CollapsedMixture(fit.model, matrix, sites))
 
 
-def _draws_of_mcmc(mcmc: MCMC, X: Float[np.ndarray, "n d"]) -> Draws:
+def _draws_of_mcmc(mcmc: MCMC, X: Float[np.ndarray, "n d"], random_state: int | Array) -> Draws:
     if mcmc.last_state is None:
         raise ValueError("the MCMC object has no draws: call its run method first")
     model = getattr(mcmc.sampler, "model", None)
     if model is None:
         raise ValueError(f"the kernel {type(mcmc.sampler).__name__} holds no model to read the partition from")
     with jax.enable_x64(True):
-        sites = find_sites(model, (X,))
+        sites = find_any_sites(model, (X,))
     samples = mcmc.get_samples(group_by_chain=True)
+    others = sites.hyperparameters if isinstance(sites, MixtureSites) else sites.parameters
+    hyperparameters = {name: np.asarray(samples[name], dtype=np.float64) for name in others}
+    if not isinstance(sites, MixtureSites | SlotSites):
+        mixture = StickMixture(model, X, sites)
+        return Draws(_recovered_labels(mixture, hyperparameters, random_key(random_state)), hyperparameters, mixture)
     labels = np.asarray(samples[sites.partition])
     if labels.shape[-1] != len(X):
         raise ValueError(f"X has {len(X)} rows, but the draws label {labels.shape[-1]} items")
-    hyperparameters = {name: np.asarray(samples[name], dtype=np.float64) for name in sites.hyperparameters}
-    return Draws(labels, hyperparameters, model, X, sites.partition, sites.observed)
+    if isinstance(sites, SlotSites):
+        return Draws(labels, hyperparameters, SlotMixture(model, X, sites))
+    return Draws(labels, hyperparameters, CollapsedMixture(model, X, sites))
+
+
+def _recovered_labels(
+    mixture: StickMixture, hyperparameters: dict[str, np.ndarray], key: Array
+) -> Int[np.ndarray, "chain draw n"]:
+    shape = hyperparameters[mixture.sites.weights].shape[:2]
+    with jax.enable_x64(True):
+        keys = jax.random.split(key, shape)
+        batch = _batch(mixture, mixture.sites.truncation)
+        (labels,) = _map_draws(lambda item: (mixture.draw_labels(*item),), (keys, hyperparameters), batch)
+    return labels
 
 
 def summaries(draws: Draws) -> Summaries:
@@ -127,23 +154,14 @@ def summaries(draws: Draws) -> Summaries:
 
     def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array, ...]:
         labels, hyperparameters = item
-        values = as_arrays(read_values(draws.model, sites, hyperparameters, (draws.X,)))
-        prior = Prior(values.concentration, values.discount)
-        rows = values.component.suff_stats(values.X)
-        counts = cluster_counts(labels, slots)
-        shares = counts.astype(float) / labels.shape[0]
-        entropy = -jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0).sum()
-        return (
-            log_joint(values.component, rows, labels, prior, slots),
-            counts.max(),
-            entropy,
-            leave_one_out(values.component, values.X, labels, prior, slots),
-        )
+        joint, pointwise = draws.mixture.summarise(labels, hyperparameters, slots)
+        _, largest, entropy = size_summaries(cluster_counts(labels, slots))
+        return joint, largest, entropy, pointwise
 
+    slots = draws.mixture.slots(draws.labels)
     with jax.enable_x64(True):
-        sites = find_sites(draws.model, (draws.X,))
-        slots = _slots(draws)
-        joint, largest, entropy, pointwise = _map_draws(one, draws)
+        items = draws.labels, draws.hyperparameters
+        joint, largest, entropy, pointwise = _map_draws(one, items, _batch(draws.mixture, slots))
     return Summaries(joint, draws.n_clusters, largest, entropy, pointwise)
 
 
@@ -160,38 +178,34 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
     Raises
     ------
     ValueError
-        If the rows do not fit the component.
+        If the rows do not fit the model.
+
+    Notes
+    -----
+    Where labels name slots (`AuxiliaryGibbs`), the model is run on the new rows, which must not change the density of any row.
     """
-
-    def one(item: tuple[Array, dict[str, Array]]) -> Array:
-        labels, hyperparameters = item
-        values = as_arrays(read_values(draws.model, sites, hyperparameters, (draws.X,)))
-        stats = cluster_statistics(values.component.suff_stats(values.X), labels, slots)
-        prior = Prior(values.concentration, values.discount)
-        weights = mixture_log_weights(values.component, stats, cluster_counts(labels, slots), prior, new)
-        return logsumexp(weights, axis=1)
-
     new_rows = as_matrix(X)
+    slots = draws.mixture.slots(draws.labels)
+
+    def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array]:
+        return (draws.mixture.log_predictive(*item, slots, jnp.asarray(new_rows)),)
+
     with jax.enable_x64(True):
-        sites = find_sites(draws.model, (draws.X,))
-        first = {name: value[0, 0] for name, value in draws.hyperparameters.items()}
-        read_values(draws.model, sites, first, (draws.X,)).component.validate(new_rows)
-        slots = _slots(draws)
-        new = jnp.asarray(new_rows)
-        (scores,) = _map_draws(lambda item: (one(item),), draws)
+        first = {name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}
+        draws.mixture.validate(first, new_rows)
+        (scores,) = _map_draws(one, (draws.labels, draws.hyperparameters), _batch(draws.mixture, slots))
         scores = scores.reshape(-1, len(new_rows))
         return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
 
 
-def _slots(draws: Draws) -> int:
-    """Slots for the largest draw, in steps of 8 so that similar runs share a compiled program."""
-    return -(-(int(draws.labels.max()) + 1) // 8) * 8
+def _batch(mixture: Mixture, slots: int) -> int:
+    """Draws handled at once, so that memory stays bounded."""
+    return max(1, min(64, 2_000_000 // (len(mixture.X) * slots)))
 
 
-def _map_draws(function: Callable[[Any], tuple[Array, ...]], draws: Draws) -> tuple[np.ndarray, ...]:
-    """Apply a function of (labels, hyperparameters) to every draw; results have leading dimensions (chain, draw)."""
-    shape = draws.labels.shape[:2]
-    flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
-    batch = max(1, min(64, 2_000_000 // (draws.labels.shape[-1] * _slots(draws))))
+def _map_draws(function: Callable[[Any], tuple[Array, ...]], draws: Any, batch: int) -> tuple[np.ndarray, ...]:
+    """Apply a function to every draw of a pytree of arrays (chain, draw, ...); results have the same leading dimensions."""
+    shape = jax.tree.leaves(draws)[0].shape[:2]
+    flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), draws)
     results = jax.jit(lambda items: jax.lax.map(function, items, batch_size=batch))(flat)
     return tuple(np.asarray(result).reshape(*shape, *result.shape[1:]) for result in results)

@@ -28,7 +28,7 @@ from bnp_hier import (
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.components.user_family import ExponentialGamma
-from tests.oracles.monte_carlo import effective_draws, independent_total_variation
+from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration
 
 N = 6
@@ -51,23 +51,6 @@ def _enumerate(name: str, alpha: float, discount: float = 0.0) -> Enumeration:
     return Enumeration(N, lambda rows: component.log_evidence(X[rows]), alpha, discount)
 
 
-def _assert_exact(labels: np.ndarray, exact: Enumeration, probabilities: np.ndarray, *series: np.ndarray) -> None:
-    """Total variation at most 1.3 times that of as many independent draws as the chain's effective size.
-
-    At these sizes the 1.3 lies more than eight standard deviations of the independent draws above their mean: the
-    false-alarm rate is that of a badly estimated effective size, not of chance.
-    """
-    counts = np.zeros(len(exact.labels))
-    for z in labels:
-        counts[exact.index[tuple(z)]] += 1
-    observed = np.abs(counts / counts.sum() - probabilities).sum() / 2
-    indicator = labels[:, :, None] == labels[:, None, :]
-    together = [indicator[:, i, j] for i in range(N) for j in range(i)]
-    size = int(effective_draws(*series, *together))
-    reference = independent_total_variation(probabilities, size)
-    assert observed <= 1.3 * reference.mean(), (observed, reference.mean(), size)
-
-
 @pytest.mark.parametrize("split_merge", [0, 5])
 @pytest.mark.parametrize("name", ["normal", "bernoulli", "poisson"])
 def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
@@ -77,7 +60,7 @@ def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
     mcmc = MCMC(kernel, num_warmup=200, num_samples=20_000, progress_bar=False)
     mcmc.run(jax.random.key(0), X, extra_fields=("log_joint", "n_clusters", "split_merge_accepted"))
     labels, fields = np.asarray(mcmc.get_samples()["z"]), mcmc.get_extra_fields()
-    _assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
+    assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
     # the reported diagnostics are those of the draws
     index = [exact.index[tuple(z)] for z in labels[:500]]
     np.testing.assert_allclose(fields["log_joint"][:500], exact.log_joint[index], rtol=1e-4)
@@ -93,7 +76,7 @@ def test_exact_with_a_discount(name: str) -> None:
     mcmc = MCMC(PartitionGibbs(model), num_warmup=200, num_samples=20_000, progress_bar=False)
     mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
     labels = np.asarray(mcmc.get_samples()["z"])
-    _assert_exact(labels, exact, exact.probabilities, mcmc.get_extra_fields()["log_joint"])
+    assert_exact(labels, exact, exact.probabilities, mcmc.get_extra_fields()["log_joint"])
 
 
 @pytest.mark.parametrize("split_merge", [5, pytest.param(0, marks=pytest.mark.slow)])
@@ -117,7 +100,7 @@ def test_exact_with_concentration_under_nuts(name: str, split_merge: int) -> Non
     mcmc = MCMC(kernel, num_warmup=300, num_samples=12_000, progress_bar=False)
     mcmc.run(jax.random.key(0), X)
     samples = {name: np.asarray(value) for name, value in mcmc.get_samples().items()}
-    _assert_exact(samples["z"], exact, probabilities, samples["alpha"])
+    assert_exact(samples["z"], exact, probabilities, samples["alpha"])
     weights = probabilities @ (np.exp(priors - np.logaddexp.reduce(priors, axis=1, keepdims=True)))
     size = effective_draws(samples["alpha"])
     # five standard errors: false-alarm rate below 1e-6
@@ -137,7 +120,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
         jax.effects_barrier()
     assert int(mcmc.last_state.capacity_hits) > 0
     assert "capacity hits" in kernel.get_diagnostics_str(mcmc.last_state)
-    _assert_exact(np.asarray(mcmc.get_samples()["z"]), exact, probabilities, mcmc.get_extra_fields()["log_joint"])
+    assert_exact(np.asarray(mcmc.get_samples()["z"]), exact, probabilities, mcmc.get_extra_fields()["log_joint"])
 
 
 def _geweke_model(X: jax.Array) -> None:

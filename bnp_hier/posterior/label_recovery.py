@@ -1,0 +1,47 @@
+"""Labels of draws from which they were summed out."""
+
+from __future__ import annotations
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Int
+from numpyro.infer import MCMC
+
+from bnp_hier.posterior.draws import draws_of
+from bnp_hier.posterior.explicit_mixtures import StickMixture
+
+__all__ = ["recover_labels"]
+
+
+def recover_labels(mcmc: MCMC, X: ArrayLike, random_state: int | Array = 0) -> Int[np.ndarray, "chain draw n"]:
+    """Labels of every draw of a stick-breaking mixture whose labels were summed out, as for NUTS.
+
+    z_i ~ Categorical(w_k f(x_i|θ_k)) for each draw of weights and parameters: together with them, a draw from the joint
+    posterior. Labels name the sticks of their own draw, and mean nothing across draws.
+
+    Parameters
+    ----------
+    mcmc
+        `MCMC` that has run NUTS on `dpm_stick_breaking`, or on another model with `StickBreaking` weights and one observed
+        `FiniteMixture` or NumPyro `MixtureSameFamily`.
+    X
+        The data that were fitted, (n, d).
+    random_state
+        Whole number or JAX key.
+
+    Returns
+    -------
+    labels
+        (chain, draw, n) whole numbers in 0, ..., truncation − 1; fit for `coclustering`, `point_estimate` and the like.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the fit has not run, is of another kind, or its draws hold labels already.
+    """
+    if not isinstance(mcmc, MCMC):
+        raise TypeError(f"expected an MCMC object, but got {type(mcmc).__name__}")
+    draws = draws_of(mcmc, X, random_state=random_state)
+    if not isinstance(draws.mixture, StickMixture):
+        raise ValueError(f'nothing to recover: the draws hold the labels, at the site "{draws.partition}"')
+    return draws.labels

@@ -1,0 +1,124 @@
+"""What a mixture model says of one draw: its log joint, and densities of rows with their labels summed out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.allocation import Prior, log_joint
+from bnp_hier.deterministic.base import mixture_log_weights
+from bnp_hier.deterministic.leave_one_out import leave_one_out
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.model_sites import MixtureSites, Model, as_arrays, read_values
+
+__all__ = ["CollapsedMixture", "Mixture", "Values"]
+
+Values = Mapping[str, Any]
+"""One draw of the sites other than the partition: name -> value."""
+
+
+@dataclass(frozen=True)
+class Mixture(ABC):
+    """A mixture model on one data set.
+
+    - **model** - the NumPyro model.
+    - **X** - the data, (n, d) float64.
+    """
+
+    model: Model
+    X: Float[np.ndarray, "n d"]
+
+    @property
+    @abstractmethod
+    def partition(self) -> str:
+        """Name of the labels."""
+
+    @property
+    @abstractmethod
+    def observed(self) -> str:
+        """Name of the observed site."""
+
+    @property
+    @abstractmethod
+    def integrated(self) -> bool:
+        """Whether the log joint is log p(X, partition), the clusters' parameters integrated out."""
+
+    @abstractmethod
+    def slots(self, labels: Int[np.ndarray, "..."]) -> int:
+        """Slots that these labels live in."""
+
+    @abstractmethod
+    def summarise(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
+        """Log joint, and log density of each row given the other rows, its label summed out (nats)."""
+
+    @abstractmethod
+    def log_predictive(
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+    ) -> Float[Array, " m"]:
+        """Log predictive density of each new row (nats)."""
+
+    @abstractmethod
+    def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
+        """Check new rows at the door.
+
+        Raises
+        ------
+        ValueError
+            If they do not fit the model.
+        """
+
+
+@dataclass(frozen=True)
+class CollapsedMixture(Mixture):
+    """A mixture of conjugate components whose parameters are integrated out.
+
+    - **sites** - the model's sites.
+    """
+
+    sites: MixtureSites
+
+    @property
+    def partition(self) -> str:
+        """The partition site."""
+        return self.sites.partition
+
+    @property
+    def observed(self) -> str:
+        """The observed site."""
+        return self.sites.observed
+
+    @property
+    def integrated(self) -> bool:
+        """Yes."""
+        return True
+
+    def slots(self, labels: Int[np.ndarray, "..."]) -> int:
+        """Slots for the largest draw, in steps of 8 so that similar runs share a compiled program."""
+        return -(-(int(labels.max()) + 1) // 8) * 8
+
+    def summarise(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
+        """Log p(X, partition), and log p(x_i | labels and rows of the others)."""
+        read = as_arrays(read_values(self.model, self.sites, values, (self.X,)))
+        prior = Prior(read.concentration, read.discount)
+        joint = log_joint(read.component, read.component.suff_stats(read.X), labels, prior, slots)
+        return joint, leave_one_out(read.component, read.X, labels, prior, slots)
+
+    def log_predictive(
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+    ) -> Float[Array, " m"]:
+        """Log p(x | X, labels): the clusters' predictives and a new cluster's, by the partition prior's weights."""
+        read = as_arrays(read_values(self.model, self.sites, values, (self.X,)))
+        stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
+        prior = Prior(read.concentration, read.discount)
+        return logsumexp(mixture_log_weights(read.component, stats, cluster_counts(labels, slots), prior, rows), axis=1)
+
+    def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
+        """Check that the rows fit the component."""
+        read_values(self.model, self.sites, values, (self.X,)).component.validate(rows)
