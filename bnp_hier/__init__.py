@@ -29,7 +29,7 @@ from bnp_hier.distributions import (
     prior_clusters,
 )
 from bnp_hier.hierarchy import Dendrogram
-from bnp_hier.kernels import PartitionGibbs
+from bnp_hier.kernels import PartitionGibbs, ResumableRun
 from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "NormalKnownCovariance",
     "PartitionGibbs",
     "ProductComponent",
+    "ResumableRun",
     "StickBreaking",
     "UninformativeNormal",
     "VariationalDP",

@@ -1,5 +1,6 @@
 """NumPyro kernels, usable alone and as blocks of `numpyro.infer.Gibbs`."""
 
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs, PartitionGibbsState
+from bnp_hier.kernels.resumable_run import ResumableRun
 
-__all__ = ["PartitionGibbs", "PartitionGibbsState"]
+__all__ = ["PartitionGibbs", "PartitionGibbsState", "ResumableRun"]

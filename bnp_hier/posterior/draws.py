@@ -21,9 +21,13 @@ from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.kernels import ResumableRun
 from bnp_hier.model_sites import Model, as_arrays, find_sites, read_values
 
-__all__ = ["Draws", "Summaries", "draws_of", "log_predictive", "summaries"]
+__all__ = ["CHAINS", "Draws", "Summaries", "draws_of", "log_predictive", "summaries"]
+
+CHAINS = (MCMC, ResumableRun)
+"""Types of fits that hold the chains of a kernel."""
 
 
 class Draws(NamedTuple):
@@ -75,8 +79,8 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
     Parameters
     ----------
     fit
-        An `MCMC` object that has run a kernel with a partition site; a `BHC`, whose tree posterior is drawn from; or
-        another fitted estimator, whose partition is the only draw.
+        An `MCMC` object or `ResumableRun` that has run a kernel with a partition site; a `BHC`, whose tree posterior is drawn
+        from; or another fitted estimator, whose partition is the only draw.
     X
         The data that were fitted.
     n_draws
@@ -90,7 +94,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
         If the fit has not run, does not belong to X, or is of an unknown kind.
     """
     matrix = as_matrix(X)
-    if isinstance(fit, MCMC):
+    if isinstance(fit, CHAINS):
         return _draws_of_mcmc(fit, matrix)
     if not isinstance(fit, DeterministicClustering):
         raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}")
@@ -106,7 +110,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
     return Draws(labels[None], hyperparameters, fit.model, matrix, sites.partition, sites.observed)
 
 
-def _draws_of_mcmc(mcmc: MCMC, X: Float[np.ndarray, "n d"]) -> Draws:
+def _draws_of_mcmc(mcmc: MCMC | ResumableRun, X: Float[np.ndarray, "n d"]) -> Draws:
     if mcmc.last_state is None:
         raise ValueError("the MCMC object has no draws: call its run method first")
     model = getattr(mcmc.sampler, "model", None)
