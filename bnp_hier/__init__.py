@@ -30,7 +30,7 @@ from bnp_hier.distributions import (
     prior_clusters,
 )
 from bnp_hier.hierarchy import Dendrogram
-from bnp_hier.kernels import AuxiliaryGibbs, ParallelSplitMerge, PartitionGibbs
+from bnp_hier.kernels import AuxiliaryGibbs, ParallelSplitMerge, PartitionGibbs, ResumableRun
 from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate, recover_labels
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "ParallelSplitMerge",
     "PartitionGibbs",
     "ProductComponent",
+    "ResumableRun",
     "StickBreaking",
     "UninformativeNormal",
     "VariationalDP",

@@ -1,4 +1,4 @@
-"""Moves of single items between clusters: one sweep, and a split or merge; shared by samplers and optimisers.
+"""Moves of single items between clusters in sweeps, and the best merge; shared by samplers and optimisers.
 
 All functions are pure and have fixed shapes: a partition of n items lives in K slots, some of them empty.
 """
@@ -28,7 +28,6 @@ __all__ = [
     "log_seating",
     "log_slot_seating",
     "merge_best_pair",
-    "split_or_merge",
     "sweep",
 ]
 
@@ -131,7 +130,7 @@ def sweep(
     slots: int,
     temperature: ArrayLike = 1.0,
     others: tuple[Statistics, Float[Array, " k"]] | None = None,
-) -> tuple[Int[Array, " n"], Int[Array, ""]]:
+) -> tuple[Int[Array, " n"], Int[Array, ""], Float[Array, ""]]:
     """Visit the items in the given order; take each out of its cluster and put it into one by its conditional.
 
     Parameters
@@ -158,8 +157,9 @@ def sweep(
 
     Returns
     -------
-    labels, refused
-        New labels, and the number of items that met a full capacity.
+    labels, refused, refused_mass
+        New labels; the number of items that met a full capacity; and the conditional probability, mean over all items, of the
+        new cluster that they were refused (0 without `uniforms`).
     """
     # every cluster's cache is one row of a table: one small read and one small write per change
     empty, unpack = ravel_pytree(component.cache(component.empty()))
@@ -169,15 +169,16 @@ def sweep(
         stats, counts = jax.tree.map(jnp.add, (stats, counts), others)
     table = pack(component.cache(stats), 1)
     concentration, discount = prior
-    visits = _take((rows, labels), order)
-    noise = jnp.zeros(labels.shape) if uniforms is None else uniforms
+    # the most probable slot needs neither draws nor the mass of what the capacity refuses
+    chances = None if uniforms is None else (uniforms, component.log_marginal(rows))
+    visits = _take((rows, labels, chances), order)
 
     def log_seat(count: Array) -> Array:
         return jnp.where(count > 0, jnp.log(jnp.where(count > 0, count - discount, 1.0)), -jnp.inf)
 
     def visit(carry: Any, item: Any) -> Any:
-        counts, seats, table, refused = carry
-        (row, old), uniform = item
+        counts, seats, table, refused, mass = carry
+        row, old, chance = item
         seated = (old >= 0).astype(counts.dtype)
         slot = jnp.maximum(old, 0)
         left = counts[slot] - seated
@@ -192,18 +193,22 @@ def sweep(
         # with nothing seated yet the only choice is a new cluster, whatever the concentration
         opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
         weight = jnp.where(opens & ~occupied, opening, seats) + component.cached_log_predictive(jax.vmap(unpack)(table), row)
-        if uniforms is None:
+        if chance is None:
             new = jnp.argmax(weight)
         else:
-            new = draw_index(jnp.exp((weight - weight.max()) / temperature), uniform)
+            uniform, alone = chance
+            weights = jnp.exp((weight - weight.max()) / temperature)
+            new = draw_index(weights, uniform)
+            excess = (opening + alone - weight.max()) / temperature - jnp.log(weights.sum())
+            mass = mass + jnp.where(full, jax.nn.sigmoid(excess), 0.0)
         new = new.astype(old.dtype)
         table = table.at[new].set(pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
         size = counts[new] + 1.0
-        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full), new
+        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full, mass), new
 
-    start = (counts, log_seat(counts), table, jnp.int32(0))
-    (*_, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
-    return labels.at[order].set(moved), refused
+    start = (counts, log_seat(counts), table, jnp.int32(0), jnp.zeros((), table.dtype))
+    (*_, refused, mass), moved = jax.lax.scan(visit, start, visits)
+    return labels.at[order].set(moved), refused, mass / labels.shape[0]
 
 
 def merge_best_pair(
@@ -227,85 +232,3 @@ def merge_best_pair(
     first, second = jnp.unravel_index(gains.argmax(), gains.shape)
     better = gains.max() > 1e-9 * jnp.abs(marginal.sum())
     return jnp.where(better & (labels == second), first, labels), better
-
-
-def split_or_merge(
-    component: Component,
-    rows: Statistics,
-    labels: Int[Array, " n"],
-    prior: Prior,
-    key: Array,
-    slots: int,
-    seated: ArrayLike | None = None,
-) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
-    """One sequentially allocated merge-split move (Dahl 2005), Metropolis-Hastings corrected.
-
-    Two items are drawn. Together: their cluster is split, its other items allocated one by one, in random order, to the side
-    of one or the other by their conditional. Apart: their clusters are merged, and the reverse allocation is replayed.
-    With `seated`, only the first so many items (at least two) are in the partition, and the others have label −1.
-
-    Returns
-    -------
-    labels, accepted, refused
-        New labels; whether the move was accepted; whether a split found no free slot.
-    """
-    n = labels.shape[0]
-    concentration, discount = prior
-    # one call for all draws: every call of a random function is compiled on its own, and slowly
-    draws = jax.random.uniform(key, (2 * n + 3,))
-    items = n if seated is None else jnp.asarray(seated)
-    first = jnp.minimum((draws[0] * items).astype(int), items - 1)
-    shift = 1 + jnp.minimum((draws[1] * (items - 1)).astype(int), items - 2)
-    anchors = jnp.stack([first, (first + shift) % items])
-    slot = labels[anchors]
-    splits = slot[0] == slot[1]
-    is_anchor = jnp.zeros(n, bool).at[anchors].set(True)
-    member = (labels == slot[0]) | (labels == slot[1])
-    moving = member & ~is_anchor
-    order = jnp.argsort(draws[3 : n + 3] + 2.0 * ~moving)
-    uniforms = draws[n + 3 :]
-
-    _, unpack = ravel_pytree(component.cache(component.empty()))
-    anchor_rows = _take(rows, anchors)
-    table = pack(component.cache(anchor_rows), 1)
-    log_marginals = component.log_marginal(anchor_rows).sum()
-
-    def allocate(t: Array, carry: Any) -> Any:
-        side, counts, table, log_marginals, log_proposal = carry
-        item = order[t]
-        row = _take(rows, item)
-        predictive = component.cached_log_predictive(jax.vmap(unpack)(table), row)
-        log_probability = jax.nn.log_softmax(jnp.log(counts - discount) + predictive)
-        drawn = (jnp.log(uniforms[t]) < log_probability[1]).astype(int)
-        chosen = jnp.where(splits, drawn, (labels[item] == slot[1]).astype(int))
-        grown = pack(component.update_cache(unpack(table[chosen]), row, 1.0), 0)
-        return (
-            side.at[item].set(chosen),
-            counts.at[chosen].add(1.0),
-            table.at[chosen].set(grown),
-            log_marginals + predictive[chosen],
-            log_proposal + log_probability[chosen],
-        )
-
-    start = (jnp.zeros(n, int).at[anchors[1]].set(1), jnp.ones(2), table, log_marginals, jnp.zeros_like(log_marginals))
-    side, counts, _, log_marginals, log_proposal = jax.lax.fori_loop(0, moving.sum(), allocate, start)
-
-    whole = jax.tree.map(lambda leaf: jnp.tensordot(member.astype(leaf.dtype), leaf, 1), rows)
-    all_counts = cluster_counts(labels, slots)
-    occupied = all_counts > 0
-    merged_clusters = occupied.sum() - ~splits  # clusters in the state in which the two are one
-    log_ratio = (
-        jnp.log(concentration + merged_clusters * discount)
-        + gammaln(counts - discount).sum()
-        - gammaln(counts.sum() - discount)
-        - gammaln(1.0 - jnp.asarray(discount, counts.dtype))
-        + log_marginals
-        - component.log_marginal(whole)
-        - log_proposal
-    )
-    refused = splits & occupied.all()
-    log_accept = jnp.where(splits, log_ratio, -log_ratio)
-    accepted = (jnp.log(draws[2]) < log_accept) & ~refused
-    free = jnp.argmin(occupied).astype(labels.dtype)
-    proposal = jnp.where(splits, jnp.where(member & (side == 1), free, labels), jnp.where(member, slot[0], labels))
-    return jnp.where(accepted, proposal, labels), accepted.astype(int), refused.astype(int)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Int
-from numpyro.infer import MCMC
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from bnp_hier.arviz_bridge import convergence, to_arviz
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.variational import VariationalDP
-from bnp_hier.posterior.draws import draws_of, log_predictive, summaries
+from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, summaries
 from bnp_hier.posterior.point_estimates import point_estimate
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def partition_of(fit: Any, X: ArrayLike) -> Int[np.ndarray, " n"]:
 
 
 def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
-    if isinstance(fit, MCMC):
+    if isinstance(fit, CHAINS):
         draws = draws_of(fit, X)
         medians = {name: np.median(v, axis=(0, 1))[None, None] for name, v in draws.hyperparameters.items()}
         if not draws.mixture.integrated:  # a density given parameters would be no lower bound on the evidence
@@ -129,13 +128,13 @@ def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str
 
 
 def _held_out(fit: Any, X: ArrayLike, held_out: ArrayLike) -> np.ndarray:
-    if isinstance(fit, MCMC):
+    if isinstance(fit, CHAINS):
         return log_predictive(draws_of(fit, X), held_out)
     return fit.score_samples(held_out)
 
 
 def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
-    if not isinstance(fit, MCMC):
+    if not isinstance(fit, CHAINS):
         return {"rhat": np.nan, "ess": np.nan, "capacity_hits": np.nan}
     worst = np.array(list(convergence(to_arviz(fit, X)).values()))
     hits = _capacity_hits(fit.last_state)

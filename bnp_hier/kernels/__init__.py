@@ -3,6 +3,7 @@
 from bnp_hier.kernels.auxiliary_gibbs import AuxiliaryGibbs, AuxiliaryGibbsState
 from bnp_hier.kernels.parallel_split_merge import ParallelSplitMerge, ParallelSplitMergeState
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs, PartitionGibbsState
+from bnp_hier.kernels.resumable_run import ResumableRun
 
 __all__ = [
     "AuxiliaryGibbs",
@@ -11,4 +12,5 @@ __all__ = [
     "ParallelSplitMergeState",
     "PartitionGibbs",
     "PartitionGibbsState",
+    "ResumableRun",
 ]

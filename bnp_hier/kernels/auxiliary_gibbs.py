@@ -16,7 +16,7 @@ from bnp_hier.allocation import Prior, draw_index, log_slot_seating
 from bnp_hier.components.base import is_traced
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
-from bnp_hier.kernels.base import PartitionKernel, check_labels, size_summaries, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, size_summaries, warn_of_capacity
 from bnp_hier.model_sites import (
     Model,
     SlotSites,
@@ -106,7 +106,7 @@ class AuxiliaryGibbs(PartitionKernel):
             check_row_densities(self._model, sites, model_args, own)
         start = (init_params or {}).get(sites.partition)
         if start is not None and not is_traced(start):
-            check_labels(np.asarray(start), sites.size, sites.slots)
+            check_whole_labels(np.asarray(start), sites.size, sites.slots)
         self._sites, self._sample_fn = sites, self._sample_one
         values = read_slot_values(self._model, sites, {}, model_args, model_kwargs)
 

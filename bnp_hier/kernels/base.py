@@ -18,7 +18,7 @@ from numpyro.util import identity, is_prng_key
 
 from bnp_hier.model_sites import Model
 
-__all__ = ["PartitionKernel", "check_labels", "size_summaries", "warn_of_capacity"]
+__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "warn_of_capacity"]
 
 
 class PartitionKernel(MCMCKernel):
@@ -47,10 +47,11 @@ class PartitionKernel(MCMCKernel):
         return ("z",)
 
     def get_diagnostics_str(self, state: Any) -> str:
-        """Clusters and log joint of the current state, and capacity hits if there are any."""
+        """Clusters and log joint of the current state, and capacity hits and refused mass if there are any."""
         hits = int(state.capacity_hits)
         text = f"{int(state.n_clusters)} clusters, log joint {float(state.log_joint):.1f}"
-        return text + (f", {hits} capacity hits" if hits else "")
+        mass = f", refused mass {float(state.refused_mass):.1e}" if hasattr(state, "refused_mass") else ""
+        return text + (f", {hits} capacity hits{mass}" if hits else "")
 
     def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
         """One step of every chain in the state."""
@@ -85,20 +86,20 @@ class PartitionKernel(MCMCKernel):
         return {**self.__dict__, "_sample_fn": None}
 
 
-def check_labels(labels: np.ndarray, size: int, slots: int) -> None:
-    """Check initial labels.
+def check_whole_labels(labels: np.ndarray, size: int, below: int) -> None:
+    """Check initial labels, of one chain or several.
 
     Raises
     ------
     ValueError
-        If they are not `size` whole numbers in 0, ..., `slots` − 1 (for every chain).
+        If they are not `size` whole numbers in 0, ..., `below` − 1.
     """
     if labels.shape[-1:] != (size,) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
             f"initial labels must be {size} whole numbers, but they have shape {labels.shape} and type {labels.dtype}"
         )
-    if labels.min() < 0 or labels.max() >= slots:
-        raise ValueError(f"initial labels must lie in 0, ..., {slots - 1}, but they span {labels.min()} to {labels.max()}")
+    if labels.min() < 0 or labels.max() >= below:
+        raise ValueError(f"initial labels must lie in 0, ..., {below - 1}, but they span {labels.min()} to {labels.max()}")
 
 
 def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, ""]]:
@@ -108,21 +109,27 @@ def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array,
     return (counts > 0).sum(), counts.max(), entropy
 
 
-def warn_of_capacity(kernel: str, capacity: int, advice: str, before: Array, now: Array) -> None:
+def warn_of_capacity(
+    kernel: str, capacity: int, advice: str, before: Array, now: Array, refused_mass: Array | None = None
+) -> None:
     """Warn, also from inside a compiled program, when capacity hits turn from none to some."""
+    arguments = (now,) if refused_mass is None else (now, refused_mass)
     jax.lax.cond(
         (now > 0) & (before == 0),
-        lambda: jax.debug.callback(partial(_warn, kernel=kernel, capacity=capacity, advice=advice), now),
+        lambda: jax.debug.callback(partial(_warn, kernel=kernel, capacity=capacity, advice=advice), *arguments),
         lambda: None,
     )
 
 
-def _warn(hits: Array, *, kernel: str, capacity: int, advice: str) -> None:
+def _warn(hits: Array, mass: Array | None = None, *, kernel: str, capacity: int, advice: str) -> None:
     # under `vmap` a branch runs for all chains
     if hits > 0:
+        refused = (
+            "" if mass is None else f", and an item was so far refused a new one with a mean probability of {float(mass):.1e}"
+        )
         warnings.warn(
             f"{kernel} met its capacity of {capacity} clusters: the draws are of the posterior restricted to at most "
-            f"{capacity} clusters; {advice}",
+            f"{capacity} clusters{refused}; {advice}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 
 from bnp_hier.allocation import Prior, first_come_labels, sweep
 from bnp_hier.components.base import as_matrix, is_traced
 from bnp_hier.deterministic import MAPDP, BayesianKMeans
-from bnp_hier.distributions.chinese_restaurant import log_partition_prior
-from bnp_hier.kernels.base import PartitionKernel, check_labels, size_summaries, warn_of_capacity
+from bnp_hier.distributions.chinese_restaurant import is_model_draw, log_partition_prior
+from bnp_hier.kernels.base import PartitionKernel, size_summaries, warn_of_capacity
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
     Table,
@@ -27,6 +28,7 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_rows,
 )
 from bnp_hier.kernels.row_chunks import row_chunks
+from bnp_hier.kernels.starts import check_labels
 from bnp_hier.model_sites import MixtureSites, MixtureValues, Model, find_sites, read_values
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.row_features import Features, row_features
@@ -51,6 +53,8 @@ class ParallelSplitMergeState(NamedTuple):
     - **entropy** - entropy of the cluster shares (nats).
     - **split_merge_accepted** - accepted splits and merges of the last step.
     - **capacity_hits** - times that a row or a split found no free slot, since the start.
+    - **refused_mass** - conditional probability of a new cluster that the capacity refused to a row: the mean over at most
+      1,024 rows and all steps so far.
     - **i** - number of steps so far.
     - **rng_key** - random key.
     """
@@ -63,6 +67,7 @@ class ParallelSplitMergeState(NamedTuple):
     entropy: Float[Array, ""]
     split_merge_accepted: Int[Array, ""]
     capacity_hits: Int[Array, ""]
+    refused_mass: Float[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
 
@@ -80,7 +85,7 @@ class ParallelSplitMerge(PartitionKernel):
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
     max_clusters
         Capacity: the target is the posterior restricted to at most this many clusters. Meeting it is counted in the state's
-        `capacity_hits`, and warned about. The work of a step grows with it.
+        `capacity_hits`, weighed in `refused_mass`, and warned about. The work of a step grows with it.
     init
         "fits": the partition of `BayesianKMeans`, or up to 20,000 rows that of `MAPDP` instead at random, from a seed that
         follows the chain's key. Under chain methods that hide the key, all chains start from one fit. "one": one cluster. Or
@@ -154,11 +159,12 @@ class ParallelSplitMerge(PartitionKernel):
             values.component.validate(values.X)
         self._sites, self._features, self._sample_fn = sites, row_features(values.component), self._sample_one
         start = (init_params or {}).get(sites.partition)
-        if start is None and not isinstance(self._init, str):
-            start = jnp.asarray(self._init)
-            start = start if is_prng_key(rng_key) else jnp.broadcast_to(start, (len(rng_key), *start.shape))
+        if start is None or is_model_draw(start):  # `Gibbs` hands its blocks the model's own draw where the user gave none
+            start = None if isinstance(self._init, str) else jnp.asarray(self._init)
+            if start is not None and not is_prng_key(rng_key):
+                start = jnp.broadcast_to(start, (len(rng_key), *start.shape))
         if start is not None and not is_traced(start) and not _is_spread(start):
-            check_labels(np.asarray(start), sites.size, sites.size)
+            check_labels(np.asarray(start), sites.size, self._capacity)
 
         begin = partial(_begin, capacity=self._capacity, site=sites.partition, features=self._features)
         if is_prng_key(rng_key):
@@ -200,13 +206,16 @@ class ParallelSplitMerge(PartitionKernel):
         if self._sweep if self._sweep is not None else sites.size <= SWEEP_UP_TO:
             order, uniforms = jax.random.uniform(keys[4], (2, sites.size))
             rows = values.component.suff_stats(values.X)
-            labels, full = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
+            labels, full, _ = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
             refused = refused + full
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-        warn_of_capacity("ParallelSplitMerge", slots, "raise its max_clusters", state.capacity_hits, hits)
         labels = first_come_labels(labels, slots)
-        summaries = _summaries(table, prior, sum_clusters(table, labels, slots))
-        return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, state.i + 1, key)
+        clusters = sum_clusters(table, labels, slots)
+        mass = state.refused_mass + (_refused_mass(table, prior, clusters) - state.refused_mass) / (state.i + 1)
+        advice = "raise ParallelSplitMerge(..., max_clusters=...)"
+        warn_of_capacity("ParallelSplitMerge", slots, advice, state.capacity_hits, hits, mass)
+        summaries = _summaries(table, prior, clusters)
+        return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, mass, state.i + 1, key)
 
 
 def _is_spread(value: Any) -> bool:
@@ -230,6 +239,28 @@ def _summaries(table: Table, prior: Prior, clusters: Clusters) -> tuple[dict[str
     return by_size, joint, *size_summaries(clusters.counts.astype(int))
 
 
+def _refused_mass(table: Table, prior: Prior, clusters: Clusters) -> Float[Array, ""]:
+    """Mean probability that a row, taken out, would open a cluster if it could; 0 unless all slots are occupied."""
+    component, n = table.component, len(table.X)
+
+    def mass() -> Array:
+        chosen = jnp.linspace(0, n - 1, min(n, 1024)).astype(int)
+        rows, labels = component.suff_stats(table.X[chosen]), clusters.labels[chosen]
+        mine = labels[:, None] == jnp.arange(len(clusters.counts))
+        without = jax.tree.map(lambda leaf, row: leaf[labels] - row, clusters.stats, rows)
+        own = component.log_marginal(jax.tree.map(lambda leaf: leaf[labels], clusters.stats)) - component.log_marginal(without)
+        cache = component.cache(clusters.stats)
+        others = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
+        left = clusters.counts - mine - prior.discount
+        seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left, 1.0)), -jnp.inf)
+        seated = logsumexp(seats + jnp.where(mine, own[:, None], others), axis=1)
+        opening = jnp.log(prior.concentration + len(clusters.counts) * prior.discount) + component.log_marginal(rows)
+        # a row that is alone could stay so: nothing is refused to it
+        return jnp.where(clusters.counts[labels] > 1, jax.nn.sigmoid(opening - seated), 0.0).mean().astype(float)
+
+    return jax.lax.cond((clusters.counts > 0).all(), mass, lambda: jnp.zeros(()))
+
+
 @partial(jax.jit, static_argnames=("capacity", "site", "features"))
 def _begin(
     values: MixtureValues, key: Array, labels: Int[Array, " n"], capacity: int, site: str, features: Features
@@ -240,4 +271,4 @@ def _begin(
     labels = jnp.minimum(labels, capacity - 1)
     table, prior, zero = _table(values, features), Prior(values.concentration, values.discount), jnp.zeros((), int)
     summaries = _summaries(table, prior, sum_clusters(table, labels, capacity))
-    return ParallelSplitMergeState({site: labels}, *summaries, zero, zero, zero, jax.random.fold_in(key, 1))
+    return ParallelSplitMergeState({site: labels}, *summaries, zero, zero, jnp.zeros(()), zero, jax.random.fold_in(key, 1))

@@ -9,17 +9,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 
-from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, split_or_merge, sweep
-from bnp_hier.components.base import as_matrix, is_traced
-from bnp_hier.distributions import ChineseRestaurantProcess
-from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.kernels.base import PartitionKernel, check_labels, size_summaries, warn_of_capacity
-from bnp_hier.model_sites import MixtureSites, MixtureValues, Model, find_sites, read_values
+from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, sweep
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics, as_matrix, is_traced
+from bnp_hier.distributions.chinese_restaurant import cluster_counts, is_model_draw
+from bnp_hier.kernels.base import PartitionKernel, size_summaries, warn_of_capacity
+from bnp_hier.kernels.starts import STARTS, check_labels, check_singletons, starting_labels
+from bnp_hier.model_sites import MixtureSites, Model, find_sites, read_values
+from bnp_hier.split_merge_moves import split_or_merge
 
 __all__ = ["PartitionGibbs", "PartitionGibbsState"]
+
+PROPOSALS = ("sequential", "restricted_gibbs")
+"""How split-merge moves propose."""
 
 
 class PartitionGibbsState(NamedTuple):
@@ -32,6 +38,8 @@ class PartitionGibbsState(NamedTuple):
     - **entropy** - entropy of the cluster shares (nats).
     - **split_merge_accepted** - accepted split-merge moves of the last sweep.
     - **capacity_hits** - times that an item or a split found no free slot, since the start.
+    - **refused_mass** - conditional probability of a new cluster that the capacity refused to an item: the mean over items
+      and all sweeps so far.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
     """
@@ -43,6 +51,7 @@ class PartitionGibbsState(NamedTuple):
     entropy: Float[Array, ""]
     split_merge_accepted: Int[Array, ""]
     capacity_hits: Int[Array, ""]
+    refused_mass: Float[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
 
@@ -50,10 +59,9 @@ class PartitionGibbsState(NamedTuple):
 class PartitionGibbs(PartitionKernel):
     """Gibbs sampler of the partition of a mixture, cluster parameters integrated out (Neal 2000, Algorithm 3).
 
-    Each step visits all items once in random order and then tries `split_merge` sequentially allocated merge-split moves
-    (Dahl 2005). The kernel reads the partition prior, the component and the data from the model, at the current values of
-    every other site; alone under `MCMC` the model must have no other latent site, as a block of `numpyro.infer.Gibbs` the
-    other sites belong to the other blocks.
+    Each step visits all items once in random order and then tries `split_merge` merge-split moves. The kernel reads the
+    partition prior, the component and the data from the model, at the current values of every other site; alone under `MCMC`
+    the model must have no other latent site, as a block of `numpyro.infer.Gibbs` the other sites belong to the other blocks.
 
     Parameters
     ----------
@@ -63,22 +71,55 @@ class PartitionGibbs(PartitionKernel):
         Split-merge moves per sweep; 0 for none.
     max_clusters
         Capacity: the target is the posterior restricted to at most this many clusters. Default: the partition site's own
-        `max_clusters`, else min(n, 64). Meeting it is counted in the state's `capacity_hits`, and warned about.
+        `max_clusters`, else min(n, 64). Meeting it is counted in the state's `capacity_hits`, weighed in `refused_mass`, and
+        warned about.
+    proposal
+        Of split-merge moves: "sequential" allocation of the items to the two sides (Dahl 2005), or "restricted_gibbs" scans
+        from a random launch state (Jain & Neal 2004), which cost several times as much.
+    restricted_scans
+        Restricted Gibbs scans that lead to the launch state of "restricted_gibbs".
+    init
+        Start of each chain, unless `init_params` of `MCMC.run` has labels:
+
+        - "overdispersed": one of those below, picked by the chain's own key. Chains start differently, so that R-hat can
+          tell whether they forget where; the same key starts the same way.
+        - "one" cluster for all items.
+        - "singletons": every item alone; needs a capacity of n, and is not among the picks where that lacks.
+        - "prior": a draw from the partition prior.
+        - "map_dp": the items in random order, each in its most probable place, and a few greedy sweeps.
+        - (n,) labels 0, 1, ..., K - 1, all of them used.
 
     Raises
     ------
     ValueError
-        At `init`: if the model lacks the two sites, has other latent sites that no block owns, or its data are unfit.
+        If an option is out of range. At `init`: if the model lacks the two sites, has other latent sites that no block owns,
+        its data are unfit, or the initial labels are no partition of the items within the capacity.
     """
 
-    def __init__(self, model: Model, split_merge: int = 5, *, max_clusters: int | None = None) -> None:
-        if split_merge != int(split_merge) or split_merge < 0:
-            raise ValueError(f"split_merge must be a whole number of at least 0, but it is {split_merge}")
+    def __init__(
+        self,
+        model: Model,
+        split_merge: int = 5,
+        *,
+        max_clusters: int | None = None,
+        proposal: str = "sequential",
+        restricted_scans: int = 5,
+        init: str | ArrayLike = "overdispersed",
+    ) -> None:
+        for name, value in (("split_merge", split_merge), ("restricted_scans", restricted_scans)):
+            if value != int(value) or value < 0:
+                raise ValueError(f"{name} must be a whole number of at least 0, but it is {value}")
         if max_clusters is not None and max_clusters < 1:
             raise ValueError(f"max_clusters must be at least 1, but it is {max_clusters}")
+        if proposal not in PROPOSALS:
+            raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, but it is {proposal!r}")
+        if isinstance(init, str) and init not in STARTS:
+            raise ValueError(f"init must be labels or one of {', '.join(STARTS)}, but it is {init!r}")
         super().__init__(model)
         self._split_merge = int(split_merge)
         self._max_clusters = max_clusters
+        self._restricted_scans = int(restricted_scans) if proposal == "restricted_gibbs" else None
+        self._start = init
         self._sites: MixtureSites | None = None
 
     def init(
@@ -89,7 +130,7 @@ class PartitionGibbs(PartitionKernel):
         model_args: tuple[Any, ...],
         model_kwargs: Mapping[str, Any] | None,
     ) -> PartitionGibbsState:
-        """State at `init_params` (labels of the partition site) or at a draw from the partition prior."""
+        """State at `init_params` (labels of the partition site) or at the start that the kernel was built with."""
         sites = find_sites(self._model, model_args, model_kwargs)
         if sites.hyperparameters:
             raise ValueError(
@@ -102,13 +143,20 @@ class PartitionGibbs(PartitionKernel):
             values.component.validate(values.X)
         self._sites, self._sample_fn = sites, self._sample_one
         start = (init_params or {}).get(sites.partition)
+        if start is None or is_model_draw(start):  # `Gibbs` hands its blocks the model's own draw where the user gave none
+            start = None if isinstance(self._start, str) else np.asarray(self._start)
+        if start is None and self._start == "singletons":
+            check_singletons(sites.size, self._capacity)
         if start is not None and not is_traced(start):
-            check_labels(np.asarray(start), sites.size, sites.size)
+            check_labels(np.asarray(start), sites.size, self._capacity)
 
-        begin = partial(_begin, size=sites.size, capacity=self._capacity, site=sites.partition)
+        rows, prior = values.component.suff_stats(values.X), Prior(values.concentration, values.discount)
+        name = self._start if start is None else None
+        begin = partial(_begin, name=name, size=sites.size, capacity=self._capacity, site=sites.partition)
         if is_prng_key(rng_key):
-            return begin(values, rng_key, start)
-        return jax.vmap(begin, (None, 0, 0))(values, rng_key, start)
+            return begin(values.component, rows, prior, rng_key, start)
+        own = None if start is None or jnp.ndim(start) == 1 else 0
+        return jax.vmap(begin, (None, None, None, 0, own))(values.component, rows, prior, rng_key, start)
 
     @property
     def _capacity(self) -> int:
@@ -128,11 +176,13 @@ class PartitionGibbs(PartitionKernel):
         key, key_sweep, key_moves = jax.random.split(state.rng_key, 3)
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         old = state.z[sites.partition]
-        labels, refused = sweep(component, rows, old, prior, jnp.argsort(order), uniforms, self._capacity)
+        labels, refused, mass = sweep(component, rows, old, prior, jnp.argsort(order), uniforms, self._capacity)
 
         def move(carry: tuple[Array, Array], key_move: Array) -> tuple[tuple[Array, Array], Array]:
             labels, refused = carry
-            labels, accepted, hit = split_or_merge(component, rows, labels, prior, key_move, self._capacity)
+            labels, accepted, hit = split_or_merge(
+                component, rows, labels, prior, key_move, self._capacity, restricted_scans=self._restricted_scans
+            )
             return (labels, refused + hit), accepted
 
         accepted = jnp.zeros((), int)
@@ -141,31 +191,43 @@ class PartitionGibbs(PartitionKernel):
             (labels, refused), moves = jax.lax.scan(move, (labels, refused.astype(int)), keys)
             accepted = moves.sum()
         labels = first_come_labels(labels, self._capacity)
+        diagnostics = _diagnostics(component, rows, labels, prior, self._capacity)
+        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
         advice = "raise PartitionGibbs(..., max_clusters=...)"
-        warn_of_capacity("PartitionGibbs", self._capacity, advice, state.capacity_hits, hits)
-        diagnostics = _diagnostics(values, labels, self._capacity)
-        return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, state.i + 1, key)
+        warn_of_capacity("PartitionGibbs", self._capacity, advice, state.capacity_hits, hits, mass)
+        return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, mass, state.i + 1, key)
 
 
-def _diagnostics(values: MixtureValues, labels: Int[Array, " n"], capacity: int) -> tuple[Array, Array, Array, Array]:
+def _diagnostics(
+    component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, capacity: int
+) -> tuple[Array, Array, Array, Array]:
     """Log joint (nats), number of clusters, size of the largest, and entropy of the cluster shares (nats)."""
     counts = cluster_counts(labels, capacity)
-    prior = Prior(values.concentration, values.discount)
-    joint = log_joint(values.component, values.component.suff_stats(values.X), labels, prior, capacity)
-    return joint, *size_summaries(counts)
+    return log_joint(component, rows, labels, prior, capacity), *size_summaries(counts)
 
 
-@partial(jax.jit, static_argnames=("size", "capacity", "site"))
+@partial(jax.jit, static_argnames=("name", "size", "capacity", "site"))
 def _begin(
-    values: MixtureValues, key: Array, labels: Int[Array, " n"] | None, size: int, capacity: int, site: str
+    component: Component,
+    rows: Statistics,
+    prior: Prior,
+    key: Array,
+    labels: Int[Array, " n"] | None,
+    name: str | None,
+    size: int,
+    capacity: int,
+    site: str,
 ) -> PartitionGibbsState:
-    """State at the given labels or at a draw from the partition prior."""
+    """State at the given labels, or at the start of this name."""
     key, key_start = jax.random.split(key)
     if labels is None:
-        labels = ChineseRestaurantProcess(values.concentration, size, values.discount, capacity).sample(key_start)
-    labels = first_come_labels(jnp.asarray(labels).astype(int), size)
-    # labels beyond the capacity share its last slot: a legal start, left behind by the first sweeps
-    labels = jnp.minimum(labels, capacity - 1)
+        assert name is not None
+        labels = starting_labels(name, component, rows, prior, key_start, size, capacity)
+    else:
+        labels = first_come_labels(jnp.asarray(labels).astype(int), size)
+        # where nobody could look at them, labels beyond the capacity share its last slot: a legal start, soon left behind
+        labels = jnp.minimum(labels, capacity - 1)
     zero = jnp.zeros((), int)
-    return PartitionGibbsState({site: labels}, *_diagnostics(values, labels, capacity), zero, zero, zero, key)
+    diagnostics = _diagnostics(component, rows, labels, prior, capacity)
+    return PartitionGibbsState({site: labels}, *diagnostics, zero, zero, jnp.zeros(()), zero, key)

@@ -17,12 +17,16 @@ from bnp_hier.components.base import as_matrix
 from bnp_hier.deterministic.base import DeterministicClustering, random_key
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.kernels import ResumableRun
 from bnp_hier.kernels.base import size_summaries
 from bnp_hier.model_sites import MixtureSites, SlotSites, find_any_sites, find_sites
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 
-__all__ = ["Draws", "Summaries", "draws_of", "log_predictive", "summaries"]
+__all__ = ["CHAINS", "Draws", "Summaries", "draws_of", "log_predictive", "summaries"]
+
+CHAINS = (MCMC, ResumableRun)
+"""Types of fits that hold the chains of a kernel."""
 
 
 class Draws(NamedTuple):
@@ -84,9 +88,9 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
     Parameters
     ----------
     fit
-        An `MCMC` object that has run a kernel with a partition site, or NUTS on a model such as `dpm_stick_breaking`, whose
-        labels are then recovered; a `BHC`, whose tree posterior is drawn from; or another fitted estimator, whose partition is
-        the only draw.
+        An `MCMC` object or `ResumableRun` that has run a kernel with a partition site, or NUTS on a model such as
+        `dpm_stick_breaking`, whose labels are then recovered; a `BHC`, whose tree posterior is drawn from; or another fitted
+        estimator, whose partition is the only draw.
     X
         The data that were fitted.
     n_draws
@@ -100,7 +104,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
         If the fit has not run, does not belong to X, or is of an unknown kind.
     """
     matrix = as_matrix(X)
-    if isinstance(fit, MCMC):
+    if isinstance(fit, CHAINS):
         return _draws_of_mcmc(fit, matrix, random_state)
     if not isinstance(fit, DeterministicClustering):
         raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}")
@@ -116,7 +120,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
     return Draws(labels[None], hyperparameters, CollapsedMixture(fit.model, matrix, sites))
 
 
-def _draws_of_mcmc(mcmc: MCMC, X: Float[np.ndarray, "n d"], random_state: int | Array) -> Draws:
+def _draws_of_mcmc(mcmc: MCMC | ResumableRun, X: Float[np.ndarray, "n d"], random_state: int | Array) -> Draws:
     if mcmc.last_state is None:
         raise ValueError("the MCMC object has no draws: call its run method first")
     model = getattr(mcmc.sampler, "model", None)

@@ -67,7 +67,8 @@ def test_many_rows_against_a_variational_mixture() -> None:
     theirs = time.perf_counter() - start
     ours_nmi, peer_nmi = (normalized_mutual_info_score(y, found) for found in (labels, peer))
     print(
-        f"\nParallelSplitMerge, 50 steps: {seconds}; scikit-learn: {theirs:.1f} s; ratio {seconds['all'] / theirs:.2f} (at most 1)"
+        f"\nParallelSplitMerge, 50 steps: {seconds}; scikit-learn: {theirs:.1f} s; "
+        f"ratio {seconds['all'] / theirs:.2f} (at most 1)"
     )
     print(
         f"NMI {ours_nmi:.5f}, scikit-learn {peer_nmi:.5f}; log joint after polishing: {polished.log_joint_ - generating:+.1f}"

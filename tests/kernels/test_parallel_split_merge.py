@@ -27,8 +27,8 @@ from bnp_hier.kernels.parallel_moves import Table, _log_pairing, sum_clusters, u
 from bnp_hier.kernels.row_chunks import flat, in_chunks, row_chunks
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.row_features import row_features
-from tests.kernels.test_partition_gibbs import PROBLEMS, _assert_exact, _enumerate
-from tests.oracles.monte_carlo import effective_draws
+from tests.kernels.small_problems import PROBLEMS, enumerate_small
+from tests.oracles.monte_carlo import assert_exact, effective_draws, excess_variation
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,9 +54,9 @@ def _run(name: str, concentration: float, discount: float, draws: int, **options
 )
 def test_exact(name: str, discount: float) -> None:
     """Parallel moves alone, no sweep of single moves; a user's family goes by its likelihood instead of matrix products."""
-    exact = _enumerate(name, 1.2, discount)
+    exact = enumerate_small(name, 1.2, discount)
     labels, fields, _ = _run(name, 1.2, discount, 10_000)
-    _assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
+    assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
     index = [exact.index[tuple(z)] for z in labels[:300]]
     np.testing.assert_allclose(fields["log_joint"][:300], exact.log_joint[index], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(fields["n_clusters"], labels.max(1) + 1)
@@ -87,22 +87,21 @@ def test_broken_variants_are_caught(which: str, monkeypatch: pytest.MonkeyPatch)
             "split_and_merge",
             lambda key, table, clusters, prior, units: original(key, table, clusters, Prior(1.0, prior.discount), units),
         )
-    exact = _enumerate("normal", 3.0)
+    exact = enumerate_small("normal", 3.0)
     labels, fields, _ = _run("normal", 3.0, 0.0, 20_000)
-    with pytest.raises(AssertionError):
-        _assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
+    assert excess_variation(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"]) > 1.3
 
 
 @pytest.mark.slow
 def test_capacity_restricts_the_target_and_is_never_silent() -> None:
-    exact = _enumerate("bernoulli", 1.5)
+    exact = enumerate_small("bernoulli", 1.5)
     allowed = np.array(exact.labels).max(1) < 2
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
     with pytest.warns(RuntimeWarning, match="ParallelSplitMerge met its capacity of 2 clusters"):
         labels, fields, mcmc = _run("bernoulli", 1.5, 0.0, 20_000, max_clusters=2)
         jax.effects_barrier()
     assert int(mcmc.last_state.capacity_hits) > 0
-    _assert_exact(labels, exact, probabilities, fields["log_joint"])
+    assert_exact(labels, exact, probabilities, fields["log_joint"])
 
 
 def _table(component, X: np.ndarray) -> Table:

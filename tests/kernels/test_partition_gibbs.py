@@ -16,46 +16,19 @@ from numpyro.infer import MCMC, NUTS, Gibbs
 from scipy.special import gammaln
 from scipy.stats import gamma as gamma_distribution
 
-from bnp_hier import (
-    BetaBernoulli,
-    ChineseRestaurantProcess,
-    ConjugateMixture,
-    GammaPoisson,
-    NormalInverseGamma,
-    NormalInverseWishart,
-    PartitionGibbs,
-)
+from bnp_hier import ChineseRestaurantProcess, ConjugateMixture, NormalInverseGamma, NormalInverseWishart, PartitionGibbs
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.models import dpm, pitman_yor_mixture
-from tests.components.user_family import ExponentialGamma
+from tests.kernels.small_problems import PROBLEMS, N, enumerate_small
 from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration
-
-N = 6
-_RNG = np.random.default_rng(1)
-_REAL = np.concatenate([_RNG.normal(0.0, 1.0, (3, 2)), _RNG.normal(2.5, 1.0, (3, 2))])
-PROBLEMS = {
-    "normal": (NormalInverseWishart(np.zeros(2), 0.3, 4.0, np.eye(2)), _REAL),
-    "bernoulli": (BetaBernoulli(np.ones(3), np.ones(3)), (_RNG.random((N, 3)) < 0.5).astype(float)),
-    "poisson": (GammaPoisson(np.ones(2), 0.5), _RNG.poisson([[1.0, 6.0]] * 3 + [[6.0, 1.0]] * 3).astype(float)),
-    "diagonal, missing": (
-        NormalInverseGamma(np.zeros(2), 0.3, 2.0, 1.0),
-        np.where(_RNG.random((N, 2)) < 0.2, np.nan, _REAL),
-    ),
-    "user family": (ExponentialGamma(np.full(2, 2.0), np.full(2, 1.0)), np.exp(_REAL)),
-}
-
-
-def _enumerate(name: str, alpha: float, discount: float = 0.0) -> Enumeration:
-    component, X = PROBLEMS[name]
-    return Enumeration(N, lambda rows: component.log_evidence(X[rows]), alpha, discount)
 
 
 @pytest.mark.parametrize("split_merge", [0, 5])
 @pytest.mark.parametrize("name", ["normal", "bernoulli", "poisson"])
 def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
     component, X = PROBLEMS[name]
-    exact = _enumerate(name, 1.2)
+    exact = enumerate_small(name, 1.2)
     kernel = PartitionGibbs(partial(dpm, component=component, concentration=1.2), split_merge=split_merge)
     mcmc = MCMC(kernel, num_warmup=200, num_samples=20_000, progress_bar=False)
     mcmc.run(jax.random.key(0), X, extra_fields=("log_joint", "n_clusters", "split_merge_accepted"))
@@ -71,7 +44,7 @@ def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
 @pytest.mark.parametrize("name", ["diagonal, missing", "user family"])
 def test_exact_with_a_discount(name: str) -> None:
     component, X = PROBLEMS[name]
-    exact = _enumerate(name, 0.7, 0.4)
+    exact = enumerate_small(name, 0.7, 0.4)
     model = partial(pitman_yor_mixture, component=component, concentration=0.7, discount=0.4)
     mcmc = MCMC(PartitionGibbs(model), num_warmup=200, num_samples=20_000, progress_bar=False)
     mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
@@ -86,7 +59,7 @@ def test_exact_with_a_discount(name: str) -> None:
 def test_exact_with_concentration_under_nuts(name: str, split_merge: int) -> None:
     """The partition's exact posterior averages the evidence over α ~ Gamma(2, 1) by quadrature."""
     component, X = PROBLEMS[name]
-    exact = _enumerate(name, 1.0)
+    exact = enumerate_small(name, 1.0)
     sizes = [np.bincount(z) for z in exact.labels]
     marginals = exact.log_joint - np.array([gammaln(s).sum() - gammaln(N + 1) for s in sizes])
     alphas = gamma_distribution(2.0).ppf((np.arange(2000) + 0.5) / 2000)
@@ -110,17 +83,34 @@ def test_exact_with_concentration_under_nuts(name: str, split_merge: int) -> Non
 def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     """With room for two clusters the draws follow the posterior restricted to at most two."""
     component, X = PROBLEMS["bernoulli"]
-    exact = _enumerate("bernoulli", 1.5)
+    exact = enumerate_small("bernoulli", 1.5)
     allowed = np.array(exact.labels).max(1) < 2
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
     kernel = PartitionGibbs(partial(dpm, component=component, concentration=1.5), max_clusters=2)
     mcmc = MCMC(kernel, num_warmup=200, num_samples=20_000, progress_bar=False)
-    with pytest.warns(RuntimeWarning, match=r"capacity of 2 clusters.*raise PartitionGibbs\(\.\.\., max_clusters"):
+    with pytest.warns(RuntimeWarning, match=r"capacity of 2 clusters.*refused.*raise PartitionGibbs\(\.\.\., max_clusters"):
         mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
         jax.effects_barrier()
+    labels = np.asarray(mcmc.get_samples()["z"])
+    assert_exact(labels, exact, probabilities, mcmc.get_extra_fields()["log_joint"])
     assert int(mcmc.last_state.capacity_hits) > 0
-    assert "capacity hits" in kernel.get_diagnostics_str(mcmc.last_state)
-    assert_exact(np.asarray(mcmc.get_samples()["z"]), exact, probabilities, mcmc.get_extra_fields()["log_joint"])
+    mass = float(mcmc.last_state.refused_mass)
+    assert f"capacity hits, refused mass {mass:.1e}" in kernel.get_diagnostics_str(mcmc.last_state)
+    refused = np.array([_refused_mass(z, exact) for z in exact.labels])
+    draws = refused[[exact.index[tuple(z)] for z in labels]]
+    # five standard errors: false-alarm rate below 1e-6
+    assert abs(mass - probabilities @ refused) < 5 * draws.std() / np.sqrt(effective_draws(draws))
+
+
+def _refused_mass(z: tuple[int, ...], exact: Enumeration) -> float:
+    """Mean over items of the conditional probability of a third cluster, from the joint of all partitions."""
+    total = 0.0
+    for i in range(N):
+        others = [label for j, label in enumerate(z) if j != i]
+        if len(set(others)) == 2:
+            moved = [exact.log_joint[exact.index[tuple(canonical_labels([*z[:i], k, *z[i + 1 :]]))]] for k in (0, 1, 2)]
+            total += np.exp(moved[2] - np.logaddexp.reduce(moved)) / N
+    return total
 
 
 def _geweke_model(X: jax.Array) -> None:
@@ -271,7 +261,7 @@ def test_second_run_on_new_data_of_the_same_shape_compiles_nothing(
 
 def test_labels_are_canonical_and_initial_labels_are_kept() -> None:
     X = _two_groups()
-    start = np.repeat([3, 1], 10)
+    start = np.repeat([1, 0], 10)
     kernel = PartitionGibbs(_fixed(X))
     state = kernel.init(jax.random.key(0), 0, {"z": start}, (X,), {})
     np.testing.assert_array_equal(state.z["z"], canonical_labels(start))
@@ -319,6 +309,15 @@ def test_data_far_from_the_origin_in_single_precision() -> None:
         (lambda: PartitionGibbs(dpm, split_merge=-1), "split_merge must be a whole number of at least 0"),
         (lambda: PartitionGibbs(dpm, split_merge=1.5), "split_merge must be a whole number"),
         (lambda: PartitionGibbs(dpm, max_clusters=0), "max_clusters must be at least 1"),
+        (lambda: PartitionGibbs(dpm, restricted_scans=-1), "restricted_scans must be a whole number of at least 0"),
+        (
+            lambda: PartitionGibbs(dpm, proposal="gibbs"),
+            "proposal must be one of .*, but it is 'gibbs'",
+        ),
+        (
+            lambda: PartitionGibbs(dpm, init="random"),
+            "init must be labels or one of .*, but it is 'random'",
+        ),
     ],
 )
 def test_bad_options(build, match: str) -> None:
@@ -340,6 +339,8 @@ def _no_partition(X: np.ndarray) -> None:
         (_fixed(_two_groups()), _two_groups()[:1], None, "X has 1 row; clustering needs at least 2"),
         (_fixed(_two_groups()), _two_groups(), np.zeros(7, int), "initial labels must be 20 whole numbers"),
         (_fixed(_two_groups()), _two_groups(), np.full(20, 20), r"initial labels must lie in 0, \.\.\., 19"),
+        (_fixed(_two_groups()), _two_groups(), np.zeros(20), "initial labels must be 20 whole numbers.* type float64"),
+        (_fixed(_two_groups()), _two_groups(), np.repeat([0, 2], 10), "without gaps, but 1 is missing below 2"),
         (partial(dpm, component=PROBLEMS["bernoulli"][0]), np.full((4, 3), 2.0), None, "needs 0 or 1.*row 0, column 0"),
     ],
 )

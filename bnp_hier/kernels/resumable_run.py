@@ -1,0 +1,390 @@
+"""An MCMC run that can be stopped, saved and resumed, to the draws of an uninterrupted one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpyro.infer import MCMC
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.util import fori_collect, is_prng_key, nested_attrgetter
+from tqdm import tqdm
+
+from bnp_hier.kernels.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
+
+__all__ = ["ResumableRun"]
+
+SAME = ("num_warmup", "num_chains", "thinning")
+"""Options of `MCMC` that a run keeps when it is loaded; `num_samples` may grow."""
+
+
+class _Progress(NamedTuple):
+    """How far a run has come; replaced as a whole, so that an interruption never leaves half a piece.
+
+    - **steps** - steps done, warm-up included.
+    - **state** - the kernel's state, of all chains.
+    - **draws** - for each piece after warm-up, field -> arrays (chain, draw, ...).
+    """
+
+    steps: int
+    state: Any
+    draws: tuple[dict[str, Any], ...]
+
+
+class ResumableRun:
+    """Runs an `MCMC` object in pieces: warm-up and sampling stop at any time and go on later, to the same draws.
+
+    The draws are those of one `mcmc.run` with the same key, bit for bit where the compiled programs round alike. Ctrl-C, or an
+    error, loses at most the piece at work; `resume` goes on from there. It reads like an `MCMC` object that has run:
+    `get_samples`, `get_extra_fields`, `last_state`, `sampler`; and `to_arviz`, `loo` and `compare` take it as one. All pieces
+    of one length share a compiled program.
+
+    Parameters
+    ----------
+    mcmc
+        Kernel, numbers of steps and chains, chain method, thinning, and whether to show a progress bar. It is not run itself.
+        The data are constants of the compiled program, as with `jit_model_args=False`.
+    piece
+        Steps of every chain between two places at which the run can stop: a multiple of the thinning.
+    path
+        File to which the run is saved after each piece, so that a killed process loses at most a piece too. Every time all
+        draws so far are written: let pieces be long where draws are large.
+
+    Raises
+    ------
+    ValueError
+        If there is no chain, the piece is no multiple of the thinning, or the kernel moves an ensemble of chains.
+
+    Examples
+    --------
+    >>> run = ResumableRun(MCMC(kernel, num_warmup=500, num_samples=1000), path="run.npz")  # doctest: +SKIP
+    >>> run.run(jax.random.key(0), X)  # doctest: +SKIP
+    >>> run = ResumableRun.load("run.npz", MCMC(kernel, num_warmup=500, num_samples=1000), X)  # doctest: +SKIP
+    >>> run.resume(X)  # doctest: +SKIP
+    """
+
+    def __init__(self, mcmc: MCMC, piece: int = 100, *, path: str | os.PathLike[str] | None = None) -> None:
+        if mcmc.num_chains < 1:
+            raise ValueError(f"a run needs at least one chain, but num_chains is {mcmc.num_chains}")
+        if piece != int(piece) or piece < 1 or piece % mcmc.thinning:
+            raise ValueError(f"piece must be a positive multiple of the thinning, {mcmc.thinning}, but it is {piece}")
+        if mcmc.sampler.is_ensemble_kernel:
+            raise ValueError(f"{type(mcmc.sampler).__name__} moves an ensemble of chains at once, which cannot be resumed")
+        self.mcmc = mcmc
+        self.piece = int(piece)
+        self.path = path
+        self._progress: _Progress | None = None
+        self._data = ""
+        self._extra_fields: tuple[str, ...] = ()
+        self._programs: dict[tuple[int, tuple[str, ...]], Callable[[Any], Any]] = {}
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+
+    # ---- as of an `MCMC` object ---------------------------------------------------------------------------------------
+
+    @property
+    def sampler(self) -> MCMCKernel:
+        """The kernel."""
+        return self.mcmc.sampler
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self.mcmc.num_chains
+
+    @property
+    def last_state(self) -> Any:
+        """The kernel's state after the last whole piece, of all chains; None before `run`."""
+        return None if self._progress is None else self._progress.state
+
+    def get_samples(self, group_by_chain: bool = False) -> Any:
+        """Draws so far, as of `MCMC.get_samples`, in NumPy.
+
+        Raises
+        ------
+        ValueError
+            If there are none.
+        """
+        return self._collected(group_by_chain)[self.sampler.sample_field]
+
+    def get_extra_fields(self, group_by_chain: bool = False) -> dict[str, Any]:
+        """Other fields so far, as of `MCMC.get_extra_fields`, in NumPy.
+
+        Raises
+        ------
+        ValueError
+            If there are none.
+        """
+        return {name: value for name, value in self._collected(group_by_chain).items() if name != self.sampler.sample_field}
+
+    def _collected(self, group_by_chain: bool) -> dict[str, Any]:
+        if self._progress is None or not self._progress.draws:
+            raise ValueError(f"the run has no draws yet: {self.steps} of {self.mcmc.num_warmup} steps of warm-up are done")
+        whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._progress.draws)
+        return whole if group_by_chain else jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), whole)
+
+    # ---- running ------------------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Steps of every chain that are done, warm-up included."""
+        return 0 if self._progress is None else self._progress.steps
+
+    @property
+    def finished(self) -> bool:
+        """Whether all draws are there."""
+        return self.steps >= self._total
+
+    @property
+    def _total(self) -> int:
+        return self.mcmc.num_warmup + self.mcmc.num_samples
+
+    @property
+    def _first_kept(self) -> int:
+        """Steps before the first window of thinning: warm-up, and what no whole window holds, which NumPyro drops first."""
+        return self.mcmc.num_warmup + self.mcmc.num_samples % self.mcmc.thinning
+
+    def run(
+        self,
+        rng_key: Array,
+        *args: Any,
+        extra_fields: tuple[str, ...] = (),
+        init_params: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Run from the start; arguments as of `MCMC.run`.
+
+        Raises
+        ------
+        ValueError
+            If the kernel refuses the model or the data, or the file at `path` exists.
+        """
+        if self.path is not None and Path(self.path).exists():
+            raise ValueError(f"{os.fspath(self.path)} exists: load it to go on with that run, or remove it to start anew")
+        if self.num_chains > 1 and is_prng_key(rng_key):
+            rng_key = jax.random.split(rng_key, self.num_chains)
+        self._progress, self._data, self._extra_fields = None, fingerprint((args, kwargs)), tuple(extra_fields)
+        state = self._init(rng_key, init_params, args, kwargs)
+        self._advance(_Progress(0, state, ()), args, kwargs)
+
+    def resume(self, *args: Any, **kwargs: Any) -> None:
+        """Go on from the last whole piece; nothing is done where the run has finished.
+
+        Parameters
+        ----------
+        args, kwargs
+            The data and other arguments of the model, as they were given to `run`.
+
+        Raises
+        ------
+        ValueError
+            If the run has not begun, or the data are others.
+        """
+        if self._progress is None:
+            raise ValueError("the run has not begun: call its run method first")
+        self._check_data(args, kwargs)
+        self._advance(self._progress, args, kwargs)
+
+    def _check_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if fingerprint((args, dict(kwargs))) != self._data:
+            shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves((args, kwargs))) or "none"
+            raise ValueError(f"the run began on other data or arguments than these (of shapes {shapes}): their values differ")
+
+    def _init(
+        self, keys: Array, init_params: Mapping[str, Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """State of all chains at the start."""
+
+        def one(key: Array, params: Mapping[str, Any] | None) -> Any:
+            return self.sampler.init(key, self.mcmc.num_warmup, params, model_args=args, model_kwargs=kwargs)
+
+        params = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), init_params)
+        return self._for_chains(one)(keys, params)
+
+    def _for_chains(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of one chain, applied to all by the chain method."""
+        method = self.mcmc.chain_method
+        if self.num_chains == 1 or method == "vectorized":  # such kernels take all chains at once
+            return function
+        if method == "sequential":
+
+            def each(*trees: Any) -> Any:
+                chains = (jax.tree.map(lambda leaf: leaf[c], trees) for c in range(self.num_chains))  # noqa: B023
+                return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[function(*chain) for chain in chains])
+
+            return each
+        return jax.pmap(function) if method == "parallel" else method(function)
+
+    def _advance(self, progress: _Progress, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._set_arguments(args, kwargs)
+        self._progress = progress
+        bar = tqdm(total=self._total, initial=progress.steps, disable=not self.mcmc.progress_bar, unit="step")
+        with bar:
+            while progress.steps < self._total:
+                end = self._first_kept if progress.steps < self._first_kept else self._total
+                steps = min(self.piece, end - progress.steps)
+                state, draws = self._program(steps)(progress.state)
+                kept = (self._whole(draws),) if progress.steps >= self._first_kept else ()
+                progress = _Progress(progress.steps + steps, jax.block_until_ready(state), progress.draws + kept)
+                self._progress = progress
+                if self.path is not None:
+                    self.save(self.path)
+                bar.update(steps)
+                bar.set_description("warmup" if progress.steps < self.mcmc.num_warmup else "sample", refresh=False)
+                if self.num_chains == 1:
+                    bar.set_postfix_str(self.sampler.get_diagnostics_str(state))
+
+    def _set_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep the programs that hold these very arguments as constants."""
+        old, new = jax.tree.leaves(self._arguments), jax.tree.leaves((args, kwargs))
+        if [id(leaf) for leaf in old] != [id(leaf) for leaf in new]:
+            self._programs = {}
+        self._arguments = (args, kwargs)
+
+    def _program(self, steps: int) -> Callable[[Any], Any]:
+        """Compiled function of the state of all chains: so many steps, and what they leave to collect."""
+        key = (steps, self._extra_fields)
+        if key not in self._programs:
+            args, kwargs = self._arguments
+            batched = self.mcmc.chain_method == "vectorized" and self.num_chains > 1
+            field = self.sampler.sample_field
+            wanted = dict.fromkeys((field, *self.sampler.default_fields, *self._extra_fields))
+            removed = [name.removeprefix(f"~{field}.") for name in wanted if name.startswith(f"~{field}.")]
+            names = [name for name in wanted if not name.startswith(f"~{field}.")]
+
+            def collect(value: tuple[Any, ...]) -> dict[str, Any]:
+                fields = {name: nested_attrgetter(name)(value[0]) for name in names}
+                constrain = self.mcmc.postprocess_fn or self.sampler.postprocess_fn(args, kwargs)
+                fields[field] = (jax.vmap(constrain) if batched else constrain)(fields[field])
+                if removed:
+                    fields[field] = {site: draw for site, draw in fields[field].items() if site not in removed}
+                return fields
+
+            def one(state: Any) -> Any:
+                draws, (last,) = fori_collect(
+                    0,
+                    steps,
+                    lambda value: (self.sampler.sample(value[0], args, kwargs),),
+                    (state,),
+                    transform=collect,
+                    progbar=False,
+                    return_last_val=True,
+                    collection_size=max(1, steps // self.mcmc.thinning),
+                    thinning=self.mcmc.thinning,
+                )
+                return last, draws
+
+            self._programs[key] = self._for_chains(jax.jit(one))
+        return self._programs[key]
+
+    def _whole(self, draws: dict[str, Any]) -> dict[str, Any]:
+        """Draws of a piece in NumPy, with leading dimensions (chain, draw)."""
+
+        def arranged(leaf: Any) -> np.ndarray:
+            if self.num_chains == 1:
+                return np.asarray(leaf)[None]
+            return np.asarray(leaf) if self.mcmc.chain_method != "vectorized" else np.swapaxes(np.asarray(leaf), 0, 1)
+
+        return jax.tree.map(arranged, draws)
+
+    # ---- saving -------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write state and draws as an .npz file of plain arrays; an older file of that name is replaced as a whole.
+
+        Neither the data nor the model are written: only a fingerprint of the data.
+
+        Raises
+        ------
+        ValueError
+            If the run has not begun.
+        """
+        if self._progress is None:
+            raise ValueError("the run has not begun: there is nothing to save")
+        header = {
+            "data": self._data,
+            "extra_fields": list(self._extra_fields),
+            "steps": self.steps,
+            "num_samples": self.mcmc.num_samples,
+            "versions": _versions(),
+            **{name: getattr(self.mcmc, name) for name in SAME},
+        }
+        draws = self._collected(True) if self._progress.draws else {}
+        write_checkpoint(path, header, {"state": self._progress.state, "draws": draws})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mcmc: MCMC, *args: Any, piece: int = 100, **kwargs: Any) -> Self:
+        """A saved run, to be resumed or read; it is saved to the same file again when it goes on.
+
+        Parameters
+        ----------
+        path
+            The file.
+        mcmc
+            Built as the one that was saved, on the same model: of the model, only the sites can be compared. `num_samples` may
+            be larger.
+        args, kwargs
+            The data and other arguments of the model, as they were given to `run`.
+        piece
+            As of the class.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If the file is damaged, or was written for other data, another kernel, or other numbers of steps.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the file was written by other versions of the libraries, whose draws may go on otherwise.
+        """
+        run = cls(mcmc, piece, path=path)
+        header, leaves = read_checkpoint(path)
+        try:
+            run._data, run._extra_fields = header["data"], tuple(header["extra_fields"])
+            steps, saved, versions = header["steps"], {name: header[name] for name in SAME}, header["versions"]
+            remainder = header["num_samples"] % header["thinning"]
+            state_leaves, draw_leaves = leaves["state"], leaves["draws"]
+        except KeyError as error:
+            raise ValueError(f"{os.fspath(path)} is no saved run: it has no {error}") from error
+        run._check_data(args, kwargs)
+        for name, value in saved.items():
+            if (given := getattr(mcmc, name)) != value:
+                raise ValueError(f"{os.fspath(path)} was saved with {name}={value}, but the MCMC object has {given}")
+        if mcmc.num_samples % mcmc.thinning != remainder or steps > run._total:
+            raise ValueError(
+                f"{os.fspath(path)} has {steps} steps, of num_samples={header['num_samples']}, which the MCMC object with "
+                f"num_samples={mcmc.num_samples} does not continue"
+            )
+        if versions != _versions():
+            warnings.warn(
+                f"{os.fspath(path)} was saved under {versions}, but these are {_versions()}: the run may go on to other draws",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        generators = [jax.random.key_impl(leaf) for leaf in state_leaves.values() if isinstance(leaf, jax.Array)]
+        key = jax.random.key(0, impl=str(generators[0])) if generators else jax.random.PRNGKey(0)
+        template = run._init(jax.random.split(key, mcmc.num_chains) if mcmc.num_chains > 1 else key, None, args, kwargs)
+        state = restore(template, state_leaves, "state")
+        run._set_arguments(args, kwargs)
+        draws: tuple[dict[str, Any], ...] = ()
+        if draw_leaves:
+            template = jax.eval_shape(run._program(mcmc.thinning), state)[1]
+            if mcmc.num_chains == 1:
+                template = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[None], tree), template)
+            draws = (restore(template, draw_leaves, "draws", skip=2),)
+        run._progress = _Progress(steps, state, draws)
+        return run
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("jax", "numpyro")}

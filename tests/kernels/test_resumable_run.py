@@ -1,0 +1,223 @@
+"""Runs that stop and go on: the same draws as in one go, through interruptions and files, and never on other data."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, Gibbs
+
+import bnp_hier as bnp
+from bnp_hier.models import dpm
+from bnp_hier.posterior.draws import draws_of
+
+X = np.random.default_rng(0).normal(size=(12, 2)) + np.repeat([[0.0], [4.0]], 6, axis=0)
+COMPONENT = bnp.NormalInverseWishart.from_data(X)
+FIXED = partial(dpm, component=COMPONENT, concentration=1.0)
+LEARNED = partial(dpm, component=COMPONENT, concentration=dist.Gamma(1.0, 1.0))
+FIELDS = ("log_joint", "i")
+
+
+def _partition(**options) -> MCMC:
+    settings = {"num_warmup": 10, "num_samples": 23, "thinning": 5, "progress_bar": False, **options}
+    return MCMC(bnp.PartitionGibbs(FIXED, split_merge=1, init="prior"), **settings)
+
+
+def _composition(**options) -> MCMC:
+    kernel = Gibbs([(bnp.PartitionGibbs(LEARNED, split_merge=1, init="prior"), ["z"]), (NUTS(LEARNED), None)])
+    return MCMC(kernel, **{"num_warmup": 30, "num_samples": 20, "progress_bar": False, **options})
+
+
+def _assert_same(run, whole) -> None:
+    for group in (False, True):
+        jax.tree.map(np.testing.assert_array_equal, run.get_samples(group), whole.get_samples(group))
+        jax.tree.map(np.testing.assert_array_equal, run.get_extra_fields(group), whole.get_extra_fields(group))
+
+
+class _Interrupted:
+    """Stands for `jax.block_until_ready` and is stopped by Ctrl-C at its n-th call."""
+
+    def __init__(self, call: int) -> None:
+        self.call, self.wait = call, jax.block_until_ready
+
+    def __call__(self, tree):
+        self.call -= 1
+        if self.call == 0:
+            raise KeyboardInterrupt
+        return self.wait(tree)
+
+
+def test_interrupted_run_resumes_to_the_draws_of_one_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compilations: list[str]
+) -> None:
+    """Through warm-up, a remainder of the thinning, a file, and a second process's view of it."""
+    two = partial(_partition, num_chains=2, chain_method="sequential")
+    whole = two()
+    whole.run(jax.random.key(0), X, extra_fields=FIELDS)
+    path = tmp_path / "run.npz"
+    run = bnp.ResumableRun(two(), piece=5, path=path)
+    compilations.clear()
+    for steps, call in ((5, 2), (13, 3), (23, 3)):
+        monkeypatch.setattr(jax, "block_until_ready", _Interrupted(call))
+        with pytest.raises(KeyboardInterrupt):
+            if run.steps:
+                run.resume(X)
+            else:
+                run.run(jax.random.key(0), X, extra_fields=FIELDS)
+        monkeypatch.undo()
+        assert run.steps == steps and not run.finished
+    # one program for pieces of five steps, and one for the three of the remainder
+    assert compilations.count("jit(one)") == 2
+    first = run.get_samples(True)["z"]
+    assert first.shape == (2, 2, 12)
+    np.testing.assert_array_equal(first, np.asarray(whole.get_samples(True)["z"])[:, :2])
+
+    again = bnp.ResumableRun.load(path, two(), X, piece=5)
+    assert again.steps == 23
+    again.resume(X)
+    assert again.finished and again.last_state.i.tolist() == [33, 33]
+    _assert_same(again, whole)
+    run.resume(X)
+    _assert_same(run, whole)
+    np.testing.assert_array_equal(draws_of(run, X).labels, whole.get_samples(True)["z"])
+    # and longer than was planned
+    longer = bnp.ResumableRun.load(path, two(num_samples=28), X, piece=5)
+    longer.resume(X)
+    np.testing.assert_array_equal(longer.get_samples(True)["z"][:, :4], whole.get_samples(True)["z"])
+    assert longer.get_samples(True)["z"].shape == (2, 5, 12) and os.listdir(tmp_path) == ["run.npz"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"num_chains": 2, "chain_method": jax.vmap, "thinning": 2}])
+def test_composition_with_nuts_resumes_from_a_file(tmp_path: Path, options: dict) -> None:
+    """Step size and mass matrix adapt until the end of warm-up, and no longer."""
+    fields = ("block_states.0.log_joint", "block_states.1.adapt_state.step_size")
+    whole = _composition(**options)
+    whole.run(jax.random.key(1), X, extra_fields=fields)
+    run = bnp.ResumableRun(_composition(**options), piece=10)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(jax, "block_until_ready", _Interrupted(3))
+        run.run(jax.random.key(1), X, extra_fields=fields)
+    assert run.steps == 20
+    run.save(tmp_path / "run.npz")
+    again = bnp.ResumableRun.load(tmp_path / "run.npz", _composition(**options), X, piece=10)
+    again.resume(X)
+    _assert_same(again, whole)
+    table = bnp.compare({"resumed": again}, X)
+    assert table.loc["resumed", "clusters"] == bnp.compare({"whole": whole}, X).loc["whole", "clusters"]
+    posterior = bnp.to_arviz(again, X)["posterior"]
+    np.testing.assert_array_equal(posterior["alpha"].values, np.asarray(whole.get_samples(True)["alpha"], np.float64))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "key"), [("vectorized", jax.random.key), ("parallel", jax.random.PRNGKey)])
+def test_other_chain_methods_and_both_kinds_of_keys(tmp_path: Path, method: str, key) -> None:
+    options = {"num_chains": 2, "chain_method": method}
+    whole = _partition(**options)
+    whole.run(key(0), X, extra_fields=FIELDS)
+    bnp.ResumableRun(_partition(**options, num_samples=13), piece=5, path=tmp_path / "run.npz").run(
+        key(0), X, extra_fields=FIELDS
+    )
+    run = bnp.ResumableRun.load(tmp_path / "run.npz", _partition(**options), X)
+    run.resume(X)
+    _assert_same(run, whole)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run.npz"
+    bnp.ResumableRun(_partition(num_warmup=0, num_samples=5), piece=5, path=path).run(jax.random.key(0), X)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("build", "data", "match"),
+    [
+        (_partition, X, "saved with num_warmup=0, but the MCMC object has 10"),
+        (partial(_partition, num_warmup=0), X + 1.0, r"other data .*\(of shapes \(12, 2\)\): their values differ"),
+        (partial(_partition, num_warmup=0), X[:11], "other data"),
+        (partial(_partition, num_warmup=0, num_samples=21), X, "5 steps, of num_samples=5, which .* num_samples=21"),
+        (partial(_composition, num_warmup=0, num_samples=5, thinning=5), X, r"another kernel's: \.block_states.* is not in"),
+    ],
+)
+def test_a_file_goes_on_only_where_it_began(saved: Path, build, data: np.ndarray, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        bnp.ResumableRun.load(saved, build(), data)
+
+
+def test_bad_files(saved: Path, tmp_path: Path) -> None:
+    whole = saved.read_bytes()
+    for i, content in enumerate((whole[: len(whole) // 2], b"", whole.replace(b"[", b"{", 1), b"no archive at all")):
+        (tmp_path / f"{i}.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{i}\.npz is damaged, or no saved run"):
+            bnp.ResumableRun.load(tmp_path / f"{i}.npz", _partition(), X)
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    with pytest.raises(ValueError, match=r"other\.npz is damaged, or no saved run"):
+        bnp.ResumableRun.load(tmp_path / "other.npz", _partition(), X)
+    np.savez(tmp_path / "code.npz", header=np.array([print], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        bnp.ResumableRun.load(tmp_path / "code.npz", _partition(), X)
+    with pytest.raises(FileNotFoundError):
+        bnp.ResumableRun.load(tmp_path / "absent.npz", _partition(), X)
+
+
+def test_bad_use(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one chain, but num_chains is 0"):
+        bnp.ResumableRun(_partition(num_chains=0))
+    with pytest.raises(ValueError, match="positive multiple of the thinning, 5, but it is 7"):
+        bnp.ResumableRun(_partition(), piece=7)
+    run = bnp.ResumableRun(_partition(), piece=5, path=saved)
+    with pytest.raises(ValueError, match=r"run\.npz exists: load it"):
+        run.run(jax.random.key(0), X)
+    with pytest.raises(ValueError, match="has not begun: call its run method"):
+        run.resume(X)
+    with pytest.raises(ValueError, match="nothing to save"):
+        run.save(tmp_path / "x.npz")
+    with pytest.raises(ValueError, match="no draws yet: 0 of 10 steps of warm-up"):
+        run.get_samples()
+    with pytest.raises(ValueError, match="has no draws: call its run method"):
+        bnp.to_arviz(run, X)
+
+
+PROGRAM = """
+import sys
+from functools import partial
+import jax, numpy as np
+from numpyro.infer import MCMC
+import bnp_hier as bnp
+from bnp_hier.models import dpm
+X = np.random.default_rng(0).normal(size=(12, 2)) + np.repeat([[0.0], [4.0]], 6, axis=0)
+model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+mcmc = MCMC(bnp.PartitionGibbs(model, split_merge=1, init="prior"), num_warmup=10, num_samples=1_000_000, progress_bar=False)
+bnp.ResumableRun(mcmc, piece=500, path=sys.argv[1]).run(jax.random.key(0), X)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_process_leaves_a_file_to_go_on_with(tmp_path: Path, stop: signal.Signals) -> None:
+    path = tmp_path / "run.npz"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(stop)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0 and ("KeyboardInterrupt" in errors) == (stop == signal.SIGINT), errors
+    steps = bnp.ResumableRun.load(path, _partition(num_samples=1_000_000, thinning=1), X).steps
+    assert steps % 500 == 10
+    mcmc = _partition(num_samples=steps - 10 + 500, thinning=1)
+    run = bnp.ResumableRun.load(path, mcmc, X)
+    run.resume(X)
+    whole = _partition(num_samples=steps - 10 + 500, thinning=1)
+    whole.run(jax.random.key(0), X)
+    _assert_same(run, whole)
