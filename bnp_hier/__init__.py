@@ -30,7 +30,7 @@ from bnp_hier.distributions import (
 )
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.kernels import PartitionGibbs
-from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate
+from bnp_hier.posterior import assignment_uncertainty, coclustering, credible_ball, number_of_clusters, point_estimate
 
 __all__ = [
     "BHC",
@@ -53,6 +53,7 @@ __all__ = [
     "StickBreaking",
     "UninformativeNormal",
     "VariationalDP",
+    "assignment_uncertainty",
     "coclustering",
     "compare",
     "component",

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from bnp_hier.hierarchy import canonical_labels
 
-__all__ = ["coclustering", "flat_draws", "unique_draws"]
+__all__ = ["coclustering", "flat_draws", "one_partition", "unique_draws"]
 
 MOST_COLUMNS = 2048
 """Most columns, one for each cluster of each draw, in one matrix product."""
@@ -84,6 +84,25 @@ def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
             f"{array.shape} and type {array.dtype}"
         )
     return array.reshape(-1, array.shape[-1])
+
+
+def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
+    """A partition of the n items that the draws label, canonically labelled.
+
+    Raises
+    ------
+    ValueError
+        If it is not n whole numbers.
+    """
+    array = np.asarray(estimate)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"estimate must be one whole-number label per item, shape (n,), but it has shape {array.shape} "
+            f"and type {array.dtype}"
+        )
+    if len(array) != n:
+        raise ValueError(f"estimate labels {len(array)} items, but the draws {n}")
+    return canonical_labels(array)
 
 
 def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
