@@ -30,7 +30,14 @@ from bnp_hier.distributions import (
 )
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.kernels import PartitionGibbs
-from bnp_hier.posterior import assignment_uncertainty, coclustering, credible_ball, number_of_clusters, point_estimate
+from bnp_hier.posterior import (
+    assignment_uncertainty,
+    cluster_parameters,
+    coclustering,
+    credible_ball,
+    number_of_clusters,
+    point_estimate,
+)
 
 __all__ = [
     "BHC",
@@ -54,6 +61,7 @@ __all__ = [
     "UninformativeNormal",
     "VariationalDP",
     "assignment_uncertainty",
+    "cluster_parameters",
     "coclustering",
     "compare",
     "component",

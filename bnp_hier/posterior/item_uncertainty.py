@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
+from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draws
 from bnp_hier.posterior.point_estimates import cluster_costs
 
@@ -54,7 +55,7 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
     """
     labels, weights = unique_draws(flat_draws(draws))
     n = labels.shape[1]
-    centre = one_partition(estimate, n)
+    centre = canonical_labels(one_partition(estimate, n))
     cost = cluster_costs(n, loss) / np.maximum(np.arange(n + 1), 1)  # of one item in a cluster of such size
     own = _sizes(centre)
     expected_loss, meeting = cost[own], np.zeros(n)

@@ -87,7 +87,7 @@ def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
 
 
 def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
-    """A partition of the n items that the draws label, canonically labelled.
+    """The labels of a partition of the n items that the draws label.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
         )
     if len(array) != n:
         raise ValueError(f"estimate labels {len(array)} items, but the draws {n}")
-    return canonical_labels(array)
+    return array
 
 
 def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
