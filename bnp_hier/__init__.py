@@ -35,6 +35,7 @@ from bnp_hier.posterior import (
     cluster_parameters,
     coclustering,
     credible_ball,
+    diagnostics,
     number_of_clusters,
     point_estimate,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "concentration_for",
     "credible_ball",
     "datasets",
+    "diagnostics",
     "evidence",
     "loo",
     "number_of_clusters",

@@ -66,9 +66,10 @@ def test_weights_by_hand() -> None:
     """One draw in ten makes row 0 unlikely; row 1 is the same in all."""
     log_likelihood = np.full((2, 50, 2), -1.0)
     log_likelihood[:, ::10, 0] = -6.0
-    found = importance_leave_one_out(log_likelihood, np.array([100.0, 100.0]))
+    found = importance_leave_one_out(log_likelihood, lambda draws: np.full(draws.shape[-1], 100.0))
     weight = np.exp(-log_likelihood[:, :, 0]).ravel()
     assert found.elpd_i == pytest.approx([-np.log(weight.mean()), -1.0])
     assert found.kish_i == pytest.approx([weight.sum() ** 2 / (weight**2).sum() / 100, 1.0])
     assert found.mcse_i == pytest.approx([weight.std(ddof=1) / weight.mean() / 10, 0.0])
+    assert found.mcse == pytest.approx(found.mcse_i[0])
     assert found.p_i == pytest.approx([np.log(np.exp(log_likelihood[:, :, 0]).mean()) + np.log(weight.mean()), 0.0])

@@ -1,5 +1,6 @@
 """Draws of partitions, and what they say."""
 
+from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.parameter_draws import cluster_parameters
@@ -11,6 +12,7 @@ __all__ = [
     "cluster_parameters",
     "coclustering",
     "credible_ball",
+    "diagnostics",
     "number_of_clusters",
     "point_estimate",
 ]

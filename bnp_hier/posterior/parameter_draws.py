@@ -67,7 +67,8 @@ def cluster_parameters(
         values = {name: np.broadcast_to(v, (*shape, *v.shape[2:])) for name, v in draws.hyperparameters.items()}
         draws = draws._replace(hyperparameters=values)
     draws = draws._replace(labels=np.broadcast_to(labels, (*shape, len(labels))))
-    found = _map_draws(lambda key, values, labels: _parameters(key, values, labels, len(names)), draws, random_state)
+    key = random_key(random_state)
+    found = _map_draws(lambda key, values, labels: _parameters(key, values, labels, len(names)), draws, key)
     dims = ("chain", "draw", "cluster", *(f"parameter_dim_{i}" for i in range(found.ndim - 3)))
     coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1]), "cluster": names, "size": ("cluster", sizes)}
     return xr.Dataset({"parameters": (dims, found)}, coords, {"inference_library": "bnp_hier", "route": type(fit).__name__})
@@ -95,7 +96,8 @@ def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.nda
         parameters = _parameters(key_parameters, values, labels, slots)
         return values.component.likelihood(parameters[labels]).sample(key_rows)
 
-    return _map_draws(table, draws, random_state)
+    # partitions may have been drawn with the key itself
+    return _map_draws(table, draws, jax.random.fold_in(random_key(random_state), 1))
 
 
 def _parameters(key: Array, values: MixtureValues, labels: Int[Array, " n"], slots: int) -> Float[Array, "k ..."]:
@@ -104,11 +106,10 @@ def _parameters(key: Array, values: MixtureValues, labels: Int[Array, " n"], slo
 
 
 def _map_draws(
-    function: Callable[[Array, MixtureValues, Array], Array], draws: Draws, random_state: int | Array
+    function: Callable[[Array, MixtureValues, Array], Array], draws: Draws, key: Array
 ) -> Float[np.ndarray, "chain draw ..."]:
     """Apply a function of (key, values at the draw's hyperparameters, labels) to every draw, in float64."""
     shape = draws.labels.shape[:2]
-    key = random_key(random_state)
 
     def one(item: tuple[Array, Array, dict[str, Array]]) -> Array:
         key, labels, hyperparameters = item
