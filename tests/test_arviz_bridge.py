@@ -145,6 +145,11 @@ def test_diagnostics_of_label_invariant_variables(mcmc: MCMC) -> None:
         assert len(diagnostics(data, ["z", "log_joint"])) == 15
 
 
+@pytest.mark.slow  # ArviZ 1.x takes seconds to import its plots
+def test_arviz_draws_rank_plots(mcmc: MCMC) -> None:
+    assert az.plot_rank(to_arviz(mcmc, X), var_names=["alpha", "log_joint", "n_clusters"]) is not None
+
+
 def test_replicated_data(mcmc: MCMC) -> None:
     """Replicates repeat the two groups 5 apart: each row's mean over 80 draws is near its group's, far from the other's."""
     data = to_arviz(mcmc, X, posterior_predictive=True)
