@@ -30,6 +30,7 @@ from bnp_hier.distributions import (
 )
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.kernels import PartitionGibbs
+from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
     assignment_uncertainty,
     cluster_parameters,
@@ -65,6 +66,7 @@ __all__ = [
     "cluster_parameters",
     "coclustering",
     "compare",
+    "compare_models",
     "component",
     "concentration_for",
     "credible_ball",

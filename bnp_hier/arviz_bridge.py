@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
-from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out
+from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
 from bnp_hier.posterior.draws import draws_of, summaries
 from bnp_hier.posterior.parameter_draws import replicated_data
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["loo", "to_arviz"]
+__all__ = ["cross_validate", "loo", "to_arviz"]
 
 
 def to_arviz(
@@ -158,20 +158,16 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
     import arviz as az
     import xarray as xr
 
-    draws = draws_of(fit, X, n_draws, random_state)
-    values = summaries(draws)
-    found = importance_leave_one_out(values.log_likelihood, _ess)
-    trouble = _trouble(found, chain_diagnostics({name: getattr(values, name) for name in LABEL_INVARIANT}))
+    found, n_samples, trouble = cross_validate(fit, X, n_draws, random_state)
     for message in trouble:
         warnings.warn(f"loo: {message}", RuntimeWarning, stacklevel=2)
-    n = len(found.elpd_i)
     arrays = {name: xr.DataArray(getattr(found, name), dims=["item"], name=name) for name in ("elpd_i", "mcse_i", "kish_i")}
     numbers = [
         float(found.elpd_i.sum()),
-        float(np.sqrt(n * found.elpd_i.var())),
+        standard_error(found.elpd_i),
         float(found.p_i.sum()),
-        int(np.prod(draws.labels.shape[:2])),
-        n,
+        n_samples,
+        len(found.elpd_i),
     ]
     if int(az.__version__.split(".")[0]) < 1:
         from arviz.stats.stats_utils import ELPDData
@@ -200,6 +196,15 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
     )
     result.mcse, result.mcse_i, result.kish_i = found.mcse, arrays["mcse_i"], arrays["kish_i"]
     return result
+
+
+def cross_validate(fit: Any, X: ArrayLike, n_draws: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
+    """What `loo` reports: densities and their errors, the number of draws, and a message for each reason for a warning."""
+    draws = draws_of(fit, X, n_draws, random_state)
+    values = summaries(draws)
+    found = importance_leave_one_out(values.log_likelihood, _ess)
+    chains = chain_diagnostics({name: getattr(values, name) for name in LABEL_INVARIANT})
+    return found, int(np.prod(draws.labels.shape[:2])), _trouble(found, chains)
 
 
 def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["LeaveOneOut", "importance_leave_one_out"]
+__all__ = ["LeaveOneOut", "importance_leave_one_out", "standard_error"]
 
 
 class LeaveOneOut(NamedTuple):
@@ -59,3 +59,8 @@ def importance_leave_one_out(
 
     total = float(error(weight.sum(axis=1, keepdims=True))[0])
     return LeaveOneOut(-log_mean, lppd + log_mean, error(weight), 1.0 / (weight**2).mean(axis=0), total)
+
+
+def standard_error(pointwise: Float[np.ndarray, " n"]) -> float:
+    """Standard error of the sum of pointwise densities, or of their differences, as if the rows were a sample."""
+    return float(np.sqrt(len(pointwise) * pointwise.var()))
