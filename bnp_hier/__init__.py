@@ -31,7 +31,17 @@ from bnp_hier.distributions import (
 )
 from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.kernels import AuxiliaryGibbs, ParallelSplitMerge, PartitionGibbs, ResumableRun
-from bnp_hier.posterior import coclustering, credible_ball, number_of_clusters, point_estimate, recover_labels
+from bnp_hier.model_comparison import compare_models
+from bnp_hier.posterior import (
+    assignment_uncertainty,
+    cluster_parameters,
+    coclustering,
+    credible_ball,
+    diagnostics,
+    number_of_clusters,
+    point_estimate,
+    recover_labels,
+)
 
 __all__ = [
     "BHC",
@@ -58,12 +68,16 @@ __all__ = [
     "StickBreaking",
     "UninformativeNormal",
     "VariationalDP",
+    "assignment_uncertainty",
+    "cluster_parameters",
     "coclustering",
     "compare",
+    "compare_models",
     "component",
     "concentration_for",
     "credible_ball",
     "datasets",
+    "diagnostics",
     "evidence",
     "loo",
     "number_of_clusters",

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
-from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out
-from bnp_hier.posterior.draws import Draws, Summaries, draws_of, summaries
+from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
+from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
+from bnp_hier.posterior.draws import draws_of, summaries
+from bnp_hier.posterior.parameter_draws import replicated_data
 
 if TYPE_CHECKING:
     import arviz as az
+    import pandas as pd
     import xarray as xr
 
-__all__ = ["LABEL_INVARIANT", "convergence", "loo", "to_arviz"]
-
-LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
-"""Posterior variables that do not depend on the clusters' names; only these can be compared across draws and chains."""
+__all__ = ["cross_validate", "loo", "to_arviz"]
 
 
-def to_arviz(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0) -> az.InferenceData | xr.DataTree:
+def to_arviz(
+    fit: Any,
+    X: ArrayLike,
+    *,
+    n_draws: int = 1000,
+    random_state: int | Array = 0,
+    posterior_predictive: bool | int = False,
+    feature_names: Sequence[str] | None = None,
+    item_names: Sequence[str] | None = None,
+) -> az.InferenceData | xr.DataTree:
     """A fit as ArviZ data: `InferenceData` under ArviZ 0.23, `DataTree` under 1.x; the same groups and names for all routes.
 
     Groups: `posterior` with the partition site (chain, draw, item), the hyperparameter sites, and the label-invariant
     `log_joint`, `n_clusters`, `largest_cluster`, `entropy`; `log_likelihood` with the observed site (chain, draw, item),
     log p(x_i | partition and rows of the others) with the label of i summed out (nats); `observed_data` with the observed
-    site (item, feature).
+    site (item, feature); and, if asked for, `posterior_predictive` with replicated data under the observed site's name
+    (chain, draw, item, feature): each draw's labels, parameters of its clusters given their rows, and new rows.
 
     Parameters
     ----------
@@ -38,39 +49,43 @@ def to_arviz(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int |
     X
         The data that were fitted, (n, d).
     n_draws, random_state
-        Number and seed (whole number or JAX key) of the draws from a tree; the seed is also that of recovered labels.
+        Number and seed (whole number or JAX key) of the draws from a tree; the seed is also that of recovered labels and of
+        replicated data.
+    posterior_predictive
+        Whether to draw replicated data for every draw; or a whole number: for so many, evenly spaced, of every chain.
+    feature_names, item_names
+        Coordinates of the columns and rows of X, such as a data set's own; counted from 0 where not given.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not belong to X, or is of an unknown kind.
+        If the fit has not run, does not belong to X, or is of an unknown kind; or there are not as many names as rows or
+        columns; or more replicates are asked for than there are draws.
 
     Notes
     -----
-    Summaries of the labels themselves mean nothing across draws and chains, nor do those
-    of the clusters' parameters, where these are sites of the model. `AuxiliaryGibbs` draws have parameters that cannot be
-    integrated out: their `log_joint` is log p(partition) + Σ_i log f(x_i|θ_{z_i}), and their `log_likelihood`
-    log p(x_i | θ, labels of the others). With labels summed out by the model the latter is log Σ_k w_k f(x_i|θ_k).
+    Summaries of the labels themselves mean nothing across draws and chains, nor do those of the clusters' parameters, where
+    these are sites of the model. `AuxiliaryGibbs` draws have parameters that cannot be integrated out: their `log_joint` is
+    log p(partition) + Σ_i log f(x_i|θ_{z_i}), and their `log_likelihood` log p(x_i | θ, labels of the others). With labels
+    summed out by the model the latter is log Σ_k w_k f(x_i|θ_k).
     """
-    draws = draws_of(fit, X, n_draws, random_state)
-    return _package(draws, summaries(draws), type(fit).__name__)
-
-
-def _package(draws: Draws, values: Summaries, route: str) -> Any:
     import arviz as az
     import xarray as xr
 
+    draws = draws_of(fit, X, n_draws, random_state)
+    n, d = draws.X.shape
+    item, feature = _coordinate("item_names", item_names, n, "rows"), _coordinate("feature_names", feature_names, d, "columns")
+    kept = _kept(posterior_predictive, draws.labels.shape[1])
+    values = summaries(draws)
     sample = ("chain", "draw")
-    chains, length, n = draws.labels.shape
-    coords = {"chain": np.arange(chains), "draw": np.arange(length)}
-    item, feature = np.arange(n), np.arange(draws.X.shape[1])
+    coords = {"chain": np.arange(draws.labels.shape[0]), "draw": np.arange(draws.labels.shape[1])}
     posterior: dict[str, Any] = {
         name: ((*sample, *(f"{name}_dim_{i}" for i in range(value.ndim - 2))), value)
         for name, value in draws.hyperparameters.items()
     }
     posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}
     posterior[draws.partition] = ((*sample, "item"), draws.labels)
-    attributes = {"inference_library": "bnp_hier", "route": route}
+    attributes = {"inference_library": "bnp_hier", "route": type(fit).__name__}
     groups: dict[str, Any] = {
         "posterior": xr.Dataset(posterior, {**coords, "item": item}, attributes),
         "log_likelihood": xr.Dataset(
@@ -80,29 +95,37 @@ def _package(draws: Draws, values: Summaries, route: str) -> Any:
             {draws.observed: (("item", "feature"), draws.X)}, {"item": item, "feature": feature}, attributes
         ),
     }
+    if len(kept):
+        few = draws._replace(
+            labels=draws.labels[:, kept], hyperparameters={name: v[:, kept] for name, v in draws.hyperparameters.items()}
+        )
+        groups["posterior_predictive"] = xr.Dataset(
+            {draws.observed: ((*sample, "item", "feature"), replicated_data(few, random_state))},
+            {"chain": coords["chain"], "draw": kept, "item": item, "feature": feature},
+            attributes,
+        )
     if int(az.__version__.split(".")[0]) < 1:
         return az.InferenceData(**groups)
     return xr.DataTree.from_dict(groups)
 
 
-def convergence(idata: Any) -> dict[str, tuple[float, float]]:
-    """R-hat and bulk effective sample size of each label-invariant variable; NaN where a variable never moves.
+def _coordinate(argument: str, names: Sequence[str] | None, length: int, what: str) -> np.ndarray:
+    if names is None:
+        return np.arange(length)
+    if isinstance(names, str) or len(names) != length:
+        raise ValueError(f"{argument} must hold one name for each of the {length} {what} of X, but it is {names!r:.200}")
+    return np.array([str(name) for name in names])
 
-    Parameters
-    ----------
-    idata
-        What `to_arviz` returns, from at least two chains or four draws.
-    """
-    import arviz as az
 
-    out = {}
-    for name in LABEL_INVARIANT:
-        draws = np.asarray(idata["posterior"][name].values, dtype=np.float64)
-        if draws.shape[1] < 4 or np.ptp(draws) == 0:
-            out[name] = (np.nan, np.nan)
-        else:
-            out[name] = (float(az.rhat(draws)), float(az.ess(draws)))
-    return out
+def _kept(replicates: bool | int, length: int) -> Int[np.ndarray, " kept"]:
+    """Numbers of the draws of each chain that get replicated data, evenly spaced."""
+    count = length * replicates if isinstance(replicates, bool) else replicates
+    if not isinstance(count, int | np.integer) or not 0 <= count <= length:
+        raise ValueError(
+            f"posterior_predictive must be True, False or a whole number of at most the {length} draws of a chain, but it is "
+            f"{replicates!r}"
+        )
+    return np.linspace(0, length - 1, count).round().astype(int)
 
 
 LEAST_KISH, MOST_MCSE, MOST_RHAT, LEAST_ESS = 0.1, 0.1, 1.01, 400
@@ -121,9 +144,9 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
     -------
     result
         ArviZ's `ELPDData`, fit for its `compare`: `elpd_loo` (`elpd` under ArviZ 1.x), `se`, `p_loo` (`p`), `n_samples`,
-        `n_data_points`, `warning`, `scale`, pointwise `loo_i` (`elpd_i`); and, in the place of Pareto k, `mcse_i`, the Monte
-        Carlo standard error of each row, and `kish_i`, the Kish effective share of the draws. Ties between draws of discrete
-        labels make Pareto k large, or NaN, at rows that are well determined.
+        `n_data_points`, `warning`, `scale`, pointwise `loo_i` (`elpd_i`); and, in the place of Pareto k, `mcse` and `mcse_i`,
+        the Monte Carlo standard errors of the total and of each row, and `kish_i`, the Kish effective share of the draws. Ties
+        between draws of discrete labels make Pareto k large, or NaN, at rows that are well determined.
 
     Warns
     -----
@@ -139,27 +162,31 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
     import arviz as az
     import xarray as xr
 
-    draws = draws_of(fit, X, n_draws, random_state)
-    values = summaries(draws)
-    found = importance_leave_one_out(values.log_likelihood, _ess_of_weights(values.log_likelihood))
-    trouble = _trouble(found, convergence(_package(draws, values, type(fit).__name__)))
+    found, n_samples, trouble = cross_validate(fit, X, n_draws, random_state)
     for message in trouble:
         warnings.warn(f"loo: {message}", RuntimeWarning, stacklevel=2)
-    n = len(found.elpd_i)
     arrays = {name: xr.DataArray(getattr(found, name), dims=["item"], name=name) for name in ("elpd_i", "mcse_i", "kish_i")}
     numbers = [
         float(found.elpd_i.sum()),
-        float(np.sqrt(n * found.elpd_i.var())),
+        standard_error(found.elpd_i),
         float(found.p_i.sum()),
-        int(np.prod(draws.labels.shape[:2])),
-        n,
+        n_samples,
+        len(found.elpd_i),
     ]
     if int(az.__version__.split(".")[0]) < 1:
         from arviz.stats.stats_utils import ELPDData
 
-        names = ["elpd_loo", "se", "p_loo", "n_samples", "n_data_points", "warning", "loo_i", "scale", "mcse_i", "kish_i"]
-        pointwise = [arrays["elpd_i"].rename("loo_i"), "log", arrays["mcse_i"], arrays["kish_i"]]
-        return ELPDData(data=[*numbers, bool(trouble), *pointwise], index=names)
+        names = ["elpd_loo", "se", "p_loo", "n_samples", "n_data_points", "warning", "loo_i", "scale", "mcse"]
+        data = [
+            *numbers,
+            bool(trouble),
+            arrays["elpd_i"].rename("loo_i"),
+            "log",
+            found.mcse,
+            arrays["mcse_i"],
+            arrays["kish_i"],
+        ]
+        return ELPDData(data=data, index=[*names, "mcse_i", "kish_i"])
     from arviz_stats.utils import ELPDDataLOO
 
     keys = ("elpd", "se", "p", "n_samples", "n_data_points")
@@ -171,30 +198,33 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
         good_k=np.nan,
         elpd_i=arrays["elpd_i"],
     )
-    result.mcse_i, result.kish_i = arrays["mcse_i"], arrays["kish_i"]
+    result.mcse, result.mcse_i, result.kish_i = found.mcse, arrays["mcse_i"], arrays["kish_i"]
     return result
 
 
-def _ess_of_weights(log_likelihood: np.ndarray) -> np.ndarray:
-    """Effective sample size of the mean of exp(−log_likelihood) for every row; all draws where the weights are one number."""
+def cross_validate(fit: Any, X: ArrayLike, n_draws: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
+    """What `loo` reports: densities and their errors, the number of draws, and a message for each reason for a warning."""
+    draws = draws_of(fit, X, n_draws, random_state)
+    values = summaries(draws)
+    found = importance_leave_one_out(values.log_likelihood, _ess)
+    chains = chain_diagnostics({name: getattr(values, name) for name in LABEL_INVARIANT})
+    return found, int(np.prod(draws.labels.shape[:2])), _trouble(found, chains)
+
+
+def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:
+    """Effective sample sizes of the means of m variables."""
     import arviz as az
+    import xarray as xr
 
-    s = int(np.prod(log_likelihood.shape[:2]))
-    weight = np.exp(-(log_likelihood - log_likelihood.min(axis=(0, 1))))
-    moving = np.ptp(weight, axis=(0, 1)) > 1e-12
-    out = np.full(log_likelihood.shape[-1], float(s))
-    if log_likelihood.shape[1] < 4:
-        return out
-    for i in np.flatnonzero(moving):
-        out[i] = float(az.ess(weight[:, :, i], method="mean"))
-    return out
+    named = xr.Dataset({"draws": (("chain", "draw", "variable"), draws)})
+    return np.asarray(az.ess(named, method="mean")["draws"].values)
 
 
-def _trouble(found: LeaveOneOut, chains: dict[str, tuple[float, float]]) -> list[str]:
+def _trouble(found: LeaveOneOut, chains: pd.DataFrame) -> list[str]:
     out = []
-    rhat, ess = np.array(list(chains.values())).T
-    if (rhat > MOST_RHAT).any() or (ess < LEAST_ESS).any():
-        worst = f"worst R-hat {np.nanmax(rhat):.3f}, least effective sample size {np.nanmin(ess):.0f}"
+    rhat, ess = chains["rhat"].max(), chains["ess_bulk"].min()
+    if rhat > MOST_RHAT or ess < LEAST_ESS:
+        worst = f"worst R-hat {rhat:.3f}, least effective sample size {ess:.0f}"
         out.append(f"the chains have not mixed or are short ({worst}); expected at most {MOST_RHAT} and at least {LEAST_ESS}")
     for name, bad in (
         (f"a Kish share of the draws below {LEAST_KISH}", found.kish_i < LEAST_KISH),

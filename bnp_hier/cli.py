@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bnp_hier import datasets
-from bnp_hier.arviz_bridge import LABEL_INVARIANT, to_arviz
+from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.comparison import compare as compare_fits
 from bnp_hier.comparison import partition_of
 from bnp_hier.components import (
@@ -39,6 +39,7 @@ from bnp_hier.deterministic import BHC, MAPDP, VariationalDP
 from bnp_hier.kernels import PartitionGibbs
 from bnp_hier.models import dpm
 from bnp_hier.posterior import coclustering
+from bnp_hier.posterior.convergence import LABEL_INVARIANT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Int
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from bnp_hier.arviz_bridge import convergence, to_arviz
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.variational import VariationalDP
+from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
 from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, summaries
 from bnp_hier.posterior.point_estimates import point_estimate
 
@@ -136,7 +136,8 @@ def _held_out(fit: Any, X: ArrayLike, held_out: ArrayLike) -> np.ndarray:
 def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
     if not isinstance(fit, CHAINS):
         return {"rhat": np.nan, "ess": np.nan, "capacity_hits": np.nan}
-    worst = np.array(list(convergence(to_arviz(fit, X)).values()))
+    values = summaries(draws_of(fit, X))
+    chains = chain_diagnostics({name: getattr(values, name) for name in LABEL_INVARIANT})
     hits = _capacity_hits(fit.last_state)
     if hits:
         warnings.warn(
@@ -145,10 +146,7 @@ def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
             RuntimeWarning,
             stacklevel=3,
         )
-    moving = np.isfinite(worst).all(1)
-    if not moving.any():  # every summary is constant: nothing to diagnose
-        return {"rhat": np.nan, "ess": np.nan, "capacity_hits": hits}
-    return {"rhat": worst[moving, 0].max(), "ess": worst[moving, 1].min(), "capacity_hits": hits}
+    return {"rhat": chains["rhat"].max(), "ess": chains["ess_bulk"].min(), "capacity_hits": hits}
 
 
 def _capacity_hits(state: Any) -> int:

@@ -12,9 +12,9 @@ import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
 from sklearn.exceptions import NotFittedError
 
-from bnp_hier import BHC, MAPDP, NormalInverseGamma, NormalInverseWishart, PartitionGibbs, to_arviz
-from bnp_hier.arviz_bridge import LABEL_INVARIANT, convergence
+from bnp_hier import BHC, MAPDP, NormalInverseGamma, NormalInverseWishart, PartitionGibbs, diagnostics, to_arviz
 from bnp_hier.models import dpm, pitman_yor_mixture
+from bnp_hier.posterior.convergence import LABEL_INVARIANT
 from bnp_hier.posterior.draws import draws_of, log_predictive, summaries
 from tests.oracles.partitions import Enumeration, log_crp, log_prior
 
@@ -130,15 +130,48 @@ def test_log_predictive_averages_the_draws_densities() -> None:
         np.testing.assert_allclose(score, larger.log_evidence - exact.log_evidence, atol=5e-3)
 
 
-def test_convergence_of_label_invariant_variables(mcmc: MCMC) -> None:
+def test_diagnostics_of_label_invariant_variables(mcmc: MCMC) -> None:
     data = to_arviz(mcmc, X)
-    diagnostics = convergence(data)
-    assert set(diagnostics) == set(LABEL_INVARIANT)
-    for name, (rhat, ess) in diagnostics.items():
-        if np.ptp(data["posterior"][name].values) > 0:
-            assert 0.9 < rhat < 2.0 and 1 < ess <= 400
-    still = convergence(to_arviz(MAPDP(MODEL).fit(X), X))
-    assert all(np.isnan(value).all() for value in still.values())
+    table = diagnostics(data)
+    assert set(table.index) == {"alpha", *LABEL_INVARIANT}
+    for name in table.index:
+        draws = data["posterior"][name].values.astype(float)
+        if np.ptp(draws) > 0:
+            expected = [az.rhat(draws), az.ess(draws), az.ess(draws, method="tail")]
+            assert table.loc[name].tolist() == pytest.approx(expected)
+    assert table.loc["alpha"].notna().all() and 0.9 < table.loc["alpha", "rhat"] < 2.0
+    assert diagnostics(to_arviz(MAPDP(MODEL).fit(X), X)).isna().all(axis=None)
+    with pytest.warns(RuntimeWarning, match="z: such values depend on the clusters' names"):
+        assert len(diagnostics(data, ["z", "log_joint"])) == 15
+
+
+@pytest.mark.slow  # ArviZ 1.x takes seconds to import its plots
+def test_arviz_draws_rank_plots(mcmc: MCMC) -> None:
+    assert az.plot_rank(to_arviz(mcmc, X), var_names=["alpha", "log_joint", "n_clusters"]) is not None
+
+
+def test_replicated_data(mcmc: MCMC) -> None:
+    """Replicates repeat the two groups 5 apart: each row's mean over 80 draws is near its group's, far from the other's."""
+    data = to_arviz(mcmc, X, posterior_predictive=True)
+    assert _groups(data) == {"posterior", "log_likelihood", "observed_data", "posterior_predictive"}
+    table = data["posterior_predictive"]["X"]
+    assert table.dims == ("chain", "draw", "item", "feature") and table.shape == (2, 40, 14, 2)
+    close = np.abs(table.values.mean((0, 1)) - np.repeat([[0.0], [5.0]], 7, axis=0))
+    assert close.max() < 1.5
+
+
+def test_names_of_items_and_features_and_few_replicates(mcmc: MCMC, tmp_path) -> None:
+    items = [f"row {i}" for i in range(14)]
+    data = to_arviz(mcmc, X, posterior_predictive=3, feature_names=("width", "length"), item_names=items)
+    for group, variable in (("observed_data", "X"), ("posterior_predictive", "X"), ("posterior", "z"), ("log_likelihood", "X")):
+        assert data[group][variable]["item"].values.tolist() == items
+    table = data["posterior_predictive"]["X"]
+    assert table["feature"].values.tolist() == ["width", "length"]
+    assert table["draw"].values.tolist() == [0, 20, 39] and table.shape == (2, 3, 14, 2)
+    assert data["observed_data"]["X"].sel(item="row 3", feature="length").item() == X[3, 1]
+    data.to_netcdf(str(tmp_path / "run.nc"), engine="h5netcdf")
+    again = az.from_netcdf(str(tmp_path / "run.nc"))
+    assert again["observed_data"]["feature"].values.tolist() == ["width", "length"]
 
 
 def test_file_round_trip(mcmc: MCMC, tmp_path) -> None:
@@ -153,6 +186,15 @@ def test_bad_input(mcmc: MCMC) -> None:
         to_arviz(mcmc, X[:13])
     with pytest.raises(ValueError, match="X has 13 rows, but the estimator was fitted to 14"):
         to_arviz(MAPDP(MODEL).fit(X), X[:13])
+    for options, message in (
+        ({"feature_names": ["a"]}, r"feature_names must hold one name for each of the 2 columns of X, but it is \['a'\]"),
+        ({"feature_names": "ab"}, "feature_names must hold one name for each of the 2 columns of X, but it is 'ab'"),
+        ({"item_names": range(15)}, "item_names must hold one name for each of the 14 rows of X"),
+        ({"posterior_predictive": 41}, "posterior_predictive must be True, False or a whole number of at most the 40 draws"),
+        ({"posterior_predictive": 0.5}, "a whole number of at most the 40 draws of a chain, but it is 0.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            to_arviz(mcmc, X, **options)
     with pytest.raises(NotFittedError):
         to_arviz(BHC(MODEL), X)
     with pytest.raises(TypeError, match="expected an MCMC object or a fitted bnp_hier estimator, but got str"):

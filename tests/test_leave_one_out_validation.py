@@ -12,6 +12,7 @@ import pytest
 from numpyro.infer import MCMC
 
 import bnp_hier as bnp
+from bnp_hier.arviz_bridge import _ess
 from bnp_hier.models import dpm
 from bnp_hier.posterior.cross_validation import importance_leave_one_out
 
@@ -46,6 +47,17 @@ def test_equals_the_ratio_of_evidences(run: MCMC) -> None:
     assert "loo" in str(result)
 
 
+def test_error_of_the_total_is_its_spread(run: MCMC) -> None:
+    """Forty pieces of the run as forty runs: the spread of their totals over the stated error.
+
+    Between 0.6 and 1.6 with a false-alarm rate below 1 in 1,000 (χ² with 39 degrees of freedom).
+    """
+    log_likelihood = bnp.to_arviz(run, X)["log_likelihood"]["X"].values
+    pieces = [importance_leave_one_out(piece, _ess) for piece in np.split(log_likelihood, 40, axis=1)]
+    spread = np.std([piece.elpd_i.sum() for piece in pieces], ddof=1)
+    assert 0.6 < spread / np.mean([piece.mcse for piece in pieces]) < 1.6
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # ArviZ's, of pandas
 def test_arviz_compares(run: MCMC) -> None:
@@ -66,9 +78,12 @@ def test_weights_by_hand() -> None:
     """One draw in ten makes row 0 unlikely; row 1 is the same in all."""
     log_likelihood = np.full((2, 50, 2), -1.0)
     log_likelihood[:, ::10, 0] = -6.0
-    found = importance_leave_one_out(log_likelihood, np.array([100.0, 100.0]))
+    found = importance_leave_one_out(log_likelihood, lambda draws: np.full(draws.shape[-1], 100.0))
     weight = np.exp(-log_likelihood[:, :, 0]).ravel()
     assert found.elpd_i == pytest.approx([-np.log(weight.mean()), -1.0])
     assert found.kish_i == pytest.approx([weight.sum() ** 2 / (weight**2).sum() / 100, 1.0])
     assert found.mcse_i == pytest.approx([weight.std(ddof=1) / weight.mean() / 10, 0.0])
+    assert found.mcse == pytest.approx(found.mcse_i[0])
+    twice = importance_leave_one_out(log_likelihood[:, :, [0, 0]], lambda draws: np.full(draws.shape[-1], 100.0))
+    assert twice.mcse == pytest.approx(2 * twice.mcse_i[0])  # rows share the draws: their errors are not independent
     assert found.p_i == pytest.approx([np.log(np.exp(log_likelihood[:, :, 0]).mean()) + np.log(weight.mean()), 0.0])

@@ -1,10 +1,10 @@
 """Pictures of partitions, trees, densities, bounds and chains. All return Matplotlib figures or axes and open no window."""
 
 from bnp_hier.plots.bounds import bound_increments, evidence_bounds
-from bnp_hier.plots.chains import traces
+from bnp_hier.plots.chains import rank, traces
 from bnp_hier.plots.density import predictive_density
 from bnp_hier.plots.heatmap import coclustering
 from bnp_hier.plots.scatter import pairs
 from bnp_hier.plots.tree import dendrogram
 
-__all__ = ["bound_increments", "coclustering", "dendrogram", "evidence_bounds", "pairs", "predictive_density", "traces"]
+__all__ = ["bound_increments", "coclustering", "dendrogram", "evidence_bounds", "pairs", "predictive_density", "rank", "traces"]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.posterior.convergence import scalar_variables
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["traces"]
+__all__ = ["rank", "traces"]
 
 _MOST_BINS = 20
+_RANK_LABEL = "rank among the draws of all chains"
 
 
 def traces(draws: Mapping[str, ArrayLike]) -> Figure:
@@ -41,8 +44,6 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
         If there is nothing to draw, an array is not (chains, draws), or a draw is NaN.
     """
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import MaxNLocator
 
     if not draws:
         raise ValueError("draws must have at least one name, but it is empty")
@@ -51,28 +52,89 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
     rows = figure.subplots(len(checked), 2, squeeze=False, width_ratios=[3, 2])
     for (trace, histogram), (name, values) in zip(rows, checked.items(), strict=True):
         n_chains, n_draws = values.shape
-        bins = int(np.clip(n_draws // 10, 1, _MOST_BINS))
-        edges = np.linspace(0, values.size, bins + 1)
-        for colour, line, places in zip(cluster_colours(n_chains), values, _ranks(values), strict=True):
+        for colour, line in zip(cluster_colours(n_chains), values, strict=True):
             trace.plot(line, color=colour, linewidth=0.7, alpha=0.8, rasterized=n_draws > 2000)
-            histogram.stairs(np.histogram(places, edges)[0], edges, baseline=None, color=colour, linewidth=1.2)
-        histogram.axhline(n_draws / bins, color="0.3", linestyle="dashed", linewidth=1.0)
-        histogram.set(xlim=(0, values.size), ylabel="draws per bin")
-        histogram.set_ylim(0, 1.1 * max(histogram.get_ylim()[1], 1.5 * n_draws / bins))
         trace.set_title(str(name), loc="left", fontsize=10, parse_math=False)
-        histogram.set_title(f"ranks of {name}", loc="left", fontsize=10, parse_math=False)
         trace.margins(x=0.0)
-        for axes in (trace, histogram):
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-            axes.tick_params(labelsize=8)
-    most = max(len(values) for values in checked.values())
-    handles = [Line2D([], [], color=colour, label=f"chain {c}") for c, colour in enumerate(cluster_colours(most))]
-    if 1 < most <= 8:
-        figure.legend(handles=handles, loc="outside upper right", ncols=most, frameon=False, fontsize=8)
+        _tidy(trace)
+        _rank_histogram(histogram, name, values)
+    _chain_legend(figure, max(len(values) for values in checked.values()))
     rows[-1, 0].set_xlabel("draw")
-    rows[-1, 1].set_xlabel("rank among the draws of all chains")
+    rows[-1, 1].set_xlabel(_RANK_LABEL)
     return figure
+
+
+def rank(idata: Any, var_names: str | Sequence[str] | None = None) -> Figure:
+    """Rank histograms of the label-invariant variables and hyperparameters, as in `traces`.
+
+    Parameters
+    ----------
+    idata
+        What `to_arviz` returns.
+    var_names
+        Posterior variables; default: all that do not depend on the clusters' names.
+
+    Returns
+    -------
+    figure
+        A new figure, which pyplot does not hold on to; one panel for each variable, or entry of one.
+
+    Warns
+    -----
+    RuntimeWarning
+        If a variable that is asked for depends on the clusters' names.
+
+    Raises
+    ------
+    ValueError
+        If the posterior has no such variable, there is nothing to draw, or a draw is NaN.
+    """
+    from matplotlib.figure import Figure
+
+    checked = {name: _chains(name, values) for name, values in scalar_variables(idata, var_names, stacklevel=3).items()}
+    if not checked:
+        raise ValueError("var_names must name at least one variable, but it is empty")
+    across = min(3, int(np.ceil(np.sqrt(len(checked)))))
+    down = -(-len(checked) // across)
+    figure = Figure(figsize=(0.4 + 3.4 * across, 0.6 + 2.2 * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for panel, (name, values) in zip(panels, checked.items(), strict=False):
+        _rank_histogram(panel, name, values)
+    for panel in panels[len(checked) :]:
+        panel.remove()
+    _chain_legend(figure, max(len(values) for values in checked.values()))
+    figure.supxlabel(_RANK_LABEL, fontsize=9)
+    return figure
+
+
+def _rank_histogram(axes: Axes, name: str, values: Float[np.ndarray, "chains draws"]) -> None:
+    n_chains, n_draws = values.shape
+    bins = int(np.clip(n_draws // 10, 1, _MOST_BINS))
+    edges = np.linspace(0, values.size, bins + 1)
+    for colour, places in zip(cluster_colours(n_chains), _ranks(values), strict=True):
+        axes.stairs(np.histogram(places, edges)[0], edges, baseline=None, color=colour, linewidth=1.2)
+    axes.axhline(n_draws / bins, color="0.3", linestyle="dashed", linewidth=1.0)
+    axes.set(xlim=(0, values.size), ylabel="draws per bin")
+    axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1.5 * n_draws / bins))
+    axes.set_title(f"ranks of {name}", loc="left", fontsize=10, parse_math=False)
+    _tidy(axes)
+
+
+def _tidy(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.tick_params(labelsize=8)
+
+
+def _chain_legend(figure: Figure, n_chains: int) -> None:
+    """Colours of the chains, where there are several and not too many to tell apart."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=colour, label=f"chain {c}") for c, colour in enumerate(cluster_colours(n_chains))]
+    if 1 < n_chains <= 8:
+        figure.legend(handles=handles, loc="outside upper right", ncols=min(n_chains, 4), frameon=False, fontsize=8)
 
 
 def _chains(name: str, values: ArrayLike) -> Float[np.ndarray, "chains draws"]:

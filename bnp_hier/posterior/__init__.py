@@ -1,8 +1,20 @@
 """Draws of partitions, and what they say."""
 
+from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
+from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.label_recovery import recover_labels
+from bnp_hier.posterior.parameter_draws import cluster_parameters
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import point_estimate
 
-__all__ = ["coclustering", "credible_ball", "number_of_clusters", "point_estimate", "recover_labels"]
+__all__ = [
+    "assignment_uncertainty",
+    "cluster_parameters",
+    "coclustering",
+    "credible_ball",
+    "diagnostics",
+    "number_of_clusters",
+    "point_estimate",
+    "recover_labels",
+]

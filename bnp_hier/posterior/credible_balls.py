@@ -8,8 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from bnp_hier.hierarchy import canonical_labels
-from bnp_hier.posterior.partitions import flat_draws, unique_draws
+from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draws
 from bnp_hier.posterior.point_estimates import expected_losses
 
 __all__ = ["CredibleBall", "credible_ball", "number_of_clusters"]
@@ -40,7 +39,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     draws
         Label draws, (s, n) or (chain, draw, n) whole numbers.
     estimate
-        (n,) whole numbers from 0: the centre, such as a `point_estimate`.
+        (n,) whole numbers: the centre, such as a `point_estimate`.
     level
         Posterior probability, in (0, 1].
     loss
@@ -57,13 +56,8 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     """
     if not 0 < level <= 1:
         raise ValueError(f"level must lie in (0, 1], but it is {level!r}")
-    centre = np.asarray(estimate)
-    if centre.ndim != 1:
-        raise ValueError(f"estimate must be one label per item, shape (n,), but it has shape {centre.shape}")
     labels, weight = unique_draws(flat_draws(draws))
-    if labels.shape[1] != len(centre):
-        raise ValueError(f"estimate labels {len(centre)} items, but the draws {labels.shape[1]}")
-    distance = expected_losses(labels, canonical_labels(centre)[None], loss)
+    distance = expected_losses(labels, one_partition(estimate, labels.shape[1])[None], loss)
     order = np.argsort(distance, kind="stable")
     held = np.cumsum(weight[order])
     radius = float(distance[order][np.searchsorted(held, level - 1e-12)])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["LeaveOneOut", "importance_leave_one_out"]
+__all__ = ["LeaveOneOut", "importance_leave_one_out", "standard_error"]
 
 
 class LeaveOneOut(NamedTuple):
@@ -15,17 +16,22 @@ class LeaveOneOut(NamedTuple):
 
     - **elpd_i** - (n,) of each row.
     - **p_i** - (n,) by how much the density of the row given all draws is higher.
-    - **mcse_i** - (n,) Monte Carlo standard error; NaN for fewer than four draws.
+    - **mcse_i** - (n,) Monte Carlo standard error; NaN for chains of fewer than four draws.
     - **kish_i** - (n,) Kish effective share of the draws, in (0, 1].
+    - **mcse** - Monte Carlo standard error of the sum of elpd_i, whose rows share the draws.
     """
 
     elpd_i: Float[np.ndarray, " n"]
     p_i: Float[np.ndarray, " n"]
     mcse_i: Float[np.ndarray, " n"]
     kish_i: Float[np.ndarray, " n"]
+    mcse: float
 
 
-def importance_leave_one_out(log_likelihood: Float[np.ndarray, "chain draw n"], ess: Float[np.ndarray, " n"]) -> LeaveOneOut:
+def importance_leave_one_out(
+    log_likelihood: Float[np.ndarray, "chain draw n"],
+    ess: Callable[[Float[np.ndarray, "chain draw m"]], Float[np.ndarray, " m"]],
+) -> LeaveOneOut:
     """Densities of rows given the others, −log mean exp(−log_likelihood).
 
     Exact as the draws grow, since p(z_−i | x) ∝ p(z_−i | x_−i) p(x_i | z_−i, x_−i); the weights are bounded, and plain
@@ -36,12 +42,25 @@ def importance_leave_one_out(log_likelihood: Float[np.ndarray, "chain draw n"], 
     log_likelihood
         log p(x_i | z_−i, x_−i) of every draw, the label of row i summed out.
     ess
-        (n,) effective sample size of the mean of exp(−log_likelihood).
+        Effective sample sizes of the means of m variables.
     """
-    flat = log_likelihood.reshape(-1, log_likelihood.shape[-1])
+    chains, length, n = log_likelihood.shape
+    flat = log_likelihood.reshape(-1, n)
     s = len(flat)
     log_mean = np.logaddexp.reduce(-flat, axis=0) - np.log(s)
     weight = np.exp(-flat - log_mean)  # mean 1
     lppd = np.logaddexp.reduce(flat, axis=0) - np.log(s)
-    spread = weight.std(axis=0, ddof=1) if s > 3 else np.full(flat.shape[1], np.nan)
-    return LeaveOneOut(-log_mean, lppd + log_mean, spread / np.sqrt(ess), 1.0 / (weight**2).mean(axis=0))
+
+    def error(draws: Float[np.ndarray, "s m"]) -> Float[np.ndarray, " m"]:
+        """Standard error of the means."""
+        if length < 4:
+            return np.full(draws.shape[1], np.nan)
+        return draws.std(axis=0, ddof=1) / np.sqrt(ess(draws.reshape(chains, length, -1)))
+
+    total = float(error(weight.sum(axis=1, keepdims=True))[0])
+    return LeaveOneOut(-log_mean, lppd + log_mean, error(weight), 1.0 / (weight**2).mean(axis=0), total)
+
+
+def standard_error(pointwise: Float[np.ndarray, " n"]) -> float:
+    """Standard error of the sum of pointwise densities, or of their differences, as if the rows were a sample."""
+    return float(np.sqrt(len(pointwise) * pointwise.var()))

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import Prior, draw_index, log_joint, log_slot_seating
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
-from bnp_hier.model_sites import SlotSites, StickSites, read_slot_values, read_stick_values
+from bnp_hier.model_sites import MixtureValues, SlotSites, StickSites, as_arrays, read_slot_values, read_stick_values
 from bnp_hier.posterior.mixtures import Mixture, Values
 
 __all__ = ["SlotMixture", "StickMixture"]
@@ -121,6 +121,13 @@ class StickMixture(Mixture):
     def integrated(self) -> bool:
         """Whether the model names its conjugate component."""
         return self.sites.conjugate
+
+    def conjugate(self, values: Values) -> MixtureValues:
+        """Read off the model, if it names its component."""
+        read = read_stick_values(self.model, self.sites, values, (self.X,))
+        if read.component is None:
+            return super().conjugate(values)
+        return as_arrays(MixtureValues(read.concentration, jnp.zeros(()), read.component, jnp.asarray(read.X)))
 
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
         """As many as there are sticks."""

@@ -16,7 +16,7 @@ from bnp_hier.deterministic.base import mixture_log_weights
 from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_sites import MixtureSites, Model, as_arrays, read_values
+from bnp_hier.model_sites import MixtureSites, MixtureValues, Model, as_arrays, read_values
 
 __all__ = ["CollapsedMixture", "Mixture", "Values"]
 
@@ -49,6 +49,19 @@ class Mixture(ABC):
     @abstractmethod
     def integrated(self) -> bool:
         """Whether the log joint is log p(X, partition), the clusters' parameters integrated out."""
+
+    def conjugate(self, values: Values) -> MixtureValues:
+        """Concentration, conjugate component and data at one draw.
+
+        Raises
+        ------
+        ValueError
+            If the model has no conjugate component.
+        """
+        raise ValueError(
+            "the model has no conjugate component, from which a cluster's parameters could be drawn given its rows: "
+            "its own parameter sites have draws"
+        )
 
     @abstractmethod
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
@@ -99,13 +112,17 @@ class CollapsedMixture(Mixture):
         """Yes."""
         return True
 
+    def conjugate(self, values: Values) -> MixtureValues:
+        """Read off the model."""
+        return as_arrays(read_values(self.model, self.sites, values, (self.X,)))
+
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
         """Slots for the largest draw, in steps of 8 so that similar runs share a compiled program."""
         return -(-(int(labels.max()) + 1) // 8) * 8
 
     def summarise(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
         """Log p(X, partition), and log p(x_i | labels and rows of the others)."""
-        read = as_arrays(read_values(self.model, self.sites, values, (self.X,)))
+        read = self.conjugate(values)
         prior = Prior(read.concentration, read.discount)
         joint = log_joint(read.component, read.component.suff_stats(read.X), labels, prior, slots)
         return joint, leave_one_out(read.component, read.X, labels, prior, slots)
@@ -114,7 +131,7 @@ class CollapsedMixture(Mixture):
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, " m"]:
         """Log p(x | X, labels): the clusters' predictives and a new cluster's, by the partition prior's weights."""
-        read = as_arrays(read_values(self.model, self.sites, values, (self.X,)))
+        read = self.conjugate(values)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
         prior = Prior(read.concentration, read.discount)
         return logsumexp(mixture_log_weights(read.component, stats, cluster_counts(labels, slots), prior, rows), axis=1)

@@ -2,35 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from bnp_hier.hierarchy import canonical_labels
 
-__all__ = ["coclustering", "flat_draws", "unique_draws"]
+__all__ = ["coclustering", "flat_draws", "one_partition", "unique_draws"]
+
+MOST_COLUMNS = 2048
+"""Most columns, one for each cluster of each draw, in one matrix product."""
+
+TILE = 512
+"""Rows of one matrix product."""
 
 
-def coclustering(draws: ArrayLike) -> Float[np.ndarray, "n n"]:
+def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n n"]:
     """Share of the draws in which two items are in one cluster.
+
+    Besides the result, memory is for one block of the draws: an iterator never needs to hold them all at once.
 
     Parameters
     ----------
     draws
-        Label draws, (s, n) or (chain, draw, n) whole numbers; labels may be named differently in every draw.
+        Label draws, (s, n) or (chain, draw, n) whole numbers; labels may be named differently in every draw. Or an iterator
+        over such arrays.
 
     Raises
     ------
     ValueError
-        If the draws are not whole numbers of two or three dimensions.
+        If the draws are not whole numbers of two or three dimensions, or an iterator's arrays are none, or of unequal n.
     """
-    labels, weights = unique_draws(flat_draws(draws))
-    n = labels.shape[1]
-    out = np.zeros((n, n))
-    for z, weight in zip(labels, weights, strict=True):
-        onehot = (z[:, None] == np.arange(z.max() + 1)).astype(np.float64)
-        out += weight * (onehot @ onehot.T)
-    return out
+    together: Float[np.ndarray, "n n"] | None = None
+    total = 0
+    for chunk in draws if isinstance(draws, Iterator) else (draws,):
+        flat = flat_draws(chunk)
+        n = flat.shape[1]
+        together = np.zeros((n, n)) if together is None else together
+        if n != len(together):
+            raise ValueError(f"draws must all label the same items, but one array labels {n} and another {len(together)}")
+        total += len(flat)
+        for columns in _indicator_blocks(flat):
+            for start in range(0, n, TILE):  # on and above the diagonal; whole numbers below 2²⁴ are exact in float32
+                together[start : start + TILE, start:] += columns[start : start + TILE] @ columns[start:].T
+    if together is None:
+        raise ValueError("draws must hold at least one array, but the iterator is empty")
+    together /= total
+    for start in range(TILE, len(together), TILE):
+        together[start:, start - TILE : start] = together[start - TILE : start, start:].T
+    return together
+
+
+def _indicator_blocks(flat: Int[np.ndarray, "s n"]) -> Iterator[Float[np.ndarray, "n c"]]:
+    """Indicators of the clusters of some draws, side by side in float32: at most MOST_COLUMNS, or those of one draw."""
+    block: list[np.ndarray] = []
+    width = 0
+    for z in flat:
+        clusters, index = np.unique(z, return_inverse=True)
+        if block and width + len(clusters) > MOST_COLUMNS:
+            yield np.concatenate(block, axis=1)
+            block, width = [], 0
+        block.append((index[:, None] == np.arange(len(clusters))).astype(np.float32))
+        width += len(clusters)
+    yield np.concatenate(block, axis=1)
 
 
 def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
@@ -48,6 +84,25 @@ def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
             f"{array.shape} and type {array.dtype}"
         )
     return array.reshape(-1, array.shape[-1])
+
+
+def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
+    """The labels of a partition of the n items that the draws label.
+
+    Raises
+    ------
+    ValueError
+        If it is not n whole numbers.
+    """
+    array = np.asarray(estimate)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"estimate must be one whole-number label per item, shape (n,), but it has shape {array.shape} "
+            f"and type {array.dtype}"
+        )
+    if len(array) != n:
+        raise ValueError(f"estimate labels {len(array)} items, but the draws {n}")
+    return array
 
 
 def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:

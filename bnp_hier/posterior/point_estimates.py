@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.posterior.partitions import flat_draws, unique_draws
 
-__all__ = ["LOSSES", "expected_losses", "point_estimate"]
+__all__ = ["LOSSES", "cluster_costs", "expected_losses", "point_estimate"]
 
 LOSSES = ("vi", "binder")
 """Variation of information (nats), and Binder's: the share of pairs of items that one joins and the other does not."""
@@ -34,7 +34,7 @@ class _Tables(NamedTuple):
 
     - **labels** - (n, u) labels of the distinct draws, items first.
     - **weight** - (u,) their shares of all draws.
-    - **cost** - (n + 1,) f with loss(a, b) = Σ f(|cluster of a|) + Σ f(|cluster of b|) − 2 Σ f(|intersection|).
+    - **cost** - (n + 1,) `cluster_costs`.
     """
 
     labels: Int[Array, "n u"]
@@ -42,12 +42,23 @@ class _Tables(NamedTuple):
     cost: Float[Array, " n1"]
 
 
+def cluster_costs(n: int, loss: str) -> Float[np.ndarray, " n1"]:
+    """Costs f of 0, ..., n items, with loss(a, b) = Σ f(|cluster of a|) + Σ f(|cluster of b|) − 2 Σ f(|intersection|).
+
+    Raises
+    ------
+    ValueError
+        If the loss is unknown.
+    """
+    if loss not in LOSSES:
+        raise ValueError(f'loss must be "vi" or "binder", but it is {loss!r}')
+    sizes = np.arange(n + 1.0)
+    return sizes * np.log(np.maximum(sizes, 1.0)) / n if loss == "vi" else sizes**2 / max(n * (n - 1), 1)
+
+
 def _tables(flat: Int[np.ndarray, "s n"], loss: str) -> _Tables:
     labels, weight = unique_draws(flat)
-    n = labels.shape[1]
-    sizes = np.arange(n + 1.0)
-    cost = sizes * np.log(np.maximum(sizes, 1.0)) / n if loss == "vi" else sizes**2 / max(n * (n - 1), 1)
-    return _Tables(jnp.asarray(labels.T), jnp.asarray(weight), jnp.asarray(cost))
+    return _Tables(jnp.asarray(labels.T), jnp.asarray(weight), jnp.asarray(cluster_costs(labels.shape[1], loss)))
 
 
 @partial(jax.jit, static_argnames=("slots", "width"))
@@ -107,11 +118,6 @@ def _search(
     return jax.lax.while_loop(unfinished, sweep, (jnp.int64(0), start, sizes, meeting, jnp.bool_(True)))[1]
 
 
-def _check_loss(loss: str) -> None:
-    if loss not in LOSSES:
-        raise ValueError(f'loss must be "vi" or "binder", but it is {loss!r}')
-
-
 def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -> Float[np.ndarray, " c"]:
     """Posterior expected loss of partitions: the mean over the draws.
 
@@ -129,7 +135,6 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
     ValueError
         If the draws or candidates have a wrong shape or type, or the loss is unknown.
     """
-    _check_loss(loss)
     flat, proposed = flat_draws(draws), flat_draws(candidates)
     if proposed.shape[1] != flat.shape[1]:
         raise ValueError(f"the candidates label {proposed.shape[1]} items, but the draws {flat.shape[1]}")
@@ -172,7 +177,6 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_restarts: int = 8, r
     Wade & Ghahramani (2018) for the losses, with the expected variation of information itself in the place of their lower
     bound; the search is in the manner of Dahl, Johnson & Müller (2022).
     """
-    _check_loss(loss)
     if isinstance(n_restarts, bool) or not isinstance(n_restarts, int | np.integer) or n_restarts < 0:
         raise ValueError(f"n_restarts must be a whole number of at least 0, but it is {n_restarts!r}")
     flat = flat_draws(draws)

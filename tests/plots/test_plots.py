@@ -4,6 +4,7 @@ import math
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
@@ -65,6 +66,7 @@ def test_no_pyplot_window_and_no_matplotlib_at_import() -> None:
         "evidence_bounds",
         "pairs",
         "predictive_density",
+        "rank",
         "traces",
     ]
 
@@ -462,3 +464,37 @@ def test_traces_refuses() -> None:
             plots.traces({"entropy": np.zeros(shape)})
     with pytest.raises(ValueError, match="'entropy' has NaN in chain 1, draw 0"):
         plots.traces({"entropy": np.array([[0.0, 1.0], [np.nan, 1.0]])})
+
+
+def idata(**variables: np.ndarray) -> dict[str, xr.Dataset]:
+    sample = ("chain", "draw")
+    dims = {name: (*sample, *(f"{name}_dim_{i}" for i in range(v.ndim - 2))) for name, v in variables.items()}
+    return {"posterior": xr.Dataset({name: (dims[name], v) for name, v in variables.items()})}
+
+
+def test_rank_histograms_of_arviz_data() -> None:
+    rng = np.random.default_rng(0)
+    data = idata(
+        log_joint=rng.normal(size=(3, 200)) + np.array([[0.0], [0.0], [4.0]]),
+        n_clusters=rng.integers(1, 4, (3, 200)),
+        kappa=rng.gamma(1.0, size=(3, 200, 2)),
+        z=rng.integers(0, 3, (3, 200, 5)),
+    )
+    figure = plots.rank(data)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [f"ranks of {name}" for name in ("log_joint", "n_clusters", "kappa[0]", "kappa[1]")]
+    beside = plots.traces({"log_joint": data["posterior"]["log_joint"].values}).axes[1]
+    for patch, same in zip(figure.axes[0].patches, beside.patches, strict=True):
+        np.testing.assert_array_equal(patch.get_data().values, same.get_data().values)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["chain 0", "chain 1", "chain 2"]
+    assert len(plots.rank(data, "n_clusters").axes) == 1 and as_png(figure)
+    with pytest.warns(RuntimeWarning, match="z: such values depend on the clusters' names") as caught:
+        assert len(plots.rank(data, ["z"]).axes) == 5
+    assert caught[0].filename == __file__
+
+
+def test_rank_refuses() -> None:
+    data = idata(a=np.array([[0.0, 1.0], [np.nan, 1.0]]))
+    for names, message in ((None, "'a' has NaN in chain 1, draw 0"), ("b", "no variable 'b'"), ([], "var_names must name")):
+        with pytest.raises(ValueError, match=message):
+            plots.rank(data, names)

@@ -6,22 +6,50 @@ import numpy as np
 import pytest
 
 from bnp_hier import coclustering
+from bnp_hier.posterior import partitions
 
 DRAWS = np.random.default_rng(0).integers(0, 3, size=(200, 6))
 
 
+def share_of_draws(draws: np.ndarray) -> np.ndarray:
+    return (draws[:, :, None] == draws[:, None, :]).mean(0)
+
+
 def test_coclustering_is_the_share_of_draws() -> None:
-    expected = (DRAWS[:, :, None] == DRAWS[:, None, :]).mean(0)
+    expected = share_of_draws(DRAWS)
     np.testing.assert_allclose(coclustering(DRAWS), expected, atol=1e-12)
     np.testing.assert_allclose(coclustering(DRAWS.reshape(4, 50, 6)), expected, atol=1e-12)
 
 
 def test_names_of_clusters_do_not_matter() -> None:
-    renamed = np.array([2, 0, 1])[DRAWS]
-    np.testing.assert_allclose(coclustering(renamed), coclustering(DRAWS), atol=1e-12)
+    renamed = np.array([2, -7, 10**9])[DRAWS]
+    np.testing.assert_array_equal(coclustering(renamed), coclustering(DRAWS))
+
+
+@pytest.mark.parametrize(("tile", "columns"), [(1, 1), (4, 7), (5, 50), (11, 1000)])
+def test_blocks_of_any_size(tile: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is put together from tiles of rows and blocks of draws; also where a draw alone exceeds a block."""
+    monkeypatch.setattr(partitions, "TILE", tile)
+    monkeypatch.setattr(partitions, "MOST_COLUMNS", columns)
+    draws = np.random.default_rng(1).integers(0, 5, size=(30, 11))
+    np.testing.assert_allclose(coclustering(draws), share_of_draws(draws), atol=1e-12)
+
+
+def test_draws_may_come_one_array_at_a_time() -> None:
+    chunks = np.split(DRAWS, [1, 20, 150])
+    np.testing.assert_array_equal(coclustering(iter(chunks)), coclustering(DRAWS))
+    np.testing.assert_array_equal(coclustering(chunk.reshape(1, *chunk.shape) for chunk in chunks), coclustering(DRAWS))
 
 
 @pytest.mark.parametrize("draws", [np.zeros(3, int), np.zeros((2, 3)), np.zeros((2, 0), int), np.zeros((1, 1, 1, 1), int)])
 def test_bad_draws(draws: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"draws must be whole-number labels of shape \(s, n\) or \(chain, draw, n\)"):
-        coclustering(draws)
+    for given in (draws, iter([draws])):
+        with pytest.raises(ValueError, match=r"draws must be whole-number labels of shape \(s, n\) or \(chain, draw, n\)"):
+            coclustering(given)
+
+
+def test_bad_iterators() -> None:
+    with pytest.raises(ValueError, match="must hold at least one array, but the iterator is empty"):
+        coclustering(iter([]))
+    with pytest.raises(ValueError, match="must all label the same items, but one array labels 5 and another 6"):
+        coclustering(iter([DRAWS, DRAWS[:, :5]]))

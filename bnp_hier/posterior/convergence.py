@@ -1,0 +1,103 @@
+"""Whether chains have converged, judged by variables that do not depend on the clusters' names."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LABEL_INVARIANT", "chain_diagnostics", "diagnostics", "scalar_variables"]
+
+LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
+"""Posterior variables that do not depend on the clusters' names; only these can be compared across draws and chains."""
+
+LABEL_DEPENDENT = ("parameters", "weights")
+"""Sites of models with explicit clusters, whose entries change places when the clusters' names do."""
+
+
+def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.DataFrame:
+    """R-hat and effective sample sizes of the label-invariant variables and the hyperparameters.
+
+    Parameters
+    ----------
+    idata
+        What `to_arviz` returns.
+    var_names
+        Posterior variables; default: all that do not depend on the clusters' names.
+
+    Returns
+    -------
+    table
+        One row for each variable, or for each entry of one with dimensions of its own. Columns `rhat`, `ess_bulk` and
+        `ess_tail` as ArviZ defines them; NaN where a variable never moves, or there are fewer than four draws, and R-hat of
+        fewer than two chains.
+
+    Warns
+    -----
+    RuntimeWarning
+        If a variable that is asked for depends on the clusters' names: labels, and parameters or weights of numbered clusters.
+
+    Raises
+    ------
+    ValueError
+        If the posterior has no such variable.
+    """
+    return chain_diagnostics(scalar_variables(idata, var_names, stacklevel=3))
+
+
+def chain_diagnostics(values: Mapping[str, Float[np.ndarray, "chain draw"]]) -> pd.DataFrame:
+    """The table of `diagnostics` for named draws."""
+    import arviz as az
+    import pandas as pd
+
+    rows = {}
+    for name, draws in values.items():
+        draws = np.asarray(draws, dtype=np.float64)
+        row = dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), np.nan)
+        if draws.shape[1] >= 4 and np.ptp(draws) > 0:
+            row |= {f"ess_{method}": float(az.ess(draws, method=method)) for method in ("bulk", "tail")}
+            if len(draws) > 1:
+                row["rhat"] = float(az.rhat(draws))
+        rows[name] = row
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def scalar_variables(
+    idata: Any, var_names: str | Sequence[str] | None = None, *, stacklevel: int = 2
+) -> dict[str, Float[np.ndarray, "chain draw"]]:
+    """Draws of single numbers from the posterior group, entries of arrays apart; see `diagnostics`."""
+    posterior = idata["posterior"]
+    chosen = [var_names] if isinstance(var_names, str) else var_names
+    unknown = [name for name in chosen or () if name not in posterior.data_vars]
+    if unknown:
+        raise ValueError(f"the posterior has no variable {unknown[0]!r}; its variables are {', '.join(posterior.data_vars)}")
+    dependent = [name for name, variable in posterior.data_vars.items() if _depends_on_labels(name, variable)]
+    if chosen is None:
+        chosen = [name for name in posterior.data_vars if name not in dependent]
+    meaningless = [name for name in chosen if name in dependent]
+    if meaningless:
+        warnings.warn(
+            f"{', '.join(meaningless)}: such values depend on the clusters' names, which change between draws and chains, so "
+            f"that their R-hat and effective sample size say nothing about convergence; use {', '.join(LABEL_INVARIANT)}",
+            RuntimeWarning,
+            stacklevel=stacklevel,
+        )
+    out = {}
+    for name in chosen:
+        values = np.asarray(posterior[name].values)
+        for index in np.ndindex(values.shape[2:]):
+            entry = f"[{', '.join(map(str, index))}]" if index else ""
+            out[name + entry] = values[(slice(None), slice(None), *index)]
+    return out
+
+
+def _depends_on_labels(name: str, variable: Any) -> bool:
+    """Whether the values are labels, whole numbers one for each item, or belong to numbered clusters."""
+    labels = variable.ndim > 2 and np.issubdtype(variable.dtype, np.integer)
+    return labels or name in LABEL_DEPENDENT or bool({"item", "cluster"} & set(variable.dims))

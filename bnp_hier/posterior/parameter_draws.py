@@ -1,0 +1,122 @@
+"""Draws of the clusters' parameters, which the routes integrate out, and of replicated data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.deterministic.base import random_key
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.model_sites import MixtureValues
+from bnp_hier.posterior.draws import Draws, draws_of
+from bnp_hier.posterior.partitions import one_partition
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["cluster_parameters", "replicated_data"]
+
+
+def cluster_parameters(
+    fit: Any, X: ArrayLike, estimate: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0
+) -> xr.Dataset:
+    """Draws of each cluster's parameters from their posterior given the cluster's rows, in float64.
+
+    Where the hyperparameters have draws, every draw of the parameters is at another of them: the clusters are those of the
+    estimate, and the hyperparameters as uncertain as all the data leave them.
+
+    Parameters
+    ----------
+    fit
+        `MCMC` that has run a kernel with a partition site: one draw for each of its draws. Or a fitted estimator: `n_draws`
+        draws in one chain, at its hyperparameters.
+    X
+        The data that were fitted, (n, d).
+    estimate
+        (n,) whole numbers, such as a `point_estimate`, or an estimator's `labels_`.
+    n_draws
+        Number of draws, for an estimator.
+    random_state
+        Whole number or JAX key of the draws.
+
+    Returns
+    -------
+    parameters
+        Dataset with the variable `parameters`, (chain, draw, cluster, *one array of the component's parameters), the labels
+        of the estimate as coordinate `cluster`, and the clusters' numbers of rows as coordinate `size`. ArviZ's functions
+        take it.
+
+    Raises
+    ------
+    NotFittedError, ValueError, TypeError
+        If the fit has not run, does not belong to X, or is of an unknown kind; or the estimate is not n whole numbers.
+    """
+    import xarray as xr
+
+    draws = draws_of(fit, X, n_draws=1)
+    names, labels, sizes = np.unique(one_partition(estimate, len(draws.X)), return_inverse=True, return_counts=True)
+    shape = draws.labels.shape[:2]
+    if shape == (1, 1):  # one partition and one value of the hyperparameters: all draws are at these
+        shape = (1, n_draws)
+        values = {name: np.broadcast_to(v, (*shape, *v.shape[2:])) for name, v in draws.hyperparameters.items()}
+        draws = draws._replace(hyperparameters=values)
+    draws = draws._replace(labels=np.broadcast_to(labels, (*shape, len(labels))))
+    key = random_key(random_state)
+    found = _map_draws(lambda key, values, labels: _parameters(key, values, labels, len(names)), draws, key)
+    dims = ("chain", "draw", "cluster", *(f"parameter_dim_{i}" for i in range(found.ndim - 3)))
+    coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1]), "cluster": names, "size": ("cluster", sizes)}
+    return xr.Dataset({"parameters": (dims, found)}, coords, {"inference_library": "bnp_hier", "route": type(fit).__name__})
+
+
+def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.ndarray, "chain draw n d"]:
+    """A table like the observed one from each draw: its labels, parameters of its clusters given their rows, new rows.
+
+    Parameters
+    ----------
+    draws
+        Draws on the fitted data.
+    random_state
+        Whole number or JAX key.
+
+    Raises
+    ------
+    ValueError
+        If the component cannot draw rows, or the model has no conjugate component.
+    """
+    slots = int(draws.labels.max()) + 1
+
+    def table(key: Array, values: MixtureValues, labels: Int[Array, " n"]) -> Float[Array, "n d"]:
+        key_parameters, key_rows = jax.random.split(key)
+        parameters = _parameters(key_parameters, values, labels, slots)
+        return values.component.likelihood(parameters[labels]).sample(key_rows)
+
+    # partitions may have been drawn with the key itself
+    return _map_draws(table, draws, jax.random.fold_in(random_key(random_state), 1))
+
+
+def _parameters(key: Array, values: MixtureValues, labels: Int[Array, " n"], slots: int) -> Float[Array, "k ..."]:
+    stats = cluster_statistics(values.component.suff_stats(values.X), labels, slots)
+    return values.component.sample_parameters(key, stats)
+
+
+def _map_draws(
+    function: Callable[[Array, MixtureValues, Array], Array], draws: Draws, key: Array
+) -> Float[np.ndarray, "chain draw ..."]:
+    """Apply a function of (key, values at the draw's hyperparameters, labels) to every draw, in float64."""
+    shape = draws.labels.shape[:2]
+
+    def one(item: tuple[Array, Array, dict[str, Array]]) -> Array:
+        key, labels, hyperparameters = item
+        return function(key, draws.mixture.conjugate(hyperparameters), labels)
+
+    with jax.enable_x64(True):
+        flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
+        items = (jax.random.split(key, shape[0] * shape[1]), *flat)
+        results = np.asarray(jax.jit(lambda items: jax.lax.map(one, items))(items), dtype=np.float64)
+    return results.reshape(*shape, *results.shape[1:])

@@ -1,0 +1,61 @@
+"""Diagnostics of chains: which variables they are of, and the warning about labels."""
+
+from __future__ import annotations
+
+import warnings
+
+import arviz as az
+import numpy as np
+import pytest
+import xarray as xr
+
+import bnp_hier as bnp
+
+RNG = np.random.default_rng(0)
+SAMPLE = ("chain", "draw")
+VARIABLES = {
+    "log_joint": (SAMPLE, RNG.normal(size=(2, 200)) + np.array([[0.0], [3.0]])),
+    "n_clusters": (SAMPLE, RNG.integers(2, 5, (2, 200))),
+    "kappa": ((*SAMPLE, "kappa_dim_0"), RNG.gamma(2.0, size=(2, 200, 2))),
+    "still": (SAMPLE, np.ones((2, 200))),
+    "z": ((*SAMPLE, "item"), RNG.integers(0, 3, (2, 200, 4))),
+    "labels": ((*SAMPLE, "labels_dim_0"), RNG.integers(0, 3, (2, 200, 3))),
+    "parameters": ((*SAMPLE, "parameters_dim_0"), RNG.normal(size=(2, 200, 3))),
+    "weights": ((*SAMPLE, "weights_dim_0"), RNG.dirichlet(np.ones(3), size=(2, 200))),
+    "shares": ((*SAMPLE, "cluster"), RNG.dirichlet(np.ones(3), size=(2, 200))),
+}
+IDATA = {"posterior": xr.Dataset(VARIABLES)}
+
+
+def test_default_leaves_out_what_depends_on_labels() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = bnp.diagnostics(IDATA)
+    assert list(table.index) == ["log_joint", "n_clusters", "kappa[0]", "kappa[1]", "still"]
+    assert list(table.columns) == ["rhat", "ess_bulk", "ess_tail"]
+    draws = VARIABLES["kappa"][1][..., 1]
+    assert table.loc["kappa[1]"].tolist() == pytest.approx([az.rhat(draws), az.ess(draws), az.ess(draws, method="tail")])
+    assert table.loc["log_joint", "rhat"] > 1.5 and table.loc["n_clusters", "rhat"] < 1.05
+    assert table.loc["still"].isna().all()
+
+
+@pytest.mark.parametrize("name", ["z", "labels", "parameters", "weights", "shares"])
+def test_label_dependent_variables_warn(name: str) -> None:
+    message = f"{name}: such values depend on the clusters' names.* say nothing about convergence; use log_joint"
+    with pytest.warns(RuntimeWarning, match=message) as caught:
+        table = bnp.diagnostics(IDATA, name)
+    assert caught[0].filename == __file__
+    assert list(table.index) == [f"{name}[{i}]" for i in range(VARIABLES[name][1].shape[2])]
+    assert table.notna().all(axis=None)
+
+
+def test_short_and_single_chains() -> None:
+    short = {"posterior": xr.Dataset({"a": (SAMPLE, RNG.normal(size=(2, 3)))})}
+    assert bnp.diagnostics(short).isna().all(axis=None)
+    single = bnp.diagnostics({"posterior": xr.Dataset({"a": (SAMPLE, RNG.normal(size=(1, 100)))})})
+    assert np.isnan(single.loc["a", "rhat"]) and single.loc["a", "ess_bulk"] > 20
+
+
+def test_unknown_variable() -> None:
+    with pytest.raises(ValueError, match="the posterior has no variable 'alpha'; its variables are log_joint, n_clusters"):
+        bnp.diagnostics(IDATA, ["log_joint", "alpha"])
