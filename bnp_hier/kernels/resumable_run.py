@@ -57,11 +57,15 @@ class ResumableRun:
     path
         File to which the run is saved after each piece, so that a killed process loses at most a piece too. Every time all
         draws so far are written: let pieces be long where draws are large.
+    piece_fields
+        Fields of the kernel's state that are collected once a piece, at its end, and found among the extra fields: such as
+        the labels of very many rows, "z", of a kernel that does not collect them.
 
     Raises
     ------
     ValueError
-        If there is no chain, the piece is no multiple of the thinning, or the kernel moves an ensemble of chains.
+        If there is no chain, the piece is no multiple of the thinning, a piece field is collected at every step anyway, or the
+        kernel moves an ensemble of chains.
 
     Examples
     --------
@@ -71,16 +75,26 @@ class ResumableRun:
     >>> run.resume(X)  # doctest: +SKIP
     """
 
-    def __init__(self, mcmc: MCMC, piece: int = 100, *, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        mcmc: MCMC,
+        piece: int = 100,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        piece_fields: tuple[str, ...] = (),
+    ) -> None:
         if mcmc.num_chains < 1:
             raise ValueError(f"a run needs at least one chain, but num_chains is {mcmc.num_chains}")
         if piece != int(piece) or piece < 1 or piece % mcmc.thinning:
             raise ValueError(f"piece must be a positive multiple of the thinning, {mcmc.thinning}, but it is {piece}")
         if mcmc.sampler.is_ensemble_kernel:
             raise ValueError(f"{type(mcmc.sampler).__name__} moves an ensemble of chains at once, which cannot be resumed")
+        if twice := set(piece_fields) & {mcmc.sampler.sample_field, *mcmc.sampler.default_fields}:
+            raise ValueError(f"piece_fields has {sorted(twice)}, which the kernel collects at every step")
         self.mcmc = mcmc
         self.piece = int(piece)
         self.path = path
+        self.piece_fields = tuple(piece_fields)
         self._progress: _Progress | None = None
         self._data = ""
         self._extra_fields: tuple[str, ...] = ()
@@ -231,7 +245,7 @@ class ResumableRun:
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.piece, end - progress.steps)
                 state, draws = self._program(steps)(progress.state)
-                kept = (self._whole(draws),) if progress.steps >= self._first_kept else ()
+                kept = (self._whole(draws) | self._at_end(state),) if progress.steps >= self._first_kept else ()
                 progress = _Progress(progress.steps + steps, jax.block_until_ready(state), progress.draws + kept)
                 self._progress = progress
                 if self.path is not None:
@@ -284,6 +298,13 @@ class ResumableRun:
             self._programs[key] = self._for_chains(jax.jit(one))
         return self._programs[key]
 
+    def _at_end(self, state: Any) -> dict[str, Any]:
+        """The piece fields of a state in NumPy, with leading dimensions (chain, 1)."""
+        fields = {name: nested_attrgetter(name)(state) for name in self.piece_fields}
+        return jax.tree.map(
+            lambda leaf: np.asarray(leaf)[None, None] if self.num_chains == 1 else np.asarray(leaf)[:, None], fields
+        )
+
     def _whole(self, draws: dict[str, Any]) -> dict[str, Any]:
         """Draws of a piece in NumPy, with leading dimensions (chain, draw)."""
 
@@ -311,6 +332,7 @@ class ResumableRun:
         header = {
             "data": self._data,
             "extra_fields": list(self._extra_fields),
+            "piece_fields": list(self.piece_fields),
             "steps": self.steps,
             "num_samples": self.mcmc.num_samples,
             "versions": _versions(),
@@ -351,6 +373,7 @@ class ResumableRun:
         header, leaves = read_checkpoint(path)
         try:
             run._data, run._extra_fields = header["data"], tuple(header["extra_fields"])
+            run.piece_fields = tuple(header["piece_fields"])
             steps, saved, versions = header["steps"], {name: header[name] for name in SAME}, header["versions"]
             remainder = header["num_samples"] % header["thinning"]
             state_leaves, draw_leaves = leaves["state"], leaves["draws"]
@@ -381,7 +404,7 @@ class ResumableRun:
             template = jax.eval_shape(run._program(mcmc.thinning), state)[1]
             if mcmc.num_chains == 1:
                 template = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[None], tree), template)
-            draws = (restore(template, draw_leaves, "draws", skip=2),)
+            draws = (restore(template | run._at_end(state), draw_leaves, "draws", skip=2),)
         run._progress = _Progress(steps, state, draws)
         return run
 

@@ -315,3 +315,25 @@ def test_bad_input(alpha, X: np.ndarray, options, match: str) -> None:
     kernel = bnp.ParallelSplitMerge(partial(dpm, component=component, concentration=alpha), **options)
     with pytest.raises(ValueError, match=match):
         kernel.init(jax.random.key(0), 0, None, (X,), {})
+
+
+@pytest.mark.slow
+def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
+    """Summaries of every step and labels of every tenth, saved and loaded."""
+    X = (np.random.default_rng(0).random((64, 3)) < 0.5).astype(float)
+    model = partial(dpm, component=bnp.BetaBernoulli.from_data(X))
+
+    def mcmc() -> MCMC:
+        kernel = bnp.ParallelSplitMerge(model, 40, keep_labels=False, init="one", sweep=False)
+        return MCMC(kernel, num_warmup=10, num_samples=30, num_chains=2, chain_method="sequential", progress_bar=False)
+
+    run = bnp.ResumableRun(mcmc(), piece=10, piece_fields=("z",))
+    run.run(jax.random.key(0), X, extra_fields=("n_clusters",))
+    fields = run.get_extra_fields(group_by_chain=True)
+    assert fields["n_clusters"].shape == (2, 30) and fields["z"]["z"].shape == (2, 3, 64)
+    np.testing.assert_array_equal(fields["z"]["z"].max(-1) + 1, fields["n_clusters"][:, 9::10])
+    run.save(tmp_path / "run.npz")
+    again = bnp.ResumableRun.load(tmp_path / "run.npz", mcmc(), X)
+    np.testing.assert_array_equal(again.get_extra_fields(True)["z"]["z"], fields["z"]["z"])
+    with pytest.raises(ValueError, match=r"piece_fields has \['summary'\]"):
+        bnp.ResumableRun(mcmc(), piece_fields=("summary",))
