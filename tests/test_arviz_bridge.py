@@ -6,6 +6,7 @@ from functools import partial
 
 import arviz as az
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -148,6 +149,7 @@ def test_diagnostics_of_label_invariant_variables(mcmc: MCMC) -> None:
 @pytest.mark.slow  # ArviZ 1.x takes seconds to import its plots
 def test_arviz_draws_rank_plots(mcmc: MCMC) -> None:
     assert az.plot_rank(to_arviz(mcmc, X), var_names=["alpha", "log_joint", "n_clusters"]) is not None
+    plt.close("all")
 
 
 def test_replicated_data(mcmc: MCMC) -> None:
