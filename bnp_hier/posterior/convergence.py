@@ -20,6 +20,9 @@ LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 LABEL_DEPENDENT = ("parameters", "weights")
 """Sites of models with explicit clusters, whose entries change places when the clusters' names do."""
 
+TAILS = (0.05, 0.95)
+"""Quantiles whose effective sample sizes are those of the tails; ArviZ 1.x has no default for arrays."""
+
 
 def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.DataFrame:
     """R-hat and effective sample sizes of the label-invariant variables and the hyperparameters.
@@ -61,7 +64,8 @@ def chain_diagnostics(values: Mapping[str, Float[np.ndarray, "chain draw"]]) -> 
         draws = np.asarray(draws, dtype=np.float64)
         row = dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), np.nan)
         if draws.shape[1] >= 4 and np.ptp(draws) > 0:
-            row |= {f"ess_{method}": float(az.ess(draws, method=method)) for method in ("bulk", "tail")}
+            row["ess_bulk"] = float(az.ess(draws))
+            row["ess_tail"] = float(az.ess(draws, method="tail", prob=TAILS))
             if len(draws) > 1:
                 row["rhat"] = float(az.rhat(draws))
         rows[name] = row
