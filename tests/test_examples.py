@@ -66,6 +66,13 @@ def test_quickstart_example() -> None:
 
 
 @pytest.mark.slow
+def test_stick_breaking_example() -> None:
+    sizes = ("--num-warmup", "10", "--num-samples", "20", "--num-chains", "2", "--truncation", "3")
+    printed = _run("examples/stick_breaking_vs_gibbs.py", *sizes).stdout
+    assert "R-hat of component means" in printed and "log_joint" in printed and "held_out" in printed
+
+
+@pytest.mark.slow
 def test_readme_picture(tmp_path: Path) -> None:
     out = tmp_path / "iris.png"
     _run("examples/readme_picture.py", "--num-warmup", "20", "--num-samples", "30", "--out", str(out))

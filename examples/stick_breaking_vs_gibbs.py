@@ -1,0 +1,124 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown]
+# # Label switching and mixing: NUTS on broken sticks against Gibbs on partitions
+#
+# The same Dirichlet-process mixture of Gaussians, sampled in two ways: NUTS on the truncated stick-breaking form, labels summed
+# out and components explicit, and `PartitionGibbs`, components integrated out, composed with NUTS on the concentration. Run it
+# as a script (`python examples/stick_breaking_vs_gibbs.py --help` lists the sizes) or cell by cell.
+
+# %%
+import argparse
+import time
+import warnings
+from functools import partial
+
+import arviz as az
+import jax
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.infer import MCMC, NUTS, Gibbs
+
+import bnp_hier as bnp
+from bnp_hier.arviz_bridge import convergence
+from bnp_hier.models import dpm, dpm_stick_breaking
+
+parser = argparse.ArgumentParser(description="NUTS on broken sticks against Gibbs on partitions.")
+parser.add_argument("--num-warmup", type=int, default=300)
+parser.add_argument("--num-samples", type=int, default=700)
+parser.add_argument("--num-chains", type=int, default=4)
+parser.add_argument("--truncation", type=int, default=8)
+options, _ = parser.parse_known_args()
+
+# %% [markdown]
+# ## The data and the two forms of the model
+#
+# Petal length and width of Fisher's iris, a fifth of the rows kept from both routes.
+
+# %%
+data = bnp.datasets.load("iris")
+order = np.random.default_rng(0).permutation(len(data.X))
+X, Y = data.X[np.sort(order[30:]), 2:], data.X[order[:30], 2:]
+
+component = bnp.NormalInverseGamma.from_data(X)
+prior = dist.Gamma(2.0, 2.0)
+collapsed = partial(dpm, component=component, concentration=prior)
+sticks = partial(dpm_stick_breaking, component=component, concentration=prior, truncation=options.truncation)
+
+# %% [markdown]
+# ## Both routes, timed without compilation
+#
+# JAX tells how long it compiled; that time is taken off.
+
+# %%
+compiling = []
+
+
+def listen(event, duration, **details):
+    if event.endswith("backend_compile_duration"):
+        compiling.append(duration)
+
+
+jax.monitoring.register_event_duration_secs_listener(listen)
+warnings.filterwarnings("ignore", message="Some donated buffers")
+kernels = {"Gibbs": Gibbs([(bnp.PartitionGibbs(collapsed), ["z"]), (NUTS(collapsed), None)]), "NUTS": NUTS(sticks)}
+runs, seconds = {}, {}
+for name, kernel in kernels.items():
+    runs[name] = MCMC(
+        kernel,
+        num_warmup=options.num_warmup,
+        num_samples=options.num_samples,
+        num_chains=options.num_chains,
+        chain_method=jax.vmap,
+        progress_bar=False,
+    )
+    compiling.clear()
+    start = time.perf_counter()
+    runs[name].run(jax.random.key(1), X)
+    jax.block_until_ready(runs[name].get_samples())
+    seconds[name] = time.perf_counter() - start - sum(compiling)
+
+# %% [markdown]
+# ## What mixes
+#
+# R-hat near 1 and many effective draws are what one wants. Components have no names: chains, and draws within a chain, swap
+# them, so that R-hat of a component's mean says nothing about the partition. The label-invariant summaries do.
+# `to_arviz` recovers the labels of the stick-breaking draws, z_i ~ Categorical(w_k f(x_i|θ_k)), and computes the same
+# log p(X, partition) for both.
+#
+# One run at the default sizes: component means under NUTS have R-hat up to 2.4 (median 1.07), which says that labels switched;
+# and its log joint, number of clusters and entropy have R-hat 1.17 to 1.21 and 16 to 17 effective draws of 2800, which says that
+# the partition mixes badly too. NumPyro warns of neither: there was no divergence. Gibbs has R-hat 1.01 to 1.02 and 270 to 340
+# effective draws of the same three. The size of the largest cluster mixes under both (R-hat 1.00, 2300 to 2500 effective
+# draws). Neither run is as long as its summaries ask for (R-hat at most 1.01, 400 effective draws).
+
+# %%
+idata = {name: bnp.to_arviz(run, X) for name, run in runs.items()}
+means = np.asarray(runs["NUTS"].get_samples(group_by_chain=True)["parameters"])[..., 0, :]
+if options.num_chains > 1:
+    rhat = [float(az.rhat(means[:, :, k, j])) for k in range(options.truncation) for j in range(2)]
+    print(f"R-hat of component means under NUTS: median {np.median(rhat):.2f}, worst {max(rhat):.2f}")
+print(f"Divergences of NUTS: {int(runs['NUTS'].get_extra_fields()['diverging'].sum())}")
+for name in runs:
+    print(f"{name}: {seconds[name]:.1f} s")
+    for summary, (value, size) in convergence(idata[name]).items():
+        print(f"  {summary:16s} R-hat {value:6.3f}  effective draws {size:6.0f}  per second {size / seconds[name]:8.1f}")
+
+# %% [markdown]
+# ## What both say
+#
+# In that run they agreed within the errors of NUTS: 3 clusters in the point estimate, 3.65 (Gibbs) and 3.70 (NUTS) on average;
+# held-out density −1.559 and −1.554 nats a row, standard error 0.19 over the rows.
+
+# %%
+table = bnp.compare(runs, X, held_out=Y, truth=data.y[np.sort(order[30:])], seconds=seconds)
+print(table[["clusters", "log_joint", "held_out", "held_out_se", "NMI Gibbs", "NMI", "rhat", "ess"]].round(3).T.to_string())
+for name, one in idata.items():
+    clusters = one["posterior"]["n_clusters"].values
+    print(f"{name}: {clusters.mean():.2f} clusters on average, standard deviation {clusters.std():.2f}")
