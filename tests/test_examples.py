@@ -36,10 +36,24 @@ def test_readme_own_model() -> None:
 
 
 @pytest.mark.slow
+def test_readme_posterior(tmp_path: Path) -> None:
+    code = BLOCKS[2].replace('"iris-run.npz"', repr(str(tmp_path / "run.npz"))).replace("num_samples=1000", "num_samples=200")
+    check = "\nagain = bnp.ResumableRun.load(run.path, mcmc, X)\nassert again.finished and len(estimate) == 150\n"
+    check += "assert 0 < ball.radius < 2 and doubt.expected_loss.shape == (150,)\n"
+    check += "assert parameters['parameters'].shape[:2] == (4, 200)\n"
+    assert "n_clusters" in _run("-W", "ignore", "-c", code + check).stdout
+
+
+@pytest.mark.slow
+def test_readme_any_likelihood() -> None:
+    assert "Student" in _run("-W", "ignore", "-c", BLOCKS[3]).stdout
+
+
+@pytest.mark.slow
 def test_readme_trees_and_evidence() -> None:
     check = "\nassert bhc.log_evidence_bound_ <= pairs + 1e-9 and pairs.coclustering().shape == (30, 30)\n"
     check += "assert len(table) >= 9 and fast.n_clusters_ >= 1\n"
-    printed = _run("-c", BLOCKS[2] + check).stdout
+    printed = _run("-c", BLOCKS[4] + check).stdout
     assert "pairs" in printed and "lower bound" in printed
 
 
@@ -47,16 +61,16 @@ def test_readme_trees_and_evidence() -> None:
 def test_readme_hard_assignments() -> None:
     check = "\nassert abs(bkm.free_energy_ + bkm.log_joint_) < 1e-6 and bkm.free_energy_ <= tree.free_energy_ + 1e-6\n"
     check += "assert reference.n_clusters_ == bkm.n_clusters_\n"
-    _run("-c", BLOCKS[3] + check)
+    _run("-c", BLOCKS[5] + check)
 
 
 @pytest.mark.slow
 def test_readme_streams() -> None:
-    _run("-c", BLOCKS[4] + "\nassert stream.n_clusters_ == 3 and stream.n_seen_ == 20_050 and len(stream.labels_) == 50\n")
+    _run("-c", BLOCKS[6] + "\nassert stream.n_clusters_ == 3 and stream.n_seen_ == 20_050 and len(stream.labels_) == 50\n")
 
 
 def test_readme_has_no_untested_code() -> None:
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 7
 
 
 @pytest.mark.slow
