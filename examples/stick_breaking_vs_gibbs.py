@@ -26,7 +26,6 @@ import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS, Gibbs
 
 import bnp_hier as bnp
-from bnp_hier.arviz_bridge import convergence
 from bnp_hier.models import dpm, dpm_stick_breaking
 
 parser = argparse.ArgumentParser(description="NUTS on broken sticks against Gibbs on partitions.")
@@ -108,8 +107,8 @@ if options.num_chains > 1:
 print(f"Divergences of NUTS: {int(runs['NUTS'].get_extra_fields()['diverging'].sum())}")
 for name in runs:
     print(f"{name}: {seconds[name]:.1f} s")
-    for summary, (value, size) in convergence(idata[name]).items():
-        print(f"  {summary:16s} R-hat {value:6.3f}  effective draws {size:6.0f}  per second {size / seconds[name]:8.1f}")
+    chains = bnp.diagnostics(idata[name], ["log_joint", "n_clusters", "largest_cluster", "entropy"])
+    print(chains.assign(ess_per_second=chains["ess_bulk"] / seconds[name]).round(3).to_string())
 
 # %% [markdown]
 # ## What both say
