@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammaln, logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -28,6 +28,7 @@ __all__ = [
     "log_seating",
     "log_slot_seating",
     "merge_best_pair",
+    "refused_mass",
     "sweep",
 ]
 
@@ -130,7 +131,7 @@ def sweep(
     slots: int,
     temperature: ArrayLike = 1.0,
     others: tuple[Statistics, Float[Array, " k"]] | None = None,
-) -> tuple[Int[Array, " n"], Int[Array, ""], Float[Array, ""]]:
+) -> tuple[Int[Array, " n"], Int[Array, ""]]:
     """Visit the items in the given order; take each out of its cluster and put it into one by its conditional.
 
     Parameters
@@ -157,9 +158,8 @@ def sweep(
 
     Returns
     -------
-    labels, refused, refused_mass
-        New labels; the number of items that met a full capacity; and the conditional probability, mean over all items, of the
-        new cluster that they were refused (0 without `uniforms`).
+    labels, refused
+        New labels, and the number of items that met a full capacity.
     """
     # every cluster's cache is one row of a table: one small read and one small write per change
     empty, unpack = ravel_pytree(component.cache(component.empty()))
@@ -169,16 +169,15 @@ def sweep(
         stats, counts = jax.tree.map(jnp.add, (stats, counts), others)
     table = pack(component.cache(stats), 1)
     concentration, discount = prior
-    # the most probable slot needs neither draws nor the mass of what the capacity refuses
-    chances = None if uniforms is None else (uniforms, component.log_marginal(rows))
-    visits = _take((rows, labels, chances), order)
+    visits = _take((rows, labels), order)
+    noise = jnp.zeros(labels.shape) if uniforms is None else uniforms
 
     def log_seat(count: Array) -> Array:
         return jnp.where(count > 0, jnp.log(jnp.where(count > 0, count - discount, 1.0)), -jnp.inf)
 
     def visit(carry: Any, item: Any) -> Any:
-        counts, seats, table, refused, mass = carry
-        row, old, chance = item
+        counts, seats, table, refused = carry
+        (row, old), uniform = item
         seated = (old >= 0).astype(counts.dtype)
         slot = jnp.maximum(old, 0)
         left = counts[slot] - seated
@@ -193,22 +192,54 @@ def sweep(
         # with nothing seated yet the only choice is a new cluster, whatever the concentration
         opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
         weight = jnp.where(opens & ~occupied, opening, seats) + component.cached_log_predictive(jax.vmap(unpack)(table), row)
-        if chance is None:
+        if uniforms is None:
             new = jnp.argmax(weight)
         else:
-            uniform, alone = chance
-            weights = jnp.exp((weight - weight.max()) / temperature)
-            new = draw_index(weights, uniform)
-            excess = (opening + alone - weight.max()) / temperature - jnp.log(weights.sum())
-            mass = mass + jnp.where(full, jax.nn.sigmoid(excess), 0.0)
+            new = draw_index(jnp.exp((weight - weight.max()) / temperature), uniform)
         new = new.astype(old.dtype)
         table = table.at[new].set(pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
         size = counts[new] + 1.0
-        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full, mass), new
+        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full), new
 
-    start = (counts, log_seat(counts), table, jnp.int32(0), jnp.zeros((), table.dtype))
-    (*_, refused, mass), moved = jax.lax.scan(visit, start, visits)
-    return labels.at[order].set(moved), refused, mass / labels.shape[0]
+    start = (counts, log_seat(counts), table, jnp.int32(0))
+    (*_, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
+    return labels.at[order].set(moved), refused
+
+
+def refused_mass(
+    component: Component,
+    stats: Statistics,
+    counts: Float[Array, " k"],
+    rows: Statistics,
+    labels: Int[Array, " m"],
+    prior: Prior,
+) -> Float[Array, ""]:
+    """Conditional probability of a new cluster that a full capacity refuses to an item, mean over some items.
+
+    Parameters
+    ----------
+    component, prior
+        Component and partition prior.
+    stats, counts
+        Statistics and numbers of items of the slots, leading dimension k.
+    rows, labels
+        Statistics and slots of the items asked about, leading dimension m.
+    """
+
+    def mass() -> Array:
+        mine = labels[:, None] == jnp.arange(counts.shape[0])
+        without = jax.tree.map(lambda leaf, row: leaf[labels] - row, stats, rows)
+        own = component.log_marginal(_take(stats, labels)) - component.log_marginal(without)
+        cache = component.cache(stats)
+        others = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
+        left = counts - mine - prior.discount
+        seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left, 1.0)), -jnp.inf)
+        seated = logsumexp(seats + jnp.where(mine, own[:, None], others), axis=1)
+        opening = jnp.log(prior.concentration + counts.shape[0] * prior.discount) + component.log_marginal(rows)
+        # an item that is alone may stay so: nothing is refused to it
+        return jnp.where(counts[labels] > 1, jax.nn.sigmoid(opening - seated), 0.0).mean().astype(float)
+
+    return jax.lax.cond((counts > 0).all(), mass, lambda: jnp.zeros(()))
 
 
 def merge_best_pair(

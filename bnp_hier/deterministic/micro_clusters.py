@@ -26,8 +26,8 @@ def _seat(
     rows = component.suff_stats(X)
     k = seeds.shape[0]
     labels = jnp.full(X.shape[0], -1).at[seeds].set(jnp.arange(k))
-    labels, refused, _ = sweep(component, rows, labels, prior, order[k:], None, slots)
-    labels, again, _ = sweep(component, rows, labels, prior, order, None, slots)
+    labels, refused = sweep(component, rows, labels, prior, order[k:], None, slots)
+    labels, again = sweep(component, rows, labels, prior, order, None, slots)
 
     def merge(state: tuple[Array, Array]) -> tuple[Array, Array]:
         return merge_best_pair(component, rows, state[0], prior, slots)

@@ -91,7 +91,7 @@ def descend(
 
         def step(state: Any) -> Any:
             labels, trace, _, sweeps, refused = state
-            new, hits, _ = sweep(component, rows, labels, prior, order, None, slots)
+            new, hits = sweep(component, rows, labels, prior, order, None, slots)
             trace = trace.at[sweeps].set(log_joint(component, rows, new, prior, slots))
             return new, trace, (new != labels).any(), sweeps + 1, refused + hits
 
@@ -124,7 +124,7 @@ def _anneal(
         def step(labels: Array, turn: tuple[Array, Array]) -> tuple[Array, None]:
             key, temperature = turn
             draws = jax.random.uniform(key, (2, n))
-            new, *_ = sweep(component, rows, labels, prior, jnp.argsort(draws[0]), draws[1], slots, temperature)
+            new, _ = sweep(component, rows, labels, prior, jnp.argsort(draws[0]), draws[1], slots, temperature)
             return new, None
 
         return jax.lax.scan(step, labels, (jax.random.split(key, sweeps), temperatures))[0]

@@ -40,7 +40,7 @@ def _seat(
 
     def once(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         labels, _ = state
-        return sweep(component, rows, labels, prior, order, None, slots, others=(stats, counts))[:2]
+        return sweep(component, rows, labels, prior, order, None, slots, others=(stats, counts))
 
     labels, refused = jax.lax.fori_loop(0, sweeps, once, (jnp.full(X.shape[0], -1), jnp.int32(0)))
     stats = jax.tree.map(jnp.add, stats, cluster_statistics(rows, labels, slots))

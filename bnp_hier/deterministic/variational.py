@@ -154,7 +154,7 @@ def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Ar
         # one call for all draws: every call of a random function is compiled on its own, and slowly
         draws = -jnp.log1p(-jax.random.uniform(key, (n, truncation + 1)))
         order = jnp.where(index == 0, jnp.arange(n), jnp.argsort(draws[:, -1]))
-        labels, *_ = sweep(component, rows, jnp.full(n, -1), prior, order, None, truncation)
+        labels, _ = sweep(component, rows, jnp.full(n, -1), prior, order, None, truncation)
         random = draws[:, :-1] / draws[:, :-1].sum(1, keepdims=True)  # uniform on the simplex
         return jnp.where(index % 2 == 1, random, jax.nn.one_hot(labels, truncation, dtype=random.dtype))
 

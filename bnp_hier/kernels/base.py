@@ -18,7 +18,7 @@ from numpyro.util import identity, is_prng_key
 
 from bnp_hier.model_sites import Model
 
-__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "warn_of_capacity"]
+__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "spread_rows", "warn_of_capacity"]
 
 
 class PartitionKernel(MCMCKernel):
@@ -107,6 +107,11 @@ def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array,
     shares = counts.astype(float) / counts.sum()
     entropy = -jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0).sum()
     return (counts > 0).sum(), counts.max(), entropy
+
+
+def spread_rows(n: int) -> Int[np.ndarray, " m"]:
+    """At most 1,024 rows, evenly spread: those that `refused_mass` is measured on."""
+    return np.linspace(0, n - 1, min(n, 1024)).astype(int)
 
 
 def warn_of_capacity(

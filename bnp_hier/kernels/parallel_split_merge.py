@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 
-from bnp_hier.allocation import Prior, first_come_labels, sweep
+from bnp_hier.allocation import Prior, first_come_labels, refused_mass, sweep
 from bnp_hier.components.base import as_matrix, is_traced
 from bnp_hier.deterministic import MAPDP, BayesianKMeans
 from bnp_hier.distributions.chinese_restaurant import is_model_draw, log_partition_prior
-from bnp_hier.kernels.base import PartitionKernel, size_summaries, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, warn_of_capacity
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
     Table,
@@ -38,8 +37,8 @@ __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
 SWEEP_UP_TO = 10_000
 """Most rows that are also moved one at a time."""
 
-MAP_DP_UP_TO = 20_000
-"""Most rows on which a start by single moves is quick."""
+START_ROWS = 5000
+"""Most rows that a start is fitted to."""
 
 
 class ParallelSplitMergeState(NamedTuple):
@@ -87,9 +86,10 @@ class ParallelSplitMerge(PartitionKernel):
         Capacity: the target is the posterior restricted to at most this many clusters. Meeting it is counted in the state's
         `capacity_hits`, weighed in `refused_mass`, and warned about. The work of a step grows with it.
     init
-        "fits": the partition of `BayesianKMeans`, or up to 20,000 rows that of `MAPDP` instead at random, from a seed that
-        follows the chain's key. Under chain methods that hide the key, all chains start from one fit. "one": one cluster. Or
-        (n,) labels from 0. The `init_params` of `MCMC` take precedence.
+        "fits": the clusters of `BayesianKMeans` or of `MAPDP`, either by chance, fitted to at most 5,000 rows drawn from a seed
+        that follows the chain's key; other rows join the most probable. Under chain methods that hide the key, all chains start
+        from one fit; rows that are spread over devices start in one cluster. "one": one cluster. Or (n,) labels from 0. The
+        `init_params` of `MCMC` take precedence.
     sweep
         Whether a step ends with a sweep of single moves; None: up to 10,000 rows.
     keep_labels
@@ -186,9 +186,15 @@ class ParallelSplitMerge(PartitionKernel):
         model = partial(
             pitman_yor_mixture, component=values.component, concentration=values.concentration, discount=values.discount
         )
-        by_moves = n <= MAP_DP_UP_TO and kind % 2
-        fit = MAPDP(model, n_restarts=1, random_state=seed) if by_moves else BayesianKMeans(model, random_state=seed)
-        return jnp.asarray(fit.fit(np.asarray(values.X, float)).labels_)
+        X = np.asarray(values.X, float)
+        chosen = np.random.default_rng(seed).choice(n, min(n, START_ROWS), replace=False)
+        fit: BayesianKMeans | MAPDP = BayesianKMeans(model, polish=False, random_state=seed)
+        if kind % 2:
+            fit = MAPDP(model, n_restarts=1, random_state=seed)
+        fit.fit(X[chosen])
+        # a row that would open a cluster goes to the best of those there are
+        parts = [fit.predict_proba(X[at : at + START_ROWS])[:, :-1].argmax(1) for at in range(0, n, START_ROWS)]
+        return jnp.asarray(np.concatenate(parts))
 
     def _sample_one(
         self, state: ParallelSplitMergeState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -206,12 +212,15 @@ class ParallelSplitMerge(PartitionKernel):
         if self._sweep if self._sweep is not None else sites.size <= SWEEP_UP_TO:
             order, uniforms = jax.random.uniform(keys[4], (2, sites.size))
             rows = values.component.suff_stats(values.X)
-            labels, full, _ = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
+            labels, full = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
             refused = refused + full
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
         labels = first_come_labels(labels, slots)
         clusters = sum_clusters(table, labels, slots)
-        mass = state.refused_mass + (_refused_mass(table, prior, clusters) - state.refused_mass) / (state.i + 1)
+        asked = jnp.asarray(spread_rows(sites.size))
+        rows = table.component.suff_stats(table.X[asked])
+        mass = refused_mass(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
+        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
         advice = "raise ParallelSplitMerge(..., max_clusters=...)"
         warn_of_capacity("ParallelSplitMerge", slots, advice, state.capacity_hits, hits, mass)
         summaries = _summaries(table, prior, clusters)
@@ -237,28 +246,6 @@ def _summaries(table: Table, prior: Prior, clusters: Clusters) -> tuple[dict[str
     by_size = {"counts": clusters.counts[order], "statistics": jax.tree.map(lambda leaf: leaf[order], clusters.stats)}
     joint = log_partition_prior(clusters.counts, *prior) + table.component.log_marginal(clusters.stats).sum()
     return by_size, joint, *size_summaries(clusters.counts.astype(int))
-
-
-def _refused_mass(table: Table, prior: Prior, clusters: Clusters) -> Float[Array, ""]:
-    """Mean probability that a row, taken out, would open a cluster if it could; 0 unless all slots are occupied."""
-    component, n = table.component, len(table.X)
-
-    def mass() -> Array:
-        chosen = jnp.linspace(0, n - 1, min(n, 1024)).astype(int)
-        rows, labels = component.suff_stats(table.X[chosen]), clusters.labels[chosen]
-        mine = labels[:, None] == jnp.arange(len(clusters.counts))
-        without = jax.tree.map(lambda leaf, row: leaf[labels] - row, clusters.stats, rows)
-        own = component.log_marginal(jax.tree.map(lambda leaf: leaf[labels], clusters.stats)) - component.log_marginal(without)
-        cache = component.cache(clusters.stats)
-        others = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
-        left = clusters.counts - mine - prior.discount
-        seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left, 1.0)), -jnp.inf)
-        seated = logsumexp(seats + jnp.where(mine, own[:, None], others), axis=1)
-        opening = jnp.log(prior.concentration + len(clusters.counts) * prior.discount) + component.log_marginal(rows)
-        # a row that is alone could stay so: nothing is refused to it
-        return jnp.where(clusters.counts[labels] > 1, jax.nn.sigmoid(opening - seated), 0.0).mean().astype(float)
-
-    return jax.lax.cond((clusters.counts > 0).all(), mass, lambda: jnp.zeros(()))
 
 
 @partial(jax.jit, static_argnames=("capacity", "site", "features"))

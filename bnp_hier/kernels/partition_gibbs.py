@@ -13,11 +13,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 
-from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, sweep
+from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, refused_mass, sweep
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, as_matrix, is_traced
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, is_model_draw
-from bnp_hier.kernels.base import PartitionKernel, size_summaries, warn_of_capacity
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, warn_of_capacity
 from bnp_hier.kernels.starts import STARTS, check_labels, check_singletons, starting_labels
 from bnp_hier.model_sites import MixtureSites, Model, find_sites, read_values
 from bnp_hier.split_merge_moves import split_or_merge
@@ -38,8 +39,8 @@ class PartitionGibbsState(NamedTuple):
     - **entropy** - entropy of the cluster shares (nats).
     - **split_merge_accepted** - accepted split-merge moves of the last sweep.
     - **capacity_hits** - times that an item or a split found no free slot, since the start.
-    - **refused_mass** - conditional probability of a new cluster that the capacity refused to an item: the mean over items
-      and all sweeps so far.
+    - **refused_mass** - conditional probability of a new cluster that the capacity refused to an item: the mean over at most
+      1,024 items and all sweeps so far.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
     """
@@ -176,7 +177,7 @@ class PartitionGibbs(PartitionKernel):
         key, key_sweep, key_moves = jax.random.split(state.rng_key, 3)
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         old = state.z[sites.partition]
-        labels, refused, mass = sweep(component, rows, old, prior, jnp.argsort(order), uniforms, self._capacity)
+        labels, refused = sweep(component, rows, old, prior, jnp.argsort(order), uniforms, self._capacity)
 
         def move(carry: tuple[Array, Array], key_move: Array) -> tuple[tuple[Array, Array], Array]:
             labels, refused = carry
@@ -192,6 +193,11 @@ class PartitionGibbs(PartitionKernel):
             accepted = moves.sum()
         labels = first_come_labels(labels, self._capacity)
         diagnostics = _diagnostics(component, rows, labels, prior, self._capacity)
+        asked = jnp.asarray(spread_rows(sites.size))
+        stats = cluster_statistics(rows, labels, self._capacity)
+        counts = cluster_counts(labels, self._capacity).astype(float)
+        some = jax.tree.map(lambda leaf: leaf[asked], rows)
+        mass = refused_mass(component, stats, counts, some, labels[asked], prior)
         mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
         advice = "raise PartitionGibbs(..., max_clusters=...)"
