@@ -17,11 +17,12 @@ from jax.scipy.special import logsumexp
 from numpyro.infer import MCMC
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior, split_or_merge, sweep
+from bnp_hier.allocation import Prior, sweep
 from bnp_hier.deterministic.base import mixture_log_weights
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
+from bnp_hier.split_merge_moves import split_or_merge
 
 pytestmark = pytest.mark.benchmark
 

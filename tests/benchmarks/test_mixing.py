@@ -12,8 +12,8 @@ import pytest
 from numpyro.infer import MCMC
 
 import bnp_hier as bnp
-from bnp_hier.posterior.convergence import LABEL_INVARIANT
 from bnp_hier.models import dpm
+from bnp_hier.posterior.convergence import LABEL_INVARIANT
 
 FIELDS = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 

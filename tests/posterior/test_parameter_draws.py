@@ -12,9 +12,11 @@ import pytest
 from scipy.stats import gamma, kstest
 
 import bnp_hier as bnp
+from bnp_hier.model_sites import find_sites
 from bnp_hier.models import dpm
 from bnp_hier.posterior import parameter_draws
 from bnp_hier.posterior.draws import Draws
+from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.parameter_draws import replicated_data
 
 COUNTS = np.array([[0.0, 9.0], [1.0, 12.0], [2.0, 8.0], [14.0, 3.0], [11.0, 2.0]])
@@ -32,7 +34,8 @@ def draws_of_counts(chains: int, length: int, seed: int = 0) -> Draws:
     """Draws whose rates differ by a factor of thousands: whatever ignores them is far off."""
     rng = np.random.default_rng(seed)
     labels = np.broadcast_to([0, 0, 0, 1, 1], (chains, length, 5))
-    return Draws(labels, {"rate": np.exp(rng.normal(0.0, 2.0, (chains, length)))}, counts_model, COUNTS, "z", "X")
+    mixture = CollapsedMixture(counts_model, COUNTS, find_sites(counts_model, (COUNTS,)))
+    return Draws(labels, {"rate": np.exp(rng.normal(0.0, 2.0, (chains, length)))}, mixture)
 
 
 def test_parameters_follow_the_posterior_at_each_draw_of_the_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +63,8 @@ def test_many_draws_where_the_fit_has_one(monkeypatch: pytest.MonkeyPatch) -> No
     """Means and covariances of NIW draws, 4.5 standard errors each: false alarms below 1 in 1,000; the key is fixed."""
     X = np.random.default_rng(0).normal(size=(14, 2)) + np.repeat([[0.0], [7.0]], 7, axis=0)
     component = bnp.NormalInverseWishart(np.zeros(2), 0.3, 6.0, np.eye(2))
-    one = Draws(np.zeros((1, 1, 14), int), {}, partial(dpm, component=component, concentration=1.0), X, "z", "X")
+    model = partial(dpm, component=component, concentration=1.0)
+    one = Draws(np.zeros((1, 1, 14), int), {}, CollapsedMixture(model, X, find_sites(model, (X,))))
     monkeypatch.setattr(parameter_draws, "draws_of", lambda *arguments, **options: one)
     halves = np.repeat([0, 1], 7)
     found = bnp.cluster_parameters(None, X, halves, n_draws=3000, random_state=1)
