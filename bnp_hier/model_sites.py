@@ -454,9 +454,10 @@ def find_any_sites(
 def as_arrays(values: MixtureValues) -> MixtureValues:
     """The values as JAX arrays of the precision in force.
 
-    NumPy constants that were once traced in single precision would stay single in a later double-precision program.
+    NumPy constants are copied first: JAX knows again one that a live single-precision program holds, and would give its
+    rounded form to a double-precision program.
     """
-    return jax.tree.map(jnp.asarray, values)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf.copy() if isinstance(leaf, np.ndarray) else leaf), values)
 
 
 def _placeholder(site: dict[str, Any]) -> Any:

@@ -83,7 +83,7 @@ def is_traced(*values: Any) -> bool:
 
 
 def as_matrix(X: ArrayLike, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
-    """The data as a float64 NumPy matrix.
+    """The data as a float64 NumPy matrix of its own.
 
     Raises
     ------
@@ -91,7 +91,8 @@ def as_matrix(X: ArrayLike, *, name: str = "X", min_rows: int = 1) -> np.ndarray
         If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column.
     """
     try:
-        matrix = np.asarray(X, dtype=np.float64)
+        # a copy: JAX remembers an array that a live single-precision program holds, and gives its rounded form again
+        matrix = np.array(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a table of numbers, shape (n, d); {error}") from error
     if matrix.ndim != 2:
