@@ -15,6 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
 
 from bnp_hier.components import Component
+from bnp_hier.components.base import own_arrays
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
 
 __all__ = [
@@ -454,10 +455,9 @@ def find_any_sites(
 def as_arrays(values: MixtureValues) -> MixtureValues:
     """The values as JAX arrays of the precision in force.
 
-    NumPy constants are copied first: JAX knows again one that a live single-precision program holds, and would give its
-    rounded form to a double-precision program.
+    NumPy constants that were once traced in single precision would stay single in a later double-precision program.
     """
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf.copy() if isinstance(leaf, np.ndarray) else leaf), values)
+    return jax.tree.map(jnp.asarray, own_arrays(values))
 
 
 def _placeholder(site: dict[str, Any]) -> Any:

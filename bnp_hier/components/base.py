@@ -16,12 +16,13 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-__all__ = ["Component", "ComponentPredictive", "Quadratic", "Statistics", "as_matrix", "component", "is_traced"]
+__all__ = ["Component", "ComponentPredictive", "Quadratic", "Statistics", "as_matrix", "component", "is_traced", "own_arrays"]
 
 Statistics: TypeAlias = Any
 """Additive sufficient statistics: a pytree of arrays that share leading batch dimensions."""
 
 _C = TypeVar("_C", bound="Component")
+_Tree = TypeVar("_Tree")
 
 
 class Quadratic(NamedTuple):
@@ -91,7 +92,7 @@ def as_matrix(X: ArrayLike, *, name: str = "X", min_rows: int = 1) -> np.ndarray
         If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column.
     """
     try:
-        # a copy: JAX remembers an array that a live single-precision program holds, and gives its rounded form again
+        # a copy, for the reason told in `own_arrays`
         matrix = np.array(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a table of numbers, shape (n, d); {error}") from error
@@ -104,6 +105,15 @@ def as_matrix(X: ArrayLike, *, name: str = "X", min_rows: int = 1) -> np.ndarray
         rows = "row" if matrix.shape[0] == 1 else "rows"
         raise ValueError(f"{name} has {matrix.shape[0]} {rows}; clustering needs at least {min_rows}")
     return matrix
+
+
+def own_arrays(tree: _Tree) -> _Tree:
+    """The tree with copies of its NumPy arrays.
+
+    JAX knows again a NumPy array that a live program holds as a constant: where that program is in single precision, a
+    double-precision program would be given the rounded numbers.
+    """
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
 def first_cell(where: np.ndarray) -> str:
@@ -208,8 +218,9 @@ class Component(ABC):
         matrix = as_matrix(X)
         self.validate(matrix)
         with jax.enable_x64(True):
-            total = jax.tree.map(lambda leaf: leaf.sum(0), self.suff_stats(matrix))
-            return float(self.log_marginal(total))
+            component = own_arrays(self)
+            total = jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(matrix))
+            return float(component.log_marginal(total))
 
     def validate(self, X: ArrayLike) -> None:
         """Check data at the door, outside ``jit``; traced data passes.
