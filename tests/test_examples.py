@@ -19,6 +19,7 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_readme_quick_start() -> None:
     code, changes = re.subn(
         r"num_warmup=500, num_samples=1000, num_chains=4", "num_warmup=20, num_samples=30, num_chains=2", BLOCKS[0]

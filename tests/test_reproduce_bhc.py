@@ -19,6 +19,7 @@ def test_table1(tmp_path: Path) -> None:
     assert_picture(tmp_path / "bhc_table1.png")
 
 
+@pytest.mark.slow
 def test_figure4(tmp_path: Path) -> None:
     written = run(tmp_path, "bhc_figure4")
     assert "10 settings" in written and "paper 0.888; strongly correlated: " in written

@@ -43,6 +43,7 @@ def test_table_and_figure(tmp_path: Path) -> None:
     assert_picture(tmp_path / "map_dp_figure1.png")
 
 
+@pytest.mark.slow
 def test_figure_of_the_full_experiment(tmp_path: Path) -> None:
     name = "map_dp_sizes.csv"
     (tmp_path / name).write_bytes((FOLDER / "output" / name).read_bytes())

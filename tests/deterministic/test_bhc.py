@@ -340,6 +340,7 @@ def test_predictive_density_integrates_to_one() -> None:
     assert np.exp(bhc.score_samples(bits)).sum() == pytest.approx(1.0, abs=1e-13)
 
 
+@pytest.mark.slow
 def test_predictive_is_close_to_the_exact_one_where_the_bound_is_tight() -> None:
     """The exact predictive is (1 − ε) × the tree's + ε × another one, with 1 − ε = exp(bound − log evidence)."""
     X = np.array([[1, 1, 1, 1]] * 5 + [[0, 0, 0, 0]] * 4, dtype=float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 
 import jax
 import numpy as np
@@ -135,13 +136,21 @@ def by_row_best(problem: Problem, prior: str) -> tuple[list[Pair], int]:
     return merges, score.count
 
 
+PLAIN = (("niw", "dp"), ("bernoulli", "finite"))
+
+
 def merged(problem: Problem, prior: str, engine: str) -> tuple[list[Pair], int]:
     fit = bnp.AgglomerativeBayesianClustering(problem.model, prior, engine=engine).fit(problem.X)
     return list(map(tuple, fit.dendrogram_.children.tolist())), fit.evaluations_
 
 
-@pytest.mark.parametrize("prior", ["dp", "finite"])
-@pytest.mark.parametrize("family", ["niw", "bernoulli", *(pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES[1::2])])
+@pytest.mark.parametrize(
+    ("family", "prior"),
+    [
+        *PLAIN,
+        *(pytest.param(f, p, marks=pytest.mark.slow) for f, p in product(FAMILIES, ("dp", "finite")) if (f, p) not in PLAIN),
+    ],
+)
 def test_merges_and_counts_of_both_engines(family: str, prior: str) -> None:
     """Small discrete problems have many ties; both engines break them as the scan does."""
     for n, seed in ((2, 0), (3, 0), *((24, seed) for seed in range(8))):
@@ -163,6 +172,7 @@ def both(problem: Problem, n: int) -> tuple[Merges, Merges]:
     return conga, other
 
 
+@pytest.mark.slow
 def test_evaluations_grow_like_the_square_and_two_logarithms() -> None:
     shares, problem = [], random_problem("nig", 512, 0)
     for n in (64, 256, 512):

@@ -45,7 +45,7 @@ def test_separated_clusters_are_found(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", ["niw", "bernoulli", "poisson"])
+@pytest.mark.parametrize("family", ["niw", "bernoulli", pytest.param("poisson", marks=pytest.mark.slow)])
 def test_bounds_are_valid_for_every_family(method: str, family: str) -> None:
     for seed in range(3):
         problem = random_problem(family, 9, seed)

@@ -24,8 +24,17 @@ from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration
 
 
-@pytest.mark.parametrize("split_merge", [0, 5])
-@pytest.mark.parametrize("name", ["normal", "bernoulli", "poisson"])
+@pytest.mark.parametrize(
+    ("name", "split_merge"),
+    [
+        ("normal", 5),
+        ("bernoulli", 0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("normal", 0), ("bernoulli", 5), ("poisson", 0), ("poisson", 5))
+        ),
+    ],
+)
 def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
     component, X = PROBLEMS[name]
     exact = enumerate_small(name, 1.2)
@@ -41,7 +50,7 @@ def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
     assert (np.asarray(fields["split_merge_accepted"]).sum() > 0) == (split_merge > 0)
 
 
-@pytest.mark.parametrize("name", ["diagonal, missing", "user family"])
+@pytest.mark.parametrize("name", [pytest.param("diagonal, missing", marks=pytest.mark.slow), "user family"])
 def test_exact_with_a_discount(name: str) -> None:
     component, X = PROBLEMS[name]
     exact = enumerate_small(name, 0.7, 0.4)
@@ -129,8 +138,8 @@ def _geweke_statistics(alpha: jax.Array, rate: jax.Array, z: jax.Array, X: jax.A
     )
 
 
-@pytest.mark.parametrize("split_merge", [5])
-def test_geweke_joint_distribution_of_the_whole_composition(split_merge: int) -> None:
+@pytest.mark.slow
+def test_geweke_joint_distribution_of_the_whole_composition() -> None:
     """Alternating the kernel with fresh data must reproduce the prior (Geweke 2004).
 
     Eight statistics, |z| < 4.5 each: false-alarm rate about 5e-5.
@@ -138,7 +147,7 @@ def test_geweke_joint_distribution_of_the_whole_composition(split_merge: int) ->
     steps = 20_000
     kernel = Gibbs(
         [
-            (PartitionGibbs(_geweke_model, split_merge=split_merge), ["z"]),
+            (PartitionGibbs(_geweke_model, split_merge=5), ["z"]),
             (NUTS(_geweke_model, step_size=0.7, adapt_step_size=False, adapt_mass_matrix=False, max_tree_depth=3), None),
         ]
     )
@@ -203,7 +212,7 @@ def test_all_chain_methods_give_the_same_draws() -> None:
     assert (draws["sequential"][0] != draws["sequential"][1]).any()
 
 
-@pytest.mark.parametrize("method", ["parallel", jax.vmap])
+@pytest.mark.parametrize("method", [pytest.param("parallel", marks=pytest.mark.slow), jax.vmap])
 def test_composition_runs_under_chain_methods(method) -> None:
     X = _two_groups()
     model = partial(dpm, component=NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))

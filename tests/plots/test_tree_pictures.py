@@ -288,6 +288,7 @@ def test_regions_beyond_the_picture_have_no_contour() -> None:
     assert saved(plots.predictive_density(normal_fit(one, np.eye(2) * 0.01), one).figure)  # no range of the data
 
 
+@pytest.mark.slow
 def test_density_of_an_estimator() -> None:
     rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(0, 0.4, (4, 2)), rng.normal([4, 1], 0.5, (4, 2)), rng.normal([2, 5], 0.3, (4, 2))])
