@@ -234,7 +234,7 @@ def split_and_merge(
 
     A few soft two-cluster steps from the anchors lead to a discriminant D; a split sends each row to either side with
     probability σ(±D), or, half of the time, independently of the row at one uniform rate. A split finds its discriminant from
-    the unit's rows and anchors alone, so that a merge replays it.
+    the unit's rows and anchors alone, and a coin, so that a merge replays it.
 
     Returns
     -------
@@ -243,7 +243,7 @@ def split_and_merge(
     """
     component, features, slots = table.component, table.features, clusters.counts.shape[0]
     n, dtype = clusters.labels.shape[0], table.chunks.X.dtype
-    key_side, key_kind, key_rate, key_accept = jax.random.split(key, 4)
+    key_side, key_kind, key_rate, key_accept, key_start = jax.random.split(key, 5)
     active = units.anchors[:, 0] < n
     splits = units.slots[:, 0] == units.slots[:, 1]
     take = lambda leaf, slot: jnp.where(_wide(active, leaf), leaf[slot], 0.0)  # noqa: E731
@@ -278,12 +278,19 @@ def split_and_merge(
         (sums, counts), _ = jax.lax.scan(add, start, chunks)
         return statistics_of(sums, features, component), counts
 
-    # the start: either anchor with as much weight as an average row of the unit, both several times over
+    # the start: either anchor alone, which sees distances as the prior does, or, now and then, with as much weight as an
+    # average row of the unit, both several times over, which sees them as the unit's own spread does
+    spread = jax.random.bernoulli(key_start, 0.25, (slots,))
     pull = jnp.minimum(count, component.dim + 2.0)
     average = jax.tree.map(lambda leaf: leaf * _wide(pull / count, leaf), whole)
     anchors = jax.tree.map(lambda leaf: leaf.astype(float), component.suff_stats(table.X[jnp.minimum(units.anchors, n - 1)]))
     first, second = (
-        jax.tree.map(lambda a, mean, side=side: mean + a[:, side] * _wide(pull, mean), anchors, average) for side in range(2)
+        jax.tree.map(
+            lambda a, mean, side=side: jnp.where(_wide(spread, mean), mean + a[:, side] * _wide(pull, mean), a[:, side]),
+            anchors,
+            average,
+        )
+        for side in range(2)
     )
 
     def soften(_: Any, carry: Any) -> Any:

@@ -15,7 +15,9 @@ from numpyro.util import is_prng_key
 from bnp_hier.allocation import Prior, first_come_labels, refused_mass, sweep
 from bnp_hier.components.base import as_matrix, is_traced
 from bnp_hier.deterministic import MAPDP, BayesianKMeans
-from bnp_hier.distributions.chinese_restaurant import is_model_draw, log_partition_prior
+from bnp_hier.deterministic.base import mixture_log_weights
+from bnp_hier.distributions.chinese_restaurant import cluster_counts, is_model_draw, log_partition_prior
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, warn_of_capacity
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
@@ -39,6 +41,9 @@ SWEEP_UP_TO = 10_000
 
 START_ROWS = 5000
 """Most rows that a start is fitted to."""
+
+START_STEPS = 100
+"""Steps of the sampler on these rows, where there are more."""
 
 
 class ParallelSplitMergeState(NamedTuple):
@@ -87,7 +92,8 @@ class ParallelSplitMerge(PartitionKernel):
         `capacity_hits`, weighed in `refused_mass`, and warned about. The work of a step grows with it.
     init
         "fits": the clusters of `BayesianKMeans` or of `MAPDP`, either by chance, fitted to at most 5,000 rows drawn from a seed
-        that follows the chain's key; other rows join the most probable. Under chain methods that hide the key, all chains start
+        that follows the chain's key; where there are more rows, 100 steps on these follow, and the others join a cluster by its
+        probability. Under chain methods that hide the key, all chains start
         from one fit; rows that are spread over devices start in one cluster. "one": one cluster. Or (n,) labels from 0. The
         `init_params` of `MCMC` take precedence.
     sweep
@@ -182,19 +188,28 @@ class ParallelSplitMerge(PartitionKernel):
         n = values.X.shape[0]
         if self._init == "one" or is_traced(values) or _is_spread(values.X):
             return jnp.zeros(n, int)
-        seed, kind = (0, 0) if is_traced(key) else map(int, jax.random.randint(key, (2,), 0, 1 << 30))
+        key = jax.random.key(0) if is_traced(key) else key
+        seed, kind = map(int, jax.random.randint(key, (2,), 0, 1 << 30))
         model = partial(
             pitman_yor_mixture, component=values.component, concentration=values.concentration, discount=values.discount
         )
-        X = np.asarray(values.X, float)
         chosen = np.random.default_rng(seed).choice(n, min(n, START_ROWS), replace=False)
+        rows = values.X[chosen]
         fit: BayesianKMeans | MAPDP = BayesianKMeans(model, polish=False, random_state=seed)
         if kind % 2:
             fit = MAPDP(model, n_restarts=1, random_state=seed)
-        fit.fit(X[chosen])
-        # a row that would open a cluster goes to the best of those there are
-        parts = [fit.predict_proba(X[at : at + START_ROWS])[:, :-1].argmax(1) for at in range(0, n, START_ROWS)]
-        return jnp.asarray(np.concatenate(parts))
+        fit.fit(np.asarray(rows, float))
+        by_size = np.argsort(np.argsort(-fit.counts_, kind="stable"))
+        labels = jnp.asarray(np.where(by_size < self._capacity, by_size, 0)[fit.labels_])
+        if n == len(chosen):
+            return jnp.zeros(n, labels.dtype).at[chosen].set(labels)
+        # fitted clusters have hard edges and may be too few: the posterior is soon left by many rows, but not by a few
+        kernel = ParallelSplitMerge(model, self._capacity, init=labels)
+        state = kernel.init(jax.random.fold_in(key, 1), 0, None, (rows,), {})
+        step = lambda _, state: kernel.sample(state, (rows,), {})  # noqa: E731
+        (labels,) = jax.jit(lambda state: jax.lax.fori_loop(0, START_STEPS, step, state))(state).z.values()
+        everyone = _seat_rows(values, rows, labels, jax.random.fold_in(key, 2), self._capacity)
+        return everyone.at[chosen].set(labels)
 
     def _sample_one(
         self, state: ParallelSplitMergeState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -206,7 +221,7 @@ class ParallelSplitMerge(PartitionKernel):
         table = _table(values, features)
         key, *keys = jax.random.split(state.rng_key, 6)
         clusters = sum_clusters(table, state.z[sites.partition], slots)
-        units = jax.lax.cond(jax.random.bernoulli(keys[0]), units_of_clusters, units_of_rows, keys[1], clusters)
+        units = jax.lax.cond(jax.random.bernoulli(keys[0], 0.75), units_of_clusters, units_of_rows, keys[1], clusters)
         labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
         labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
         if self._sweep if self._sweep is not None else sites.size <= SWEEP_UP_TO:
@@ -230,6 +245,22 @@ class ParallelSplitMerge(PartitionKernel):
 def _is_spread(value: Any) -> bool:
     """Whether an array lives on several devices: its numbers are then not looked at."""
     return isinstance(value, jax.Array) and not is_traced(value) and len(value.sharding.device_set) > 1
+
+
+@partial(jax.jit, static_argnames="slots")
+def _seat_rows(
+    values: MixtureValues, few: Float[Array, "m d"], labels: Int[Array, " m"], key: Array, slots: int
+) -> Int[Array, " n"]:
+    """A cluster for every row, drawn from its probabilities given a few labelled ones; none is opened."""
+    stats = cluster_statistics(values.component.suff_stats(few), labels, slots)
+    counts, prior = cluster_counts(labels, slots), Prior(values.concentration, values.discount)
+
+    def seat(row: tuple[Array, Array]) -> Array:
+        weights = mixture_log_weights(values.component, stats, counts, prior, row[0][None])[0, :-1]
+        return jax.random.categorical(row[1], weights).astype(labels.dtype)
+
+    keys = jax.random.split(key, values.X.shape[0])
+    return jax.lax.map(seat, (values.X, keys), batch_size=START_ROWS)
 
 
 def _table(values: MixtureValues, features: Features) -> Table:
