@@ -158,7 +158,7 @@ def read_values(
     """The partition prior's parameters, the component and the data at the given hyperparameters; works under ``jit``."""
     trace = _trace(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], _placeholder(site)))
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
-    return MixtureValues(prior.concentration, prior.discount, observed["fn"].component, observed["value"])
+    return own_arrays(MixtureValues(prior.concentration, prior.discount, observed["fn"].component, observed["value"]))
 
 
 class SlotSites(NamedTuple):
@@ -423,7 +423,7 @@ def read_stick_values(
     mixture, X = _base(trace[sites.observed]["fn"]), trace[sites.observed]["value"]
     log_density = mixture.component_log_probs(jnp.asarray(X if rows is None else rows))
     component = mixture.component if sites.conjugate else None
-    return StickValues(trace[sites.weights]["fn"].concentration, log_density, component, X)
+    return own_arrays(StickValues(trace[sites.weights]["fn"].concentration, log_density, component, X))
 
 
 def _base(distribution: dist.Distribution) -> dist.Distribution:
@@ -453,11 +453,8 @@ def find_any_sites(
 
 
 def as_arrays(values: MixtureValues) -> MixtureValues:
-    """The values as JAX arrays of the precision in force.
-
-    NumPy constants that were once traced in single precision would stay single in a later double-precision program.
-    """
-    return jax.tree.map(jnp.asarray, own_arrays(values))
+    """The values as JAX arrays of the precision in force."""
+    return jax.tree.map(jnp.asarray, values)
 
 
 def _placeholder(site: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from scipy import stats
 from bnp_hier.components import NormalInverseGamma, NormalInverseWishart
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, StickBreaking
 from bnp_hier.model_sites import (
+    as_arrays,
     check_row_densities,
     find_any_sites,
     find_sites,
@@ -209,6 +210,21 @@ def test_values_at_given_hyperparameters():
     values = read_values(model, find_sites(model, (X,)), {"alpha": 0.2, "discount": 0.3}, (X,))
     assert (float(values.concentration), float(values.discount)) == (pytest.approx(0.2), pytest.approx(0.3))
     np.testing.assert_allclose(values.component.mean, X.mean(0))
+
+
+def test_double_precision_after_a_live_program_in_single_precision():
+    """JAX knows the NumPy arrays of that program again."""
+    rows, scale = X + 1e-9, np.array([[1.1, 0.3], [0.3, 0.7]])
+    component = NormalInverseWishart(np.zeros(2), 0.1, 4.0, scale)
+    exact = component.log_evidence(rows)
+    program = jax.jit(lambda x: x @ jnp.asarray(scale) + jnp.asarray(rows).sum(0))
+    program(jnp.zeros(2))
+    model = partial(dpm, component=component, concentration=1.0)
+    with jax.enable_x64(True):
+        values = as_arrays(read_values(model, find_sites(model, (rows,)), {}, (rows,)))
+        np.testing.assert_array_equal(values.X, rows)
+        np.testing.assert_array_equal(values.component.scale, scale)
+    assert component.log_evidence(rows) == exact
 
 
 def test_values_under_jit_and_grad(x64):

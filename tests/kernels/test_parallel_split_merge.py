@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
 from bnp_hier.allocation import Prior
+from bnp_hier.components.base import own_arrays
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.kernels import parallel_moves, parallel_split_merge
 from bnp_hier.kernels.parallel_moves import Table, _log_pairing, sum_clusters, units_of_clusters, units_of_rows
@@ -105,7 +107,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
 
 
 def _table(component, X: np.ndarray) -> Table:
-    rows, component = jnp.asarray(X), jax.tree.map(jnp.asarray, component)
+    rows, component = jax.tree.map(jnp.asarray, own_arrays((X, component)))
     return Table(component, component, rows, row_chunks(rows), row_features(component))
 
 
@@ -123,7 +125,7 @@ def test_sums_by_products_are_the_clusters_statistics(name: str, x64: None) -> N
     component, X = PROBLEMS[name]
     labels = jnp.array([0, 2, 2, 0, 4, 2])
     clusters = sum_clusters(_table(component, X), labels, 6)
-    expected = jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, 6), component.suff_stats(X))
+    expected = jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, 6), component.suff_stats(X.copy()))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), clusters.stats, expected)
     np.testing.assert_array_equal(clusters.counts, [2, 0, 3, 0, 1, 0])
 
@@ -177,6 +179,36 @@ def test_finds_clusters_from_one_and_from_fits() -> None:
         mcmc = MCMC(kernel, num_warmup=300, num_samples=20, progress_bar=False)
         mcmc.run(jax.random.key(0), X.astype(np.float32))
         assert adjusted_rand_score(y, mcmc.get_samples()["z"][-1]) > 0.99, init
+
+
+def test_merged_pairs_of_far_clusters_are_split() -> None:
+    """A pair's own spread is widest along just the direction that tells its halves apart: anchors must not be judged by it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 6, 1500)
+    X = (rng.normal(scale=3.0, size=(6, 10))[y] + rng.normal(size=(1500, 10))).astype(np.float32)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    kernel = bnp.ParallelSplitMerge(model, 16, init=np.unique(y // 2, return_inverse=True)[1], sweep=False)
+    mcmc = MCMC(kernel, num_warmup=80, num_samples=1, progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    assert adjusted_rand_score(y, mcmc.get_samples()["z"][-1]) > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "capacity"), [("BayesianKMeans", 32), ("MAPDP", 3)])
+def test_start_fitted_to_some_of_the_rows(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few clusters may be kept; every row has one of them, the same whenever the key is."""
+    monkeypatch.setattr(parallel_split_merge, "START_ROWS", 150)
+    X, y = _separated()
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    keys = iter(map(jax.random.key, range(100)))
+    key = next(k for k in keys if int(jax.random.randint(k, (2,), 0, 1 << 30)[1]) % 2 == (kind == "MAPDP"))
+    with pytest.warns(RuntimeWarning, match="its capacity of 3") if capacity == 3 else nullcontext():
+        kernels = [bnp.ParallelSplitMerge(model, capacity) for _ in range(2)]
+        first, again = (np.asarray(kernel.init(key, 0, None, (X,), {}).z["z"]) for kernel in kernels)
+        jax.effects_barrier()
+    np.testing.assert_array_equal(first, again)
+    assert first.shape == y.shape and first.min() == 0 and first.max() < capacity
+    assert capacity == 3 or adjusted_rand_score(y, first) > 0.9
 
 
 @pytest.mark.slow
