@@ -39,6 +39,9 @@ __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
 SWEEP_UP_TO = 10_000
 """Most rows that are also moved one at a time."""
 
+SWEEP_SUMS_UP_TO = 1_000_000
+"""Most numbers in these rows' features: a move costs time in proportion to a row's."""
+
 START_ROWS = 5000
 """Most rows that a start is fitted to."""
 
@@ -97,7 +100,7 @@ class ParallelSplitMerge(PartitionKernel):
         from one fit; rows that are spread over devices start in one cluster. "one": one cluster. Or (n,) labels from 0. The
         `init_params` of `MCMC` take precedence.
     sweep
-        Whether a step ends with a sweep of single moves; None: up to 10,000 rows.
+        Whether a step ends with a sweep of single moves; None: up to 10,000 rows, and a million numbers in their features.
     keep_labels
         Whether `MCMC` collects the labels; otherwise it collects `summary`, the clusters' counts and statistics. Those of a
         million rows and a thousand draws take 4 GB.
@@ -224,7 +227,8 @@ class ParallelSplitMerge(PartitionKernel):
         units = jax.lax.cond(jax.random.bernoulli(keys[0], 0.75), units_of_clusters, units_of_rows, keys[1], clusters)
         labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
         labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
-        if self._sweep if self._sweep is not None else sites.size <= SWEEP_UP_TO:
+        small = sites.size <= SWEEP_UP_TO and sites.size * features.width <= SWEEP_SUMS_UP_TO
+        if small if self._sweep is None else self._sweep:
             order, uniforms = jax.random.uniform(keys[4], (2, sites.size))
             rows = values.component.suff_stats(values.X)
             labels, full = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
