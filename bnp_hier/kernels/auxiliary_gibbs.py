@@ -97,11 +97,7 @@ class AuxiliaryGibbs(PartitionKernel):
         sites = find_slot_sites(self._model, model_args, own)
         given = (model_kwargs or {}).get(GIBBS_SITES_KWARG, {})
         others = [name for name in (*sites.parameters, *sites.local) if name not in given]
-        if others:
-            raise ValueError(
-                f"AuxiliaryGibbs samples only the partition, but the model has the latent sites {others}: "
-                f'use Gibbs([(AuxiliaryGibbs(model), ["{sites.partition}"]), (NUTS(model), None)])'
-            )
+        self._refuse_other_sites(sites.partition, others)
         if not is_traced(model_args, own):
             check_row_densities(self._model, sites, model_args, own)
         start = (init_params or {}).get(sites.partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -81,6 +81,15 @@ class PartitionKernel(MCMCKernel):
     def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
         """Identity."""
         return identity
+
+    def _refuse_other_sites(self, partition: str, others: Sequence[str]) -> None:
+        """Raise `ValueError` if the model has latent sites that no block owns."""
+        if others:
+            kernel = type(self).__name__
+            raise ValueError(
+                f"{kernel} samples only the partition, but the model has the latent sites {list(others)}: "
+                f'use Gibbs([({kernel}(model), ["{partition}"]), (NUTS(model), None)])'
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}

@@ -83,7 +83,7 @@ class ParallelSplitMerge(PartitionKernel):
     """Exact parallel sampler of the partition of a mixture: all rows are updated at once by matrix products.
 
     A step proposes splits and merges of many disjoint sets of clusters, each Metropolis-Hastings corrected, and then draws the
-    labels of all rows but one of every cluster given weights and parameters. Up to 10,000 rows it ends with a sweep of single
+    labels of all rows but one of every cluster given weights and parameters. In a small table it ends with a sweep of single
     moves. It is used as `PartitionGibbs` is, alone or in a `Gibbs` composition.
 
     Parameters
@@ -156,12 +156,7 @@ class ParallelSplitMerge(PartitionKernel):
     ) -> ParallelSplitMergeState:
         """State at `init_params` (labels of the partition site) or at the start that `init` names."""
         sites = find_sites(self._model, model_args, model_kwargs)
-        if sites.hyperparameters:
-            raise ValueError(
-                f"ParallelSplitMerge samples only the partition, but the model has the latent sites "
-                f"{list(sites.hyperparameters)}: use "
-                f'Gibbs([(ParallelSplitMerge(model), ["{sites.partition}"]), (NUTS(model), None)])'
-            )
+        self._refuse_other_sites(sites.partition, sites.hyperparameters)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         if not is_traced(values.X) and not _is_spread(values.X):
             as_matrix(values.X, min_rows=2)
@@ -224,6 +219,7 @@ class ParallelSplitMerge(PartitionKernel):
         table = _table(values, features)
         key, *keys = jax.random.split(state.rng_key, 6)
         clusters = sum_clusters(table, state.z[sites.partition], slots)
+        # rows drawn uniformly seldom meet a given cluster, so most steps go over all clusters
         units = jax.lax.cond(jax.random.bernoulli(keys[0], 0.75), units_of_clusters, units_of_rows, keys[1], clusters)
         labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
         labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)

@@ -133,11 +133,7 @@ class PartitionGibbs(PartitionKernel):
     ) -> PartitionGibbsState:
         """State at `init_params` (labels of the partition site) or at the start that the kernel was built with."""
         sites = find_sites(self._model, model_args, model_kwargs)
-        if sites.hyperparameters:
-            raise ValueError(
-                f"PartitionGibbs samples only the partition, but the model has the latent sites {list(sites.hyperparameters)}: "
-                f'use Gibbs([(PartitionGibbs(model), ["{sites.partition}"]), (NUTS(model), None)])'
-            )
+        self._refuse_other_sites(sites.partition, sites.hyperparameters)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         if not is_traced(values.X):
             as_matrix(values.X, min_rows=2)
