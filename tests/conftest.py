@@ -8,9 +8,9 @@ import tempfile
 from importlib.metadata import version
 
 flags = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
-# the plain tests are many small programs that run once: quick to compile matters more than quick to run
-if "-m" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the choice
-    flags.append("--xla_backend_optimization_level=0")
+# most tests are many small programs that run once: quick to compile matters more than quick to run (see `optimised`)
+if "benchmark" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the choice
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones stop at a flag they do not know
         flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join(flags)
@@ -45,6 +45,20 @@ def few_programs() -> Iterator[None]:
     if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:  # Linux allows 65,530; beyond it LLVM aborts
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def optimisation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests marked `optimised`, which compute for longer than they compile, get all of XLA's optimisations."""
+    if request.node.get_closest_marker("optimised") is None:
+        yield
+        return
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "0")  # processes that the test starts
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()  # programs compiled without
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def _groups(data) -> set[str]:
     return {name.strip("/") for name in (data.groups() if callable(data.groups) else data.groups)} - {""}
 
 
+@pytest.mark.slow
 def test_same_groups_and_names_for_every_route(mcmc: MCMC) -> None:
     fits = {"mcmc": mcmc, "bhc": BHC(MODEL).fit(X), "map_dp": MAPDP(MODEL).fit(X)}
     shapes = {"mcmc": (2, 40), "bhc": (1, 25), "map_dp": (1, 1)}

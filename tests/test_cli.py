@@ -33,6 +33,7 @@ def survey(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     out = tmp_path / "report"
     words = ["compare", str(survey), "--truth", "group", "--items", "who", "--out", str(out), "--held-out", "0.2", *QUICK]
@@ -125,6 +126,7 @@ def test_help_has_an_example(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     assert "bnp-hier compare iris" in text and "--truth" in text
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 def test_main_job_on_iris(tmp_path: Path) -> None:
     """The README's main command, as a user runs it."""

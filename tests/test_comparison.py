@@ -64,6 +64,7 @@ def test_optional_columns_are_left_out(fits: dict) -> None:
     assert not {"held_out", "NMI", "ARI"} & set(table.columns)
 
 
+@pytest.mark.slow
 def test_capacity_hits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X)), max_clusters=1)
     mcmc = MCMC(kernel, num_warmup=2, num_samples=20, progress_bar=False)

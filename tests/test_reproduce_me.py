@@ -109,6 +109,7 @@ def test_gaussians_need_more_rows_than_columns() -> None:
     assert baselines.split_merge(baselines.GaussiansBIC(X)).n_clusters == 1
 
 
+@pytest.mark.slow
 def test_the_variational_energy_of_hard_labels_is_that_of_bayesian_kmeans() -> None:
     X, _ = separated(n=120)
     component = bnp.NormalInverseWishart.from_data(X, rule="me")

@@ -1,4 +1,7 @@
-"""Mixing of PartitionGibbs from overdispersed starts (run with -m benchmark -n 0 -s)."""
+"""Mixing of PartitionGibbs from overdispersed starts, and what a second buys beside the alternatives.
+
+Run with ``python -m pytest -m benchmark -n 0 -s tests/benchmarks/test_mixing.py``.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import arviz as az
 import jax
 import numpy as np
 import pytest
-from numpyro.infer import MCMC
+from numpyro.infer import MCMC, NUTS
+from sklearn.mixture import BayesianGaussianMixture
 
 import bnp_hier as bnp
-from bnp_hier.models import dpm
+from bnp_hier.models import dpm, dpm_stick_breaking
 from bnp_hier.posterior.convergence import LABEL_INVARIANT
+from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, summaries
+from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
 FIELDS = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 
@@ -54,3 +60,89 @@ def test_overdispersed_chains_agree_on_iris(proposal: str) -> None:
 def test_overdispersed_chains_agree_on_many_rows() -> None:
     found = _mixing(_mixture(), 100, 200)
     assert max(rhat for rhat, _ in found.values()) <= 1.01, found
+
+
+COMPILED: list[float] = []
+"""Seconds of every compilation so far."""
+
+
+def _listen(event: str, duration: float, **details: object) -> None:
+    if event.endswith("backend_compile_duration"):
+        COMPILED.append(duration)
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+def _chains(kernel, X: np.ndarray, warmup: int, samples: int) -> tuple[Draws, float]:
+    """Draws of four chains, and seconds without compilation."""
+    mcmc = MCMC(kernel, num_warmup=warmup, num_samples=samples, num_chains=4, chain_method=jax.vmap, progress_bar=False)
+    COMPILED.clear()
+    start = time.perf_counter()
+    mcmc.run(jax.random.key(0), X)
+    jax.block_until_ready(mcmc.get_samples())
+    seconds = time.perf_counter() - start - sum(COMPILED)
+    return draws_of(mcmc, X), seconds
+
+
+def _numpy_gibbs(component: bnp.NormalInverseWishart, X: np.ndarray, warmup: int, samples: int) -> tuple[np.ndarray, float]:
+    """Labels of four chains of the plain sampler, (chain, draw, n), and seconds; half start from one cluster, half from 20."""
+    hyperparameters = np.asarray(component.mean), float(component.kappa), float(component.nu), np.asarray(component.scale)
+    out = np.empty((4, samples, len(X)), int)
+    begin = time.perf_counter()
+    for chain in range(4):
+        rng = np.random.default_rng(chain)
+        first = rng.integers(0, 20, len(X)) if chain % 2 else np.zeros(len(X), int)
+        sampler = CollapsedGibbs(X, *hyperparameters, 1.0, first)
+        for draw in range(-warmup, samples):
+            labels = sampler.sweep(rng.permutation(len(X)), rng.random(len(X)))
+            if draw >= 0:
+                out[chain, draw] = labels
+    return out, time.perf_counter() - begin
+
+
+@pytest.mark.benchmark
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of its default 100 iterations
+@pytest.mark.parametrize(
+    ("data", "ours", "nuts", "plain", "truncation"),
+    [("iris", (500, 2000), (200, 300), (100, 400), 10), ("ten clusters", (100, 200), (50, 50), (20, 60), 15)],
+)
+def test_routes_side_by_side(data: str, ours: tuple, nuts: tuple, plain: tuple, truncation: int) -> None:
+    """Effective draws a second, without compilation, of the same model; held-out density beside scikit-learn's mixture."""
+    everything = np.asarray(bnp.datasets.load("iris").X if data == "iris" else _mixture(), float)
+    order = np.random.default_rng(0).permutation(len(everything))
+    held = len(everything) // 5
+    Y, X = everything[order[:held]], everything[order[held:]]
+    component = bnp.NormalInverseWishart.from_data(X)
+    model = partial(dpm, component=component, concentration=1.0)
+    routes = {
+        "PartitionGibbs": _chains(bnp.PartitionGibbs(model), X, *ours),
+        "NUTS on sticks": _chains(
+            NUTS(partial(dpm_stick_breaking, component=component, concentration=1.0, truncation=truncation)), X, *nuts
+        ),
+    }
+    labels, seconds = _numpy_gibbs(component, X, *plain)
+    routes["NumPy Gibbs"] = routes["PartitionGibbs"][0]._replace(labels=labels), seconds
+    variational = BayesianGaussianMixture(n_components=20, random_state=0).fit(X)
+    density = {"scikit-learn": variational.score_samples(Y)}
+    rates = {}
+    print(f"\n{data}: {len(X)} rows; effective draws of the worst mixing of {', '.join(LABEL_INVARIANT)}")
+    for name, (draws, seconds) in routes.items():
+        found = summaries(draws)
+        values = [np.asarray(getattr(found, field), float) for field in LABEL_INVARIANT]
+        rhat, ess = max(float(az.rhat(v)) for v in values), min(float(az.ess(v)) for v in values)
+        rates[name] = ess / seconds
+        density[name] = log_predictive(draws, Y)
+        print(
+            f"  {name:15} {seconds:7.1f} s  R-hat {rhat:.3f}  ESS {ess:7.0f} of {draws.labels[..., 0].size}  "
+            f"ESS/s {rates[name]:8.2f}"
+        )
+    for name in ("NUTS on sticks", "NumPy Gibbs"):
+        print(f"  PartitionGibbs over {name}: {rates['PartitionGibbs'] / rates[name]:.1f} times the effective draws a second")
+    for name, scores in density.items():
+        gain = density["PartitionGibbs"] - scores
+        error = gain.std(ddof=1) / np.sqrt(len(Y))
+        print(f"  {name:15} held-out density {scores.mean():8.3f} nats a row; PartitionGibbs {gain.mean():+.3f} ± {error:.3f}")
+    assert all(rates["PartitionGibbs"] > rates[name] for name in ("NUTS on sticks", "NumPy Gibbs"))
+    gain = density["PartitionGibbs"] - density["scikit-learn"]
+    assert gain.mean() > -3 * gain.std(ddof=1) / np.sqrt(len(Y))

@@ -25,11 +25,6 @@ def noisy(n: int, s: int, clusters: int = 10, flips: float = 0.1) -> np.ndarray:
     return np.where(rng.random((s, n)) < flips, rng.integers(0, clusters, (s, n)), centre)
 
 
-def peak() -> float:
-    """Peak memory of this process so far (MB); resource.getrusage would hand on its parent's."""
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
-
-
 def plain_coclustering(draws: np.ndarray) -> np.ndarray:
     """One matrix product for each draw."""
     out = np.zeros((draws.shape[1],) * 2)
@@ -66,7 +61,8 @@ def test_summaries_of_5000_items_and_1000_draws(call: str, limit_s: float, limit
     """Each in a process of its own, compiling included; memory beyond the draws (40 MB) and the imported package."""
     code = (
         "import time, numpy as np, bnp_hier as bnp\n"
-        "from tests.benchmarks.test_posterior import noisy, peak\n"
+        "from tests.benchmarks.peak_memory import peak\n"
+        "from tests.benchmarks.test_posterior import noisy\n"
         "bnp.point_estimate(noisy(5, 4)); draws = noisy(5000, 1000); before, start = peak(), time.perf_counter()\n"
         f"{call}\n"
         "print(time.perf_counter() - start, peak() - before)\n"

@@ -5,7 +5,6 @@ Run with ``pytest -m benchmark -n 0 -s tests/benchmarks/test_samplers.py``.
 
 from __future__ import annotations
 
-import resource
 import time
 from functools import partial
 
@@ -20,6 +19,7 @@ import bnp_hier as bnp
 from bnp_hier.allocation import Prior, log_joint
 from bnp_hier.components import Component
 from bnp_hier.models import dpm
+from tests.benchmarks.peak_memory import peak
 
 pytestmark = pytest.mark.benchmark
 
@@ -96,12 +96,12 @@ def test_a_million_rows() -> None:
     with jax.enable_x64(True):
         component = bnp.NormalInverseWishart.from_data(X.astype(float))
         labels, clusters, seconds = sample(component, X, 100)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        memory = peak()
         rows = component.suff_stats(X)
         ours, generating = (float(log_joint(component, rows, jnp.asarray(z), Prior(1.0), 64)) for z in (labels, y))
     nmi = normalized_mutual_info_score(y, labels)
     print(
         f"\nParallelSplitMerge, n = 1,000,000, d = 2: {seconds}; {clusters} clusters, NMI {nmi:.4f}, "
-        f"log joint {ours - generating:+.1f} from the generating labels'; peak memory {peak:.0f} MB"
+        f"log joint {ours - generating:+.1f} from the generating labels'; peak memory {memory:.0f} MB"
     )
     assert clusters >= 10 and np.isfinite(ours)

@@ -351,7 +351,9 @@ def densities(case):
         return tuple(map(np.asarray, log_prob(case.component, stats, draws(case)[0])))
 
 
-@every_family
+@pytest.mark.parametrize(
+    "case", [case if i % 3 == 0 else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(CASES)], ids=str
+)
 def test_bayes_identity(case):
     """prior × likelihood / posterior = marginal likelihood, at any parameter."""
     prior, posterior, rows = densities(case)

@@ -136,6 +136,7 @@ def test_posterior_is_the_paper_s(x64: None) -> None:
         np.testing.assert_allclose(BOX3.log_marginal(stats), value, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_expected_log_likelihood_equals_monte_carlo(x64: None) -> None:
     """40,000 draws, |z| < 5 for 9 rows: false-alarm rate below 1e-5."""
     stats = total(BOX3, X3)
@@ -213,6 +214,7 @@ def test_bayesian_kmeans_finds_the_clusters_by_splits(prior: str) -> None:
     np.testing.assert_allclose(fit.free_energy_, terms - labels, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_small_clusters_of_a_start_dissolve_and_the_tree_agrees() -> None:
     """k-means++ with 32 seeds leaves clusters of one or two rows, which have no posterior."""
     dense, tree = (

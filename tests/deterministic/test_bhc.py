@@ -71,7 +71,10 @@ def new_rows(problem: Problem) -> np.ndarray:
 # ---- the tree ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [family if family in ("niw", "bernoulli") else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES],
+)
 def test_merges_and_bound_equal_plain_numpy_and_bound_is_below_the_evidence(family: str) -> None:
     gaps = []
     for seed in range(40):
@@ -571,6 +574,7 @@ def test_bad_data() -> None:
 # ---- scikit-learn's habits, precision, compilation -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_scikit_learn_habits() -> None:
     problem, bhc = fitted("niw")
     options = {"model": hyper_model, "method": "x", "refine": "y", "shape": "z", "optimize": 1}
@@ -592,6 +596,7 @@ def test_scikit_learn_habits() -> None:
     np.testing.assert_array_equal(as_lists.labels_, bhc.labels_)
 
 
+@pytest.mark.slow
 def test_double_precision_whatever_the_setting() -> None:
     problem, bhc = fitted("niw")
     X, fixed, _ = optimised(0)

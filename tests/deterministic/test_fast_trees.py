@@ -74,6 +74,7 @@ def test_one_cluster_is_halved() -> None:
     assert len(lower) == 450 and first.max() - second.min() < 0.5
 
 
+@pytest.mark.slow
 def test_missing_cells_and_equal_rows() -> None:
     X = np.repeat([[0.0, 0.0], [np.nan, 9.0]], 150, axis=0)
     model = partial(dpm, component=bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, 1.0), concentration=1.0)

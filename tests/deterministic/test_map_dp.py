@@ -242,6 +242,7 @@ def test_warm_starts() -> None:
             bnp.MAPDP(problem.model, init=wrong).fit(problem.X)
 
 
+@pytest.mark.slow
 def test_seedings() -> None:
     X, labels = two_clusters(20.0, 0)
     model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=0.1)
@@ -262,6 +263,7 @@ def rate_component(X: np.ndarray) -> bnp.Component:
     return bnp.NormalInverseGamma(np.zeros(2), np.full(2, 0.1), np.full(2, 2.0), jnp.full(2, rate))
 
 
+@pytest.mark.slow
 def test_optimize_climbs() -> None:
     model = partial(dpm, component=rate_component, concentration=dist.Gamma(2.0, 3.0))
     rng = np.random.default_rng(0)

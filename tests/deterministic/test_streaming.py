@@ -77,6 +77,7 @@ def test_more_clusters_than_there_was_room_for() -> None:
     assert (fit.counts_ == 3).all()
 
 
+@pytest.mark.slow
 def test_refinements_do_not_lower_the_joint() -> None:
     rng = np.random.default_rng(4)
     X = 2.0 * rng.normal(size=(5, 2))[rng.integers(0, 5, 300)] + rng.normal(size=(300, 2))

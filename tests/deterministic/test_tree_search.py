@@ -194,6 +194,7 @@ def _depth(children: np.ndarray) -> int:
     return int(depth[-1])
 
 
+@pytest.mark.slow
 def test_refits_of_one_shape_compile_nothing(compilations: list[str]) -> None:
     rng = np.random.default_rng(0)
     component = bnp.NormalInverseGamma(np.zeros(2), 0.5, 2.0, 1.0)
@@ -213,6 +214,7 @@ KNOWN_MISSES = {
 }
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["iris", "wine6", "wine13", "glass", "digits", "animals", "mixture", "pendigits"])
 def test_gap_to_the_best_tree(name: str) -> None:

@@ -24,7 +24,7 @@ def test_equals_the_sum_over_all_partitions(alpha: float, discount: float, x64: 
     np.testing.assert_allclose(found, expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("alpha", [1e-6, 1.0, 50.0, 1e5])
+@pytest.mark.parametrize("alpha", [1e-6, 1.0, 50.0, pytest.param(1e5, marks=pytest.mark.slow)])
 def test_many_items(alpha: float) -> None:
     """The Dirichlet process: mean and variance of a sum of independent openings, also where a million could be clusters."""
     n = 20_000

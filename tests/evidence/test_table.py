@@ -182,6 +182,7 @@ def test_chains_that_do_not_mix_are_called_failed(monkeypatch: pytest.MonkeyPatc
     assert "the chains have not mixed" in row.verdict
 
 
+@pytest.mark.slow
 def test_chains_get_the_slots_that_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence_table, "default_capacity", lambda n: 4)
     model = partial(dpm, component=PROBLEM.component, concentration=6.0)

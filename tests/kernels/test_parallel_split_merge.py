@@ -181,6 +181,7 @@ def test_finds_clusters_from_one_and_from_fits() -> None:
         assert adjusted_rand_score(y, mcmc.get_samples()["z"][-1]) > 0.99, init
 
 
+@pytest.mark.slow
 def test_merged_pairs_of_far_clusters_are_split() -> None:
     """A pair's own spread is widest along just the direction that tells its halves apart: anchors must not be judged by it."""
     rng = np.random.default_rng(0)
@@ -193,6 +194,7 @@ def test_merged_pairs_of_far_clusters_are_split() -> None:
     assert adjusted_rand_score(y, mcmc.get_samples()["z"][-1]) > 0.99
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "capacity"), [("BayesianKMeans", 32), ("MAPDP", 3)])
 def test_start_fitted_to_some_of_the_rows(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,9 @@ from tests.oracles.partitions import Enumeration
     ("name", "split_merge"),
     [
         ("normal", 5),
-        ("bernoulli", 0),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("normal", 0), ("bernoulli", 5), ("poisson", 0), ("poisson", 5))
+            for case in (("normal", 0), ("bernoulli", 0), ("bernoulli", 5), ("poisson", 0), ("poisson", 5))
         ),
     ],
 )
@@ -50,7 +49,8 @@ def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
     assert (np.asarray(fields["split_merge_accepted"]).sum() > 0) == (split_merge > 0)
 
 
-@pytest.mark.parametrize("name", [pytest.param("diagonal, missing", marks=pytest.mark.slow), "user family"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["diagonal, missing", "user family"])
 def test_exact_with_a_discount(name: str) -> None:
     component, X = PROBLEMS[name]
     exact = enumerate_small(name, 0.7, 0.4)
@@ -61,10 +61,8 @@ def test_exact_with_a_discount(name: str) -> None:
     assert_exact(labels, exact, exact.probabilities, mcmc.get_extra_fields()["log_joint"])
 
 
-@pytest.mark.parametrize("split_merge", [5, pytest.param(0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "name", ["normal", pytest.param("bernoulli", marks=pytest.mark.slow), pytest.param("poisson", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "split_merge"), [("normal", 5), ("normal", 0), ("bernoulli", 5), ("poisson", 0)])
 def test_exact_with_concentration_under_nuts(name: str, split_merge: int) -> None:
     """The partition's exact posterior averages the evidence over α ~ Gamma(2, 1) by quadrature."""
     component, X = PROBLEMS[name]
@@ -227,6 +225,7 @@ def test_composition_runs_under_chain_methods(method) -> None:
     assert (labels[..., :1] != labels[..., -1:]).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_thinning_keeps_the_last_of_each_window() -> None:
     X = _two_groups()
     runs = {}
@@ -238,6 +237,7 @@ def test_thinning_keeps_the_last_of_each_window() -> None:
     np.testing.assert_array_equal(runs[5][1], [10, 15, 20, 25])
 
 
+@pytest.mark.slow
 def test_resumed_run_continues_the_chain() -> None:
     X = _two_groups()
     whole = MCMC(PartitionGibbs(_fixed(X)), num_warmup=10, num_samples=40, progress_bar=False)
@@ -252,6 +252,7 @@ def test_resumed_run_continues_the_chain() -> None:
     assert int(parts.last_state.i) == 50
 
 
+@pytest.mark.slow
 def test_second_run_on_new_data_of_the_same_shape_compiles_nothing(
     monkeypatch: pytest.MonkeyPatch, compilations: list[str]
 ) -> None:
@@ -300,6 +301,7 @@ def test_kernel_and_run_pickle() -> None:
     np.testing.assert_array_equal(again.get_samples()["z"], mcmc.get_samples()["z"])
 
 
+@pytest.mark.slow
 def test_data_far_from_the_origin_in_single_precision() -> None:
     """The prior's mean is subtracted before single precision can round: the same chain as for centred data."""
     X = _two_groups().round(3)

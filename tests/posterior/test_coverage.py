@@ -30,6 +30,7 @@ def distances(partitions: np.ndarray) -> dict[str, np.ndarray]:
     return {"vi": vi, "binder": binder}
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 def test_coverage() -> None:
     """Partition and data from the model, the exact posterior, a ball from draws of it.
