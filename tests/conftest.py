@@ -18,7 +18,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # NumPyro compiles every run and chain anew: identical programs are compiled once per session, by all its processes
 CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="bnp-hier-tests-")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402

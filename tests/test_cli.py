@@ -59,6 +59,7 @@ def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: py
     assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "map-dp.nc"}
 
 
+@pytest.mark.slow
 def test_a_route_that_fails_does_not_take_the_others_along(
     survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

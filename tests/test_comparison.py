@@ -20,12 +20,12 @@ RNG = np.random.default_rng(0)
 ALL = RNG.normal(size=(48, 2)) + np.repeat([[0.0], [6.0]], 24, axis=0)
 X, Y = ALL[:40], ALL[40:]
 TRUTH = np.repeat(["a", "b"], [24, 16])
-MODEL = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+MODEL = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
 
 
 @pytest.fixture(scope="module")
 def fits() -> dict:
-    kernel = Gibbs([(bnp.PartitionGibbs(MODEL), ["z"]), (NUTS(MODEL), None)])
+    kernel = bnp.PartitionGibbs(MODEL)
     mcmc = MCMC(kernel, num_warmup=100, num_samples=150, num_chains=2, chain_method=jax.vmap, progress_bar=False)
     mcmc.run(jax.random.key(0), X)
     return {"Gibbs": mcmc, "BHC": bnp.BHC(MODEL).fit(X), "MAP-DP": bnp.MAPDP(MODEL).fit(X)}

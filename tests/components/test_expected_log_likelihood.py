@@ -11,6 +11,7 @@ from scipy.special import digamma, psi
 import bnp_hier as bnp
 from bnp_hier.components import Component
 from tests.components.user_family import ExponentialGamma
+from tests.parameters import few
 
 RNG = np.random.default_rng(0)
 REAL = RNG.normal(size=(12, 3)) * [1.0, 2.0, 0.5] + [0.0, 5.0, -1.0]
@@ -41,9 +42,7 @@ def of_rows(component: Component, stats: object, X: np.ndarray) -> np.ndarray:
     return np.asarray(sum(jax.tree.leaves(products)))
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ("nig", "bernoulli") else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", few(FAMILIES, 2))
 def test_equals_monte_carlo(name: str, x64: None) -> None:
     """20,000 draws from the posterior of seven rows; |z| < 5 for 12 rows, false-alarm rate below 1e-5 a family."""
     component, X = FAMILIES[name]

@@ -22,6 +22,7 @@ from bnp_hier.components import (
 )
 from bnp_hier.components.base import ComponentPredictive
 from tests.components.fast_compile import jit
+from tests.parameters import few
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -269,7 +270,7 @@ def test_pytree_round_trip_keeps_the_hyperparameters_as_given(case):
         setattr(case.component, fields[0], None)
 
 
-@every_family
+@pytest.mark.parametrize("case", few(CASES, 3), ids=str)
 def test_gradients_in_every_hyperparameter(case, x64):
     """Of marginal and predictive, through the statistics (which depend on the prior mean and scale), entry by entry.
 
@@ -351,9 +352,7 @@ def densities(case):
         return tuple(map(np.asarray, log_prob(case.component, stats, draws(case)[0])))
 
 
-@pytest.mark.parametrize(
-    "case", [case if i % 3 == 0 else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(CASES)], ids=str
-)
+@pytest.mark.parametrize("case", few(CASES, 3), ids=str)
 def test_bayes_identity(case):
     """prior × likelihood / posterior = marginal likelihood, at any parameter."""
     prior, posterior, rows = densities(case)
@@ -378,7 +377,7 @@ def test_predictive_distribution_has_the_predictive_density(case, x64):
     np.testing.assert_allclose(density[:, 0], alone, rtol=1e-10)
 
 
-@every_family
+@pytest.mark.parametrize("case", few(CASES, 3), ids=str)
 def test_posterior_draws_average_the_likelihood_to_the_predictive(case):
     """E[f(x | parameters)] over posterior draws is the predictive density of x.
 

@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.oracles.problems import FAMILIES, Problem, random_problem
+from tests.parameters import few
 
 
 def energy(problem: Problem, clusters: list[list[int]], prior: str) -> float:
@@ -28,9 +29,7 @@ def energy(problem: Problem, clusters: list[list[int]], prior: str) -> float:
 
 
 @pytest.mark.parametrize("prior", ["dp", "finite"])
-@pytest.mark.parametrize(
-    "family", ["niw", "bernoulli", *(pytest.param(f, marks=pytest.mark.slow) for f in ("nig", "multinomial"))]
-)
+@pytest.mark.parametrize("family", few(["niw", "bernoulli", "nig", "multinomial"]))
 def test_every_merge_is_the_best_of_all_pairs(family: str, prior: str) -> None:
     """Each merge of ten problems replayed: its free energy is right, and no pair gives less than 1e-8 below it."""
     assert set(FAMILIES) >= {family}

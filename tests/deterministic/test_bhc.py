@@ -28,6 +28,7 @@ from bnp_hier.deterministic.tree_mass import node_weights, single_cluster_mass, 
 from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.oracles.partitions import Enumeration
 from tests.oracles.problems import FAMILIES, Problem, log_marginal, random_problem
+from tests.parameters import few
 
 COMPILED = (4, 8, 12)
 """Sizes at which `tree_bound`, compiled anew for every size, is called."""
@@ -73,7 +74,7 @@ def new_rows(problem: Problem) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "family",
-    [family if family in ("niw", "bernoulli") else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES],
+    few(FAMILIES),
 )
 def test_merges_and_bound_equal_plain_numpy_and_bound_is_below_the_evidence(family: str) -> None:
     gaps = []
@@ -155,7 +156,7 @@ def test_growing_in_steps_with_a_progress_bar_changes_nothing(
 # ---- the tree's partitions -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["niw", "nig", "bernoulli"])
+@pytest.mark.parametrize("family", few(["niw", "nig", "bernoulli"]))
 @pytest.mark.parametrize("which", [0, 1])
 def test_node_weights_are_sums_over_partitions_and_gradients_of_the_mass(family: str, which: int) -> None:
     problem, bhc = fitted(family, which=which)
@@ -623,23 +624,25 @@ def test_double_precision_whatever_the_setting() -> None:
     assert jax.config.jax_enable_x64 == before
 
 
+@pytest.mark.slow
 def test_a_second_fit_of_the_same_shape_compiles_nothing(compilations: list[str]) -> None:
     rng = np.random.default_rng(2)
     component = bnp.NormalInverseWishart(np.zeros(2), np.asarray(0.1), np.asarray(4.0), np.eye(2))
     one = 0.3 * rng.normal(size=(12, 2))
     three = 0.3 * rng.normal(size=(12, 2)) + np.repeat([[0.0, 9.0], [9.0, 0.0], [-9.0, -9.0]], 4, axis=0)
     model = partial(dpm, component=component)
-    first = bnp.BHC(model).fit(one)
+    first, other = bnp.BHC(model).fit(one), bnp.BHC(model).fit(three)  # between them they take every step
+    assert (first.n_clusters_, other.n_clusters_) == (1, 3)
     compilations.clear()
     bnp.BHC(model).fit(one)
     assert not compilations, "the same data again"
-    other = bnp.BHC(model).fit(three)
-    assert (first.n_clusters_, other.n_clusters_) == (1, 3)
+    bnp.BHC(model).fit(three + 0.1)
     assert not compilations, "other data"
     jax.jit(lambda x: x * 3.25 + 17.0)(jnp.ones(37))
     assert compilations, "the counter does not count"
 
 
+@pytest.mark.slow
 def test_a_family_of_the_users_own() -> None:
     from tests.components.user_family import ExponentialGamma
 

@@ -14,6 +14,7 @@ import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration import Merges, agglomerate, row_leaves
 from bnp_hier.deterministic.conga_lines import conga_line_merges
 from tests.oracles.problems import FAMILIES, Problem, random_problem
+from tests.parameters import few
 
 Pair = tuple[int, int]
 
@@ -147,7 +148,7 @@ def merged(problem: Problem, prior: str, engine: str) -> tuple[list[Pair], int]:
 @pytest.mark.parametrize(
     ("family", "prior"),
     [
-        *PLAIN,
+        *few(PLAIN),
         *(pytest.param(f, p, marks=pytest.mark.slow) for f, p in product(FAMILIES, ("dp", "finite")) if (f, p) not in PLAIN),
     ],
 )

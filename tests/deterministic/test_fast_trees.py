@@ -14,6 +14,7 @@ from bnp_hier.deterministic.micro_clusters import bayes_kmeans
 from bnp_hier.deterministic.random_subsets import halves_of
 from bnp_hier.models import dpm
 from tests.oracles.problems import log_marginal, random_problem
+from tests.parameters import few
 
 METHODS = ("randomised", "bayes_kmeans")
 
@@ -45,7 +46,7 @@ def test_separated_clusters_are_found(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", ["niw", "bernoulli", pytest.param("poisson", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", few(["niw", "bernoulli", "poisson"]))
 def test_bounds_are_valid_for_every_family(method: str, family: str) -> None:
     for seed in range(3):
         problem = random_problem(family, 9, seed)

@@ -28,6 +28,7 @@ from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 from tests.oracles.map_dp import best_merge, best_single_move, joint, map_dp
 from tests.oracles.problems import Problem, log_marginal, random_problem
+from tests.parameters import few
 
 N = 16
 DISCOUNTS = (0.0, 0.25, 0.6)
@@ -53,7 +54,7 @@ def two_clusters(separation: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 # ---- the search ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["niw", "nig", "bernoulli"])
+@pytest.mark.parametrize("family", few(["niw", "nig", "bernoulli"]))
 def test_joint_never_falls_and_no_move_or_merge_improves_it(family: str) -> None:
     several = 0
     for seed in range(34):
@@ -287,6 +288,7 @@ def test_optimize_climbs() -> None:
         assert abs(objective(X, best.labels_, **up) - objective(X, best.labels_, **down)) / 2e-4 < 0.02
 
 
+@pytest.mark.slow
 def test_optimize_by_leave_one_out() -> None:
     """The density of each row given the others rises, and is stationary for the final partition."""
     model = partial(dpm, component=rate_component, concentration=dist.Gamma(2.0, 3.0))

@@ -12,6 +12,7 @@ from bnp_hier.allocation import Prior, log_joint
 from bnp_hier.components import Component
 from bnp_hier.deterministic.partition_search import Effort, _cross, search_partitions
 from tests.oracles.partitions import all_partitions
+from tests.parameters import few
 
 SHORT = Effort(sweeps=20, generations=4, idle=1)
 
@@ -21,7 +22,7 @@ def _joint(component: Component, X: np.ndarray, concentration: float, labels: np
     return float(log_joint(component, component.suff_stats(X), jax.numpy.asarray(labels), prior, len(X)))
 
 
-@pytest.mark.parametrize("family", ["normal", "bits"])
+@pytest.mark.parametrize("family", few(["normal", "bits"]))
 def test_finds_the_most_probable_of_all_partitions(family: str) -> None:
     """Seven items, 877 partitions: the first of the result is the best of all, and every log joint is right."""
     rng = np.random.default_rng(1)

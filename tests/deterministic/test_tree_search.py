@@ -17,6 +17,7 @@ from bnp_hier.deterministic.regrafting import LEAST_GAIN, regraft
 from bnp_hier.deterministic.tree_search import search
 from bnp_hier.models import dpm
 from tests.oracles.problems import Problem, random_problem
+from tests.parameters import few
 
 Tree = tuple
 
@@ -106,7 +107,7 @@ def test_a_sweep_of_moves_keeps_its_books(x64: None) -> None:
 
 
 @pytest.mark.parametrize("criterion", ["ratio", "normalised"])
-@pytest.mark.parametrize("family", ["niw", "bernoulli"])
+@pytest.mark.parametrize("family", few(["niw", "bernoulli"]))
 def test_other_scores_equal_plain_numpy(family: str, criterion: str, x64: None) -> None:
     for seed in range(4):
         problem = random_problem(family, 9, 60 + seed)
@@ -175,6 +176,7 @@ def test_polish_mends_a_greedy_failure() -> None:
     assert adjusted_rand_score(labels, polished.labels_) > adjusted_rand_score(labels, greedy.labels_)
 
 
+@pytest.mark.slow
 def test_ratio_shape_keeps_clusters_and_reports_its_own_bound() -> None:
     X = load_iris().data
     y = load_iris().target

@@ -26,6 +26,7 @@ from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.components.user_family import ExponentialGamma
 from tests.oracles.partitions import Enumeration, log_crp
 from tests.oracles.problems import Problem, log_marginal, random_problem
+from tests.parameters import few
 
 # few shapes, so that compiled programs are shared
 N, K = 6, 3
@@ -291,7 +292,7 @@ def test_order_of_the_components_is_the_best_of_all_orders(x64: None) -> None:
         assert sorted(got.sum(0)) == pytest.approx(sorted(r.sum(0)))
 
 
-@pytest.mark.parametrize("inference", INFERENCES)
+@pytest.mark.parametrize("inference", few(INFERENCES))
 def test_bound_and_trace_on_more_rows(inference: str) -> None:
     X, _, fit = separated(inference)
     assert fit.converged_
@@ -324,7 +325,7 @@ def test_two_separated_clusters_are_found(inference: str) -> None:
     assert fit.log_joint_ == pytest.approx(log_crp([20, 20], 1.0) + blocks, abs=1e-9)
 
 
-@pytest.mark.parametrize("inference", INFERENCES)
+@pytest.mark.parametrize("inference", few(INFERENCES))
 def test_predictions_follow_from_the_soft_statistics(inference: str) -> None:
     problem, fit = fitted("nig", inference, 3)
     rows = np.vstack([problem.X[:3], problem.X[:2] + 4.0])
@@ -404,6 +405,7 @@ def test_optimize_climbs(inference: str) -> None:
     np.testing.assert_allclose(best.restart_bounds_, fixed.restart_bounds_, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", INFERENCES[1:])
 def test_a_second_fit_of_the_same_shape_compiles_nothing(inference: str, compilations: list[str]) -> None:
     rng = np.random.default_rng(2)

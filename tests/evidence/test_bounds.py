@@ -18,6 +18,7 @@ from bnp_hier.models import dpm
 from tests.oracles.bhc import node_members, tree_partitions
 from tests.oracles.partitions import all_partitions, log_prior
 from tests.oracles.problems import Problem, random_problem
+from tests.parameters import few
 
 FAMILIES = ("niw", "nig", "bernoulli", "multinomial")
 
@@ -104,8 +105,8 @@ def check_order(family: str, cases: list[tuple[int, int]]) -> None:
     assert min(alphas) < 1.0 and max(alphas) > 2.0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("n", [pytest.param(3, marks=pytest.mark.slow), 6])
+@pytest.mark.parametrize("family", few(FAMILIES, 2))
+@pytest.mark.parametrize("n", few([6, 3]))
 def test_bounds_are_the_mass_of_their_partitions(family: str, n: int) -> None:
     problem, bhc = fitted(family, n, 40 + n)
     mass, children = log_joints(problem), bhc.dendrogram_.children
@@ -126,7 +127,7 @@ def test_reach_zero_is_the_tree() -> None:
     assert own == {frozenset(members[k] for k in nodes) for nodes in tree_partitions(bhc.dendrogram_.children)}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES))
 def test_alternatives_are_the_tree_and_one_relocation(family: str) -> None:
     problem, bhc = fitted(family, 7, 5)
     mass, children = log_joints(problem), bhc.dendrogram_.children
@@ -258,6 +259,7 @@ def test_weights_are_the_gradient_of_the_recursion(x64: None) -> None:
         assert weight == pytest.approx(gradient[a, b], abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1e-8, 1e6])
 def test_extreme_concentrations_are_finite_and_right(alpha: float) -> None:
     problem = random_problem("nig", 7, 3)

@@ -29,6 +29,7 @@ def found() -> pd.DataFrame:
     return bnp.evidence.table(MODEL, PROBLEM.X, **QUICK)
 
 
+@pytest.mark.slow
 def test_rows_and_columns(found: pd.DataFrame) -> None:
     assert list(found.columns) == COLUMNS
     assert found.index.name == "estimator"
@@ -41,6 +42,7 @@ def test_rows_and_columns(found: pd.DataFrame) -> None:
     assert found.loc[names, "target"].eq("DP mixture").all()
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_estimators_at_the_prior_medians(found: pd.DataFrame) -> None:
     """Estimates within 4 standard errors; of four orders |t₃| > 4 has probability 0.03, but the keys are fixed."""
     model = partial(dpm, component=PROBLEM.component, concentration=float(gamma.median(2.0)))

@@ -54,6 +54,7 @@ def test_every_start_is_legal_random_and_reproducible() -> None:
     np.testing.assert_array_equal(drawn["overdispersed"], functions["overdispersed"](keys))
 
 
+@pytest.mark.slow
 def test_starts_of_chains_alone_and_in_a_composition() -> None:
     """What the user gives wins; NumPyro's `Gibbs` hands its own draw from the prior, which does not."""
     X = PROBLEM.X

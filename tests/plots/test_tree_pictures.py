@@ -25,6 +25,7 @@ from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.models import dpm
 from bnp_hier.plots.palette import cluster_colours
 from bnp_hier.plots.texts import write_apart
+from tests.parameters import few
 
 
 def saved(figure: Figure, kind: str = "png", dpi: int = 100) -> bytes:
@@ -159,7 +160,7 @@ def test_odds_are_written_in_small_trees_only() -> None:
     assert set(written(axes)) == {"∞", "0.00", "−∞"} and saved(axes.figure)
 
 
-@pytest.mark.parametrize("heights", ["rank", "odds"])
+@pytest.mark.parametrize("heights", few(["rank", "odds"]))
 def test_odds_never_overlap(heights: str) -> None:
     log_odds = np.linspace(9, -9, 299) + np.random.default_rng(0).normal(size=299)
     axes = plots.dendrogram(random_tree(300, log_odds), annotate=299, heights=heights)

@@ -198,6 +198,7 @@ def test_recover_labels(sticks_run: MCMC, slots_run: MCMC) -> None:
         bnp.recover_labels(sticks_run, TABLE, random_state="seed")
 
 
+@pytest.mark.slow
 def test_arviz_and_comparison(sticks_run: MCMC, slots_run: MCMC) -> None:
     data = bnp.to_arviz(sticks_run, TABLE)
     assert set(data["posterior"].data_vars) == {"alpha", "weights", "parameters", "z", *LABEL_INVARIANT}
