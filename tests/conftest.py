@@ -84,6 +84,12 @@ def compilations() -> Iterator[list[str]]:
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests of one file share programs, so that one process takes it whole, but for slow ones: they are few and long."""
+    if config.option.markexpr == "slow":
+        config.option.dist = "worksteal"
+
+
 def pytest_unconfigure() -> None:
     """Remove the compilation cache that this process made."""
     if CACHE is not None:

@@ -75,6 +75,7 @@ def test_a_route_that_fails_does_not_take_the_others_along(
     assert (out / "bhc.nc").exists() and not (out / "gibbs.nc").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_route_keeps_the_finished_ones(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(run) -> None:
         raise KeyboardInterrupt

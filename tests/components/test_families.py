@@ -389,7 +389,7 @@ def test_posterior_draws_average_the_likelihood_to_the_predictive(case):
     assert np.all(np.abs(density.mean(0) - expected) < 5 * error)
 
 
-@every_family
+@pytest.mark.parametrize("case", few(CASES, 3), ids=str)
 def test_predictive_draws(case):
     """First and second moments of draws from the predictive and of draws through the parameters.
 

@@ -26,6 +26,7 @@ from bnp_hier.models import dpm
 from tests.components.user_family import ExponentialGamma
 from tests.oracles.bayesian_kmeans import TopDown
 from tests.oracles.problems import FAMILIES, log_marginal, random_problem
+from tests.parameters import few
 
 
 def by_predictives(problem: Any, labels: np.ndarray, model: str) -> float:
@@ -67,7 +68,7 @@ def test_the_finite_free_energy_is_the_papers(x64: None) -> None:
 
 
 @pytest.mark.parametrize("family", [FAMILIES[0], *(pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES[1:])])
-@pytest.mark.parametrize("prior", ["dp", "finite"])
+@pytest.mark.parametrize("prior", few(["dp", "finite"]))
 def test_traces_never_rise_and_end_at_the_free_energy(family: str, prior: str) -> None:
     """20 problems each, 200 in all."""
     for seed in range(20):

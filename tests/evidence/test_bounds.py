@@ -77,6 +77,7 @@ def log_joints(problem: Problem) -> dict[frozenset[frozenset[int]], float]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bernoulli"])
 def test_order_of_bounds(family: str) -> None:
     check_order(family, [(n, seed) for n in (3, 8) for seed in range(6)])

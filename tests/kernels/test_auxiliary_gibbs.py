@@ -70,7 +70,7 @@ def enumeration(alpha: float, discount: float) -> Enumeration:
     return Enumeration(N, lambda rows: COMPONENT.log_evidence(X[rows]), alpha, discount)
 
 
-@pytest.mark.parametrize(("alpha", "discount", "slots"), [(0.4, 0.0, N), (0.7, 0.4, 9)])
+@pytest.mark.parametrize(("alpha", "discount", "slots"), few([(0.7, 0.4, 9), (0.4, 0.0, N)]))
 def test_exact(alpha: float, discount: float, slots: int) -> None:
     """More slots than items are as many as there are items."""
     exact = enumeration(alpha, discount)

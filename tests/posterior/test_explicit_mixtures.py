@@ -95,6 +95,7 @@ def test_slots_from_first_principles(slots_run: MCMC) -> None:
     np.testing.assert_allclose(log_predictive(few, NEW[:1]), log_predictive(few, NEW)[:1], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_slots_densities_are_the_exact_ones(slots_run: MCMC) -> None:
     """Predictive and leave-one-out densities of 8000 draws against enumeration of the collapsed model.
 
