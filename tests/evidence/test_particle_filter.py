@@ -84,11 +84,10 @@ def test_unbiased_with_and_without_rejuvenation(discount: float, n: int, monkeyp
 
 @pytest.mark.optimised
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("discount", [0.0, 0.6])
+@pytest.mark.parametrize(("family", "discount"), [*((family, 0.0) for family in FAMILIES), ("bernoulli", 0.6)])
 def test_unbiased_on_many_problems(family: str, discount: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 problems: false-alarm rate below 1e-2, had the keys not been fixed."""
-    for n in (3, 5, 7, 8):
+    """18 problems: false-alarm rate below 1e-2, had the keys not been fixed."""
+    for n in (3, 5, 8):
         with monkeypatch.context() as patch:
             if n % 2:
                 resampled_at_every_row(patch)
