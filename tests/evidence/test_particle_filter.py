@@ -33,7 +33,7 @@ def check_unbiased(problem: Problem, runs: int, rejuvenation: int, key: int) -> 
     found = smc(problem.model, problem.X, FEW, key, n_orders=runs, rejuvenation=rejuvenation)
     ratios = np.exp(found.orders - exact)
     error = ratios.std(ddof=1) / np.sqrt(runs)
-    assert error < 0.1, "the runs vary too much to tell"
+    assert error < 0.15, "the runs vary too much to tell"
     assert abs(ratios.mean() - 1.0) < 4 * error, (ratios.mean(), error)
     # the combination over orders is the same statement about the logarithm
     assert found.value == pytest.approx(exact + np.log(ratios.mean()), abs=1e-10)
@@ -91,7 +91,7 @@ def test_unbiased_on_many_problems(family: str, discount: float, monkeypatch: py
         with monkeypatch.context() as patch:
             if n % 2:
                 resampled_at_every_row(patch)
-            check_unbiased(random_problem(family, n, n, discount), 700, 8 * (n % 3), n)
+            check_unbiased(random_problem(family, n, n, discount), 1000, 8 * (n % 3), n)
 
 
 @pytest.mark.slow
