@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax import jit
 from numpyro.infer.util import log_density
 from scipy import stats
 
@@ -25,7 +26,6 @@ from bnp_hier.model_sites import (
     read_values,
 )
 from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
-from tests.components.fast_compile import jit
 
 X = np.random.default_rng(4).normal(size=(6, 2))
 

@@ -24,7 +24,7 @@ from bnp_hier.deterministic.kd_tree import TREE_AFTER, KDTreeAssigner
 from bnp_hier.deterministic.partition_search import descend
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
-from tests.benchmarks.test_speed import check, clusters, seconds
+from tests.benchmarks.test_speed import ROOT, check, clusters, seconds
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
 pytestmark = pytest.mark.benchmark
@@ -132,9 +132,10 @@ def test_map_dp_against_a_plain_loop() -> None:
 def test_streamed_memory_is_flat() -> None:
     """Peak memory of fits to chunks of 10,000,000 and of 1,000,000 rows, each in a process of its own."""
     code = (
-        "import sys, resource, numpy as np, bnp_hier as bnp\n"
+        "import sys, numpy as np, bnp_hier as bnp\n"
         "from functools import partial\n"
         "from bnp_hier.models import dpm\n"
+        "from tests.benchmarks.peak_memory import peak\n"
         "n = int(sys.argv[1])\n"
         "def chunks():\n"
         "    for at in range(0, n, 100_000):\n"
@@ -143,10 +144,10 @@ def test_streamed_memory_is_flat() -> None:
         "component = bnp.NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))\n"
         "fit = bnp.BayesianKMeans(partial(dpm, component=component), starts=(1, 4), max_iter=10).fit(chunks)\n"
         "assert fit.n_seen_ == n\n"
-        "print(fit.n_clusters_, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+        "print(fit.n_clusters_, peak())\n"
     )
     found = [
-        subprocess.run([sys.executable, "-c", code, n], capture_output=True, text=True, check=True).stdout.split()
+        subprocess.run([sys.executable, "-c", code, n], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
         for n in ("1000000", "10000000")
     ]
     peaks = [float(memory) for _, memory in found]

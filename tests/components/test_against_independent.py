@@ -5,6 +5,7 @@ import mpmath
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from jax import jit
 from scipy import integrate, stats
 from scipy.special import gammaln
 
@@ -17,7 +18,6 @@ from bnp_hier.components import (
     NormalKnownCovariance,
     ProductComponent,
 )
-from tests.components.fast_compile import jit
 
 RNG = np.random.default_rng(7)
 X1 = RNG.normal(1.0, 1.5, size=(4, 1))

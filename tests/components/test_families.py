@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import jit
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 
@@ -21,7 +22,6 @@ from bnp_hier.components import (
     ProductComponent,
 )
 from bnp_hier.components.base import ComponentPredictive
-from tests.components.fast_compile import jit
 from tests.parameters import few
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import jit
 
 from bnp_hier.components import (
     BetaBernoulli,
@@ -14,7 +15,6 @@ from bnp_hier.components import (
     NormalKnownCovariance,
     ProductComponent,
 )
-from tests.components.fast_compile import jit
 
 NAN = np.nan
 REAL = np.array([[0.3, NAN, 1.2], [NAN, NAN, NAN], [-1.0, 0.4, NAN], [2.0, 1.1, 0.3], [0.1, NAN, -0.7]])

@@ -5,10 +5,10 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from jax import jit
 from scipy import integrate, stats
 
 from bnp_hier.components import Component, NormalInverseGamma, ProductComponent
-from tests.components.fast_compile import jit
 from tests.components.user_family import ExponentialGamma
 
 X = np.array([[0.3, 2.0], [1.2, 0.1], [0.4, 5.0], [2.2, 0.7]])

@@ -17,6 +17,7 @@ from bnp_hier.deterministic.assignment import DenseAssigner, Scores
 from bnp_hier.deterministic.kd_tree import LEAF_SIZE, KDTreeAssigner
 from bnp_hier.row_features import row_features
 from tests.components.test_expected_log_likelihood import FAMILIES, QUADRATIC, of_rows
+from tests.parameters import few
 
 K = 6
 
@@ -44,7 +45,7 @@ def same(one: Any, other: Any) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), one, other)
 
 
-@pytest.mark.parametrize("kept", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kept", few([True, False]))
 @pytest.mark.parametrize("name", FAMILIES)
 def test_dense_pass_equals_a_loop(name: str, kept: bool, x64: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 5 rows, the last one not full; features kept, or made anew for every 10 rows."""

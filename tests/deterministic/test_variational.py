@@ -242,13 +242,7 @@ def test_an_update_of_the_stick_breaking_form_never_lowers_the_bound(family: str
 
 @pytest.mark.parametrize(
     ("family", "inference"),
-    [
-        *product(["niw"], INFERENCES),
-        *product(["bernoulli"], INFERENCES[:1]),
-        # the prior's term does not know the family
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in [*product(["nig", "multinomial"], INFERENCES[:1])]),
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in product(["bernoulli"], INFERENCES[1:])),
-    ],
+    few(product(["niw", "nig", "bernoulli", "multinomial"], INFERENCES), len(INFERENCES)),  # the prior knows no family
 )
 def test_bounds_lie_below_the_exact_evidence(family: str, inference: str) -> None:
     for seed in range(5):

@@ -10,11 +10,11 @@ import numpyro.distributions as dist
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import jit
 from scipy import stats
 
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
-from tests.components.fast_compile import jit
 from tests.oracles.partitions import all_partitions, log_crp, log_prior
 
 PARAMETERS = [(0.3, 0.0), (1.0, 0.0), (7.5, 0.0), (0.6, 0.25), (2.0, 0.9), (-0.2, 0.5), (0.0, 0.4)]

@@ -9,13 +9,13 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax import jit
 from numpyro.infer import Predictive
 
 from bnp_hier.components import BetaBernoulli, GammaPoisson, NormalInverseGamma, NormalInverseWishart, ProductComponent
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
-from tests.components.fast_compile import jit
 from tests.components.user_family import ExponentialGamma
 
 RNG = np.random.default_rng(12)

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import jit
 from numpyro.distributions import biject_to
 from scipy import integrate, stats
 
 from bnp_hier.distributions import StickBreaking
-from tests.components.fast_compile import jit
 
 
 def plain_log_prob(alpha, w):

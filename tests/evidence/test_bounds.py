@@ -78,21 +78,12 @@ def log_joints(problem: Problem) -> dict[frozenset[frozenset[int]], float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["bernoulli"])
-def test_order_of_bounds(family: str) -> None:
-    check_order(family, [(n, seed) for n in (3, 8) for seed in range(6)])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_order_of_bounds_on_300_problems(family: str) -> None:
-    check_order(family, [(3 + seed % 7, seed) for seed in range(75)])
-
-
-def check_order(family: str, cases: list[tuple[int, int]]) -> None:
     """bhc ≤ alternatives ≤ recursive ≤ pairs ≤ exact and bhc ≤ intervals ≤ exact."""
     alphas = []
-    for n, seed in cases:
+    for seed in range(75):
+        n = 3 + seed % 7
         problem, bhc = fitted(family, n, seed)
         bound = {kind: tree_bound(bhc, kind) for kind in KINDS}
         exact = bnp.evidence.exact(problem.model, problem.X)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from functools import partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -22,17 +23,12 @@ from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.kernels.small_problems import PROBLEMS, N, enumerate_small
 from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration
+from tests.parameters import few
 
 
 @pytest.mark.parametrize(
     ("name", "split_merge"),
-    [
-        ("normal", 5),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("normal", 0), ("bernoulli", 0), ("bernoulli", 5), ("poisson", 0), ("poisson", 5))
-        ),
-    ],
+    few(product(["normal", "bernoulli", "poisson"], [5, 0])),
 )
 def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
     component, X = PROBLEMS[name]
@@ -62,7 +58,7 @@ def test_exact_with_a_discount(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "split_merge"), [("normal", 5), ("normal", 0), ("bernoulli", 5), ("poisson", 0)])
+@pytest.mark.parametrize(("name", "split_merge"), product(["normal", "bernoulli", "poisson"], [5, 0]))
 def test_exact_with_concentration_under_nuts(name: str, split_merge: int) -> None:
     """The partition's exact posterior averages the evidence over α ~ Gamma(2, 1) by quadrature."""
     component, X = PROBLEMS[name]
