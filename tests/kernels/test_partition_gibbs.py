@@ -58,7 +58,7 @@ def test_exact_with_a_discount(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "split_merge"), product(["normal", "bernoulli", "poisson"], [5, 0]))
+@pytest.mark.parametrize(("name", "split_merge"), list(product(["normal", "bernoulli", "poisson"], [5, 0])))
 def test_exact_with_concentration_under_nuts(name: str, split_merge: int) -> None:
     """The partition's exact posterior averages the evidence over α ~ Gamma(2, 1) by quadrature."""
     component, X = PROBLEMS[name]
