@@ -91,6 +91,7 @@ def test_log_joint_and_log_likelihood_from_first_principles(mcmc: MCMC) -> None:
             np.testing.assert_allclose(data["log_likelihood"]["X"].values[chain, draw, i], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_log_likelihood_with_discount_and_missing_cells() -> None:
     holes = X.copy()
     holes[3, 1] = holes[9, 0] = np.nan

@@ -31,6 +31,7 @@ def pointwise(result: object) -> np.ndarray:
     return np.asarray(result["loo_i"] if az.__version__.startswith("0.") else result["elpd_i"])  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_equals_the_ratio_of_evidences(run: MCMC) -> None:
     """log p(x) − log p(x without row i), over all partitions; 4.5 standard errors at 6 rows: false alarms below 1 in 20,000."""
     exact = np.array([bnp.evidence.exact(MODEL, X) - bnp.evidence.exact(MODEL, np.delete(X, i, axis=0)) for i in range(6)])
@@ -47,6 +48,7 @@ def test_equals_the_ratio_of_evidences(run: MCMC) -> None:
     assert "loo" in str(result)
 
 
+@pytest.mark.slow
 def test_error_of_the_total_is_its_spread(run: MCMC) -> None:
     """Forty pieces of the run as forty runs: the spread of their totals over the stated error.
 

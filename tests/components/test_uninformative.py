@@ -18,6 +18,7 @@ from bnp_hier.allocation import Prior
 from bnp_hier.components.uninformative_normal import BoxStatistics
 from bnp_hier.deterministic.free_energy import scores_from
 from bnp_hier.models import dpm
+from tests.parameters import few
 
 RNG = np.random.default_rng(3)
 X3 = RNG.normal(size=(9, 3)) @ RNG.normal(size=(3, 3)) + [0.0, 40.0, -1.0]
@@ -198,7 +199,7 @@ def of_row(natural: BoxStatistics, x: np.ndarray) -> jax.Array:
 MODEL = partial(dpm, component=bnp.UninformativeNormal.from_data(THREE), concentration=1.0)
 
 
-@pytest.mark.parametrize("prior", ["dp", "finite"])
+@pytest.mark.parametrize("prior", few(["dp", "finite"]))
 def test_bayesian_kmeans_finds_the_clusters_by_splits(prior: str) -> None:
     truth = np.repeat(np.arange(3), 25)
     fit = bnp.BayesianKMeans(MODEL, prior=prior, starts=(1,), polish=False).fit(THREE)

@@ -115,6 +115,7 @@ def test_a_pass_is_the_papers() -> None:
     assert adjusted_rand_score(mine, oracle.settle(labels)) == 1.0
 
 
+@pytest.mark.slow
 def test_separated_clusters_are_found_and_predicted() -> None:
     X, labels = mixture(400, 5, 15.0, 3)
     fit = bnp.BayesianKMeans(partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)).fit(X)

@@ -226,6 +226,7 @@ def test_a_declared_capacity_is_respected() -> None:
 # ---- starts --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_warm_starts() -> None:
     """From its own result nothing moves; from any labels the joint ends no lower; rows without a label are seated."""
     problem, fit = fitted("niw", 3)
@@ -330,7 +331,7 @@ def test_cross_validation_chooses_the_concentration() -> None:
 # ---- prediction ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["niw", "bernoulli"])
+@pytest.mark.parametrize("family", few(["niw", "bernoulli"]))
 @pytest.mark.parametrize("seed", [3, 4])
 def test_predictions_follow_from_the_partition(family: str, seed: int) -> None:
     problem, fit = fitted(family, seed)

@@ -57,7 +57,8 @@ def estimator(X: np.ndarray, **options: Any) -> bnp.BayesianKMeans:
     return bnp.BayesianKMeans(partial(dpm, component=component, concentration=1.0), polish=False, starts=(1, 4), **options)
 
 
-@pytest.mark.parametrize("prior", ["dp", pytest.param("finite", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", ["dp", "finite"])
 def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: Path) -> None:
     X = table()
     np.save(tmp_path / "rows.npy", X)

@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.oracles.problems import Problem, log_marginal
+from tests.parameters import few
 
 
 def rows(n: int, clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +53,7 @@ def test_equals_a_plain_loop(discount: float) -> None:
         assert fit.log_joint_ == pytest.approx(joint, abs=1e-8)
 
 
-@pytest.mark.parametrize("estimator", [bnp.MAPDP, bnp.BayesianKMeans])
+@pytest.mark.parametrize("estimator", few([bnp.MAPDP, bnp.BayesianKMeans]))
 def test_streams_find_new_clusters_and_predict(estimator: Any) -> None:
     """Two clusters at first, four more later; batches of unequal size."""
     X, labels = rows(600, 6, 1)

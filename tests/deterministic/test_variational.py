@@ -307,7 +307,7 @@ def component_in_plane() -> bnp.NormalInverseWishart:
 # ---- clusters and predictions --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("inference", INFERENCES)
+@pytest.mark.parametrize("inference", few(INFERENCES))
 def test_two_separated_clusters_are_found(inference: str) -> None:
     X, truth, fit = separated(inference)
     np.testing.assert_array_equal(fit.labels_, truth)
@@ -341,7 +341,7 @@ def test_predictions_follow_from_the_soft_statistics(inference: str) -> None:
     np.testing.assert_array_equal(fit.predict(rows), proba.argmax(1))
 
 
-@pytest.mark.parametrize("inference", INFERENCES)
+@pytest.mark.parametrize("inference", few(INFERENCES))
 def test_predictive_density_integrates_to_one(inference: str) -> None:
     _, fit = fitted("nig", inference, 1)
     nodes, gauss = np.polynomial.legendre.leggauss(120)

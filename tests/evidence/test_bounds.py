@@ -219,6 +219,7 @@ def test_weights_coclustering_and_draws_equal_sums_over_partitions(family: str, 
     assert (bound.sample_partitions(3, 4000) == draws).all()
 
 
+@pytest.mark.slow
 def test_weights_are_the_gradient_of_the_recursion(x64: None) -> None:
     """The pass back through the recursion against autodiff of the same recursion written plainly."""
     problem, bhc = fitted("niw", 7, 1)
@@ -266,13 +267,18 @@ def test_extreme_concentrations_are_finite_and_right(alpha: float) -> None:
     assert bhc.n_clusters_ == (1 if alpha < 1 else 7)
 
 
-def test_two_rows_and_bad_input() -> None:
-    problem, bhc = fitted("niw", 5, 0)
+@pytest.mark.slow
+def test_two_rows() -> None:
+    problem, _ = fitted("niw", 5, 0)
     two = bnp.BHC(problem.model).fit(problem.X[:2])
     exact = bnp.evidence.exact(problem.model, problem.X[:2])
     for kind in KINDS:
         assert tree_bound(two, kind) == pytest.approx(exact, abs=1e-10)
         assert isinstance(tree_bound(two, kind), float)
+
+
+def test_bad_input() -> None:
+    _, bhc = fitted("niw", 5, 0)
     with pytest.raises(ValueError, match='kind must be one of .*"?pairs'):
         tree_bound(bhc, "best")
     with pytest.raises(ValueError, match="start must be a merge number from 0 to 3, but it is 4"):

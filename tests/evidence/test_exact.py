@@ -66,6 +66,7 @@ def test_sums_to_one_over_the_next_row() -> None:
         assert np.logaddexp.reduce(longer) == pytest.approx(bnp.evidence.exact(model, X), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_sixteen_rows_and_no_more() -> None:
     # rows without cells have density one under any partition: what is left is the sum of the prior, which is one
     component = bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, np.ones(2))

@@ -64,6 +64,7 @@ def test_values_are_those_of_the_estimators_at_the_prior_medians(found: pd.DataF
     assert found.loc["one partition (MAP-DP)", "verdict"].startswith("the evidence of the DP mixture is at least this")
 
 
+@pytest.mark.slow
 def test_an_estimator_that_cannot_run_leaves_a_row_and_the_others() -> None:
     """The tree needs a Dirichlet process: its rows and that of the occupancy identity say so."""
     problem = random_problem("nig", 8, 2, 0.4)
@@ -109,6 +110,7 @@ def test_an_error_without_words_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.loc["one partition (MAP-DP)", "verdict"] == "failed: ZeroDivisionError"
 
 
+@pytest.mark.slow
 def test_many_rows_have_no_exact_evidence_and_a_capacity_is_part_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     without_slow(monkeypatch)
 

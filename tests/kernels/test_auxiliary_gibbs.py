@@ -197,6 +197,7 @@ def regressions(table: jax.Array, slots: int = 8) -> None:
         numpyro.sample("y", dist.Normal(slope[z] * x, 0.3), obs=y)
 
 
+@pytest.mark.slow
 def test_mixture_of_regressions() -> None:
     """Two lines through the origin, of slopes 2 and −2, whose covariates overlap: only y tells them apart.
 

@@ -31,6 +31,7 @@ from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.row_features import row_features
 from tests.kernels.small_problems import PROBLEMS, enumerate_small
 from tests.oracles.monte_carlo import assert_exact, effective_draws, excess_variation
+from tests.parameters import few
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,7 +146,7 @@ def test_pairings_have_total_probability_one(k: int) -> None:
     np.testing.assert_allclose(total, 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("draw", [units_of_rows, units_of_clusters])
+@pytest.mark.parametrize("draw", few([units_of_rows, units_of_clusters]))
 def test_units_are_disjoint_and_their_anchors_lie_in_them(draw) -> None:
     rng = np.random.default_rng(0)
     labels = jnp.asarray(rng.choice(20, p=rng.dirichlet(np.full(20, 0.5)), size=500))
@@ -232,6 +233,7 @@ def test_composes_with_nuts_and_agrees_with_collapsed_gibbs() -> None:
         assert abs(mean - other) < 4.5 * np.sqrt(variance + other_variance)
 
 
+@pytest.mark.slow
 def test_summaries_take_the_place_of_labels() -> None:
     X = (np.random.default_rng(0).random((64, 3)) < 0.5).astype(float)
     model = partial(dpm, component=bnp.BetaBernoulli.from_data(X))

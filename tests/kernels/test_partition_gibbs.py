@@ -206,7 +206,8 @@ def test_all_chain_methods_give_the_same_draws() -> None:
     assert (draws["sequential"][0] != draws["sequential"][1]).any()
 
 
-@pytest.mark.parametrize("method", [pytest.param("parallel", marks=pytest.mark.slow), jax.vmap])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["parallel", jax.vmap])
 def test_composition_runs_under_chain_methods(method) -> None:
     X = _two_groups()
     model = partial(dpm, component=NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
