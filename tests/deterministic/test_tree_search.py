@@ -217,8 +217,13 @@ KNOWN_MISSES = {
 
 
 @pytest.mark.optimised
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["iris", "wine6", "wine13", "glass", "digits", "animals", "mixture", "pendigits"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("iris", "wine6", "animals", "mixture")),
+        *(pytest.param(name, marks=pytest.mark.benchmark) for name in ("wine13", "glass", "digits", "pendigits")),  # minutes
+    ],
+)
 def test_gap_to_the_best_tree(name: str) -> None:
     """Gap to the best of three seeded full searches: of polish the median of five seeds; full at most 2 nats."""
     X = real_data(name)

@@ -262,6 +262,7 @@ def test_bad_data() -> None:
 
 @pytest.mark.optimised
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize("family", ["niw", "nig", "bernoulli", "multinomial"])
 def test_estimates_agree_with_the_exact_evidence_on_many_problems(family: str) -> None:
     """75 problems a family: the filter (40 orders) and occupancy (4000 posterior draws) within 4 standard errors.

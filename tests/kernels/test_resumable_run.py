@@ -183,7 +183,8 @@ def test_bad_use(saved: Path, tmp_path: Path) -> None:
 
 
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it
 from functools import partial
 import jax, numpy as np
 from numpyro.infer import MCMC
