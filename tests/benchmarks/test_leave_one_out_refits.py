@@ -66,9 +66,8 @@ def test_iris_against_refits() -> None:
     X = bnp.datasets.load("iris").X
     X = (X - X.mean(0)) / X.std(0)
     model = partial(dpm, component=COMPONENT, concentration=1.0)
-    run = MCMC(
-        bnp.PartitionGibbs(model), num_warmup=200, num_samples=2000, num_chains=8, chain_method="vectorized", progress_bar=False
-    )
+    kernel = bnp.PartitionGibbs(model, split_merge=20)
+    run = MCMC(kernel, num_warmup=300, num_samples=2000, num_chains=8, chain_method="vectorized", progress_bar=False)
     start = time.perf_counter()
     run.run(jax.random.key(0), X)
     labels = np.asarray(run.get_samples()["z"])
