@@ -100,28 +100,24 @@ def _numpy_gibbs(component: bnp.NormalInverseWishart, X: np.ndarray, warmup: int
 @pytest.mark.benchmark
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of its default 100 iterations
 @pytest.mark.parametrize(
-    ("data", "ours", "nuts", "plain", "truncation"),
-    [("iris", (500, 2000), (150, 250), (100, 400), 10), ("ten clusters", (100, 200), (30, 40), (20, 60), 15)],
+    ("data", "ours", "nuts", "plain"),
+    [("iris", (500, 2000), (150, 250), (100, 400)), ("ten clusters", (100, 200), None, (20, 40))],
 )
-def test_routes_side_by_side(data: str, ours: tuple, nuts: tuple, plain: tuple, truncation: int) -> None:
-    """Effective draws a second, without compilation, of the same model; held-out density beside scikit-learn's mixture."""
+def test_routes_side_by_side(data: str, ours: tuple, nuts: tuple | None, plain: tuple) -> None:
+    """Effective draws a second, without compilation, of the same model; held-out density beside scikit-learn's mixture.
+
+    Without NUTS on the larger data, where seventy of its steps did not end in ten minutes.
+    """
     everything = np.asarray(bnp.datasets.load("iris").X if data == "iris" else _mixture(), float)
     order = np.random.default_rng(0).permutation(len(everything))
     held = len(everything) // 5
     Y, X = everything[order[:held]], everything[order[held:]]
     component = bnp.NormalInverseWishart.from_data(X)
     model = partial(dpm, component=component, concentration=1.0)
-    routes = {
-        "PartitionGibbs": _chains(bnp.PartitionGibbs(model), X, *ours),
-        "NUTS on sticks": _chains(
-            NUTS(
-                partial(dpm_stick_breaking, component=component, concentration=1.0, truncation=truncation),
-                max_tree_depth=NUTS_DEPTH,
-            ),
-            X,
-            *nuts,
-        ),
-    }
+    routes = {"PartitionGibbs": _chains(bnp.PartitionGibbs(model), X, *ours)}
+    if nuts is not None:
+        sticks = partial(dpm_stick_breaking, component=component, concentration=1.0, truncation=10)
+        routes["NUTS on sticks"] = _chains(NUTS(sticks, max_tree_depth=NUTS_DEPTH), X, *nuts)
     labels, seconds = _numpy_gibbs(component, X, *plain)
     routes["NumPy Gibbs"] = routes["PartitionGibbs"][0]._replace(labels=labels), seconds
     variational = BayesianGaussianMixture(n_components=20, random_state=0).fit(X)
@@ -138,12 +134,13 @@ def test_routes_side_by_side(data: str, ours: tuple, nuts: tuple, plain: tuple, 
             f"  {name:15} {seconds:7.1f} s  R-hat {rhat:.3f}  ESS {ess:7.0f} of {draws.labels[..., 0].size}  "
             f"ESS/s {rates[name]:8.2f}"
         )
-    for name in ("NUTS on sticks", "NumPy Gibbs"):
+    others = [name for name in routes if name != "PartitionGibbs"]
+    for name in others:
         print(f"  PartitionGibbs over {name}: {rates['PartitionGibbs'] / rates[name]:.1f} times the effective draws a second")
     for name, scores in density.items():
         gain = density["PartitionGibbs"] - scores
         error = gain.std(ddof=1) / np.sqrt(len(Y))
         print(f"  {name:15} held-out density {scores.mean():8.3f} nats a row; PartitionGibbs {gain.mean():+.3f} ± {error:.3f}")
-    assert all(rates["PartitionGibbs"] > rates[name] for name in ("NUTS on sticks", "NumPy Gibbs"))
+    assert all(rates["PartitionGibbs"] > rates[name] for name in others)
     gain = density["PartitionGibbs"] - density["scikit-learn"]
     assert gain.mean() > -3 * gain.std(ddof=1) / np.sqrt(len(Y))
