@@ -1,4 +1,4 @@
-"""Binary trees as values: cuts, exports and purity, against slow and obvious recursions."""
+"""Trees as values: cuts, levels, exports and scores, against slow and obvious recursions."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy as scipy_hierarchy
 
-from bnp_hier.hierarchy import Dendrogram, canonical_labels
+from bnp_hier.hierarchy import Dendrogram, Hierarchy, canonical_labels
 
 many_examples = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -468,3 +468,173 @@ def test_purity_of_a_random_leaf_and_partner():
     assert tree.purity(balanced) == pytest.approx(tree.purity(balanced, pick="leaf"), abs=1e-12)
     with pytest.raises(ValueError, match='pick must be "pair" or "leaf"'):
         tree.purity(y, pick="node")
+
+
+# ---- trees of any branching ------------------------------------------------------------------------------------------
+
+PATHS = np.array([[7, 3], [7, 9], [2, 5], [7, 3], [2, 5]])  # numbers as a sampler gives them
+
+
+@st.composite
+def hierarchies(draw):
+    """Random names of branches; equal prefixes are equal nodes."""
+    n, depth = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    return [tuple(draw(st.lists(st.sampled_from("abc"), min_size=depth, max_size=depth))) for _ in range(n)]
+
+
+def test_nodes_are_renamed_level_by_level():
+    weights = np.arange(20.0).reshape(10, 2)
+    tree = Hierarchy(PATHS, labels=np.array([0, 1, 4, 0, 4]), weights=weights)
+    np.testing.assert_array_equal(tree.paths, [[1, 3], [1, 4], [2, 5], [1, 3], [2, 5]])
+    np.testing.assert_array_equal(tree.parents, [-1, 0, 0, 1, 1, 2])
+    np.testing.assert_array_equal(tree.levels, [0, 1, 1, 2, 2, 2])
+    np.testing.assert_array_equal(tree.sizes, [5, 3, 2, 2, 1, 2])
+    np.testing.assert_array_equal(tree.weights, weights[[0, 7, 2, 3, 9, 5]])
+    np.testing.assert_array_equal(tree.labels, [0, 1, 4, 0, 4])
+    assert (tree.n_items, tree.depth, tree.n_nodes) == (5, 2, 6)
+
+
+@many_examples
+@given(hierarchies())
+def test_levels_and_items_follow_the_prefixes(names):
+    tree = Hierarchy.from_names(names)
+    for level in range(tree.depth + 2):
+        expected = {frozenset(i for i, other in enumerate(names) if other[:level] == path[:level]) for path in names}
+        labels = tree.labels_at(level)
+        assert {frozenset(np.flatnonzero(labels == k).tolist()) for k in np.unique(labels)} == expected
+        np.testing.assert_array_equal(labels, canonical_labels(labels))
+        assert expected <= tree.clades()
+    for node in range(tree.n_nodes):
+        assert len(tree.items(node)) == tree.sizes[node]
+
+
+@many_examples
+@given(hierarchies())
+def test_exports_hold_the_same_tree(names):
+    tree = Hierarchy.from_names(names)
+    graph = tree.to_networkx()
+    assert nx.is_arborescence(graph) if tree.n_nodes > 1 else graph.number_of_nodes() == 1
+    assert {frozenset(data["items"]) for _, data in graph.nodes(data=True)} == tree.clades()
+    assert nx.dag_longest_path_length(graph) == tree.depth
+    assert clades_of_newick(tree.to_newick()) == tree.clades() | {frozenset([i]) for i in range(tree.n_items)}
+
+
+def clades_of_newick(text):
+    """The sets of leaves between every pair of brackets, and the single leaves."""
+    found, waiting, word = set(), [], ""
+    for character in text.replace(":1", ""):
+        if character in "(),;":
+            if word:
+                found.add(frozenset([int(word)]))
+                waiting[-1].add(int(word))
+                word = ""
+            if character == "(":
+                waiting.append(set())
+            elif character == ")":
+                done = waiting.pop()
+                found.add(frozenset(done))
+                if waiting:
+                    waiting[-1] |= done
+        else:
+            word += character
+    assert not waiting
+    return found
+
+
+def test_newick_names_items_and_quotes_them():
+    assert Hierarchy(PATHS).to_newick(["ant", "bee (wild)", "cow", "fly", "elk"]) == (
+        "(((ant:1,fly:1):1,('bee (wild)':1):1):1,((cow:1,elk:1):1):1);"
+    )
+
+
+def test_short_paths_are_extended():
+    tree = Hierarchy.from_names([("a",), ("a", "b"), ("a", "b", None), ("c", "b"), ("a", float("nan"))])
+    np.testing.assert_array_equal(tree.labels_at(1), [0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(tree.labels_at(2), [0, 1, 1, 2, 0])  # "b" under "a" is not "b" under "c"
+    assert tree.n_nodes == 6
+
+
+def test_scores_by_level():
+    """Two of six items are on wrong leaves, none under a wrong child of the root; levels below a tree's own repeat its last."""
+    tree = Hierarchy(np.array([[1, 2], [1, 2], [1, 3], [4, 5], [4, 5], [4, 5]]))
+    truth = [("x", "p"), ("x", "p"), ("x", "p"), ("y", "q"), ("y", "q"), ("y", "r", "s")]
+    scores = tree.scores(truth)
+    assert list(scores.index) == [1, 2, 3] and list(scores.columns) == ["purity", "NMI", "ARI", "F-measure"]
+    np.testing.assert_allclose(scores.loc[1], 1.0)
+    np.testing.assert_allclose(scores.loc[2, "purity"], 5 / 6)
+    np.testing.assert_allclose(scores.loc[2, "F-measure"], (3 * 0.8 + 2 * 0.8 + 1 * 0.5) / 6)
+    np.testing.assert_allclose(scores.loc[3], scores.loc[2])
+    perfect = Hierarchy.from_names(truth).scores(truth)
+    np.testing.assert_allclose(perfect, 1.0)
+
+
+def test_representatives_are_nearest_to_the_mean():
+    X = np.array([[0.0, 0], [1, 0], [5, 5], [0.4, np.nan], [9, 9]])
+    found = Hierarchy(PATHS).representatives(X, 2)
+    np.testing.assert_array_equal(found[1], [3, 0])  # of items 0, 1 and 3, whose mean is (0.47, 0)
+    np.testing.assert_array_equal(found[4], [1])
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[1, 2], [3, 2]],), "node 2 stands under two parents, on the paths of items 0 and 1"),
+        (([[1, 2], [2, 3]],), "node 2 stands on level 2 and on a level above it"),
+        (([[0, 2]],), "node 0 stands on level 1 and on a level above it"),
+        (([1, 2],), r"whole numbers of shape \(n, depth\).* but they have shape \(2,\)"),
+        (([[1.5]],), "type float64"),
+        ((np.zeros((3, 0), int),), r"shape \(3, 0\)"),
+        (([[1], [2]], [0]), r"labels must have one entry per item, 2, but they have shape \(1,\)"),
+        (([[1], [2]], None, [[0.5, 0.5]]), r"a row for every node number up to 2, but they have shape \(1, 2\)"),
+    ],
+)
+def test_bad_hierarchies(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Hierarchy(*arguments)
+
+
+def test_bad_use_of_hierarchies():
+    tree = Hierarchy(PATHS)
+    with pytest.raises(ValueError, match="level must be a whole number of at least 0"):
+        tree.labels_at(-1)
+    with pytest.raises(ValueError, match="node must be a number from 0 to 5, but it is 6"):
+        tree.items(6)
+    with pytest.raises(ValueError, match="truth_paths must have one path per item, 5, but it has 2"):
+        tree.scores([("a",), ("b",)])
+    with pytest.raises(ValueError, match="that of item 1 is \\[\\]"):
+        tree.scores([("a",), (), ("b",), ("b",), ("b",)])
+    with pytest.raises(ValueError, match="missing ones only at its end, but that of item 0 is"):
+        Hierarchy.from_names([("a", None, "b")])
+    with pytest.raises(ValueError, match="there are none"):
+        Hierarchy.from_names([])
+    with pytest.raises(ValueError, match="names must have one entry per item, 5, but it has 1"):
+        tree.to_newick(["a"])
+    with pytest.raises(ValueError, match="X must have one row per item, 5"):
+        tree.representatives(np.zeros((4, 2)))
+
+
+# ---- binary trees as hierarchies -------------------------------------------------------------------------------------
+
+
+def test_levels_are_what_is_left_when_the_last_merges_are_undone():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    merges = scipy_hierarchy.linkage(X, "ward")
+    tree = Dendrogram.from_linkage(merges)
+    hierarchy = tree.to_hierarchy([1, 3, 3, 9, 30])
+    assert [len(np.unique(hierarchy.labels_at(level))) for level in range(1, 6)] == [1, 3, 3, 9, 30]
+    for level, count in ((2, 3), (4, 9)):
+        flat = canonical_labels(scipy_hierarchy.fcluster(merges, count, "maxclust"))
+        np.testing.assert_array_equal(hierarchy.labels_at(level), flat)
+
+
+@pytest.mark.parametrize("counts", [[], [0, 2], [3, 2], [2, 31], [1.5]])
+def test_bad_counts(counts):
+    tree = Dendrogram(np.array([[0, 1], [2, 3]]), np.zeros(2))
+    with pytest.raises(ValueError, match="counts must be whole numbers of clusters from 1 to 3"):
+        tree.to_hierarchy(counts)
+
+
+def test_no_linkage_matrix():
+    with pytest.raises(ValueError, match=r"Z must be a linkage matrix, .* but its shape is \(2, 3\)"):
+        Dendrogram.from_linkage(np.zeros((2, 3)))

@@ -1,0 +1,61 @@
+"""Scores of a clustering against true classes that scikit-learn has not."""
+
+from __future__ import annotations
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Int
+from sklearn.metrics.cluster import contingency_matrix
+
+__all__ = ["f_measure", "purity"]
+
+
+def purity(truth: ArrayLike, labels: ArrayLike) -> float:
+    """Share of the items that belong to the commonest class of their cluster, in (0, 1]; never falls as clusters split.
+
+    Parameters
+    ----------
+    truth
+        (n,) classes.
+    labels
+        (n,) clusters.
+
+    Raises
+    ------
+    ValueError
+        If they are not two vectors of equal length.
+    """
+    return float(_table(truth, labels).max(0).sum() / len(np.asarray(labels)))
+
+
+def f_measure(truth: ArrayLike, labels: ArrayLike) -> float:
+    """Mean over items of the F1 score of their class with the cluster that matches it best, in (0, 1].
+
+    Σ over classes c of n_c/n max_k 2 n_ck/(n_c + n_k): Steinbach, Karypis & Kumar (2000), as Huang et al. (2021) use it.
+
+    Parameters
+    ----------
+    truth
+        (n,) classes.
+    labels
+        (n,) clusters.
+
+    Raises
+    ------
+    ValueError
+        If they are not two vectors of equal length.
+    """
+    table = _table(truth, labels)
+    classes, clusters = table.sum(1), table.sum(0)
+    f1 = 2.0 * table / (classes[:, None] + clusters)
+    return float((classes * f1.max(1)).sum() / classes.sum())
+
+
+def _table(truth: ArrayLike, labels: ArrayLike) -> Int[np.ndarray, "classes clusters"]:
+    """Numbers of items of each class in each cluster."""
+    truth, labels = np.asarray(truth), np.asarray(labels)
+    if truth.ndim != 1 or truth.shape != labels.shape or not len(truth):
+        raise ValueError(
+            f"expected a class and a cluster for every item, but truth has shape {truth.shape} and labels {labels.shape}"
+        )
+    return contingency_matrix(truth, labels)
