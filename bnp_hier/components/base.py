@@ -16,7 +16,17 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-__all__ = ["Component", "ComponentPredictive", "Quadratic", "Statistics", "as_matrix", "component", "is_traced", "own_arrays"]
+__all__ = [
+    "Component",
+    "ComponentLikelihood",
+    "ComponentPredictive",
+    "Quadratic",
+    "Statistics",
+    "as_matrix",
+    "component",
+    "is_traced",
+    "own_arrays",
+]
 
 Statistics: TypeAlias = Any
 """Additive sufficient statistics: a pytree of arrays that share leading batch dimensions."""
@@ -333,3 +343,47 @@ class ComponentPredictive(dist.Distribution):
         key_parameters, key_row = jax.random.split(key)
         parameters = self.component.posterior(self.stats).sample(key_parameters, sample_shape)
         return self.component.likelihood(parameters).sample(key_row)
+
+
+class ComponentLikelihood(dist.Distribution):
+    """Rows given their parameters: `component.likelihood(parameters)`, which remembers the component.
+
+    A model that says so lets inference integrate parameters out or draw them given rows.
+
+    Parameters
+    ----------
+    component
+        The conjugate component.
+    parameters
+        (..., *parameter) parameters of every row, as `component.prior()` draws them.
+
+    Raises
+    ------
+    TypeError
+        If the component is none.
+    """
+
+    pytree_data_fields = ("component", "parameters")
+
+    def __init__(self, component: Component, parameters: Float[Array, "..."], *, validate_args: bool | None = None) -> None:
+        if not isinstance(component, Component):
+            raise TypeError(
+                f"ComponentLikelihood: component must be a bnp_hier component, but it is {type(component).__name__}"
+            )
+        self.component, self.parameters = component, parameters
+        batch_shape = component.likelihood(parameters).batch_shape
+        super().__init__(batch_shape=batch_shape, event_shape=(component.dim,), validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Support of one row."""
+        return self.component.support
+
+    @validate_sample
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+        """Log density of each row (nats)."""
+        return self.component.likelihood(self.parameters).log_prob(value)
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+        """One row for every set of parameters."""
+        return self.component.likelihood(self.parameters).sample(key, sample_shape)

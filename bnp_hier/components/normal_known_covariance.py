@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -121,6 +123,30 @@ class NormalKnownCovariance(Component):
         factor, mean = self._solve(stats)
         log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
         return stats.log_density + (stats.total * mean).sum(-1) / 2 - log_det
+
+    def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Eigenvalues and vectors of the whitened prior: in this basis (I + N V)⁻¹ is diagonal for every count N."""
+        values, vectors = jnp.linalg.eigh(self._whitened_prior())
+        return jnp.maximum(values, 0.0), vectors
+
+    def log_marginal_up_to(self, count: int) -> Callable[[LocationStatistics], Float[Array, "..."]]:
+        """Gaussian integral over the cluster mean (nats), one factorisation for all clusters."""
+        values, vectors = self._basis()
+
+        def log_marginal(stats: LocationStatistics) -> Float[Array, "..."]:
+            widened = 1.0 + stats.n[..., None] * values
+            total = stats.total @ vectors
+            return stats.log_density + (total * total * values / widened - jnp.log(widened)).sum(-1) / 2
+
+        return log_marginal
+
+    def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
+        """One draw of each cluster's mean from its posterior, one factorisation for all clusters."""
+        values, vectors = self._basis()
+        shrunk = values / (1.0 + stats.n[..., None] * values)
+        noise = jax.random.normal(key, stats.total.shape, stats.total.dtype)
+        whitened = (stats.total @ vectors * shrunk + noise * jnp.sqrt(shrunk)) @ vectors.T
+        return jnp.asarray(self.mean) + whitened @ self._factor.T
 
     def cache(self, stats: LocationStatistics) -> LocationCache:
         """Mean and inverse Cholesky factor of the next row's normal."""
