@@ -1,16 +1,20 @@
-"""NumPyro distributions of partitions, and of data given a partition."""
+"""NumPyro distributions of partitions and trees, and of data given them."""
 
 from bnp_hier.distributions.chinese_restaurant import ChineseRestaurantProcess
 from bnp_hier.distributions.cluster_numbers import concentration_for, prior_clusters
 from bnp_hier.distributions.conjugate_mixture import ConjugateMixture
 from bnp_hier.distributions.finite_mixture import FiniteMixture
+from bnp_hier.distributions.nested_chinese_restaurant import NestedChineseRestaurantProcess
 from bnp_hier.distributions.stick_breaking import StickBreaking
+from bnp_hier.distributions.tree_mixing import TreeMixing
 
 __all__ = [
     "ChineseRestaurantProcess",
     "ConjugateMixture",
     "FiniteMixture",
+    "NestedChineseRestaurantProcess",
     "StickBreaking",
+    "TreeMixing",
     "concentration_for",
     "prior_clusters",
 ]

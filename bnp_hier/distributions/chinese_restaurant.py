@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
@@ -17,10 +15,9 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import is_traced
+from bnp_hier.distributions.model_draws import RememberedDraws
 
-__all__ = ["ChineseRestaurantProcess", "cluster_counts", "is_model_draw", "log_partition_prior"]
-
-_model_draws: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
+__all__ = ["ChineseRestaurantProcess", "cluster_counts", "log_partition_prior"]
 
 
 def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"]:
@@ -50,7 +47,7 @@ def log_partition_prior(
     return (opening + sizes).sum(-1) - gammaln(alpha + total) + gammaln(alpha + 1.0)
 
 
-class ChineseRestaurantProcess(dist.Distribution):
+class ChineseRestaurantProcess(RememberedDraws):
     """Distribution of a partition of `size` items, as a vector of cluster labels.
 
     Parameters
@@ -118,13 +115,6 @@ class ChineseRestaurantProcess(dist.Distribution):
             log_prob = jnp.where((counts > 0).sum(-1) <= self.max_clusters, log_prob, -jnp.inf)
         return log_prob
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What `numpyro.sample` calls for a draw; remembered for `is_model_draw`."""
-        result = super().__call__(*args, **kwargs)
-        labels = result[0] if isinstance(result, tuple) else result
-        _model_draws[id(labels)] = labels
-        return result
-
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Int[Array, "... n"]:
         """Partitions, one customer at a time, labelled in order of appearance."""
         assert key is not None
@@ -133,14 +123,6 @@ class ChineseRestaurantProcess(dist.Distribution):
         discount = jnp.broadcast_to(jnp.asarray(self.discount, alpha.dtype), shape).reshape(-1)
         slots = self.size if self.max_clusters is None else min(self.size, self.max_clusters)
         return _seat_all(key, alpha, discount, self.size, slots).reshape(*shape, self.size)
-
-
-def is_model_draw(labels: Any) -> bool:
-    """Whether this very array was drawn by a `numpyro.sample` statement on a `ChineseRestaurantProcess`.
-
-    NumPyro's `Gibbs` hands each block a start: what the user gave, or else what the model drew. Only this tells them apart.
-    """
-    return _model_draws.get(id(labels)) is labels
 
 
 @partial(jax.jit, static_argnames=("size", "slots"))
