@@ -1,4 +1,4 @@
-"""Finding the partition and its likelihood inside a NumPyro model; the only file that looks inside a model."""
+"""Finding the partition and its likelihood inside a NumPyro model."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from numpyro.infer import init_to_uniform
 from bnp_hier.components import Component
 from bnp_hier.components.base import own_arrays
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
+from bnp_hier.model_trace import Model, base_distribution, feasible, listed_sites, placeholder, run_model, sample_sites
 
 __all__ = [
     "Hyperprior",
@@ -37,8 +38,6 @@ __all__ = [
     "read_stick_values",
     "read_values",
 ]
-
-Model = Callable[..., Any]
 
 
 class MixtureSites(NamedTuple):
@@ -72,21 +71,6 @@ class MixtureValues(NamedTuple):
     X: Float[Array, "n d"]
 
 
-def _trace(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], substitute_fn: Any) -> dict[str, Any]:
-    seeded = handlers.seed(handlers.substitute(model, substitute_fn=substitute_fn), jax.random.key(0))
-    return handlers.trace(seeded).get_trace(*args, **kwargs)
-
-
-def _sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All sample sites, and the latent ones among them."""
-    samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    return samples, {name: site for name, site in samples.items() if not site["is_observed"]}
-
-
-def _listed(samples: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}: {type(site['fn']).__name__}" for name, site in samples.items()) or "no sample sites"
-
-
 def _partition_site(samples: Mapping[str, Any]) -> str:
     """Name of the one latent site with a partition prior.
 
@@ -102,7 +86,7 @@ def _partition_site(samples: Mapping[str, Any]) -> str:
         many = f"{len(partitions)} partition sites {partitions}" if partitions else "no partition site"
         raise ValueError(
             f"the model has {many}; expected exactly one unobserved site with a ChineseRestaurantProcess, outside any plate "
-            f"(its sites are {_listed(samples)})"
+            f"(its sites are {listed_sites(samples)})"
         )
     return partitions[0]
 
@@ -118,9 +102,9 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
     """
     trace: dict[str, Any] = {}
     # abstractly: nothing is computed or compiled
-    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
-    samples, latent = _sample_sites(trace)
-    partition, found = _partition_site(samples), _listed(samples)
+    jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
+    samples, latent = sample_sites(trace)
+    partition, found = _partition_site(samples), listed_sites(samples)
     likelihoods = [n for n, s in samples.items() if s["is_observed"] and isinstance(s["fn"], ConjugateMixture)]
     if len(likelihoods) != 1:
         raise ValueError(
@@ -138,7 +122,7 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
         )
     if mixture.assignments is not samples[partition]["value"]:
         # perhaps the same labels after some conversion: look at numbers
-        concrete = _trace(model, args, kwargs or {}, _feasible)
+        concrete = run_model(model, args, kwargs or {}, feasible)
         if not np.array_equal(concrete[likelihoods[0]]["fn"].assignments, concrete[partition]["value"]):
             raise ValueError(
                 f'the ConjugateMixture of site "{likelihoods[0]}" must take its assignments from the partition site '
@@ -156,7 +140,7 @@ def read_values(
     kwargs: Mapping[str, Any] | None = None,
 ) -> MixtureValues:
     """The partition prior's parameters, the component and the data at the given hyperparameters; works under ``jit``."""
-    trace = _trace(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], _placeholder(site)))
+    trace = run_model(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], placeholder(site)))
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
     return own_arrays(MixtureValues(prior.concentration, prior.discount, observed["fn"].component, observed["value"]))
 
@@ -203,8 +187,8 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         density per item.
     """
     trace: dict[str, Any] = {}
-    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
-    samples, latent = _sample_sites(trace)
+    jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
+    samples, latent = sample_sites(trace)
     partition = _partition_site(samples)
     prior = samples[partition]["fn"]
     if prior.batch_shape:
@@ -218,7 +202,7 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         )
 
     def densities(labels: Array) -> dict[str, Array]:
-        inner = _trace(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else _feasible(site))
+        inner = run_model(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else feasible(site))
         return {name: _log_density(inner[name]) for name in samples if name != partition}
 
     program, shapes = jax.make_jaxpr(densities, return_shape=True)(jax.ShapeDtypeStruct((prior.size,), int))
@@ -239,7 +223,7 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     if not observed:
         raise ValueError(
             f'no observed site depends on the labels of the partition site "{partition}" (the model\'s sites are '
-            f"{_listed(samples)}); expected one such as dist.Normal(loc[{partition}], 1.0) in a plate over the items"
+            f"{listed_sites(samples)}); expected one such as dist.Normal(loc[{partition}], 1.0) in a plate over the items"
         )
     local = tuple(name for name in shapes if depends[name] and name in latent)
     parameters = tuple(name for name in latent if name not in (partition, *local))
@@ -328,7 +312,7 @@ def _trace_at(
             return jnp.broadcast_to(jnp.asarray(labels, int), site["fn"].shape())
         return values.get(site["name"])
 
-    return _trace(model, args, kwargs or {}, at)
+    return run_model(model, args, kwargs or {}, at)
 
 
 def _rows(trace: Mapping[str, Any], sites: SlotSites) -> Float[Array, " n"]:
@@ -384,21 +368,23 @@ def find_stick_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, A
         mixture; or they disagree about the number of components; or the mixture differs from row to row.
     """
     trace: dict[str, Any] = {}
-    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
-    samples, latent = _sample_sites(trace)
-    found = f"(its sites are {_listed(samples)})"
+    jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
+    samples, latent = sample_sites(trace)
+    found = f"(its sites are {listed_sites(samples)})"
     weights = [name for name, site in latent.items() if isinstance(site["fn"], StickBreaking)]
     if len(weights) != 1:
         raise ValueError(f"the model has {len(weights)} latent sites with StickBreaking weights; expected exactly one {found}")
     mixtures = [
-        name for name, site in samples.items() if site["is_observed"] and isinstance(_base(site["fn"]), dist.MixtureSameFamily)
+        name
+        for name, site in samples.items()
+        if site["is_observed"] and isinstance(base_distribution(site["fn"]), dist.MixtureSameFamily)
     ]
     if len(mixtures) != 1:
         raise ValueError(
             f"the model has {len(mixtures)} observed sites with a FiniteMixture or MixtureSameFamily; expected exactly one, "
             f'weighted by the site "{weights[0]}" {found}'
         )
-    mixture, truncation = _base(samples[mixtures[0]]["fn"]), samples[weights[0]]["fn"].truncation
+    mixture, truncation = base_distribution(samples[mixtures[0]]["fn"]), samples[weights[0]]["fn"].truncation
     if mixture.batch_shape or mixture.mixture_size != truncation:
         raise ValueError(
             f'the mixture of site "{mixtures[0]}" has batch shape {mixture.batch_shape} and {mixture.mixture_size} components; '
@@ -419,16 +405,11 @@ def read_stick_values(
 
     Densities of the observed rows, or of other rows under the same mixture.
     """
-    trace = _trace(model, args, kwargs or {}, lambda site: values.get(site["name"]))
-    mixture, X = _base(trace[sites.observed]["fn"]), trace[sites.observed]["value"]
+    trace = run_model(model, args, kwargs or {}, lambda site: values.get(site["name"]))
+    mixture, X = base_distribution(trace[sites.observed]["fn"]), trace[sites.observed]["value"]
     log_density = mixture.component_log_probs(jnp.asarray(X if rows is None else rows))
     component = mixture.component if sites.conjugate else None
     return own_arrays(StickValues(trace[sites.weights]["fn"].concentration, log_density, component, X))
-
-
-def _base(distribution: dist.Distribution) -> dist.Distribution:
-    """The distribution that a plate has expanded."""
-    return _base(distribution.base_dist) if isinstance(distribution, dist.ExpandedDistribution) else distribution
 
 
 def find_any_sites(
@@ -442,8 +423,8 @@ def find_any_sites(
         If the model is of no such form.
     """
     trace: dict[str, Any] = {}
-    jax.eval_shape(lambda: trace.update(_trace(model, args, kwargs or {}, _feasible)))
-    samples, latent = _sample_sites(trace)
+    jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
+    samples, latent = sample_sites(trace)
     if any(isinstance(site["fn"], StickBreaking) for site in latent.values()):
         return find_stick_sites(model, args, kwargs)
     conjugate = any(isinstance(site["fn"], ConjugateMixture) for site in samples.values())
@@ -455,20 +436,6 @@ def find_any_sites(
 def as_arrays(values: MixtureValues) -> MixtureValues:
     """The values as JAX arrays of the precision in force."""
     return jax.tree.map(jnp.asarray, values)
-
-
-def _placeholder(site: dict[str, Any]) -> Any:
-    """All items in one cluster: a partition is never drawn, and its value does not matter for reading parameters."""
-    if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
-        return np.zeros(site["fn"].shape(), int)
-    return None
-
-
-def _feasible(site: dict[str, Any]) -> Any:
-    """Some legal value of any latent site, also of one that cannot be drawn, such as an improper prior's."""
-    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess):
-        return _placeholder(site)
-    return site["fn"].support.feasible_like(jnp.zeros(site["fn"].shape()))
 
 
 class Hyperprior(NamedTuple):
@@ -499,9 +466,9 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
     def median(site: dict[str, Any]) -> Any:
         if site["type"] == "sample" and site["name"] in sites.hyperparameters:
             return _median(site["fn"])
-        return _placeholder(site)
+        return placeholder(site)
 
-    trace = _trace(model, args, kwargs, median)
+    trace = run_model(model, args, kwargs, median)
     for name in sites.hyperparameters:
         if trace[name]["fn"].support.is_discrete:
             raise ValueError(f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted')
@@ -514,13 +481,13 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
             if site["type"] == "sample" and site["name"] in unconstrained:
                 values[site["name"]] = biject_to(site["fn"].support)(unconstrained[site["name"]])
                 return values[site["name"]]
-            return _placeholder(site)
+            return placeholder(site)
 
-        _trace(model, args, kwargs, constrained)
+        run_model(model, args, kwargs, constrained)
         return values
 
     def log_prob(values: Mapping[str, Any]) -> Float[Array, ""]:
-        trace = _trace(model, args, kwargs, lambda site: values.get(site["name"], _placeholder(site)))
+        trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
         total = jnp.zeros(())
         for name in sites.hyperparameters:
             total = total + jnp.sum(trace[name]["fn"].log_prob(values[name]))

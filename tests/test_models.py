@@ -16,8 +16,9 @@ from numpyro.infer import MCMC, NUTS, Predictive
 from numpyro.infer.util import log_density
 from scipy.stats import multivariate_normal
 
-from bnp_hier import BHC, NormalInverseGamma, NormalInverseWishart, evidence
-from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
+from bnp_hier import BHC, NormalInverseGamma, NormalInverseWishart, NormalKnownCovariance, evidence
+from bnp_hier.models import bhmc, bhmc_finite, dpm, dpm_stick_breaking, pitman_yor_mixture
+from tests.parameters import few
 
 X = np.random.default_rng(0).normal(size=(5, 2))
 
@@ -135,3 +136,96 @@ def test_stick_breaking_runs_under_nuts_with_missing_cells() -> None:
 def test_non_positive_concentration(model, concentration: float) -> None:
     with pytest.raises(ValueError, match="concentration must"):
         _sites(partial(model, concentration=concentration if model is not pitman_yor_mixture else concentration - 0.5))
+
+
+# ---- hierarchical mixtures -------------------------------------------------------------------------------------------
+
+
+def test_sites_of_hierarchical_models() -> None:
+    shape = {"component": NormalInverseGamma(np.zeros(2), 1.0, 2.0, 1.0), "depth": 2, "max_components": 4}
+    assert _names(partial(bhmc, **shape, max_nodes=9)) == [
+        "alpha",
+        "gamma0",
+        "gamma",
+        "paths",
+        "mixing",
+        "parameters",
+        "labels",
+        "X",
+    ]
+    finite = ["branches_1", "mixing_1", "branches_2", "mixing_2"]
+    assert _names(partial(bhmc_finite, **shape, branching=2)) == [
+        "alpha",
+        "gamma0",
+        "gamma",
+        "parameters",
+        "mixing_0",
+        *finite,
+        "X",
+    ]
+    assert "sigma2" in _names(bhmc)
+    assert _names(partial(bhmc, concentration=1.0, root_concentration=1.0, **{**shape, "depth": 1}))[0] == "gamma"
+
+
+@pytest.mark.parametrize("root", few(["finite", "infinite"]))
+def test_prior_predictive_of_a_hierarchical_mixture(root: str) -> None:
+    """The whole process (Huang et al. 2021, Algorithm 1); 4,000 draws.
+
+    Two items share a branch with probability 1/(1 + α), a component with that of the root's, (1 + γ0/K)/(1 + γ0) or 1/(1 + γ0),
+    raised at every node they share; within five standard errors (a false-alarm rate below 1e-5).
+    """
+    component = NormalKnownCovariance(np.zeros(2), 2.0 * np.eye(2), 0.5 * np.eye(2))
+    alpha, gamma0, gamma, size = 0.7, 1.3, 0.9, 3 if root == "finite" else 60
+    model = partial(bhmc, depth=2, component=component, concentration=alpha, root_concentration=gamma0)
+    model = partial(model, mixing_concentration=gamma, max_components=size, max_nodes=11, root=root)
+    draws = Predictive(handlers.uncondition(model), num_samples=4000)(jax.random.key(0), X)
+    paths, labels, rows = (np.asarray(draws[name]) for name in ("paths", "labels", "X"))
+    shared = (paths[:, 0] == paths[:, 1]).sum(1)
+    together = labels[:, 0] == labels[:, 1]
+
+    def agrees(found: np.ndarray, expected: float) -> bool:
+        return bool(abs(found.mean() - expected) < 5 * found.std() / np.sqrt(len(found)))
+
+    assert agrees(shared > 0, 1 / (1 + alpha)) and agrees(shared == 2, 1 / (1 + alpha) ** 2)
+    at_root = (1 + gamma0 / size) / (1 + gamma0) if root == "finite" else 1 / (1 + gamma0)
+    for nodes in range(3):
+        # below a node that both pass, a pair of draws is the same with 1/(1 + γ), or as its parent's pair
+        expected = 1 - (1 - at_root) * (gamma / (1 + gamma)) ** nodes
+        assert agrees(together[shared == nodes], expected)
+    assert agrees((rows[:, 0, 0] ** 2), 2.5)
+    assert agrees((rows[:, 0, 0] * rows[:, 1, 0])[together], 2.0) and agrees((rows[:, 0, 0] * rows[:, 1, 0])[~together], 0.0)
+
+
+def test_fixed_branching_sums_paths_and_labels_out(x64) -> None:
+    """The density of the rows is the sum over all leaves and components."""
+    family = NormalKnownCovariance(np.zeros(2), 2.0 * np.eye(2), 0.5 * np.eye(2))
+    model = partial(bhmc_finite, depth=2, component=family, max_components=3, branching=2)
+    trace = handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace(X)
+    value = {name: np.asarray(site["value"]) for name, site in trace.items() if site["type"] in ("sample", "deterministic")}
+    total = np.zeros(5)
+    for first in range(2):
+        for second in range(2):
+            leaf = 2 * first + second
+            weight = value["branches_1"][0, first] * value["branches_2"][first, second]
+            assert weight == pytest.approx(value["leaf_weights"][leaf])
+            for k in range(3):
+                density = multivariate_normal(value["parameters"][k], 0.5 * np.eye(2)).pdf(X)
+                total += weight * value["mixing_2"][leaf, k] * density
+    np.testing.assert_allclose(trace["X"]["fn"].log_prob(X), np.log(total))
+    np.testing.assert_allclose(value["leaf_mixing"].sum(1), 1.0)
+
+
+@pytest.mark.slow
+def test_fixed_branching_under_nuts() -> None:
+    """Two groups: two components hold nearly all rows, and the chain is not stuck."""
+    rows = np.random.default_rng(0).normal(np.repeat([[-4.0], [4.0]], 10, 0), 0.5)
+    family = NormalKnownCovariance(np.zeros(1), 16.0 * np.eye(1), 0.25 * np.eye(1))
+    model = partial(bhmc_finite, depth=1, component=family, max_components=3, branching=2)
+    mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=300, progress_bar=False)
+    mcmc.run(jax.random.key(0), rows)
+    draws = mcmc.get_samples()
+    weights = np.einsum("sl,slk->sk", draws["leaf_weights"], draws["leaf_mixing"])
+    assert np.sort(weights, axis=1)[:, -2:].sum(1).mean() > 0.8
+    means = np.sort(np.asarray(draws["parameters"])[..., 0], axis=1)
+    assert abs(means[:, 0].mean() + 4.0) < 1.5 and abs(means[:, -1].mean() - 4.0) < 1.5
+    assert np.mean(mcmc.get_extra_fields()["diverging"]) < 0.2

@@ -18,7 +18,8 @@ from bnp_hier.deterministic.conga_lines import conga_line_merges
 from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS
 from bnp_hier.deterministic.tree_mass import node_statistics
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
-from bnp_hier.model_sites import MixtureValues, Model
+from bnp_hier.model_sites import MixtureValues
+from bnp_hier.model_trace import Model
 
 __all__ = ["AgglomerativeBayesianClustering"]
 

@@ -23,16 +23,8 @@ from bnp_hier.allocation import Prior, log_joint, log_seating
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, as_matrix
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_sites import (
-    Hyperprior,
-    MixtureSites,
-    MixtureValues,
-    Model,
-    as_arrays,
-    find_sites,
-    hyperprior,
-    read_values,
-)
+from bnp_hier.model_sites import Hyperprior, MixtureSites, MixtureValues, as_arrays, find_sites, hyperprior, read_values
+from bnp_hier.model_trace import Model
 
 __all__ = [
     "CHUNK",

@@ -23,7 +23,8 @@ from bnp_hier.deterministic.row_streams import RowSample, RowStream, StreamAssig
 from bnp_hier.deterministic.split_merge import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.hierarchy import canonical_labels
-from bnp_hier.model_sites import MixtureValues, Model
+from bnp_hier.model_sites import MixtureValues
+from bnp_hier.model_trace import Model
 
 __all__ = ["BayesianKMeans"]
 

@@ -22,7 +22,8 @@ from bnp_hier.deterministic.random_subsets import randomised_tree
 from bnp_hier.deterministic.tree_mass import merge_odds, node_statistics, node_weights, tree_bound
 from bnp_hier.deterministic.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
-from bnp_hier.model_sites import MixtureValues, Model
+from bnp_hier.model_sites import MixtureValues
+from bnp_hier.model_trace import Model
 
 __all__ = ["BHC", "METHODS"]
 

@@ -21,7 +21,8 @@ from bnp_hier.deterministic.partition_search import Descent, descend
 from bnp_hier.deterministic.split_merge import seeded, spaces_of
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.hierarchy import canonical_labels
-from bnp_hier.model_sites import MixtureValues, Model
+from bnp_hier.model_sites import MixtureValues
+from bnp_hier.model_trace import Model
 
 __all__ = ["MAPDP"]
 

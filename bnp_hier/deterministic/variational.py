@@ -19,7 +19,8 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key, require_count
 from bnp_hier.deterministic.soft_labels import Inference, expected_weights, label_scores, log_label_prior, log_stick_pieces
 from bnp_hier.hierarchy import canonical_labels
-from bnp_hier.model_sites import MixtureValues, Model
+from bnp_hier.model_sites import MixtureValues
+from bnp_hier.model_trace import Model
 
 __all__ = ["VariationalDP"]
 

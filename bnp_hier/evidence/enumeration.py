@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln
 
 from bnp_hier.deterministic.base import Problem
-from bnp_hier.model_sites import Model
+from bnp_hier.model_trace import Model
 
 __all__ = ["LARGEST", "exact"]
 

@@ -26,7 +26,7 @@ from bnp_hier.evidence.enumeration import LARGEST, exact
 from bnp_hier.evidence.occupancy_identity import occupancy
 from bnp_hier.evidence.particle_filter import smc
 from bnp_hier.kernels import PartitionGibbs
-from bnp_hier.model_sites import Model
+from bnp_hier.model_trace import Model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import Problem, random_key, require_count
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_sites import Model
+from bnp_hier.model_trace import Model
 from bnp_hier.split_merge_moves import split_or_merge
 
 __all__ = ["LARGEST_SPREAD", "SMCEstimate", "smc"]

@@ -17,14 +17,8 @@ from bnp_hier.components.base import is_traced
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, size_summaries, warn_of_capacity
-from bnp_hier.model_sites import (
-    Model,
-    SlotSites,
-    SlotValues,
-    check_row_densities,
-    find_slot_sites,
-    read_slot_values,
-)
+from bnp_hier.model_sites import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
+from bnp_hier.model_trace import Model
 
 __all__ = ["AuxiliaryGibbs", "AuxiliaryGibbsState"]
 

@@ -16,8 +16,9 @@ from bnp_hier.allocation import Prior, first_come_labels, refused_mass, sweep
 from bnp_hier.components.base import as_matrix, is_traced
 from bnp_hier.deterministic import MAPDP, BayesianKMeans
 from bnp_hier.deterministic.base import mixture_log_weights
-from bnp_hier.distributions.chinese_restaurant import cluster_counts, is_model_draw, log_partition_prior
+from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, warn_of_capacity
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
@@ -30,7 +31,8 @@ from bnp_hier.kernels.parallel_moves import (
 )
 from bnp_hier.kernels.row_chunks import row_chunks
 from bnp_hier.kernels.starts import check_labels
-from bnp_hier.model_sites import MixtureSites, MixtureValues, Model, find_sites, read_values
+from bnp_hier.model_sites import MixtureSites, MixtureValues, find_sites, read_values
+from bnp_hier.model_trace import Model
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.row_features import Features, row_features
 

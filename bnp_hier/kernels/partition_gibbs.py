@@ -16,11 +16,13 @@ from numpyro.util import is_prng_key
 from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, refused_mass, sweep
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, as_matrix, is_traced
-from bnp_hier.distributions.chinese_restaurant import cluster_counts, is_model_draw
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, warn_of_capacity
 from bnp_hier.kernels.starts import STARTS, check_labels, check_singletons, starting_labels
-from bnp_hier.model_sites import MixtureSites, Model, find_sites, read_values
+from bnp_hier.model_sites import MixtureSites, find_sites, read_values
+from bnp_hier.model_trace import Model
 from bnp_hier.split_merge_moves import split_or_merge
 
 __all__ = ["PartitionGibbs", "PartitionGibbsState"]

@@ -16,7 +16,8 @@ from bnp_hier.deterministic.base import mixture_log_weights
 from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_sites import MixtureSites, MixtureValues, Model, as_arrays, read_values
+from bnp_hier.model_sites import MixtureSites, MixtureValues, as_arrays, read_values
+from bnp_hier.model_trace import Model
 
 __all__ = ["CollapsedMixture", "Mixture", "Values"]
 

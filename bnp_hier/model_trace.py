@@ -1,0 +1,55 @@
+"""Running a NumPyro model to see its sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+
+from bnp_hier.distributions import ChineseRestaurantProcess
+
+__all__ = ["Model", "base_distribution", "feasible", "listed_sites", "placeholder", "run_model", "sample_sites"]
+
+Model = Callable[..., Any]
+"""A NumPyro model."""
+
+
+def run_model(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], substitute_fn: Any) -> dict[str, Any]:
+    """All sites of the model, with the values that the function gives to sites, and draws for those where it gives None."""
+    seeded = handlers.seed(handlers.substitute(model, substitute_fn=substitute_fn), jax.random.key(0))
+    return handlers.trace(seeded).get_trace(*args, **kwargs)
+
+
+def sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All sample sites, and the latent ones among them."""
+    samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
+    return samples, {name: site for name, site in samples.items() if not site["is_observed"]}
+
+
+def listed_sites(samples: Mapping[str, Any]) -> str:
+    """Names and distributions, for messages."""
+    return ", ".join(f"{name}: {type(site['fn']).__name__}" for name, site in samples.items()) or "no sample sites"
+
+
+def base_distribution(distribution: dist.Distribution) -> dist.Distribution:
+    """The distribution that a plate has expanded."""
+    return base_distribution(distribution.base_dist) if isinstance(distribution, dist.ExpandedDistribution) else distribution
+
+
+def placeholder(site: dict[str, Any]) -> Any:
+    """All items in one cluster: a partition is never drawn, and its value does not matter for reading parameters."""
+    if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
+        return np.zeros(site["fn"].shape(), int)
+    return None
+
+
+def feasible(site: dict[str, Any]) -> Any:
+    """Some legal value of any latent site, also of one that cannot be drawn, such as an improper prior's."""
+    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess):
+        return placeholder(site)
+    return site["fn"].support.feasible_like(jnp.zeros(site["fn"].shape()))

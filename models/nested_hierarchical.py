@@ -1,0 +1,146 @@
+"""Hierarchical mixtures over trees of nested Chinese restaurant processes."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components import Component, ComponentLikelihood, NormalKnownCovariance
+from bnp_hier.distributions import FiniteMixture, NestedChineseRestaurantProcess, TreeMixing
+from bnp_hier.models.dirichlet_process import ComponentLike, Hyperparameter
+
+__all__ = ["bhmc", "bhmc_finite", "spherical_normal"]
+
+
+def bhmc(
+    X: Float[Array | np.ndarray, "n d"],
+    depth: int = 3,
+    component: ComponentLike = None,
+    concentration: Hyperparameter = dist.Gamma(3.0, 1.0),
+    root_concentration: Hyperparameter = dist.Gamma(3.5, 1.0),
+    mixing_concentration: Hyperparameter = dist.Uniform(0.0, 1.5),
+    max_components: int = 30,
+    max_nodes: int = 128,
+    root: str = "finite",
+) -> None:
+    """Bayesian hierarchical mixture clustering (Huang et al. 2021): a tree whose every node mixes the same components.
+
+    Each item walks down a tree by a nested Chinese restaurant process and is a draw from its leaf's mixture; a node's mixing
+    proportions are a Dirichlet draw around its parent's.
+
+    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions), `paths` (n, depth), `mixing` (max_nodes,
+    max_components), `parameters` (max_components, ...), `labels` (n,) and `X` (observed, pointwise).
+
+    Parameters
+    ----------
+    X
+        Data, (n, d).
+    depth
+        Levels of the tree below the root.
+    component
+        Conjugate component; a function of X that returns one may put priors on its hyperparameters with `numpyro.sample`;
+        None takes `spherical_normal`, which learns the variance.
+    concentration
+        α of the nested Chinese restaurant process, or its prior: larger values give more branches.
+    root_concentration
+        γ0 of the root's proportions, or its prior: larger values give more components.
+    mixing_concentration
+        γ of the proportions below, or its prior: smaller values give sparser nodes.
+    max_components
+        Number of components K.
+    max_nodes
+        Capacity of the tree, the root included.
+    root
+        "finite": the root's proportions are Dir(γ0/K, ..., γ0/K). "infinite": they are those of a Dirichlet process, of which
+        K − 1 components may have items, and the last is what is left for all others.
+    """
+    alpha, gamma0, gamma = (
+        numpyro.sample(name, value) if isinstance(value, dist.Distribution) else value
+        for name, value in (("alpha", concentration), ("gamma0", root_concentration), ("gamma", mixing_concentration))
+    )
+    if component is None:
+        component = spherical_normal
+    family = component if isinstance(component, Component) else component(X)
+    paths = numpyro.sample("paths", NestedChineseRestaurantProcess(alpha, X.shape[0], depth, max_nodes))
+    mixing = numpyro.sample("mixing", TreeMixing(paths, gamma0, gamma, max_components, max_nodes, root))
+    with numpyro.plate("components", max_components):
+        parameters = numpyro.sample("parameters", family.prior())
+    with numpyro.plate("items", X.shape[0]):
+        labels = numpyro.sample("labels", dist.Categorical(probs=mixing[paths[:, -1]]))
+        numpyro.sample("X", ComponentLikelihood(family, parameters[labels]), obs=X)
+
+
+def bhmc_finite(
+    X: Float[Array | np.ndarray, "n d"],
+    depth: int = 2,
+    component: ComponentLike = None,
+    concentration: Hyperparameter = dist.Gamma(3.0, 1.0),
+    root_concentration: Hyperparameter = dist.Gamma(3.5, 1.0),
+    mixing_concentration: Hyperparameter = dist.Uniform(0.0, 1.5),
+    max_components: int = 10,
+    branching: int = 3,
+) -> None:
+    """The mixture of `bhmc` on a tree of fixed branching, with paths and labels summed out, for NUTS.
+
+    An item goes to each child of a node with a probability of its own, Dir(α/b, ..., α/b) of the b of a node, so that a row is
+    a draw from the mixture with the weights Σ_leaves p(leaf) β_leaf. As b grows the tree becomes the nested Chinese restaurant
+    process (the same limit that makes a finite mixture a Dirichlet process).
+
+    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions); for each level l below the root `branches_l`
+    (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), children of one node side by side; `mixing_0`
+    (max_components,) of the root; `parameters` (max_components, ...); `X` (observed, pointwise); and, computed from them,
+    `leaf_weights` (branching^depth,) and `leaf_mixing` (branching^depth, max_components).
+
+    Parameters
+    ----------
+    X, depth, component, concentration, root_concentration, mixing_concentration, max_components
+        As of `bhmc`.
+    branching
+        Children b of every node above the leaves.
+
+    Notes
+    -----
+    A Dirichlet parameter below 0.01 is taken for 0.01: below that nearly all proportions underflow, and no gradient is of use.
+    """
+    alpha, gamma0, gamma = (
+        numpyro.sample(name, value) if isinstance(value, dist.Distribution) else value
+        for name, value in (("alpha", concentration), ("gamma0", root_concentration), ("gamma", mixing_concentration))
+    )
+    if component is None:
+        component = spherical_normal
+    family = component if isinstance(component, Component) else component(X)
+    with numpyro.plate("components", max_components):
+        parameters = numpyro.sample("parameters", family.prior())
+    weights = jnp.ones(1)
+    mixing = numpyro.sample("mixing_0", dist.Dirichlet(_at_least(gamma0 / max_components, (max_components,))))[None]
+    for level in range(1, depth + 1):
+        with numpyro.plate(f"parents_{level}", branching ** (level - 1)):
+            branches = numpyro.sample(f"branches_{level}", dist.Dirichlet(_at_least(alpha / branching, (branching,))))
+        weights = (weights[:, None] * branches).reshape(-1)
+        above = gamma * jnp.repeat(mixing, branching, axis=0)
+        with numpyro.plate(f"nodes_{level}", branching**level):
+            mixing = numpyro.sample(f"mixing_{level}", dist.Dirichlet(_at_least(above, above.shape)))
+    weights, mixing = numpyro.deterministic("leaf_weights", weights), numpyro.deterministic("leaf_mixing", mixing)
+    with numpyro.plate("items", X.shape[0]):
+        numpyro.sample("X", FiniteMixture(family, weights @ mixing, parameters), obs=X)
+
+
+def _at_least(parameters: ArrayLike, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Dirichlet parameters of the shape, none too small for gradients."""
+    return jnp.maximum(jnp.broadcast_to(jnp.asarray(parameters), shape), 0.01)
+
+
+def spherical_normal(X: Float[Array | np.ndarray, "n d"]) -> NormalKnownCovariance:
+    """Normal components with one learned variance for all columns: sites `sigma2`.
+
+    With v the mean variance of the columns: means have the prior N(X̄, vI), and the variance within components, `sigma2`, an
+    inverse gamma prior of shape 2 and mean v/5.
+    """
+    like = NormalKnownCovariance.from_data(X)
+    v = jnp.trace(jnp.asarray(like.prior_covariance)) / like.dim
+    sigma2 = numpyro.sample("sigma2", dist.InverseGamma(2.0, v / 5.0))
+    return NormalKnownCovariance(like.mean, v * np.eye(like.dim), sigma2 * np.eye(like.dim))
