@@ -1,6 +1,7 @@
 """NumPyro kernels, usable alone and as blocks of `numpyro.infer.Gibbs`."""
 
 from bnp_hier.kernels.auxiliary_gibbs import AuxiliaryGibbs, AuxiliaryGibbsState
+from bnp_hier.kernels.bhmc_gibbs import BHMCGibbs, BHMCGibbsState
 from bnp_hier.kernels.parallel_split_merge import ParallelSplitMerge, ParallelSplitMergeState
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs, PartitionGibbsState
 from bnp_hier.kernels.resumable_run import ResumableRun
@@ -8,6 +9,8 @@ from bnp_hier.kernels.resumable_run import ResumableRun
 __all__ = [
     "AuxiliaryGibbs",
     "AuxiliaryGibbsState",
+    "BHMCGibbs",
+    "BHMCGibbsState",
     "ParallelSplitMerge",
     "ParallelSplitMergeState",
     "PartitionGibbs",

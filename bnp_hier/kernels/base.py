@@ -16,9 +16,9 @@ from jaxtyping import Array, Float, Int
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import identity, is_prng_key
 
-from bnp_hier.model_sites import Model
+from bnp_hier.model_trace import Model
 
-__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "spread_rows", "warn_of_capacity"]
+__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "split_arrays", "spread_rows", "warn_of_capacity"]
 
 
 class PartitionKernel(MCMCKernel):
@@ -95,6 +95,22 @@ class PartitionKernel(MCMCKernel):
         return {**self.__dict__, "_sample_fn": None}
 
 
+def split_arrays(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Any]:
+    """The arrays of a tree; how to put them back among all else; and what a program of them depends on besides their values."""
+    leaves, structure = jax.tree.flatten(tree)
+    is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
+    arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
+    others = [None if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
+
+    def fill(arrays: list[Any]) -> Any:
+        rest = iter(arrays)
+        return jax.tree.unflatten(
+            structure, [next(rest) if array else other for other, array in zip(others, is_array, strict=True)]
+        )
+
+    return arrays, fill, (structure, others)
+
+
 def check_whole_labels(labels: np.ndarray, size: int, below: int) -> None:
     """Check initial labels, of one chain or several.
 
@@ -124,26 +140,32 @@ def spread_rows(n: int) -> Int[np.ndarray, " m"]:
 
 
 def warn_of_capacity(
-    kernel: str, capacity: int, advice: str, before: Array, now: Array, refused_mass: Array | None = None
+    kernel: str,
+    capacity: int,
+    advice: str,
+    before: Array,
+    now: Array,
+    refused_mass: Array | None = None,
+    of: str = "clusters",
 ) -> None:
     """Warn, also from inside a compiled program, when capacity hits turn from none to some."""
     arguments = (now,) if refused_mass is None else (now, refused_mass)
     jax.lax.cond(
         (now > 0) & (before == 0),
-        lambda: jax.debug.callback(partial(_warn, kernel=kernel, capacity=capacity, advice=advice), *arguments),
+        lambda: jax.debug.callback(partial(_warn, kernel=kernel, capacity=capacity, advice=advice, of=of), *arguments),
         lambda: None,
     )
 
 
-def _warn(hits: Array, mass: Array | None = None, *, kernel: str, capacity: int, advice: str) -> None:
+def _warn(hits: Array, mass: Array | None = None, *, kernel: str, capacity: int, advice: str, of: str) -> None:
     # under `vmap` a branch runs for all chains
     if hits > 0:
         refused = (
             "" if mass is None else f", and an item was so far refused a new one with a mean probability of {float(mass):.1e}"
         )
         warnings.warn(
-            f"{kernel} met its capacity of {capacity} clusters: the draws are of the posterior restricted to at most "
-            f"{capacity} clusters{refused}; {advice}",
+            f"{kernel} met its capacity of {capacity} {of}: the draws are of the posterior restricted to at most "
+            f"{capacity} {of}{refused}; {advice}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -1,0 +1,403 @@
+"""Gibbs sampling of Bayesian hierarchical mixture clustering, alone or as a block of NumPyro's `Gibbs`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpyro.util import is_prng_key
+
+from bnp_hier.components.base import as_matrix, is_traced
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.model_draws import is_model_draw
+from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays, warn_of_capacity
+from bnp_hier.kernels.franchise import Moves, climb_to_root
+from bnp_hier.kernels.hyperparameter_draws import (
+    CONCENTRATION_PRIORS,
+    VARIANCE_PRIORS,
+    draw_concentration,
+    draw_variance,
+)
+from bnp_hier.kernels.path_sweep import densities_of, path_sweep
+from bnp_hier.kernels.root_prior import RootPrior
+from bnp_hier.kernels.table_counts import draw_mixing, papers_customers, tables_of_counts
+from bnp_hier.kernels.tree_starts import MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
+from bnp_hier.kernels.tree_summaries import tree_summaries
+from bnp_hier.model_trace import Model
+from bnp_hier.tree_sites import TreeSites, TreeValues, find_tree_sites, read_tree_values
+
+__all__ = ["BHMCGibbs", "BHMCGibbsState"]
+
+PATHS = ("gibbs", "mh")
+"""How an item's path is updated."""
+
+MIXINGS = ("exact", "paper")
+"""How the proportions are."""
+
+
+class BHMCGibbsState(NamedTuple):
+    """State of the kernel; every field but `z` and `rng_key` is label-invariant and can be collected as an extra field.
+
+    - **z** - values of the kernel's sites: paths (n, depth), mixing (M, K), parameters (K, ...), labels (n,) and the
+      hyperparameters that are its own.
+    - **log_joint** - complete-data log likelihood log p(X, labels, paths | proportions, parameters) (nats), whose largest draw
+      the paper reports.
+    - **log_tree_prior** - log p(paths | α) (nats).
+    - **n_nodes**, **n_leaves** - numbers of nodes, the root included, and of leaves.
+    - **nodes_per_level** - number of nodes on each level below the root, (depth,).
+    - **n_components** - number of components with items.
+    - **entropy** - entropy of the components' shares of the items (nats).
+    - **largest_branch** - share of the items under the largest child of the root.
+    - **meeting_depth** - mean over pairs of items of the level of their lowest common node.
+    - **capacity_hits** - times that the capacity of nodes kept an item from a new branch, since the start.
+    - **refused_mass** - conditional probability of the branches so refused: the mean over all items and sweeps so far.
+    - **accepted** - splits and merges of components, those of sibling nodes, and grafts that changed the tree, since the start.
+    - **i** - number of sweeps so far.
+    - **rng_key** - random key.
+    """
+
+    z: dict[str, Array]
+    log_joint: Float[Array, ""]
+    log_tree_prior: Float[Array, ""]
+    n_nodes: Int[Array, ""]
+    n_leaves: Int[Array, ""]
+    nodes_per_level: Int[Array, " depth"]
+    n_components: Int[Array, ""]
+    entropy: Float[Array, ""]
+    largest_branch: Float[Array, ""]
+    meeting_depth: Float[Array, ""]
+    capacity_hits: Int[Array, ""]
+    refused_mass: Float[Array, ""]
+    accepted: Int[Array, " three"]
+    i: Int[Array, ""]
+    rng_key: Array
+
+
+class BHMCGibbs(PartitionKernel):
+    """Gibbs sampler of a hierarchical mixture over a tree (Huang et al. 2021), with a posterior that its steps leave invariant.
+
+    Each step visits all items once in random order and draws their paths and labels, those of empty components with the
+    parameters integrated out; then the proportions of all nodes jointly, by table counts; the components' parameters; and the
+    hyperparameters, from their conditionals.
+
+    Parameters
+    ----------
+    model
+        NumPyro model such as `bnp_hier.models.bhmc`: a site with a `NestedChineseRestaurantProcess`, one with a `TreeMixing`
+        on its paths, parameters in a plate over the components, labels in a plate over the items, and an observed
+        `ComponentLikelihood`.
+    path
+        "gibbs" draws each item's path from its conditional, its label summed out. "mh" is the paper's step: a proposal from the
+        nested Chinese restaurant process, accepted by the ratio of the likelihoods.
+    mixing
+        "exact" draws the proportions given table counts. "paper" draws them as the paper's Eqs. 3-4 say, which take all items
+        below a node for draws from its proportions; this does not leave the posterior invariant, and is there to reproduce
+        the paper only.
+    init
+        Start of each chain, unless `init_params` of `MCMC.run` has paths and labels:
+
+        - "overdispersed": one of those below, picked by the chain's own key.
+        - "one_path": all items on one path, of one component.
+        - "prior": a draw from the prior.
+        - "map_dp": components found by a few greedy sweeps, each a branch of its own.
+        - "bhc": the tree of Bayesian hierarchical clustering, its clusters the leaves; "overdispersed" picks it for at most
+          2,000 items.
+    split_merge
+        Attempts per step to split a component in two or merge two, with whole groups of items as the units.
+    relabel
+        Whether every table of every node redraws its component in each step, with all the items that stand behind it.
+    sibling_split_merge
+        Attempts per step and level to split a node in two, or merge two children of one parent.
+    regraft
+        Times per step and level that a random node is put elsewhere, with everything below it.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown. At `init`: if the model is not of that form, the data are unfit, or a latent site that no block
+        owns has no conditional of known form.
+
+    Notes
+    -----
+    Alone under `MCMC` the kernel updates α, γ0 and γ with Gamma, Exponential or Uniform priors, and a variance that scales the
+    covariance of `NormalKnownCovariance` with an InverseGamma or Uniform prior. Other hyperparameters, or all of them, go to
+    another block: ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
+    The target is the posterior restricted to trees of at most `max_nodes` nodes. Meeting that is counted in the state's
+    `capacity_hits`, weighed in `refused_mass`, and warned about.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        path: str = "gibbs",
+        mixing: str = "exact",
+        *,
+        init: str = "overdispersed",
+        split_merge: int = 0,
+        relabel: bool = False,
+        sibling_split_merge: int = 0,
+        regraft: int = 0,
+    ) -> None:
+        for name, value, allowed in (("path", path, PATHS), ("mixing", mixing, MIXINGS), ("init", init, TREE_STARTS)):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, but it is {value!r}")
+        if mixing == "paper":
+            warnings.warn(
+                'mixing="paper" does not leave the posterior invariant: its draws are not from the posterior. Use it to '
+                'reproduce the paper only, and mixing="exact" for everything else',
+                UserWarning,
+                stacklevel=2,
+            )
+        super().__init__(model)
+        counts = {"split_merge": split_merge, "sibling_split_merge": sibling_split_merge, "regraft": regraft}
+        for name, number in counts.items():
+            if number != int(number) or number < 0:
+                raise ValueError(f"{name} must be a whole number of at least 0, but it is {number!r}")
+        self._moves = Moves(int(split_merge), bool(relabel), int(sibling_split_merge), int(regraft))
+        if mixing == "paper" and any(self._moves):
+            raise ValueError('split_merge, relabel, sibling_split_merge and regraft need mixing="exact"')
+        self._path, self._mixing, self._start = path, mixing, init
+        self._sites: TreeSites | None = None
+        self._program: tuple[Any, Callable[..., BHMCGibbsState]] | None = None  # that of `init`, and what it was made for
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        """Fields collected by `MCMC`: the values of the sites, and what the capacity refused."""
+        return ("z", "refused_mass", "capacity_hits")
+
+    def get_diagnostics_str(self, state: BHMCGibbsState) -> str:
+        """Nodes, components and log joint of the current state, and capacity hits and refused mass if there are any."""
+        text = f"{int(state.n_nodes)} nodes, {int(state.n_components)} components, log joint {float(state.log_joint):.1f}"
+        hits = int(state.capacity_hits)
+        return text + (f", {hits} capacity hits, refused mass {float(state.refused_mass):.1e}" if hits else "")
+
+    def init(
+        self,
+        rng_key: Array,
+        num_warmup: int,
+        init_params: Mapping[str, Any] | None,
+        model_args: tuple[Any, ...],
+        model_kwargs: Mapping[str, Any] | None,
+    ) -> BHMCGibbsState:
+        """State at `init_params` (values of the kernel's sites) or at the start that the kernel was built with."""
+        sites = find_tree_sites(self._model, model_args, model_kwargs)
+        values = read_tree_values(self._model, sites, {}, model_args, model_kwargs)
+        self._check_hyperparameters(sites, values)
+        if sites.infinite and self._moves.relabel:
+            raise ValueError('relabel=True needs components of a finite number: TreeMixing(..., root="finite")')
+        if not is_traced(values.X):
+            as_matrix(values.X)
+            values.component.validate(values.X)
+        self._sites, self._sample_fn = sites, self._sample_one
+        names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters}
+        own = {name: value for name, value in (init_params or {}).items() if name in names}
+        tree = {name: own[name] for name in (sites.paths, sites.labels) if name in own}
+        if is_model_draw(own.get(sites.paths)):  # `Gibbs` hands its blocks the model's own draw where the user gave none
+            tree = own = {}
+        if len(tree) == 1:
+            raise ValueError(f'init_params has "{next(iter(tree))}" but must have both "{sites.paths}" and "{sites.labels}"')
+        if tree and not is_traced(tree):
+            self._check_start(sites, tree)
+        own = {name: jnp.asarray(value) for name, value in own.items()}
+        agglomerated = None
+        if sites.paths not in own and self._start in ("overdispersed", "bhc"):
+            agglomerated = self._agglomerate(sites, values, model_args, model_kwargs)
+
+        def begin(key: Array, own: dict[str, Array], agglomerated: Any, args: Any, kwargs: Any) -> BHMCGibbsState:
+            key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
+            priors = read_tree_values(self._model, sites, {}, args, kwargs)
+            hyper = self._starting_hyperparameters(sites, priors, own, key_hyper)
+            now = read_tree_values(self._model, sites, hyper, args, kwargs)
+            if sites.paths in own:
+                paths, labels = own[sites.paths].astype(int), own[sites.labels].astype(int)
+            else:
+                paths, labels = starting_tree(self._start, sites, now, key_tree, agglomerated)
+            mixing = own.get(sites.mixing)
+            if mixing is None:
+                customers = papers_customers(paths, labels, sites.max_nodes, sites.components)
+                tree = read_tree(paths, sites.max_nodes)
+                root = RootPrior(now.root_concentration, sites.components, sites.infinite)
+                mixing = draw_mixing(customers, tree, root, now.mixing_concentration, key_mixing)
+            parameters = own.get(sites.parameters)
+            if parameters is None:
+                stats = cluster_statistics(now.component.suff_stats(now.X), labels, sites.components)
+                parameters = now.component.sample_parameters(key_parameters, stats)
+            z = {sites.paths: paths, sites.mixing: mixing, sites.parameters: parameters, sites.labels: labels, **hyper}
+            zero = jnp.zeros((), int)
+            return BHMCGibbsState(
+                z,
+                **tree_summaries(sites, now, z),
+                capacity_hits=zero,
+                refused_mass=jnp.zeros(()),
+                accepted=jnp.zeros(3, int),
+                i=zero,
+                rng_key=key,
+            )
+
+        # as one program: the many small operations take longer to compile one by one
+        arrays, fill, shapes = split_arrays((model_args, dict(model_kwargs or {})))
+        batched = not is_prng_key(rng_key)
+        if self._program is None or self._program[0] != (batched, shapes, sites):
+            chain = jax.vmap(begin, (0, 0, None, None, None)) if batched else begin
+
+            def program(key: Array, own: Any, agglomerated: Any, arrays: Any) -> BHMCGibbsState:
+                return chain(key, own, agglomerated, *fill(arrays))
+
+            self._program = (batched, shapes, sites), jax.jit(program)
+        return self._program[1](rng_key, own, agglomerated, arrays)
+
+    def _agglomerate(
+        self, sites: TreeSites, values: TreeValues, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
+    ) -> tuple[Array, Array] | None:
+        """The start "bhc", at the prior medians of the hyperparameters; None where it is one of several and takes too long."""
+        one_of_several = self._start == "overdispersed"
+        if is_traced(values) or one_of_several and sites.size > MOST_ROWS:
+            if one_of_several:
+                return None
+            raise ValueError('init="bhc" needs data that are known before anything is compiled: choose another start')
+        key = jax.random.key(0)
+        medians = {
+            name: jnp.median(prior.sample(key, (101,)), axis=0)
+            for name, prior in zip(sites.hyperparameters, values.priors, strict=True)
+            if prior is not None
+        }
+        component = read_tree_values(self._model, sites, medians, args, kwargs).component
+        sizes = sites.depth, sites.components - sites.infinite, sites.max_nodes
+        paths, labels = agglomerated_tree(component, np.asarray(values.X), *sizes)
+        return jnp.asarray(paths), jnp.asarray(labels)
+
+    def _starting_hyperparameters(
+        self, sites: TreeSites, values: TreeValues, own: Mapping[str, Array], key: Array
+    ) -> dict[str, Array]:
+        """Values given, or else drawn from the prior."""
+        priors = {name: prior for name, prior in zip(sites.hyperparameters, values.priors, strict=True) if prior is not None}
+        keys = jax.random.split(key, max(len(priors), 1))
+        return {
+            name: own[name] if name in own else prior.sample(key)
+            for key, (name, prior) in zip(keys, priors.items(), strict=False)
+        }
+
+    def _check_start(self, sites: TreeSites, tree: Mapping[str, Any]) -> None:
+        """Raise `ValueError` if initial paths or labels are none."""
+        paths, labels = np.asarray(tree[sites.paths]), np.asarray(tree[sites.labels])
+        check_whole_labels(labels, sites.size, sites.components - sites.infinite)
+        shape = (sites.size, sites.depth)
+        if paths.shape[-2:] != shape or not np.issubdtype(paths.dtype, np.integer):
+            raise ValueError(
+                f"initial paths must be whole numbers of shape {shape}, but they have shape {paths.shape} and type "
+                f"{paths.dtype}"
+            )
+        if paths.min() < 1 or paths.max() >= sites.max_nodes:
+            raise ValueError(
+                f"initial paths must hold node numbers 1, ..., {sites.max_nodes - 1}, but they span {paths.min()} to "
+                f"{paths.max()}"
+            )
+        for chain in paths.reshape(-1, *shape):
+            Hierarchy(chain)
+
+    def _sample_one(
+        self, state: BHMCGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
+    ) -> BHMCGibbsState:
+        sites = self._sites
+        assert sites is not None, "`init` must be called before `sample`"
+        z = dict(state.z)
+        key, key_items, key_sweep, key_seat, key_root, key_mixing, key_parameters, *keys = jax.random.split(state.rng_key, 11)
+        values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
+        component, X = values.component, values.X
+        names, own = sites.hyperparameters, values.priors
+        alpha, gamma0, gamma = values.concentration, values.root_concentration, values.mixing_concentration
+
+        items = densities_of(component, X, key_items)
+        old = z[sites.paths], z[sites.labels], z[sites.mixing], z[sites.parameters]
+        root = RootPrior(gamma0, sites.components, sites.infinite)
+        swept = path_sweep(component, items, *old, alpha, gamma, root, key_sweep, metropolis=self._path == "mh")
+        stats = component.suff_stats(X)
+        state_now = swept.paths, swept.labels, swept.mixing, swept.parameters
+        moved = climb_to_root(component, stats, X, *state_now, alpha, gamma, root, self._moves, key_seat)
+        tree = read_tree(moved.paths, sites.max_nodes)
+        if own.concentration is not None:
+            inner = (tree.level >= 0) & (tree.level < sites.depth)
+            groups = jnp.where(inner, tree.counts, 0).astype(alpha.dtype)
+            alpha = z[names.concentration] = draw_concentration(
+                own.concentration, alpha, groups, (tree.level > 0).sum(), keys[0]
+            )
+        if own.root_concentration is not None:
+            at_root = moved.customers[0]
+            tables = (at_root > 0).astype(at_root.dtype)  # of an infinite root: every component is drawn once
+            if not sites.infinite:
+                tables = tables_of_counts(at_root, root.shares, sites.size, key_root)
+            gamma0 = z[names.root_concentration] = draw_concentration(
+                own.root_concentration, gamma0, at_root.sum(keepdims=True), tables.sum(), keys[1]
+            )
+        if own.mixing_concentration is not None:
+            below = moved.customers.at[0].set(0.0).sum(1)
+            gamma = z[names.mixing_concentration] = draw_concentration(
+                own.mixing_concentration, gamma, below, moved.tables.sum(), keys[2]
+            )
+        customers = moved.customers
+        if self._mixing == "paper":
+            customers = papers_customers(moved.paths, moved.labels, *customers.shape)
+        z[sites.paths], z[sites.labels] = moved.paths, moved.labels
+        z[sites.mixing] = draw_mixing(customers, tree, root._replace(concentration=gamma0), gamma, key_mixing)
+        clusters = cluster_statistics(stats, moved.labels, sites.components)
+        z[sites.parameters] = component.sample_parameters(key_parameters, clusters)
+        if own.variance is not None:
+            means = z[sites.parameters][moved.labels]
+            rows = component.likelihood(means)
+            # Mahalanobis distances, from the densities here and at the mean
+            distances = 2.0 * (rows.log_prob(means) - rows.log_prob(X))
+            variance = z[names.variance]
+            z[names.variance] = draw_variance(own.variance, variance, variance * distances.sum(), X.size, keys[3])
+        z = {name: value.astype(state.z[name].dtype) for name, value in z.items()}
+        values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
+        hits = state.capacity_hits + (swept.hits + moved.refused).astype(state.capacity_hits.dtype)
+        mass = state.refused_mass + (swept.refused - state.refused_mass) / (state.i + 1)
+        warn_of_capacity(
+            "BHMCGibbs",
+            sites.max_nodes,
+            f'raise max_nodes of the site "{sites.paths}"' + (f', or components of "{sites.mixing}"' if sites.infinite else ""),
+            state.capacity_hits,
+            hits,
+            mass,
+            "nodes",
+        )
+        mass = mass.astype(state.refused_mass.dtype)
+        return BHMCGibbsState(
+            z,
+            **tree_summaries(sites, values, z),
+            capacity_hits=hits,
+            refused_mass=mass,
+            accepted=state.accepted + moved.accepted.astype(state.accepted.dtype),
+            i=state.i + 1,
+            rng_key=key,
+        )
+
+    def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
+        """A copy on the wrapped model."""
+        kernel = super().wrap_model(wrapper)
+        kernel._program = None
+        return kernel
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_program": None}
+
+    def _check_hyperparameters(self, sites: TreeSites, values: TreeValues) -> None:
+        """Raise `ValueError` if a latent site belongs to no block."""
+        unknown = list(sites.others)
+        for name, prior in zip(sites.hyperparameters, values.priors, strict=True):
+            known = VARIANCE_PRIORS if name == sites.hyperparameters.variance else CONCENTRATION_PRIORS
+            if prior is not None and not isinstance(prior, known):
+                unknown.append(name)
+        if unknown:
+            own = [sites.paths, sites.mixing, sites.parameters, sites.labels]
+            raise ValueError(
+                f"BHMCGibbs has no conditional of known form for the latent sites {unknown}: use "
+                f"Gibbs([(BHMCGibbs(model), {own}), (NUTS(model), None)])"
+            )

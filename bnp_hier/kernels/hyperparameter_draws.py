@@ -1,0 +1,109 @@
+"""Exact draws of concentrations and variances from their conditionals."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.distributions.log_gamma import log_gamma_draw
+
+__all__ = ["CONCENTRATION_PRIORS", "VARIANCE_PRIORS", "draw_concentration", "draw_variance", "truncated_gamma"]
+
+CONCENTRATION_PRIORS = (dist.Gamma, dist.Exponential, dist.Uniform)
+"""Priors of a concentration with a conditional of known form."""
+
+VARIANCE_PRIORS = (dist.InverseGamma, dist.Uniform)
+"""Priors of a variance with a conditional of known form."""
+
+TRIES = 64
+"""Independent draws of a gamma variate in search of one within the bounds."""
+
+SLICES = 32
+"""Updates by slices where no draw fell within the bounds."""
+
+
+def draw_concentration(
+    prior: dist.Distribution,
+    value: Float[Array, ""],
+    groups: Float[Array, " g"],
+    clusters: Int[Array, ""],
+    key: Array,
+) -> Float[Array, ""]:
+    """The concentration of several Chinese restaurants, given how many customers and tables they have.
+
+    The conditional is in proportion to prior(a) Π_g a^{clusters of g} Γ(a)/Γ(a + n_g). With η_g ~ Beta(a + 1, n_g) and
+    s_g ~ Bernoulli(n_g/(n_g + a)) it is prior(a) a^{clusters − Σs} e^{a Σ log η} (Escobar & West 1995; Teh et al. 2006).
+
+    Parameters
+    ----------
+    prior
+        Gamma, Exponential or Uniform.
+    value
+        The current concentration.
+    groups
+        Customers n_g of each restaurant; zeros are no restaurants.
+    clusters
+        Tables of all of them.
+    """
+    key_eta, key_s, key_draw = jax.random.split(key, 3)
+    open_ = groups > 0
+    n = jnp.where(open_, groups, 1.0)
+    # log of a Beta variate, whose digits near zero are all there
+    one, other = log_gamma_draw(key_eta, jnp.stack([jnp.broadcast_to(value + 1.0, n.shape), n]))
+    log_eta = jnp.where(open_, one - jnp.logaddexp(one, other), 0.0)
+    s = jnp.where(open_, jax.random.uniform(key_s, n.shape) * (n + value) < n, False)
+    power, rate = clusters - s.sum(), -log_eta.sum()
+    if isinstance(prior, dist.Uniform):
+        return truncated_gamma(key_draw, value, power + 1.0, rate, prior.low, prior.high)
+    shape = prior.concentration if isinstance(prior, dist.Gamma) else 1.0
+    return jnp.exp(log_gamma_draw(key_draw, shape + power)) / (prior.rate + rate)
+
+
+def draw_variance(
+    prior: dist.Distribution, value: Float[Array, ""], squares: Float[Array, ""], count: int, key: Array
+) -> Float[Array, ""]:
+    """The variance of `count` normal numbers with squared deviations that sum to `squares`.
+
+    Parameters
+    ----------
+    prior
+        InverseGamma or Uniform.
+    value
+        The current variance.
+    """
+    if isinstance(prior, dist.Uniform):
+        # the precision t has density t^{count/2 − 2} e^{−t squares/2} between the inverse bounds
+        highest = 1.0 / jnp.maximum(prior.low, jnp.finfo(value.dtype).tiny)
+        return 1.0 / truncated_gamma(key, 1.0 / value, count / 2.0 - 1.0, squares / 2.0, 1.0 / prior.high, highest)
+    return (prior.rate + squares / 2.0) / jnp.exp(log_gamma_draw(key, jnp.asarray(prior.concentration + count / 2.0)))
+
+
+def truncated_gamma(
+    key: Array, value: Float[Array, ""], shape: float | Array, rate: float | Array, low: float | Array, high: float | Array
+) -> Float[Array, ""]:
+    """A move that leaves Gamma(shape, rate) between two bounds invariant: an independent draw wherever one is found quickly.
+
+    The first of some gamma variates within the bounds. If there is none, which depends on the bounds alone and not on the
+    current value, slice updates of the current value: x below (−log u)/rate beyond itself, and above x u^{1/(shape − 1)}.
+    """
+    key_tries, key_slices = jax.random.split(key)
+    tries = jnp.exp(log_gamma_draw(key_tries, jnp.full(TRIES, jnp.maximum(shape, 0.5)))) / rate
+    within = (tries > low) & (tries < high) & (shape >= 0.5)
+
+    def slices(_: None) -> Array:
+        def step(i: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            x, key = state
+            key, key_u = jax.random.split(key)
+            u = jax.random.uniform(key_u, (3,), minval=jnp.finfo(x.dtype).tiny)
+            # x^{shape − 1} bounds from below if it grows, from above if it falls
+            bound = x * jnp.exp(jnp.log(u[0]) / (shape - 1.0))
+            least = jnp.where(shape > 1.0, jnp.maximum(bound, low), low)
+            most = jnp.minimum(x - jnp.log(u[1]) / rate, high)
+            most = jnp.where(shape < 1.0, jnp.minimum(bound, most), most)
+            return least + u[2] * (most - least), key
+
+        return jax.lax.fori_loop(0, SLICES, step, (value, key_slices))[0]
+
+    return jax.lax.cond(within.any(), lambda _: tries[within.argmax()], slices, None).astype(value.dtype)

@@ -1,0 +1,179 @@
+"""The sampler of hierarchical mixtures and the prior agree about everything that is drawn (Geweke 2004); wrong ones do not."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import Predictive
+
+import bnp_hier as bnp
+from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.kernels import component_moves, franchise, tree_moves
+from bnp_hier.models import bhmc
+from tests.oracles.monte_carlo import effective_draws
+
+N = 5
+
+
+def normal(variance: Any = 0.5) -> bnp.NormalKnownCovariance:
+    return bnp.NormalKnownCovariance(np.zeros(1), 2.0 * np.eye(1), variance * np.eye(1))
+
+
+FAMILIES = {
+    "normal": lambda X: normal(),
+    "learned": lambda X: normal(numpyro.sample("sigma2", dist.InverseGamma(4.0, 2.0))),
+    "flat": lambda X: normal(numpyro.sample("sigma2", dist.Uniform(0.2, 1.0))),
+    "diagonal": lambda X: bnp.NormalInverseGamma(np.zeros(2), 0.5, 3.0, 1.0),
+    "bits": lambda X: bnp.BetaBernoulli(np.full(3, 0.6), np.full(3, 0.8)),
+    "counts": lambda X: bnp.DirichletMultinomial(np.full(3, 0.7), total_count=4),
+}
+WIDTHS = {"normal": 1, "learned": 1, "flat": 1, "diagonal": 2, "bits": 3, "counts": 3}
+
+
+def joint_statistics(values: dict, X: jax.Array, max_nodes: int) -> jax.Array:
+    """Functions of everything that is drawn, none of the components' names or of those without items."""
+    paths, labels = values["paths"], values["labels"]
+    tree = read_tree(paths, max_nodes)
+    along = jnp.concatenate([jnp.zeros_like(labels)[:, None], paths], axis=1)
+    own = values["mixing"][along, labels[:, None]]  # shares of each item's component, from the root to its leaf
+    parameters = jnp.tanh(values["parameters"].reshape(values["parameters"].shape[0], -1))
+    logs = [jnp.log(values[name]) for name in ("alpha", "gamma0", "gamma", "sigma2") if name in values]
+    return jnp.stack(
+        [
+            *logs,
+            (tree.level >= 0).sum(),
+            (tree.level == 1).sum(),
+            paths[0, 0] == paths[1, 0],
+            paths[0, -1] == paths[1, -1],
+            labels[0] == labels[1],
+            (labels[0] == labels[1]) & (paths[0, -1] != paths[1, -1]),
+            *own.mean(0),
+            (own[:, 0] * own[:, -1]).mean(),
+            own[0, -1] * own[1, -1],
+            parameters[labels].mean(),
+            jnp.tanh(X).mean(),
+            jnp.tanh(X[0, 0] * X[1, 0]),
+        ]
+    )
+
+
+def draw_rows(family: str, values: dict, key: jax.Array) -> jax.Array:
+    component = normal(values["sigma2"]) if "sigma2" in values else FAMILIES[family](None)
+    return component.likelihood(values["parameters"][values["labels"]]).sample(key)
+
+
+def scores(
+    family: str, depth: int, max_nodes: int | None, steps: int = 8000, root: str = "finite", seed: int = 0, **options: Any
+) -> np.ndarray:
+    """z-scores of the means of statistics: the kernel alternating with fresh data, against the prior (Geweke 2004)."""
+    learned = {"concentration": dist.Gamma(3.0, 2.0), "root_concentration": dist.Gamma(3.5, 2.0)}
+    learned["mixing_concentration"] = dist.Uniform(0.2, 1.5)
+    X0 = jnp.ones((N, WIDTHS[family]))
+    wide = 1 + N * depth
+    model = partial(bhmc, depth=depth, component=FAMILIES[family], root=root, **learned)
+    capacity, infinite = max_nodes or wide, root == "infinite"
+    room = N + 1 if infinite else 3
+    kernel = bnp.BHMCGibbs(partial(model, max_nodes=capacity, max_components=room), init="prior", **options)
+    key_init, key_chain, key_prior, key_rows = jax.random.split(jax.random.key(seed), 4)
+    state = kernel.init(key_init, 0, None, (X0,), {})
+
+    def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        X = draw_rows(family, state.z, key)
+        state = kernel.sample(state, (X,), {})
+        return state, joint_statistics(state.z, X, capacity)
+
+    _, successive = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(key_chain, steps)))(state)
+    # of an infinite root so many sticks that nothing is left
+    prior_model = partial(model, max_nodes=wide, max_components=60 if infinite else room)
+    values = Predictive(prior_model, num_samples=steps)(key_prior, X0)
+
+    def statistics(values: dict, key: jax.Array) -> jax.Array:
+        return joint_statistics(values, draw_rows(family, values, key), wide)
+
+    prior = np.asarray(jax.jit(jax.vmap(statistics))(values, jax.random.split(key_rows, steps)), float)
+    sizes = np.asarray(jax.vmap(lambda paths: (read_tree(paths, wide).level >= 0).sum())(values["paths"]))
+    prior, successive = prior[sizes <= capacity], np.asarray(successive, float)
+    found = []
+    for column in range(prior.shape[1]):
+        size = effective_draws(successive[:, column])
+        error = np.sqrt(prior[:, column].var() / len(prior) + successive[:, column].var() / size)
+        found.append((prior[:, column].mean() - successive[:, column].mean()) / error if error > 0 else 0.0)
+    return np.array(found)
+
+
+MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "regraft": 2}
+CASES = [
+    ("normal", 2, None, {}),
+    ("learned", 2, None, {"path": "mh"}),
+    ("normal", 3, None, {}),
+    ("flat", 3, 9, {"path": "mh"}),
+    ("normal", 2, 6, {}),
+    ("diagonal", 2, None, {}),
+    ("bits", 3, 10, {}),
+    ("counts", 2, None, {"path": "mh"}),
+    *[("normal", 3, None, {name: value}) for name, value in MOVES.items()],
+    ("bits", 2, 7, MOVES),
+    ("normal", 3, 9, {"root": "infinite", "path": "mh"}),
+    ("diagonal", 2, None, {"root": "infinite", "split_merge": 2, "sibling_split_merge": 2, "regraft": 2}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), CASES)
+def test_joint_distribution(family: str, depth: int, max_nodes: int | None, options: dict[str, Any]) -> None:
+    """Eighteen statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
+    found = scores(family, depth, max_nodes, **options)
+    assert np.abs(found).max() < 4.5, found
+
+
+def off_by_a_nat(divide: Any) -> Any:
+    """The split or merge with a wrong ratio."""
+
+    def wrong(*arguments: Any) -> Any:
+        division = divide(*arguments)
+        return division._replace(log_ratio=division.log_ratio + 1.0)
+
+    return wrong
+
+
+def without_shares(relabel: Any) -> Any:
+    """Relabelling as if all components had one share."""
+    return lambda logs, group, labels, shares, key: relabel(logs, group, labels, jnp.ones_like(shares), key)
+
+
+def blind(log_polya: Any) -> Any:
+    """Grafting without a look at the components."""
+    return lambda customers, shares: 0.0 * log_polya(customers, shares)
+
+
+WRONG = {
+    "split_merge": (component_moves, "divide", off_by_a_nat),
+    "relabel": (franchise, "relabel_tables", without_shares),
+    "sibling_split_merge": (tree_moves, "divide", off_by_a_nat),
+    "regraft": (tree_moves, "log_polya", blind),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("move", MOVES)
+def test_joint_distribution_finds_wrong_moves(move: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The power of the test above: a ratio that is wrong by a nat, and the like."""
+    module, name, wrong = WRONG[move]
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    found = scores("normal", 3, None, **{move: MOVES[move]})
+    assert np.abs(found).max() > 6, found
+
+
+@pytest.mark.slow
+def test_joint_distribution_finds_the_papers_proportions() -> None:
+    with pytest.warns(UserWarning, match="does not leave the posterior invariant"):
+        found = scores("normal", 2, None, mixing="paper")
+    assert np.abs(found).max() > 8, found
