@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
 from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
 from bnp_hier.posterior.draws import draws_of, summaries
+from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
 from bnp_hier.posterior.parameter_draws import replicated_data
 
 if TYPE_CHECKING:
@@ -68,10 +69,16 @@ def to_arviz(
     these are sites of the model. `AuxiliaryGibbs` draws have parameters that cannot be integrated out: their `log_joint` is
     log p(partition) + Σ_i log f(x_i|θ_{z_i}), and their `log_likelihood` log p(x_i | θ, labels of the others). With labels
     summed out by the model the latter is log Σ_k w_k f(x_i|θ_k).
+
+    Of `BHMCGibbs`, `posterior` has `paths` (chain, draw, item, level), the labels, the hyperparameters, and the label-invariant
+    scalars of `HierarchyDraws.summaries`, but not the nodes' proportions nor the components' parameters; `log_likelihood` is
+    that of `HierarchyDraws`; and `sample_stats` has the refused mass and the capacity hits.
     """
-    import arviz as az
     import xarray as xr
 
+    if is_hierarchical(fit, X):
+        trees = hierarchy_draws(fit, X)
+        return _grouped(_hierarchy_groups(trees, posterior_predictive, feature_names, item_names, random_state))
     draws = draws_of(fit, X, n_draws, random_state)
     n, d = draws.X.shape
     item, feature = _coordinate("item_names", item_names, n, "rows"), _coordinate("feature_names", feature_names, d, "columns")
@@ -104,9 +111,64 @@ def to_arviz(
             {"chain": coords["chain"], "draw": kept, "item": item, "feature": feature},
             attributes,
         )
+    return _grouped(groups)
+
+
+def _grouped(groups: dict[str, Any]) -> az.InferenceData | xr.DataTree:
+    import arviz as az
+    import xarray as xr
+
     if int(az.__version__.split(".")[0]) < 1:
         return az.InferenceData(**groups)
     return xr.DataTree.from_dict(groups)
+
+
+def _hierarchy_groups(
+    draws: HierarchyDraws,
+    replicates: bool | int,
+    feature_names: Sequence[str] | None,
+    item_names: Sequence[str] | None,
+    random_state: int | Array,
+) -> dict[str, xr.Dataset]:
+    """The groups of a hierarchical mixture."""
+    import xarray as xr
+
+    sites, (n, d) = draws.sites, draws.X.shape
+    item, feature = _coordinate("item_names", item_names, n, "rows"), _coordinate("feature_names", feature_names, d, "columns")
+    kept, sample = _kept(replicates, draws.shape[1]), ("chain", "draw")
+    coords = {name: np.arange(length) for name, length in zip(sample, draws.shape, strict=True)}
+    attributes = {"inference_library": "bnp_hier", "route": "BHMCGibbs"}
+    level = {"level": np.arange(1, sites.depth + 1)}
+    posterior: dict[str, Any] = {
+        name: (sample + tuple(f"{name}_dim_{i}" for i in range(draws.samples[name].ndim - 2)), draws.samples[name])
+        for name in (*sites.hyperparameters, *sites.others)
+        if name in draws.samples
+    }
+    posterior |= {
+        name: (sample + ("level",) * (value.ndim - 2), value.astype(float) if value.ndim > 2 else value)
+        for name, value in draws.summaries().items()
+    }
+    posterior[sites.labels] = ((*sample, "item"), draws.labels)
+    posterior[sites.paths] = ((*sample, "item", "level"), draws.paths)
+    groups = {
+        "posterior": xr.Dataset(posterior, {**coords, **level, "item": item}, attributes),
+        "log_likelihood": xr.Dataset(
+            {sites.observed: ((*sample, "item"), draws.log_likelihood())}, {**coords, "item": item}, attributes
+        ),
+        "observed_data": xr.Dataset(
+            {sites.observed: (("item", "feature"), draws.X)}, {"item": item, "feature": feature}, attributes
+        ),
+    }
+    if draws.sample_stats:
+        stats = {name: (sample, value) for name, value in draws.sample_stats.items()}
+        groups["sample_stats"] = xr.Dataset(stats, coords, attributes)
+    if len(kept):
+        groups["posterior_predictive"] = xr.Dataset(
+            {sites.observed: ((*sample, "item", "feature"), draws.replicates(kept, random_state))},
+            {"chain": coords["chain"], "draw": kept, "item": item, "feature": feature},
+            attributes,
+        )
+    return groups
 
 
 def _coordinate(argument: str, names: Sequence[str] | None, length: int, what: str) -> np.ndarray:
@@ -204,11 +266,14 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
 
 def cross_validate(fit: Any, X: ArrayLike, n_draws: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
     """What `loo` reports: densities and their errors, the number of draws, and a message for each reason for a warning."""
-    draws = draws_of(fit, X, n_draws, random_state)
-    values = summaries(draws)
-    found = importance_leave_one_out(values.log_likelihood, _ess)
-    chains = chain_diagnostics({name: getattr(values, name) for name in LABEL_INVARIANT})
-    return found, int(np.prod(draws.labels.shape[:2])), _trouble(found, chains)
+    if is_hierarchical(fit, X):
+        trees = hierarchy_draws(fit, X)
+        log_likelihood, scalars = trees.log_likelihood(), {n: v for n, v in trees.summaries().items() if v.ndim == 2}
+    else:
+        values = summaries(draws_of(fit, X, n_draws, random_state))
+        log_likelihood, scalars = values.log_likelihood, {name: getattr(values, name) for name in LABEL_INVARIANT}
+    found = importance_leave_one_out(log_likelihood, _ess)
+    return found, int(np.prod(log_likelihood.shape[:2])), _trouble(found, chain_diagnostics(scalars))
 
 
 def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:

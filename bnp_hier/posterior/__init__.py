@@ -2,6 +2,7 @@
 
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
+from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.label_recovery import recover_labels
 from bnp_hier.posterior.parameter_draws import cluster_parameters
@@ -9,11 +10,13 @@ from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import point_estimate
 
 __all__ = [
+    "HierarchyDraws",
     "assignment_uncertainty",
     "cluster_parameters",
     "coclustering",
     "credible_ball",
     "diagnostics",
+    "hierarchy_draws",
     "number_of_clusters",
     "point_estimate",
     "recover_labels",

@@ -1,0 +1,296 @@
+"""Draws of hierarchical mixtures: their trees, one tree for all of them, and where new items go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+from numpyro.infer import MCMC
+
+from bnp_hier.components.base import as_matrix
+from bnp_hier.deterministic.base import random_key
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.kernels import ResumableRun
+from bnp_hier.kernels.path_sweep import log_likelihood_of, path_weights
+from bnp_hier.kernels.tree_summaries import tree_summaries
+from bnp_hier.model_trace import Model
+from bnp_hier.posterior.draws import CHAINS
+from bnp_hier.posterior.partitions import coclustering
+from bnp_hier.posterior.point_estimates import expected_losses
+from bnp_hier.tree_sites import TreeSites, find_tree_sites, has_tree, read_tree_values
+
+__all__ = ["HierarchyDraws", "hierarchy_draws", "is_hierarchical"]
+
+Draw = tuple[int, int]
+"""Number of a chain and of one of its draws."""
+
+MOST_CELLS = 20_000_000
+"""Most entries of a table of draws by items by nodes, or by components, that are held at once."""
+
+
+def is_hierarchical(fit: Any, X: ArrayLike) -> bool:
+    """Whether a fit holds chains of a model with a tree."""
+    model = getattr(getattr(fit, "sampler", None), "model", None)
+    if not isinstance(fit, CHAINS) or model is None:
+        return False
+    with jax.enable_x64(True):
+        return has_tree(model, (as_matrix(X),))
+
+
+def hierarchy_draws(fit: MCMC | ResumableRun, X: ArrayLike) -> HierarchyDraws:
+    """Draws of trees by `BHMCGibbs`.
+
+    Parameters
+    ----------
+    fit
+        `MCMC` or `ResumableRun` that has run `BHMCGibbs`, alone or as a block of `Gibbs`.
+    X
+        The data that were fitted, (n, d).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the fit is of another kind, has not run, its model is no hierarchical mixture, or X has other rows.
+    """
+    if not isinstance(fit, CHAINS):
+        raise TypeError(f"expected an MCMC object that has run BHMCGibbs, but got {type(fit).__name__}")
+    if fit.last_state is None:
+        raise ValueError("the MCMC object has no draws: call its run method first")
+    model = getattr(fit.sampler, "model", None)
+    if model is None:
+        raise ValueError(f"the kernel {type(fit.sampler).__name__} holds no model to read the tree from")
+    matrix = as_matrix(X)
+    with jax.enable_x64(True):
+        sites = find_tree_sites(model, (matrix,))
+    samples = {name: np.asarray(value) for name, value in fit.get_samples(group_by_chain=True).items()}
+    size = samples[sites.labels].shape[-1]
+    if size != len(matrix):
+        raise ValueError(f"X has {len(matrix)} rows, but the draws label {size} items")
+    fields = fit.get_extra_fields(group_by_chain=True)
+    kept = {name: np.asarray(fields[name]) for name in ("refused_mass", "capacity_hits") if name in fields}
+    return HierarchyDraws(model, sites, matrix, samples, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchyDraws:
+    """Draws of a hierarchical mixture over a tree, and the data; index with (chain, draw) to get a `Hierarchy`.
+
+    - **model**, **sites** - the model and the names of its sites.
+    - **X** - (n, d) rows.
+    - **samples** - values of every latent site, (chain, draw, ...).
+    - **sample_stats** - what the sampler says of its draws, (chain, draw): `refused_mass`, `capacity_hits`.
+    """
+
+    model: Model
+    sites: TreeSites
+    X: Float[np.ndarray, "n d"]
+    samples: Mapping[str, np.ndarray]
+    sample_stats: Mapping[str, np.ndarray]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of chains, and of draws in each."""
+        chains, draws = self.paths.shape[:2]
+        return chains, draws
+
+    @property
+    def paths(self) -> Int[np.ndarray, "chain draw n depth"]:
+        """Paths of the items."""
+        return self.samples[self.sites.paths]
+
+    @property
+    def labels(self) -> Int[np.ndarray, "chain draw n"]:
+        """Components of the items."""
+        return self.samples[self.sites.labels]
+
+    def __getitem__(self, draw: Draw) -> Hierarchy:
+        """The tree of a draw, with the items' components and the nodes' proportions."""
+        return Hierarchy(self.paths[draw], self.labels[draw], self.samples[self.sites.mixing][draw])
+
+    def summaries(self) -> dict[str, np.ndarray]:
+        """Label-invariant numbers of every draw, (chain, draw), in float64; `BHMCGibbsState` tells what they are."""
+
+        def one(z: dict[str, Array]) -> dict[str, Array]:
+            return tree_summaries(self.sites, self._read(z), z)
+
+        return self._map(one, self.sites.size * self.sites.components)
+
+    def log_likelihood(self) -> Float[np.ndarray, "chain draw n"]:
+        """Log density of every row given the draw's tree, components and labels of the others, in float64 (nats).
+
+        Summed over the row's own path and label: Σ over leaves and new branches of their probability given the other paths,
+        times Σ_k β_k f_k(x). A component that no other item has is integrated over its prior.
+        """
+
+        def one(z: dict[str, Array]) -> Array:
+            values = self._read(z)
+            paths, labels, mixing = (z[name] for name in (self.sites.paths, self.sites.labels, self.sites.mixing))
+            logs = self._log_densities(values, z, values.X)
+            alone = values.component.log_marginal(values.component.suff_stats(values.X))
+            sizes = cluster_counts(labels, self.sites.components)
+            tree = read_tree(paths, self.sites.max_nodes)
+
+            def row(path: Array, label: Array, logs: Array, alone: Array) -> Array:
+                others = sizes.at[label].add(-1)
+                counts = tree.counts.at[path].add(-1).at[0].add(-1)
+                level = jnp.where((counts > 0) | (jnp.arange(counts.shape[0]) == 0), tree.level, -1)
+                prior = path_weights(
+                    counts.astype(logs.dtype), jnp.maximum(tree.parent, 0), level, values.concentration, self.sites.depth
+                )
+                return logsumexp(jnp.where(others > 0, logs, alone), b=prior @ jnp.where((level >= 0)[:, None], mixing, 0.0))
+
+            return jax.vmap(row)(paths, labels, logs, alone)
+
+        return self._map(one, self.sites.size * self.sites.max_nodes)
+
+    def replicates(self, draws: Int[np.ndarray, " kept"], random_state: int | Array) -> Float[np.ndarray, "chain kept n d"]:
+        """New rows with the components of the items, for some draws of every chain, in float64."""
+
+        def one(z: dict[str, Array]) -> Array:
+            values = self._read(z)
+            parameters = z[self.sites.parameters][z[self.sites.labels]]
+            return values.component.likelihood(parameters).sample(z["__key"])
+
+        few = replace(self, samples={name: value[:, draws] for name, value in self.samples.items()})
+        keys = jax.random.split(random_key(random_state), few.shape)
+        return few._map(one, self.X.size, {"__key": keys})
+
+    def most_probable(self) -> Draw:
+        """The draw with the greatest complete-data likelihood p(X, labels, paths | proportions, parameters).
+
+        It is what Huang et al. (2021), section 5, report.
+        """
+        chain, draw = np.unravel_index(self.summaries()["log_joint"].argmax(), self.shape)
+        return int(chain), int(draw)
+
+    def central(self, n_candidates: int = 100, n_draws: int = 500) -> Draw:
+        """The draw with the least variation of information from all others, expected, and summed over the levels.
+
+        Parameters
+        ----------
+        n_candidates
+            How many draws, evenly spaced, are weighed.
+        n_draws
+            How many draws, evenly spaced, stand for the posterior.
+
+        Raises
+        ------
+        ValueError
+            If a number is below one.
+        """
+        for name, value in (("n_candidates", n_candidates), ("n_draws", n_draws)):
+            if value != int(value) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, but it is {value}")
+        flat = self.paths.reshape(-1, *self.paths.shape[2:])
+        spread = [np.unique(np.linspace(0, len(flat) - 1, int(k)).round().astype(int)) for k in (n_candidates, n_draws)]
+        losses = np.zeros(len(spread[0]))
+        for level in range(self.sites.depth):
+            losses += expected_losses(flat[spread[0], :, level], flat[spread[1], :, level])
+        chain, draw = np.unravel_index(spread[0][losses.argmin()], self.shape)
+        return int(chain), int(draw)
+
+    def support(self, tree: Hierarchy) -> Float[np.ndarray, " nodes"]:
+        """Share of the draws in which the items under a node are those under some node, for every node of a tree.
+
+        Raises
+        ------
+        ValueError
+            If the tree is not over the items of the draws.
+        """
+        n = self.sites.size
+        if tree.n_items != n:
+            raise ValueError(f"the tree has {tree.n_items} items, but the draws {n}")
+        names = np.random.default_rng(0).integers(1, 2**63, size=n, dtype=np.uint64)  # sums of them tell sets apart
+
+        def sets(paths: Int[np.ndarray, "n depth"]) -> np.ndarray:
+            numbers = np.concatenate([[np.zeros(n, dtype=np.int64)], paths.T])
+            sums = np.zeros(int(numbers.max()) + 1, dtype=np.uint64)
+            for column in numbers:
+                np.add.at(sums, column, names)
+            return sums
+
+        mine = sets(tree.paths)
+        flat = self.paths.reshape(-1, *self.paths.shape[2:])
+        return np.mean([np.isin(mine, sets(paths)) for paths in flat], axis=0)
+
+    def coclustering(self, level: int) -> Float[np.ndarray, "n n"]:
+        """Share of the draws in which two items are under one node of a level, 1 (the root's children) to the depth.
+
+        Raises
+        ------
+        ValueError
+            If there is no such level.
+        """
+        if not 1 <= level <= self.sites.depth:
+            raise ValueError(f"level must be 1 to {self.sites.depth}, but it is {level}")
+        return coclustering(self.paths[..., level - 1])
+
+    def predict(self, X: ArrayLike, draw: Draw) -> Float[np.ndarray, "m nodes"]:
+        """Probability of the paths of new items in the tree of one draw, each on its own, given everything drawn, in float64.
+
+        Parameters
+        ----------
+        X
+            New rows, (m, d).
+        draw
+            Chain and draw, such as `most_probable` or `central` gives.
+
+        Returns
+        -------
+        probabilities
+            One column for each node of the draw's `Hierarchy`: of a leaf, that the item joins it; of an inner node, that a new
+            branch opens below it. Rows sum to one.
+
+        Raises
+        ------
+        ValueError
+            If the rows are unfit for the model.
+        """
+        rows = as_matrix(X)
+        tree = self[draw]
+        with jax.enable_x64(True):
+            z = {name: jnp.asarray(value[draw]) for name, value in self.samples.items()}
+            values = self._read(z)
+            if rows.shape[1] != values.component.dim:
+                raise ValueError(f"X has {rows.shape[1]} columns, but the model has {values.component.dim}")
+            values.component.validate(rows)
+            paths, mixing = z[self.sites.paths], z[self.sites.mixing]
+            nodes = read_tree(paths, self.sites.max_nodes)
+            prior = path_weights(
+                nodes.counts.astype(float), jnp.maximum(nodes.parent, 0), nodes.level, values.concentration, self.sites.depth
+            )
+            alone = values.component.log_marginal(values.component.suff_stats(rows))
+            occupied = cluster_counts(z[self.sites.labels], self.sites.components) > 0
+            logs = jnp.where(occupied, self._log_densities(values, z, jnp.asarray(rows)), alone[:, None])
+            table = np.asarray(prior * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.astype(float).T))
+        numbers = np.zeros(tree.n_nodes, dtype=int)  # the draw's own number of every node
+        numbers[tree.paths] = self.paths[draw]
+        table = table[:, numbers]
+        return table / table.sum(1, keepdims=True)
+
+    def _read(self, z: Mapping[str, Array]) -> Any:
+        return read_tree_values(self.model, self.sites, z, (self.X,))
+
+    def _log_densities(self, values: Any, z: Mapping[str, Array], X: Array) -> Float[Array, "m k"]:
+        return log_likelihood_of(values.component, values.component.suff_stats(X), X, z[self.sites.parameters])
+
+    def _map(self, function: Any, cells: int, more: Mapping[str, Array] | None = None) -> Any:
+        """A function of every draw's values, in float64; results have the leading dimensions (chain, draw)."""
+        with jax.enable_x64(True):
+            flat = {
+                name: jnp.asarray(value, None if value.dtype.kind in "iu" else jnp.float64).reshape(-1, *value.shape[2:])
+                for name, value in self.samples.items()
+            } | {name: value.reshape(-1) for name, value in (more or {}).items()}
+            batch = int(max(1, min(64, MOST_CELLS // cells)))
+            found = jax.jit(partial(jax.lax.map, function, batch_size=batch))(flat)
+            return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(*self.shape, *leaf.shape[1:]), found)
