@@ -3,8 +3,23 @@
 from bnp_hier.plots.bounds import bound_increments, evidence_bounds
 from bnp_hier.plots.chains import rank, traces
 from bnp_hier.plots.density import predictive_density
+from bnp_hier.plots.drawn_hierarchy import hierarchy
 from bnp_hier.plots.heatmap import coclustering
+from bnp_hier.plots.image_tree import montage
 from bnp_hier.plots.scatter import pairs
+from bnp_hier.plots.scores import level_scores
 from bnp_hier.plots.tree import dendrogram
 
-__all__ = ["bound_increments", "coclustering", "dendrogram", "evidence_bounds", "pairs", "predictive_density", "rank", "traces"]
+__all__ = [
+    "bound_increments",
+    "coclustering",
+    "dendrogram",
+    "evidence_bounds",
+    "hierarchy",
+    "level_scores",
+    "montage",
+    "pairs",
+    "predictive_density",
+    "rank",
+    "traces",
+]

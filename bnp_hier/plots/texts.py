@@ -28,6 +28,7 @@ def write_apart(
     taken: ArrayLike = (),
     crossed: ArrayLike = (),
     colour: str = "black",
+    filled: ArrayLike = (),
 ) -> None:
     """Write each text beside its point unless it would run into an earlier one, a taken place or out of the axes.
 
@@ -51,6 +52,8 @@ def write_apart(
         (l, 4) boxes (left, bottom, right, top) in data coordinates, such as lines, that texts should rather not touch.
     colour
         Colour of the text.
+    filled
+        (f, 4) boxes like these, such as other text, that no text may touch.
     """
     from matplotlib.patheffects import withStroke
 
@@ -58,7 +61,8 @@ def write_apart(
     frame = axes.get_window_extent()
     dots = _in_pixels(axes, taken)
     full = np.hstack([dots - _DOT * scale, dots + _DOT * scale])
-    lines = _in_pixels(axes, crossed).reshape(-1, 4)
+    lines = _boxes_in_pixels(axes, crossed)
+    full = np.vstack([full, _boxes_in_pixels(axes, filled)])
     for point, (x, y), text in zip(points, axes.transData.transform(points), texts, strict=True):
         width, height = 0.62 * size * len(text) * scale, 1.1 * size * scale
         best: tuple[int, np.ndarray, tuple[float, float]] | None = None
@@ -92,6 +96,11 @@ def write_apart(
 
 def _in_pixels(axes: Axes, places: ArrayLike) -> Float[np.ndarray, "m 2"]:
     return axes.transData.transform(np.asarray(places, dtype=np.float64).reshape(-1, 2))
+
+
+def _boxes_in_pixels(axes: Axes, boxes: ArrayLike) -> Float[np.ndarray, "l 4"]:
+    corners = _in_pixels(axes, boxes).reshape(-1, 2, 2)  # axes that count downwards turn boxes over
+    return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
 
 
 def _touching(box: Float[np.ndarray, " 4"], others: Float[np.ndarray, "m 4"]) -> int:

@@ -1,0 +1,166 @@
+"""A tree laid out for drawing: single nodes as one branch, small siblings together, and a place for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bnp_hier.hierarchy import Hierarchy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Branch", "branches", "checked_level", "draw_edges", "heights", "is_only_child", "largest_first"]
+
+_EDGE = "0.6"
+
+
+class Branch(NamedTuple):
+    """What is drawn as one: a node with the chain of only children below it, or several small siblings.
+
+    Attributes
+    ----------
+    nodes
+        The node at the top of the chain; or the siblings.
+    parent
+        Place of the branch that it hangs from; −1 for the root.
+    top, bottom
+        Level of its first and of its last node.
+    is_end
+        Whether nothing is drawn below it.
+    """
+
+    nodes: tuple[int, ...]
+    parent: int
+    top: int
+    bottom: int
+    is_end: bool
+
+
+def checked_level(tree: Hierarchy, level: int | None) -> int:
+    """The lowest level to draw, the leaves' by default.
+
+    Raises
+    ------
+    ValueError
+        If the tree has no such level below the root.
+    """
+    if level is None:
+        return tree.depth
+    if level != int(level) or not 1 <= level <= tree.depth:
+        raise ValueError(f"level must be a whole number from 1 to the tree's depth, {tree.depth}, but it is {level}")
+    return int(level)
+
+
+def largest_first(tree: Hierarchy, lowest: int) -> Int[np.ndarray, " nodes"]:
+    """Nodes down to a level, those of most items first; every node comes before those below it."""
+    levels = tree.levels
+    order = np.lexsort([levels, -tree.sizes])
+    return order[levels[order] <= lowest]
+
+
+def is_only_child(tree: Hierarchy) -> Bool[np.ndarray, " nodes"]:
+    """Whether each node has no siblings and so holds the same items as its parent; not so for the root."""
+    parents = tree.parents
+    counts = np.bincount(parents[1:], minlength=tree.n_nodes)
+    return np.concatenate([[False], counts[parents[1:]] == 1])
+
+
+def branches(tree: Hierarchy, kept: Bool[np.ndarray, " nodes"], lowest: int) -> list[Branch]:
+    """What is drawn of a tree, every branch before those below it, and larger siblings before smaller ones.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    kept
+        (nodes,) which nodes are drawn for themselves, with each also those above it. Others are drawn together with their
+        siblings of the same kind, without what is below them.
+    lowest
+        Level below which nothing is drawn.
+    """
+    levels, sizes = tree.levels.tolist(), tree.sizes
+    children: list[list[int]] = [[] for _ in levels]
+    for node, parent in enumerate(tree.parents.tolist()[1:], 1):
+        children[parent].append(node)
+    found: list[Branch] = []
+    waiting: list[tuple[tuple[int, ...], int]] = [((0,), -1)]
+    while waiting:
+        nodes, parent = waiting.pop()
+        last = nodes[0]
+        while len(nodes) == 1 and levels[last] < lowest and len(children[last]) == 1:
+            last = children[last][0]
+        below = children[last] if len(nodes) == 1 and kept[last] and levels[last] < lowest else []
+        found.append(Branch(nodes, parent, levels[nodes[0]], levels[last], not below))
+        groups = [(child,) for child in sorted(below, key=lambda child: -sizes[child]) if kept[child]]
+        hidden = tuple(child for child in below if not kept[child])
+        waiting += [(group, len(found) - 1) for group in reversed([*groups, *([hidden] if hidden else [])])]
+    return found
+
+
+def heights(found: Sequence[Branch], needed: Float[np.ndarray, " b"]) -> tuple[Float[np.ndarray, " b"], float]:
+    """Middle of each branch, counted downwards, and the height of the whole.
+
+    Each branch has the height that it needs to itself in its column, and stands at the middle of those below it.
+    """
+    spans = np.zeros(len(found))
+    for place in range(len(found) - 1, -1, -1):
+        spans[place] = max(spans[place], needed[place])
+        if found[place].parent >= 0:
+            spans[found[place].parent] += spans[place]
+    starts, middles = np.zeros(len(found)), np.zeros(len(found))
+    below: list[list[int]] = [[] for _ in found]
+    for place, branch in enumerate(found):
+        if branch.parent >= 0:
+            below[branch.parent].append(place)
+    for place in range(len(found)):
+        start = starts[place] + (spans[place] - sum(spans[child] for child in below[place])) / 2
+        for child in below[place]:
+            starts[child] = start
+            start += spans[child]
+    for place in range(len(found) - 1, -1, -1):
+        ends = middles[[below[place][0], below[place][-1]]] if below[place] else starts[place] + spans[[place]] / 2
+        half = needed[place] / 2
+        middles[place] = np.clip(ends.mean(), starts[place] + half, starts[place] + spans[place] - half)
+    return middles, float(spans[0])
+
+
+def draw_edges(
+    axes: Axes, found: Sequence[Branch], middles: Float[np.ndarray, " b"], turn: float
+) -> Float[np.ndarray, "lines 4"]:
+    """Thin lines from each branch to those below it, and along chains.
+
+    Parameters
+    ----------
+    axes
+        Axes with levels on the horizontal axis.
+    found
+        What `branches` returns.
+    middles
+        What `heights` returns.
+    turn
+        Levels between a branch and the place where its line parts.
+
+    Returns
+    -------
+    boxes
+        (lines, 4) left, bottom, right and top of all lines.
+    """
+    from matplotlib.collections import LineCollection
+
+    lines: list[list[tuple[float, float]]] = []
+    for branch, y in zip(found, middles.tolist(), strict=True):
+        if branch.parent >= 0:
+            fork = found[branch.parent].bottom + turn
+            lines += [[(fork, middles[branch.parent]), (fork, y)], [(fork, y), (branch.top, y)]]
+        end = branch.bottom + (0.0 if branch.is_end else turn)
+        if end > branch.top:
+            lines.append([(branch.top, y), (end, y)])
+    drawn = LineCollection(lines, colors=_EDGE, linewidths=0.7, capstyle="projecting", zorder=1, label="edges")
+    drawn.set_rasterized(len(lines) > 3000)
+    axes.add_collection(drawn)
+    ends = np.array(lines, dtype=np.float64).reshape(-1, 2, 2)
+    return np.concatenate([ends.min(axis=1), ends.max(axis=1)], axis=1)

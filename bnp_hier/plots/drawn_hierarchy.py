@@ -1,0 +1,551 @@
+"""A tree of any branching: its nodes, how many items they hold and what the items are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
+
+from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.plots.branches import Branch, branches, checked_level, draw_edges, heights, largest_first
+from bnp_hier.plots.name_lines import Line, Word, join, text_width, wrap
+from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.plots.texts import write_apart
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
+
+__all__ = ["hierarchy"]
+
+_MIXED = (0.35, 0.35, 0.35, 1.0)
+_MOST_CLASSES = 9  # the palette starts again after so many
+# in points (1/72 inch)
+_TEXT = 7.5
+_LINE = 1.3 * _TEXT
+_WIDTH, _HEIGHT, _TALLEST = 570.0, 70 * _LINE, 14_000.0  # of new axes: at most by default, and where every node is asked for
+_NARROWEST = 270.0
+_FEWEST_LINES = 3.0
+_CIRCLE, _LARGEST = 3.2, 18.0  # across: the circle of one item, and at most the root's
+_WIDEST_COLUMN = 100.0
+_MOST_LINES, _FEW_LINES = 6, 2  # of text beside an end: at most, and where there is no room for so many at every end
+_PARAGRAPH = 0.5  # lines between texts of several lines
+_WIDEST_SPACING = 2.0  # lines of text from a line to the next
+_LEFT = 14.0  # of the root
+_GAP = 3.0  # before text
+_KEY_ROW = 12.0
+_SQUARE = 8.0  # with the colour of a name
+
+
+def hierarchy(
+    tree: Hierarchy,
+    names: Sequence[str] | None = None,
+    labels: ArrayLike | None = None,
+    *,
+    level: int | None = None,
+    min_size: int | None = None,
+    support: ArrayLike | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a tree of any branching, from the root at the left, as in Figure 4 of Huang et al. (2021).
+
+    Levels are columns, with the tree's number of nodes at each above them. A circle is a node: the more items it holds, the
+    larger it is (its diameter grows with their fourth root, as the key shows). A square stands for several siblings, drawn
+    without what is below them. The names of the items stand beside each end, as many as fit. Only children hold the same
+    items as their parents and are drawn as one line without circles. Siblings with more items stand higher.
+
+    Circles and squares are kept in `ax.collections` as one collection labelled "nodes" and one labelled "groups".
+
+    Parameters
+    ----------
+    tree
+        The tree, of any size and depth.
+    names
+        n names of the items, item numbers by default.
+    labels
+        (n,) clusters or known classes to colour by, whole numbers or text. Nodes of several are divided like a pie, and
+        beside ends of several each name has its colour before it. Up to nine are named below the tree.
+    level
+        Level below which nothing is drawn, at least 1.
+    min_size
+        Siblings with fewer items than this are drawn together as "k nodes, m items"; 1 draws every node, in a new figure as
+        high as need be. By default nodes are drawn, those of most items first, as far as the picture has lines of text for
+        them.
+    support
+        (nodes,) posterior probability of each node, such as the share of draws that have one of the same items; written
+        beside the circles of nodes that hold several items and not all, as far as there is room.
+    ax
+        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+
+    Returns
+    -------
+    ax
+        The axes, with levels as x; y counts lines of text, downwards.
+
+    Raises
+    ------
+    ValueError
+        If there is not one name or label per item or one support per node, the tree has no such level below the root,
+        `min_size` is below 1, or a support is no probability.
+    """
+    n = tree.n_items
+    if names is not None and len(names) != n:
+        raise ValueError(f"names must have one entry per item, {n}, but they have {len(names)}")
+    lowest = checked_level(tree, level)
+    if min_size is not None and min_size < 1:
+        raise ValueError(f"min_size must be 1 or more, but it is {min_size}")
+    probabilities = None if support is None else _checked_support(support, tree.n_nodes)
+    clusters, codes = (np.empty(0), None) if labels is None else cluster_codes(labels, n)
+    texts = [short_name(item if names is None else names[item]) for item in range(n)]
+    scale = min(_CIRCLE, _LARGEST / n**0.25)
+    letters = text_width(_TEXT)
+
+    def prepare(axes: Axes, room: _Room, column: float) -> None:
+        _head(axes, tree, lowest, column)
+        axes.set_xlim(-_LEFT / column, (room.width - _LEFT) / column)
+        _keys(axes, clusters, n, scale, probabilities is not None, room.width, letters)
+
+    room = _Room(_WIDTH, _HEIGHT)
+    if ax is not None:
+        prepare(ax, _room(ax), _WIDEST_COLUMN)
+        room = _room(ax)
+    plan = _plan(tree, texts, codes, lowest, min_size, scale, room, ax is None, letters)
+    if ax is None:
+        axes = _new_axes(plan.room, lambda made: prepare(made, plan.room, plan.column))
+    else:
+        axes = ax
+        _head(axes, tree, lowest, plan.column)
+        axes.set_xlim(-_LEFT / plan.column, (room.width - _LEFT) / plan.column)
+    axes.set_ylim((plan.total + plan.drawn) / 2, (plan.total - plan.drawn) / 2)
+    lines = draw_edges(axes, plan.found, plan.middles, 0.5)
+    _draw_nodes(axes, plan, codes, len(clusters), scale)
+    filled = _write_names(axes, plan, len(clusters), letters)
+    if probabilities is not None:
+        _write_support(axes, plan, probabilities, lines, filled, scale)
+    return axes
+
+
+class _Room(NamedTuple):
+    """Width and height of axes, in points."""
+
+    width: float
+    height: float
+
+
+class _Plan(NamedTuple):
+    """What is drawn, and where.
+
+    Attributes
+    ----------
+    found
+        The branches.
+    items
+        Items of every branch.
+    middles
+        Height of every branch, in lines from the top.
+    lines
+        What is written beside every branch; nothing beside those that are no ends.
+    column
+        Points from a level to the next.
+    gaps
+        Points from the end of every branch to its text.
+    total
+        Number of lines.
+    room
+        Size of the axes.
+    """
+
+    found: list[Branch]
+    items: list[Int[np.ndarray, " m"]]
+    middles: Float[np.ndarray, " b"]
+    lines: list[list[Line]]
+    column: float
+    gaps: list[float]
+    total: float
+    room: _Room
+
+    @property
+    def drawn(self) -> float:
+        """How many lines the axes are high: those that there are, unless they would stand far apart."""
+        return max(self.total, self.room.height / _LINE / _WIDEST_SPACING)
+
+    @property
+    def pitch(self) -> float:
+        """Points from a line to the next."""
+        return self.room.height / self.drawn
+
+
+def _plan(
+    tree: Hierarchy,
+    texts: Sequence[str],
+    codes: Int[np.ndarray, " n"] | None,
+    lowest: int,
+    min_size: int | None,
+    scale: float,
+    room: _Room,
+    is_new: bool,
+    letters: Callable[[str], float],
+) -> _Plan:
+    """Choose what is drawn, how far apart levels are, and the names that are written."""
+    capacity = room.height / _LINE
+    found, items, needed = _chosen(tree, lowest, min_size, capacity, scale)
+    words = [_words(branch, own, texts, codes) for branch, own in zip(found, items, strict=True)]
+
+    def width(word: Word) -> float:
+        return letters(word.text) + (letters(", ") if word.code < 0 else _SQUARE + letters("  "))
+
+    starts = [_group_text(branch, own) if len(branch.nodes) > 1 else "" for branch, own in zip(found, items, strict=True)]
+    counts = [_counted(len(own), "item") for own in items]
+    gaps = _gaps(found, items, scale)
+
+    def written(place: int, most: int, column: float) -> list[Line]:
+        if not found[place].is_end:
+            return []
+        space = room.width - _LEFT - column * found[place].bottom - gaps[place]
+        return wrap(words[place], width, space, most, counts[place], starts[place])
+
+    ends = [place for place, branch in enumerate(found) if branch.is_end]
+    half = 0.5 * room.width
+    longest = max(_length(words[place], width, starts[place], half) + gaps[place] + 1.0 for place in ends)
+    column = min(_WIDEST_COLUMN, max(1.0, room.width - _LEFT - min(longest, half)) / lowest)
+
+    full = [written(place, _MOST_LINES, column) for place in range(len(found))]
+    longest_text = max(map(len, full))
+    for most in [longest_text, *range(min(longest_text, _FEW_LINES), 0, -1)]:
+        lines = [each if len(each) <= most else written(place, most, column) for place, each in enumerate(full)]
+        lengths = np.array([len(each) + _PARAGRAPH * (len(each) > 1) for each in lines])
+        middles, total = heights(found, np.maximum(needed, lengths))
+        if total <= capacity:
+            break
+
+    if is_new:
+        used = max(
+            _LEFT + column * found[place].bottom + gaps[place] + sum(map(width, line))
+            for place in ends
+            for line in lines[place]
+        )
+        room = _Room(max(_NARROWEST, used), min(_TALLEST, max(_FEWEST_LINES, total) * _LINE))
+    return _Plan(found, items, middles, lines, column, gaps, total, room)
+
+
+def _chosen(
+    tree: Hierarchy, lowest: int, min_size: int | None, capacity: float, scale: float
+) -> tuple[list[Branch], list[Int[np.ndarray, " m"]], Float[np.ndarray, " b"]]:
+    """Branches, their items, and how many lines their circles need; by default so many as there are lines for."""
+    sizes, parents = tree.sizes, tree.parents
+    order = largest_first(tree, lowest)
+    is_last = np.zeros(len(order), dtype=bool)  # of its siblings: then it takes the line of those not drawn before it
+    is_last[len(order) - 1 - np.unique(parents[order[::-1]], return_index=True)[1]] = True
+    lines = np.cumsum(~is_last) + 1
+    limit = capacity
+    while True:
+        kept = np.zeros(tree.n_nodes, dtype=bool)
+        kept[order[lines <= limit] if min_size is None else order[sizes[order] >= min_size]] = True
+        kept[0] = True
+        found = branches(tree, kept, lowest)
+        items = [_items(tree, branch) for branch in found]
+        needed = np.array([(scale * len(own) ** 0.25 + 2.0) / _LINE for own in items])
+        needed = np.where([branch.is_end for branch in found], np.maximum(needed, 1.0), needed)
+        total = heights(found, needed)[1]
+        if min_size is not None or total <= capacity or limit <= 1.0:
+            return found, items, needed
+        limit = max(1.0, min(limit - 1.0, limit - (total - capacity)))
+
+
+def _items(tree: Hierarchy, branch: Branch) -> Int[np.ndarray, " m"]:
+    """The items of its node, or of its siblings together."""
+    if branch.top == 0:
+        return np.arange(tree.n_items)
+    return np.flatnonzero(np.isin(tree.paths[:, branch.top - 1], branch.nodes))
+
+
+def _words(
+    branch: Branch, items: Int[np.ndarray, " m"], texts: Sequence[str], codes: Int[np.ndarray, " n"] | None
+) -> list[Word]:
+    """The names of the items; where they are of several classes sorted by class, largest first, and marked with it."""
+    if not branch.is_end:
+        return []
+    if codes is None or (codes[items] == codes[items[0]]).all():
+        return [Word(texts[item]) for item in items]
+    counts = np.bincount(codes[items])
+    order = items[np.lexsort([codes[items], -counts[codes[items]]])]
+    return [Word(texts[item], int(codes[item])) for item in order]
+
+
+def _length(words: Sequence[Word], width: Callable[[Word], float], start: str, most: float) -> float:
+    """Width of a line of all words, or `most` if it is wider."""
+    total = width(Word(start)) if start else 0.0
+    for word in words:
+        total += width(word)
+        if total > most:
+            return most
+    return total
+
+
+def _group_text(branch: Branch, items: Int[np.ndarray, " m"]) -> str:
+    return f"{len(branch.nodes)} nodes, {_counted(len(items), 'item')}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _gaps(found: Sequence[Branch], items: Sequence[Int[np.ndarray, " m"]], scale: float) -> list[float]:
+    """Points from each branch to its text: past the largest circle of an end at its level."""
+    radii = [
+        scale * len(own) ** 0.25 / 2 if branch.top == branch.bottom else 0.0 for branch, own in zip(found, items, strict=True)
+    ]
+    largest: dict[int, float] = {}
+    for branch, radius in zip(found, radii, strict=True):
+        if branch.is_end:
+            largest[branch.bottom] = max(largest.get(branch.bottom, 0.0), radius)
+    return [largest.get(branch.bottom, 0.0) + _GAP for branch in found]
+
+
+def _room(axes: Axes) -> _Room:
+    axes.figure.figure.draw_without_rendering()  # settles the layout
+    box = axes.get_window_extent()
+    return _Room(box.width * 72 / axes.figure.dpi, box.height * 72 / axes.figure.dpi)
+
+
+def _new_axes(room: _Room, prepare: Callable[[Axes], None]) -> Axes:
+    """Axes of this size, in a new figure that has room for what stands around them."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=((room.width + 30.0) / 72, (room.height + 100.0) / 72), layout="constrained")
+    axes = figure.subplots()
+    prepare(axes)
+    for _ in range(2):  # margins may depend on the size
+        now = _room(axes)
+        figure.set_figwidth(figure.get_figwidth() + (room.width - now.width) / 72)
+        figure.set_figheight(figure.get_figheight() + (room.height - now.height) / 72)
+    figure.draw_without_rendering()
+    return axes
+
+
+def _head(axes: Axes, tree: Hierarchy, lowest: int, column: float) -> None:
+    """Levels, and how many nodes the tree has at each, above the columns."""
+    counts = np.bincount(tree.levels)
+    if column >= 45.0:
+        texts = [f"{level}\n{_counted(int(counts[level]), 'node')}" for level in range(lowest + 1)]
+    else:
+        step = int(np.ceil(14.0 / column))
+        texts = [str(level) if level % step == 0 else "" for level in range(lowest + 1)]
+    axes.set_xticks(range(lowest + 1), texts, fontsize=_TEXT)
+    axes.tick_params(axis="x", length=0, labeltop=True, labelbottom=False)
+    axes.set_yticks([])
+    axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel("level", loc="left", fontsize=_TEXT)
+
+
+def _keys(
+    axes: Axes,
+    clusters: Shaped[np.ndarray, " k"],
+    n: int,
+    scale: float,
+    has_support: bool,
+    width: float,
+    letters: Callable[[str], float],
+) -> None:
+    """Below the axes: circles of some sizes and what the numbers are, then the classes."""
+    from matplotlib.lines import Line2D
+
+    first = [
+        Line2D([], [], linestyle="", marker="o", markersize=scale * size**0.25, color=_MIXED, label=_counted(size, "item"))
+        for size in (10 ** np.arange(len(str(n)))[-4:]).tolist()
+    ]
+    if has_support:
+        first.append(Line2D([], [], linestyle="", label="0.90: posterior probability"))
+    second = [
+        Line2D([], [], color=colour, linewidth=5.0, label=short_name(cluster))
+        for colour, cluster in zip(cluster_colours(len(clusters)), clusters, strict=True)
+    ]
+    key, rows = _key(axes, first, width, 0, letters)
+    if 0 < len(second) <= _MOST_CLASSES:
+        _key(axes, second, width, rows, letters)
+        # added by hand, as the other key took its place; clipped to the axes unless told otherwise
+        axes.add_artist(key).set_clip_on(False)
+
+
+def _key(
+    axes: Axes, handles: Sequence[Line2D], width: float, rows_above: int, letters: Callable[[str], float]
+) -> tuple[Legend, int]:
+    """A key below the axes, after so many rows of another; and how many rows it has."""
+    from matplotlib.transforms import ScaledTranslation
+
+    length = max(1.2, *(handle.get_markersize() / _TEXT for handle in handles))
+    widths = [letters(str(handle.get_label())) + (length + 2.0) * _TEXT for handle in handles]
+    columns = len(handles) if sum(widths) <= width else max(1, int(width / max(widths)))
+    key = axes.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0.0, 0.0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0.0, -_KEY_ROW * rows_above / 72, axes.figure.dpi_scale_trans),
+        ncols=columns,
+        frameon=False,
+        fontsize=_TEXT,
+        handlelength=length,
+        columnspacing=1.2,
+        borderaxespad=0.6,
+    )
+    for text in key.get_texts():
+        text.set_parse_math(False)
+    return key, -(-len(handles) // columns)
+
+
+def _draw_nodes(axes: Axes, plan: _Plan, codes: Int[np.ndarray, " n"] | None, n_clusters: int, scale: float) -> None:
+    """Circles of nodes and squares of groups, in the colour of their class; divided where they hold several."""
+    palette = cluster_colours(max(n_clusters, 1))
+    shares = [np.ones(1) if codes is None else np.bincount(codes[own], minlength=n_clusters) / len(own) for own in plan.items]
+    colours = np.array([palette[share.argmax()] for share in shares])
+    places = np.array([[branch.top, y] for branch, y in zip(plan.found, plan.middles, strict=True)])
+    areas = (scale * np.array([len(own) for own in plan.items]) ** 0.25) ** 2
+    is_group = np.array([len(branch.nodes) > 1 for branch in plan.found])
+    for chosen, marker, label in ((~is_group, "o", "nodes"), (is_group, "s", "groups")):
+        axes.scatter(
+            places[chosen, 0],
+            places[chosen, 1],
+            s=areas[chosen],
+            c=colours[chosen],
+            marker=marker,
+            linewidths=0.0,
+            clip_on=False,
+            zorder=3,
+            label=label,
+        )
+    for place in np.flatnonzero([share.max() < 1.0 for share in shares]):
+        _divide(axes, places[place], areas[place], shares[place], palette, bool(is_group[place]))
+
+
+def _divide(
+    axes: Axes,
+    place: Float[np.ndarray, " 2"],
+    area: float,
+    shares: Float[np.ndarray, " k"],
+    palette: Float[np.ndarray, "k 4"],
+    is_group: bool,
+) -> None:
+    """Cover a circle with slices, or a square with stripes, as large as the shares."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
+    from matplotlib.transforms import Affine2D, IdentityTransform
+
+    classes = np.flatnonzero(shares)
+    ends = np.concatenate([[0.0], np.cumsum(shares[classes])])
+    half = Affine2D().scale(0.5)
+    paths = [
+        Affine2D().scale(1.0, to - start).translate(-0.5, 0.5 - to).transform_path(Path.unit_rectangle())
+        if is_group
+        else half.transform_path(Path.wedge(90.0 - 360.0 * to, 90.0 - 360.0 * start))
+        for start, to in zip(ends[:-1], ends[1:], strict=True)
+    ]
+    slices = PathCollection(
+        paths,
+        [area],
+        offsets=[place],
+        offset_transform=axes.transData,
+        facecolors=palette[classes],
+        linewidths=0.0,
+        clip_on=False,
+        zorder=4,
+        label="classes",
+    )
+    slices.set_transform(IdentityTransform())
+    axes.add_collection(slices, autolim=False)
+
+
+def _write_names(
+    axes: Axes, plan: _Plan, n_clusters: int, letters: Callable[[str], float]
+) -> list[tuple[float, float, float, float]]:
+    """Write the lines beside the ends, those of most items first where not all fit; return their boxes."""
+    palette = cluster_colours(n_clusters)
+    boxes: list[tuple[float, float, float, float]] = []
+    taken: list[float] = []
+    for place in np.argsort([-len(own) for own in plan.items], kind="stable"):
+        branch, lines = plan.found[place], plan.lines[place]
+        places = plan.middles[place] + (np.arange(len(lines)) - (len(lines) - 1) / 2) * _LINE / plan.pitch
+        if plan.pitch < 0.99 * _LINE:
+            if any(abs(y - other) * plan.pitch < _LINE for y in places for other in taken):
+                continue
+            taken += places.tolist()
+        for number, (line, y) in enumerate(zip(lines, places.tolist(), strict=True)):
+            right = plan.gaps[place]
+            if all(word.code < 0 for word in line):
+                text = join(line, number == len(lines) - 1)
+                _write(axes, text, branch.bottom, y, right)
+                right += letters(text)
+            else:
+                for word in line:
+                    if word.code >= 0:
+                        _mark(axes, branch.bottom, y, right, palette[word.code])
+                        right += _SQUARE
+                    _write(axes, word.text, branch.bottom, y, right)
+                    right += letters(word.text) + letters("  ")
+            half = 0.45 * _LINE / plan.pitch
+            boxes.append((branch.bottom, y - half, branch.bottom + right / plan.column, y + half))
+    return boxes
+
+
+def _write(axes: Axes, text: str, x: float, y: float, right: float) -> None:
+    written = axes.annotate(
+        text,
+        (x, y),
+        xytext=(right, 0.0),
+        textcoords="offset points",
+        verticalalignment="center_baseline",
+        fontsize=_TEXT,
+        color="0.1",
+        parse_math=False,
+    )
+    written.set_in_layout(False)
+
+
+def _mark(axes: Axes, x: float, y: float, right: float, colour: Float[np.ndarray, " 4"]) -> None:
+    """A square with the colour of a name's class, before it."""
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import ScaledTranslation
+
+    shift = ScaledTranslation((right + 2.5) / 72, 0.0, axes.figure.dpi_scale_trans)
+    square = Line2D(
+        [x], [y], linestyle="", marker="s", markersize=4.5, markeredgewidth=0.0, color=colour.tolist(), clip_on=False
+    )
+    square.set(transform=axes.transData + shift, in_layout=False)
+    axes.add_artist(square)
+
+
+def _write_support(
+    axes: Axes,
+    plan: _Plan,
+    support: Float[np.ndarray, " nodes"],
+    lines: Float[np.ndarray, "l 4"],
+    filled: Sequence[tuple[float, float, float, float]],
+    scale: float,
+) -> None:
+    """Probabilities beside the circles, those of most items first."""
+    n = len(plan.items[0])
+    largest = np.argsort([-len(own) for own in plan.items], kind="stable").tolist()
+    shown = [place for place in largest if 1 < len(plan.items[place]) < n and len(plan.found[place].nodes) == 1]
+    texts = [f"{support[plan.found[place].nodes[0]]:.2f}" for place in shown]
+    x, y = np.array([branch.top for branch in plan.found], dtype=np.float64), plan.middles
+    radii = scale * np.array([len(own) for own in plan.items]) ** 0.25 / 2
+    right, down = radii / plan.column, radii / plan.pitch
+    circles = np.column_stack([x - right, y - down, x + right, y + down])
+    points = np.column_stack([x - right, y])[shown]
+    boxes = np.vstack([circles, np.reshape(filled, (-1, 4))])
+    write_apart(axes, points, texts, [(-1.5, 1.0), (-1.5, -1.0)], 6.0, crossed=lines, colour="0.35", filled=boxes)
+
+
+def _checked_support(support: ArrayLike, n_nodes: int) -> Float[np.ndarray, " nodes"]:
+    support = np.asarray(support, dtype=np.float64)
+    if support.shape != (n_nodes,):
+        raise ValueError(f"support must have one entry per node, shape ({n_nodes},), but it has shape {support.shape}")
+    wrong = ~((support >= 0.0) & (support <= 1.0))
+    if wrong.any():
+        node = int(wrong.argmax())
+        raise ValueError(f"support must be probabilities between 0 and 1, but that of node {node} is {support[node]}")
+    return support

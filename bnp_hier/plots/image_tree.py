@@ -1,0 +1,231 @@
+"""A tree over images: every node shown by the images that represent it best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped, UInt8
+from numpy.typing import ArrayLike
+
+from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.plots.branches import Branch, branches, checked_level, draw_edges, heights, is_only_child, largest_first
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["montage"]
+
+_MOST_IN_ROW = 6
+_TEXT = 7.0  # in points
+# in inches
+_LARGEST, _SMALLEST = 0.34, 0.1  # height of an image: at most, and what it is made smaller to in large pictures
+_WIDEST, _TALLEST, _NARROWEST = 14.0, 16.0, 3.5
+_BETWEEN = 0.45  # from a montage to the next level
+_CAPTION = 0.16
+_APART = 0.07  # from a montage to the one below it
+_NOTE, _NOTE_HEIGHT = 1.9, 0.08
+_HEAD, _MARGIN = 0.35, 0.1
+
+
+def montage(
+    tree: Hierarchy,
+    images: ArrayLike,
+    X: ArrayLike | None = None,
+    *,
+    level: int | None = None,
+    count: int = 6,
+    most_nodes: int = 40,
+    colours: str = "gray",
+) -> Figure:
+    """Draw a tree with the most representative images of every node, as in Figure 5 of Huang et al. (2021).
+
+    The root is at the left and levels are columns. Each node has its (at most `count`) items nearest to their mean, the
+    nearest first, under the number of its items. Siblings with more items stand higher. Only children hold the same items
+    as their parents and are not shown again.
+
+    Parameters
+    ----------
+    tree
+        The tree, of any size and depth.
+    images
+        (n, h, w) brightnesses, or (n, h, w, 3) red, green and blue: whole numbers from 0 to 255 or others from 0 to 1.
+    X
+        (n, d) rows in which images near each other are alike, see `Hierarchy.representatives`; the flattened images by
+        default.
+    level
+        Level below which nothing is drawn, at least 1.
+    count
+        How many images a node has at most.
+    most_nodes
+        How many nodes are shown at most, those of most items first. The picture says how many are left out, and where.
+    colours
+        Matplotlib's name of the colours from dark to bright, for (n, h, w) images; "gray_r" turns black to white.
+
+    Returns
+    -------
+    figure
+        A new figure, which pyplot does not hold on to; one image in `figure.axes[0].images` for each node that is shown.
+
+    Raises
+    ------
+    ValueError
+        If there is not one image or row per item, images have another shape, missing values or colours out of their range,
+        the tree has no such level below the root, or `count` or `most_nodes` is below 1.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    shown = _checked_images(images, tree.n_items)
+    lowest = checked_level(tree, level)
+    for name, number in (("count", count), ("most_nodes", most_nodes)):
+        if number < 1:
+            raise ValueError(f"{name} must be 1 or more, but it is {number}")
+    if colours not in colormaps:
+        raise ValueError(f"colours must be the name of one of Matplotlib's colormaps, but they are {colours!r}")
+    rows = shown.reshape(tree.n_items, -1) if X is None else np.asarray(X)
+    chosen = Hierarchy(tree.paths[:, :lowest]).representatives(rows, count)  # nodes keep their numbers
+
+    kept, n_kept, n_nodes = _largest(tree, lowest, most_nodes)
+    found = [each._replace(bottom=each.top) if each.is_end else each for each in branches(tree, kept, lowest)]
+    is_kept = [bool(kept[branch.nodes[0]]) for branch in found]
+    most = len(chosen[0])
+    down = -(-most // _MOST_IN_ROW)
+    across = -(-most // down)
+    plan = _plan(found, is_kept, across, down, shown.shape[1], shown.shape[2])
+
+    width, height = plan.width + 2 * _MARGIN, plan.height + _HEAD
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((_MARGIN / width, 0.0, plan.width / width, plan.height / height))
+    axes.set(xlim=(0.0, plan.width / plan.pitch), ylim=(plan.height, 0.0))
+    axes.set_axis_off()
+    draw_edges(axes, found, plan.middles, 1.0 - _BETWEEN / 2 / plan.pitch)
+    paint = _painter(shown, colours)
+    for branch, y, is_drawn in zip(found, plan.middles.tolist(), is_kept, strict=True):
+        n_items = int(tree.sizes[list(branch.nodes)].sum())
+        if is_drawn:
+            sheet = _sheet(paint(shown[chosen[branch.nodes[0]]]), across)
+            _place(axes, sheet, branch.top, y, plan, _counted(n_items, "image"))
+        else:
+            text = f"+ {_counted(len(branch.nodes), 'smaller node')}, {_counted(n_items, 'image')}"
+            axes.text(branch.top + 0.03, y, text, color="0.35", fontsize=_TEXT, verticalalignment="center")
+    left_out = "" if n_kept == n_nodes else f"; {_counted(n_nodes - n_kept, 'smaller node')} left out"
+    title = f"{_counted(tree.n_items, 'image')}, {_counted(n_kept, 'node')} down to level {lowest}{left_out}"
+    figure.text(_MARGIN / width, 1.0 - _MARGIN / height, title, verticalalignment="top", fontsize=9.0)
+    return figure
+
+
+class _Plan(NamedTuple):
+    """Where montages stand, in inches.
+
+    Attributes
+    ----------
+    pixel
+        Height and width of a pixel.
+    pitch
+        From a level to the next.
+    middles
+        Height of the middle of every montage or note, downwards.
+    width, height
+        Of the whole.
+    """
+
+    pixel: float
+    pitch: float
+    middles: Float[np.ndarray, " b"]
+    width: float
+    height: float
+
+
+def _plan(found: Sequence[Branch], is_kept: Sequence[bool], across: int, down: int, h: int, w: int) -> _Plan:
+    """Images as large as the picture allows, `across` by `down` of them at every node."""
+    for height in np.linspace(_LARGEST, _SMALLEST, 12).tolist():
+        pixel = height / h
+        strip = across * (w + _gap(h)) * pixel
+        pitch = strip + _BETWEEN
+        needed = np.where(is_kept, down * (h + _gap(h)) * pixel, _NOTE_HEIGHT) + _CAPTION + _APART
+        middles, total = heights(found, needed)
+        width = max(pitch * branch.top + (strip if kept else _NOTE) for branch, kept in zip(found, is_kept, strict=True))
+        if width <= _WIDEST and total <= _TALLEST:
+            break
+    return _Plan(pixel, pitch, middles + (_CAPTION - _APART) / 2, max(width, _NARROWEST), total)
+
+
+def _gap(h: int) -> int:
+    """Pixels between images."""
+    return max(1, h // 24)
+
+
+def _largest(tree: Hierarchy, lowest: int, most: int) -> tuple[Bool[np.ndarray, " nodes"], int, int]:
+    """Which nodes are kept, how many of them are no only children, and how many there are of such."""
+    order = largest_first(tree, lowest)
+    lonely = is_only_child(tree)
+    distinct = order[~lonely[order]]
+    kept = np.zeros(tree.n_nodes, dtype=bool)
+    kept[distinct[:most]] = True
+    parents = tree.parents
+    for node in np.flatnonzero(lonely):  # parents have smaller numbers
+        kept[node] = kept[parents[node]]
+    return kept, min(most, len(distinct)), len(distinct)
+
+
+def _sheet(painted: UInt8[np.ndarray, "m h w 4"], across: int) -> UInt8[np.ndarray, "rows columns 4"]:
+    """Images side by side with white between them, in rows of `across`."""
+    m, h, w, _ = painted.shape
+    gap = _gap(h)
+    across = min(across, m)
+    down = -(-m // across)
+    sheet = np.full((down * (h + gap) - gap, across * (w + gap) - gap, 4), 255, dtype=np.uint8)
+    for place, image in enumerate(painted):
+        top, left = place // across * (h + gap), place % across * (w + gap)
+        sheet[top : top + h, left : left + w] = image
+    return sheet
+
+
+def _place(axes: Axes, sheet: UInt8[np.ndarray, "rows columns 4"], x: float, y: float, plan: _Plan, caption: str) -> None:
+    """Draw the images of a node right of a place, with a text above them."""
+    rows, columns, _ = sheet.shape
+    right, half = x + columns * plan.pixel / plan.pitch, rows * plan.pixel / 2
+    axes.imshow(sheet, extent=(x, right, y + half, y - half), aspect="auto", zorder=2)
+    axes.text(x, y - half - 0.03, caption, fontsize=_TEXT, verticalalignment="bottom")
+
+
+def _painter(images: Shaped[np.ndarray, "n h w *three"], colours: str) -> Callable[[np.ndarray], UInt8[np.ndarray, "m h w 4"]]:
+    """A function that turns some of the images to red, green, blue and opacity, all brightnesses on one scale."""
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize
+
+    if images.ndim == 3:
+        scale = Normalize(float(images.min()), float(images.max()))
+        return lambda some: colormaps[colours](scale(some), bytes=True)
+
+    def opaque(some: np.ndarray) -> UInt8[np.ndarray, "m h w 4"]:
+        whole = some if images.dtype.kind in "iu" else np.round(255 * some)
+        return np.concatenate([whole, np.full((*whole.shape[:3], 1), 255)], axis=-1).astype(np.uint8)
+
+    return opaque
+
+
+def _checked_images(images: ArrayLike, n: int) -> Shaped[np.ndarray, "n h w *three"]:
+    images = np.asarray(images)
+    if not (images.ndim == 3 or (images.ndim == 4 and images.shape[-1] == 3)) or len(images) != n or not images.size:
+        raise ValueError(
+            f"images must have one entry per item, shape ({n}, height, width) or ({n}, height, width, 3), but they have shape "
+            f"{images.shape}"
+        )
+    if images.dtype.kind not in "iufb":
+        raise ValueError(f"images must be numbers, but they have type {images.dtype}")
+    if not np.isfinite(images).all():
+        raise ValueError("images must be finite, but there are missing or infinite values")
+    most = 1 if images.dtype.kind == "f" else 255
+    if images.ndim == 4 and (images.min() < 0 or images.max() > most):
+        raise ValueError(
+            f"colours of type {images.dtype} must be from 0 to {most}, but they are from {images.min()} to {images.max()}"
+        )
+    return images
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,133 @@
+"""How well hierarchies agree with a true one, level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from bnp_hier.plots.palette import cluster_colours, short_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["level_scores"]
+
+_MARKERS = "osD^vP<X>"
+_MOST_ACROSS = 4
+
+
+def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) -> Figure:
+    """Mean score of every method at every level, one panel per measure, as in Figure 6 of Huang et al. (2021).
+
+    Bars span the mean ± 2 standard errors over seeds; a single seed has none. Methods are moved apart a little at every
+    level, so that no bar hides another.
+
+    Parameters
+    ----------
+    scores
+        Name of the method -> tables of scores, one per seed, or one table: what `Hierarchy.scores` returns, with levels as
+        rows and measures as columns. Methods may have different levels.
+
+    Returns
+    -------
+    figure
+        A new figure, which pyplot does not hold on to; one axes per measure, in the order of the columns.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to draw, what is given is no table, tables have different measures, those of one method have
+        different levels, or a score is missing or infinite.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    tables = _checked(scores)
+    measures = list(next(iter(tables.values()))[0].columns)
+    across = min(_MOST_ACROSS, len(measures))
+    down = -(-len(measures) // across)
+    figure = Figure(figsize=(0.4 + 2.5 * max(across, 2), 0.7 + 2.4 * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    apart = min(0.12, 0.6 / len(tables))
+    levels = {level for each in tables.values() for level in each[0].index}
+    for panel, measure in zip(panels, measures, strict=False):
+        for place, (name, each) in enumerate(tables.items()):
+            values = np.array([table[measure] for table in each], dtype=np.float64)
+            panel.errorbar(
+                each[0].index.to_numpy() + apart * (place - (len(tables) - 1) / 2),
+                values.mean(axis=0),
+                2.0 * _standard_errors(values) if len(values) > 1 else None,
+                color=cluster_colours(place + 1)[place],
+                marker=_MARKERS[place % len(_MARKERS)],
+                markersize=4.5,
+                linewidth=1.2,
+                elinewidth=1.0,
+                capsize=2.5,
+                label=short_name(name, 40),
+            )
+        panel.set_title(str(measure), loc="left", fontsize=10, parse_math=False)
+        panel.set_xlim(min(levels) - 0.5, max(levels) + 0.5)
+        panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+        panel.grid(axis="y", color="0.9", linewidth=0.6)
+        panel.set_axisbelow(True)
+    for panel in panels[len(measures) :]:
+        panel.remove()
+    figure.supxlabel("level (1: below the root)", fontsize=9)
+    seeds = max(map(len, tables.values()))
+    key = figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        title="mean ± 2 standard errors over seeds" if seeds > 1 else None,
+        loc="outside upper center",
+        ncols=min(len(tables), across + 1),
+        frameon=False,
+        fontsize=8,
+        title_fontsize=8,
+    )
+    for text in key.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _standard_errors(values: Float[np.ndarray, "seeds levels"]) -> Float[np.ndarray, " levels"]:
+    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+
+def _checked(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) -> dict[str, list[pd.DataFrame]]:
+    """Every method's tables as a list, after all checks."""
+    import pandas as pd
+
+    if not scores:
+        raise ValueError("scores must have at least one method, but it is empty")
+    tables: dict[str, list[pd.DataFrame]] = {}
+    measures: list[str] | None = None
+    for name, given in scores.items():
+        each = [given] if isinstance(given, pd.DataFrame) else list(given)
+        if not each:
+            raise ValueError(f"scores must have at least one table per method, but {name!r} has none")
+        for seed, table in enumerate(each):
+            if not isinstance(table, pd.DataFrame) or not table.size:
+                found = "an empty one" if isinstance(table, pd.DataFrame) else f"a {type(table).__name__}"
+                raise ValueError(f"scores must be tables of levels and measures, but number {seed} of {name!r} is {found}")
+            measures = list(table.columns) if measures is None else measures
+            if list(table.columns) != measures:
+                raise ValueError(
+                    f"all tables must have the same measures, {measures}, but number {seed} of {name!r} has "
+                    f"{list(table.columns)}"
+                )
+            if list(table.index) != list(each[0].index):
+                raise ValueError(
+                    f"all tables of {name!r} must have the same levels, {list(each[0].index)}, but number {seed} has "
+                    f"{list(table.index)}"
+                )
+            if table.index.dtype.kind not in "iu":
+                raise ValueError(f"levels must be whole numbers, but those of {name!r} are {list(table.index)}")
+            if not np.isfinite(table.to_numpy(dtype=np.float64)).all():
+                raise ValueError(f"scores must be finite, but table number {seed} of {name!r} has missing or infinite ones")
+        tables[name] = each
+    return tables
