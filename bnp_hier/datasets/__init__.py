@@ -1,6 +1,10 @@
-"""Data sets: the papers' data by name (:func:`load`), and a user's own CSV or Parquet table (:func:`read_table`)."""
+"""Data sets: the papers' data by name (:func:`load`), a user's own CSV or Parquet table (:func:`read_table`).
+
+:func:`principal_components` gives them fewer columns.
+"""
 
 from bnp_hier.datasets.catalogue import load, names
+from bnp_hier.datasets.reduction import principal_components
 from bnp_hier.datasets.tabular import Dataset, read_table
 
-__all__ = ["Dataset", "load", "names", "read_table"]
+__all__ = ["Dataset", "load", "names", "principal_components", "read_table"]

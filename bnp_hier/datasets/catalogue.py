@@ -171,7 +171,16 @@ def _read_sparse_counts(path: Path, labels: str) -> Dataset:
 
     data, indices, indptr, shape, words, y = _arrays(path, "data", "indices", "indptr", "shape", "vocab", labels)
     X = csr_array((data.astype(np.float64), indices, indptr), shape=tuple(shape))
-    return _dataset(X.toarray(), y, words)
+    return _with_newsgroup_paths(_dataset(X.toarray(), y, words))
+
+
+def _with_newsgroup_paths(dataset: Dataset) -> Dataset:
+    """The same with paths such as rec, rec.sport, rec.sport.hockey, if the labels are names of groups."""
+    assert dataset.y is not None
+    if dataset.y.dtype.kind != "U":
+        return dataset
+    parts = [str(name).split(".") for name in dataset.y]
+    return dataclasses.replace(dataset, paths=tuple((one[0], ".".join(one[:2]), ".".join(one)) for one in parts))
 
 
 def _read_texts(path: Path, columns: tuple[str, ...], min_df: int) -> Dataset:
@@ -179,7 +188,10 @@ def _read_texts(path: Path, columns: tuple[str, ...], min_df: int) -> Dataset:
     texts = [" ".join(parts) for parts in zip(*map(table.column, columns), strict=True)]
     X, words = _word_counts(texts, min_df=min_df)
     dataset = _dataset(X, table.complete("level1"), words)
-    return dataclasses.replace(dataset, item_names=tuple(table.column(columns[0])))
+    levels = [table.column(name).fillna("") for name in table.frame.columns if name.startswith("level")]
+    # every level names the whole path down to it; the last that is given names all
+    paths = tuple(tuple(max(cells, key=len).split(" > ")) for cells in zip(*levels, strict=True))
+    return dataclasses.replace(dataset, item_names=tuple(table.column(columns[0])), paths=paths)
 
 
 def _arrays(path: Path, *wanted: str) -> list[np.ndarray]:
@@ -251,7 +263,7 @@ def _fetch_newsgroups20() -> Dataset:
     kept = long[_first_per_class(groups[long], 120)]
     X, words = _word_counts([texts[i] for i in kept], min_df=5, **_WORDS)
     frequent = X.sum(axis=0) >= 10
-    return _dataset(X[:, frequent], groups[kept], words[frequent])
+    return _with_newsgroup_paths(_dataset(X[:, frequent], groups[kept], words[frequent]))
 
 
 def _fetch_newsgroups(groups: list[str] | None) -> tuple[list[str], Shaped[np.ndarray, " n"]]:

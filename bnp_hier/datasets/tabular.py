@@ -42,6 +42,9 @@ class Dataset:
         The n names of the rows (animals, genes, titles); None if rows have no names.
     description
         One or two sentences on what the rows and columns are.
+    paths
+        The known way of every row down a hierarchy of classes, names from the top to its end; None if there is none. As
+        `bnp_hier.Hierarchy.scores` takes it.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Dataset:
     feature_names: tuple[str, ...]
     item_names: tuple[str, ...] | None
     description: str
+    paths: tuple[tuple[str, ...], ...] | None = None
 
 
 def read_table(path: str | Path, truth: str | None = None, *, items: str | None = None, drop: Collection[str] = ()) -> Dataset:

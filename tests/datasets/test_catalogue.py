@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 
+from bnp_hier import Hierarchy
 from bnp_hier.datasets import load, names
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -204,6 +205,25 @@ def test_product_texts(files: None, name: str, counts: list[int], min_df: int, w
     with_word = data.X[:, data.feature_names.index(word)] > 0
     titled = [word in title.lower().split() for title in data.item_names]
     assert with_word[titled].all() and any(titled)
+
+
+@needs_files
+@pytest.mark.parametrize(
+    ("name", "nodes"),
+    [
+        ("newsgroups20_hier", [7, 16, 20]),
+        ("fashion_products_2303", [4, 34, 97]),
+        ("flipkart_products_1050", [7, 62, 224, 392]),
+    ],
+)
+def test_paths_down_a_hierarchy_of_classes(files: None, name: str, nodes: list[int]) -> None:
+    data = load(name)
+    assert data.paths is not None and len(data.paths) == len(data.X)
+    tree = Hierarchy.from_names(data.paths)
+    assert [len(np.unique(tree.labels_at(level))) for level in range(1, tree.depth + 1)] == nodes
+    if name != "newsgroups20_hier":
+        assert [path[0] for path in data.paths] == list(data.y)
+    assert load("iris").paths is None
 
 
 @needs_files

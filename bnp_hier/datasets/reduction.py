@@ -1,0 +1,53 @@
+"""Fewer columns by principal components."""
+
+from __future__ import annotations
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from bnp_hier.components.base import as_matrix
+
+__all__ = ["principal_components"]
+
+
+def principal_components(X: ArrayLike, n_components: int | None = None) -> Float[np.ndarray, "n k"]:
+    """Scores of the rows on the first principal components, the columns centred and not scaled.
+
+    Parameters
+    ----------
+    X
+        Rows, (n, d).
+    n_components
+        How many; None keeps those whose singular values exceed the optimal hard threshold for noise of unknown level,
+        ω(β) times the median one, ω(β) ≈ 0.56β³ − 0.95β² + 1.82β + 1.43 and β the ratio of the table's sides, at least one
+        (Gavish & Donoho 2014).
+
+    Returns
+    -------
+    scores
+        (n, k), of falling variance; the sign of each column is such that its largest entry is positive.
+
+    Raises
+    ------
+    ValueError
+        If more components are asked for than there are, min(n − 1, d).
+    """
+    X = as_matrix(X)
+    n, d = X.shape
+    most = min(n - 1, d)
+    if n_components is not None and (n_components != int(n_components) or not 1 <= n_components <= most):
+        raise ValueError(
+            f"n_components must be a whole number from 1 to min(n - 1, d) = {most}, as X has {n} rows and {d} columns, "
+            f"but it is {n_components}"
+        )
+    if most < 1:
+        raise ValueError("principal components need at least two rows, but X has one")
+    left, values, _ = np.linalg.svd(X - X.mean(0), full_matrices=False)
+    if n_components is None:
+        ratio = min(n, d) / max(n, d)
+        limit = (0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43) * np.median(values)
+        n_components = int(np.clip((values > limit).sum(), 1, most))
+    scores = (left * values)[:, : int(n_components)]
+    signs = np.sign(scores[np.abs(scores).argmax(0), np.arange(scores.shape[1])])
+    return scores * np.where(signs == 0, 1.0, signs)
