@@ -20,24 +20,36 @@ from bnp_hier.components import (
     UninformativeNormal,
     component,
 )
-from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, DPMeans, VariationalDP
+from bnp_hier.deterministic import (
+    BHC,
+    MAPDP,
+    AgglomerativeBayesianClustering,
+    BayesianKMeans,
+    DPMeans,
+    VariationalDP,
+    recursive_kmeans,
+)
 from bnp_hier.distributions import (
     ChineseRestaurantProcess,
     ConjugateMixture,
     FiniteMixture,
+    NestedChineseRestaurantProcess,
     StickBreaking,
+    TreeMixing,
     concentration_for,
     prior_clusters,
 )
-from bnp_hier.hierarchy import Dendrogram
-from bnp_hier.kernels import AuxiliaryGibbs, ParallelSplitMerge, PartitionGibbs, ResumableRun
+from bnp_hier.hierarchy import Dendrogram, Hierarchy
+from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, ParallelSplitMerge, PartitionGibbs, ResumableRun
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
+    HierarchyDraws,
     assignment_uncertainty,
     cluster_parameters,
     coclustering,
     credible_ball,
     diagnostics,
+    hierarchy_draws,
     number_of_clusters,
     point_estimate,
     recover_labels,
@@ -48,6 +60,7 @@ __all__ = [
     "MAPDP",
     "AgglomerativeBayesianClustering",
     "AuxiliaryGibbs",
+    "BHMCGibbs",
     "BayesianKMeans",
     "BetaBernoulli",
     "ChineseRestaurantProcess",
@@ -58,6 +71,9 @@ __all__ = [
     "DirichletMultinomial",
     "FiniteMixture",
     "GammaPoisson",
+    "Hierarchy",
+    "HierarchyDraws",
+    "NestedChineseRestaurantProcess",
     "NormalInverseGamma",
     "NormalInverseWishart",
     "NormalKnownCovariance",
@@ -66,6 +82,7 @@ __all__ = [
     "ProductComponent",
     "ResumableRun",
     "StickBreaking",
+    "TreeMixing",
     "UninformativeNormal",
     "VariationalDP",
     "assignment_uncertainty",
@@ -79,11 +96,13 @@ __all__ = [
     "datasets",
     "diagnostics",
     "evidence",
+    "hierarchy_draws",
     "loo",
     "number_of_clusters",
     "plots",
     "point_estimate",
     "prior_clusters",
     "recover_labels",
+    "recursive_kmeans",
     "to_arviz",
 ]

@@ -70,8 +70,15 @@ def test_readme_streams() -> None:
     _run("-c", BLOCKS[6] + "\nassert stream.n_clusters_ == 3 and stream.n_seen_ == 20_050 and len(stream.labels_) == 50\n")
 
 
+@pytest.mark.slow
+def test_readme_hierarchical_mixtures() -> None:
+    code = BLOCKS[7].replace("num_warmup=300, num_samples=300, num_chains=4", "num_warmup=10, num_samples=15, num_chains=2")
+    check = "\nassert tree.n_items == 150 and len(draws.support(tree)) == tree.n_nodes and figure.axes\n"
+    assert "log_tree_prior" in _run("-W", "ignore", "-c", code + check).stdout
+
+
 def test_readme_has_no_untested_code() -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
 
 
 @pytest.mark.slow

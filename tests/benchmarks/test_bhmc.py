@@ -1,0 +1,164 @@
+"""The sampler of hierarchical mixtures: beside a plain loop, its kinds of moves beside each other, and how its cost grows.
+
+Run with ``pytest -m benchmark -n 0 -s tests/benchmarks/test_bhmc.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro import handlers
+from numpyro.infer import Predictive
+
+import bnp_hier as bnp
+from bnp_hier.models import bhmc
+from tests.oracles.bhmc import PlainBHMC
+
+pytestmark = pytest.mark.benchmark
+
+
+def fashion(n: int = 1000) -> np.ndarray:
+    """Images in 22 dimensions of unit variance on the average; more than there are come with a little noise."""
+    X = bnp.datasets.principal_components(bnp.datasets.load("fashion_mnist_1000").X / 255.0, 22)
+    X = np.tile(X / X.std(), (-(-n // len(X)), 1))[:n]
+    return X + (0.0 if n <= 1000 else 0.05) * np.random.default_rng(0).normal(size=X.shape)
+
+
+def animals() -> np.ndarray:
+    return bnp.datasets.principal_components(bnp.datasets.load("animals33").X, 7)
+
+
+def synthetic() -> np.ndarray:
+    """Fifty rows of the model itself, of which the number of components does not mix."""
+    component = bnp.NormalKnownCovariance(np.zeros(2), 4.0 * np.eye(2), 0.25 * np.eye(2))
+    model = partial(bhmc, component=component, **SYNTHETIC)
+    return np.asarray(Predictive(handlers.uncondition(model), num_samples=1)(jax.random.key(4), jnp.zeros((50, 2)))["X"][0])
+
+
+SYNTHETIC = {"depth": 3, "concentration": 0.5, "root_concentration": 2.0, "mixing_concentration": 1.0, "max_components": 15}
+SYNTHETIC["max_nodes"] = 100
+ANIMALS = {"depth": 4, "concentration": 0.4, "root_concentration": 1.0, "mixing_concentration": 0.5, "max_components": 20}
+ANIMALS["max_nodes"] = 128
+FASHION = {"depth": 5, "concentration": 0.5, "root_concentration": 1.5, "mixing_concentration": 2.0, "max_components": 50}
+FASHION["max_nodes"] = 256
+
+
+def normal(d: int, prior: float, within: float) -> bnp.NormalKnownCovariance:
+    return bnp.NormalKnownCovariance(np.zeros(d), prior * np.eye(d), within * np.eye(d))
+
+
+def sweeps(kernel: bnp.BHMCGibbs, state: Any, X: np.ndarray, count: int) -> tuple[Any, dict[str, np.ndarray], float]:
+    """So many sweeps, compiled before: the last state, (chain, draw) fields, and seconds of all of them."""
+    rows = jnp.asarray(X, jnp.float32)
+
+    def step(state: Any, _: None) -> tuple[Any, dict[str, Any]]:
+        state = kernel.sample(state, (rows,), {})
+        return state, {name: getattr(state, name) for name in ("log_joint", "n_nodes", "n_components", "meeting_depth")}
+
+    program = jax.jit(lambda state: jax.lax.scan(step, state, None, length=count)).lower(state).compile()
+    start = time.perf_counter()
+    state, fields = jax.block_until_ready(program(state))
+    seconds = time.perf_counter() - start
+    return state, {name: np.asarray(value, float).T for name, value in fields.items()}, seconds
+
+
+@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.parametrize(("size", "limit"), [("animals", None), ("fashion", 10.0)])
+def test_sweeps_against_a_plain_loop(size: str, limit: float | None) -> None:
+    """Both from one state, on trees of equal size, side by side; the median of five."""
+    X, options = (animals(), ANIMALS) if size == "animals" else (fashion(), FASHION)
+    prior, within = (1.0, 1.0) if size == "animals" else (1.0, 0.3)
+    kernel = bnp.BHMCGibbs(partial(bhmc, component=normal(X.shape[1], prior, within), **options), init="map_dp")
+    state = kernel.init(jax.random.key(0), 0, None, (X,), {})
+    state, _, _ = sweeps(kernel, state, X, 30)
+    plain = PlainBHMC(
+        X,
+        options["depth"],
+        options["max_components"],
+        options["concentration"],
+        options["root_concentration"],
+        options["mixing_concentration"],
+        within,
+        prior,
+        seed=0,
+    )
+    ratios, nodes = [], []
+    for _ in range(5):
+        plain.take(np.asarray(state.z["paths"]), np.asarray(state.z["labels"]))
+        start = time.perf_counter()
+        plain.step()
+        loop = time.perf_counter() - start
+        before = int(state.n_nodes)
+        state, _, seconds = sweeps(kernel, state, X, 20)
+        ratios.append(20 * loop / seconds)
+        nodes.append((before, plain.n_nodes, int(state.n_nodes)))
+    ratio = float(np.median(ratios))
+    print(f"\n{size}: {X.shape}, nodes (before, after the loop's sweep, after ours) {nodes}")
+    print(f"{20 / seconds:.0f} sweeps a second, {ratio:.1f} times the loop")
+    assert limit is None or ratio >= limit
+
+
+MOVES: dict[str, dict[str, Any]] = {
+    "gibbs": {},
+    "mh": {"path": "mh"},
+    "gibbs + relabel": {"relabel": True},
+    "gibbs + split_merge": {"split_merge": 5},
+    "gibbs + sibling_split_merge": {"sibling_split_merge": 5},
+    "gibbs + regraft": {"regraft": 5},
+    "gibbs + all": {"relabel": True, "split_merge": 5, "sibling_split_merge": 5, "regraft": 5},
+}
+
+
+@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.parametrize("data", ["animals", "synthetic"])
+def test_moves_side_by_side(data: str) -> None:
+    """R-hat over four overdispersed chains, effective draws a second, and acceptance; the median of three seeds."""
+    X, options = (animals(), ANIMALS) if data == "animals" else (synthetic(), SYNTHETIC)
+    component = normal(7, 1.0, 1.0) if data == "animals" else normal(2, 4.0, 0.25)
+    print(
+        f"\n{data}: R-hat and effective draws a second of log joint, nodes, components, meeting depth; moves accepted a sweep"
+    )
+    for name, choice in MOVES.items():
+        kernel = bnp.BHMCGibbs(partial(bhmc, component=component, **options), **choice)
+        rows = []
+        for seed in range(3):
+            state = kernel.init(jax.random.split(jax.random.key(seed), 4), 0, None, (X,), {})
+            state, _, _ = sweeps(kernel, state, X, 500)
+            before = np.asarray(state.accepted)
+            state, fields, seconds = sweeps(kernel, state, X, 2000)
+            rhat = [float(az.rhat(value)) for value in fields.values()]
+            ess = [float(az.ess(value)) / seconds for value in fields.values()]
+            moved = (np.asarray(state.accepted) - before).mean(0) / 2000
+            rows.append([*rhat, *ess, *moved, 1e3 * seconds / 8000])
+        middle = np.median(rows, axis=0)
+        print(
+            f"{name:28s} R-hat {np.round(middle[:4], 3)}  ESS/s {np.round(middle[4:8], 1)}  "
+            f"accepted {np.round(middle[8:11], 3)}  {middle[11]:.2f} ms a sweep",
+            flush=True,
+        )
+        assert np.isfinite(middle).all()
+
+
+@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+def test_cost_per_sweep_grows_no_faster_than_n_log_n() -> None:
+    """From 500 to 4,000 rows at fixed capacity; 5 repetitions, interleaved, the least of each."""
+    sizes, seconds = (500, 1000, 2000, 4000), []
+    for n in sizes:
+        X = fashion(n)
+        kernel = bnp.BHMCGibbs(partial(bhmc, component=normal(22, 1.0, 0.3), **FASHION), init="map_dp")
+        state = kernel.init(jax.random.key(0), 0, None, (X,), {})
+        state, _, _ = sweeps(kernel, state, X, 20)
+        seconds.append(min(sweeps(kernel, state, X, 10)[2] for _ in range(5)) / 10)
+    growth, limit = seconds[-1] / seconds[0], 4000 * np.log(4000) / (500 * np.log(500))
+    print(
+        f"\nms a sweep: {dict(zip(sizes, np.round(1e3 * np.array(seconds), 1), strict=True))}; 500 to 4,000 rows: "
+        f"{growth:.1f}-fold, n log n {limit:.1f}-fold"
+    )
+    assert growth <= 1.15 * limit  # the machine is noisy
