@@ -28,7 +28,7 @@ from bnp_hier.kernels.hyperparameter_draws import (
 from bnp_hier.kernels.path_sweep import densities_of, path_sweep
 from bnp_hier.kernels.root_prior import RootPrior
 from bnp_hier.kernels.table_counts import draw_mixing, papers_customers, tables_of_counts
-from bnp_hier.kernels.tree_starts import MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
+from bnp_hier.kernels.tree_starts import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
 from bnp_hier.kernels.tree_summaries import tree_summaries
 from bnp_hier.model_trace import Model
 from bnp_hier.tree_sites import TreeSites, TreeValues, find_tree_sites, read_tree_values
@@ -107,8 +107,9 @@ class BHMCGibbs(PartitionKernel):
         - "one_path": all items on one path, of one component.
         - "prior": a draw from the prior.
         - "map_dp": components found by a few greedy sweeps, each a branch of its own.
-        - "bhc": the tree of Bayesian hierarchical clustering, its clusters the leaves; "overdispersed" picks it for at most
-          2,000 items.
+        - "bhc": the tree of Bayesian hierarchical clustering, its clusters the leaves.
+
+        In more than 64 columns "overdispersed" leaves out the last two, which take long there, and beyond 1,000 rows the last.
     split_merge
         Attempts per step to split a component in two or merge two, with whole groups of items as the units.
     relabel
@@ -258,7 +259,8 @@ class BHMCGibbs(PartitionKernel):
     ) -> tuple[Array, Array] | None:
         """The start "bhc", at the prior medians of the hyperparameters; None where it is one of several and takes too long."""
         one_of_several = self._start == "overdispersed"
-        if is_traced(values) or one_of_several and sites.size > MOST_ROWS:
+        rows, columns = values.X.shape
+        if is_traced(values) or one_of_several and (rows > MOST_ROWS or columns > MOST_COLUMNS):
             if one_of_several:
                 return None
             raise ValueError('init="bhc" needs data that are known before anything is compiled: choose another start')

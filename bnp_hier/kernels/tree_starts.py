@@ -23,8 +23,8 @@ __all__ = ["TREE_STARTS", "agglomerated_tree", "starting_tree"]
 TREE_STARTS = ("overdispersed", "one_path", "prior", "map_dp", "bhc")
 """Names of starts; the first picks one of the others."""
 
-MOST_ROWS = 2000
-"""Rows up to which a tree of Bayesian hierarchical clustering is among the overdispersed starts."""
+MOST_ROWS, MOST_COLUMNS = 1000, 64
+"""Data up to which the tree of a clustering is among the overdispersed starts; greedy sweeps are in up to so many columns."""
 
 
 def agglomerated_tree(
@@ -91,5 +91,7 @@ def starting_tree(
         draws["bhc"] = lambda key: (paths.astype(int), labels.astype(int))
     if start != "overdispersed":
         return draws[start](key)
+    if values.X.shape[1] > MOST_COLUMNS:
+        del draws["map_dp"]
     key_choice, key_draw = jax.random.split(key)
     return jax.lax.switch(jax.random.randint(key_choice, (), 0, len(draws)), list(draws.values()), key_draw)

@@ -67,7 +67,8 @@ def chain_diagnostics(values: Mapping[str, Float[np.ndarray, "chain draw"]]) -> 
             row["ess_bulk"] = float(az.ess(draws))
             row["ess_tail"] = float(az.ess(draws, method="tail", prob=TAILS))
             if len(draws) > 1:
-                row["rhat"] = float(az.rhat(draws))
+                with np.errstate(divide="ignore", invalid="ignore"):  # infinite where every chain stays at a value of its own
+                    row["rhat"] = float(az.rhat(draws))
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import bnp_hier as bnp
+from bnp_hier.posterior.convergence import chain_diagnostics
 
 RNG = np.random.default_rng(0)
 SAMPLE = ("chain", "draw")
@@ -55,6 +56,13 @@ def test_short_and_single_chains() -> None:
     assert bnp.diagnostics(short).isna().all(axis=None)
     single = bnp.diagnostics({"posterior": xr.Dataset({"a": (SAMPLE, RNG.normal(size=(1, 100)))})})
     assert np.isnan(single.loc["a", "rhat"]) and single.loc["a", "ess_bulk"] > 20
+
+
+@pytest.mark.filterwarnings("error")
+def test_chains_that_never_move() -> None:
+    """Each at a value of its own: an infinite R-hat, and no warning of a division by zero."""
+    table = chain_diagnostics({"a": np.repeat([[1.0], [2.0]], 10, axis=1)})
+    assert table.loc["a", "rhat"] == np.inf
 
 
 def test_unknown_variable() -> None:
