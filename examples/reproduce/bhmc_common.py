@@ -1,0 +1,225 @@
+"""What the reproductions of Huang et al. (2021), hierarchical mixtures, share: chains, their capacity, rivals, verdicts."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+import scipy.cluster.hierarchy
+from common import Report, arguments
+from numpyro.infer import MCMC
+from scipy.stats import t as student
+from sklearn.cluster import KMeans
+
+import bnp_hier as bnp
+from bnp_hier.posterior.convergence import chain_diagnostics
+
+MEASURES = ("purity", "NMI", "ARI", "F-measure")
+
+SHOWN = ("log_joint", "n_nodes", "n_leaves", "n_components", "entropy", "largest_branch", "meeting_depth")
+"""Label-invariant numbers whose convergence is reported."""
+
+
+class Sizes(NamedTuple):
+    """Chains, sweeps left out and sweeps after them of each, and of how many sweeps one is kept."""
+
+    chains: int
+    warmup: int
+    draws: int
+    thinning: int
+
+    def __str__(self) -> str:
+        return f"{self.chains} chains of {self.warmup} + {self.draws} sweeps, one of {self.thinning} kept"
+
+
+class Run(NamedTuple):
+    """Chains of one sampler.
+
+    - **draws** - those after the warm-up.
+    - **summaries** - label-invariant numbers of the draws, (chain, draw).
+    - **trace** - log joint from the first sweep on, (chain, sweep).
+    """
+
+    draws: bnp.HierarchyDraws
+    summaries: dict[str, np.ndarray]
+    trace: np.ndarray
+
+    def best(self, chain: int | None = None) -> tuple[int, int]:
+        """Chain and draw of the greatest complete-data likelihood, of all chains or of one."""
+        joint = self.summaries["log_joint"]
+        if chain is not None:
+            return chain, int(joint[chain].argmax())
+        found = np.unravel_index(joint.argmax(), joint.shape)
+        return int(found[0]), int(found[1])
+
+
+def own_arguments(description: str | None, *, items: bool = True) -> argparse.ArgumentParser:
+    """Options of the scripts on hierarchical mixtures."""
+    parser = arguments(description)
+    parser.add_argument("--chains", type=int, help="chains, each with its own seed and start")
+    parser.add_argument("--warmup", type=int, help="sweeps left out")
+    parser.add_argument("--draws", type=int, help="sweeps after them, of each chain")
+    parser.add_argument("--thinning", type=int, help="keep one of so many sweeps")
+    if items:
+        parser.add_argument("--items", type=int, help="how many rows, the same share of each class")
+    return parser
+
+
+def sizes_of(options: argparse.Namespace, small: Sizes, full: Sizes) -> Sizes:
+    """Small sizes, or those of the paper, with what the command line says otherwise.
+
+    For small sizes programs are compiled less thoroughly, as that takes longer than the runs.
+    """
+    sizes = full if options.full else small
+    if not options.full:
+        jax.config.update("jax_disable_most_optimizations", True)
+    given = {name: getattr(options, name) for name in Sizes._fields if getattr(options, name) is not None}
+    return sizes._replace(**given)
+
+
+def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact") -> Run:
+    """Chains from overdispersed starts, one after the other."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "mixing=", UserWarning)  # the reports say it
+        kernel = bnp.BHMCGibbs(model, mixing=mixing)
+    mcmc = MCMC(
+        kernel,
+        num_warmup=0,  # nothing is adapted: the warm-up is the first part of the trace
+        num_samples=sizes.warmup + sizes.draws,
+        thinning=sizes.thinning,
+        num_chains=sizes.chains,
+        chain_method="sequential",
+        progress_bar=False,
+    )
+    run = bnp.ResumableRun(mcmc, mcmc.num_samples)  # one program for all chains, which `MCMC` compiles for each
+    run.run(jax.random.key(seed), X, extra_fields=("log_joint",))
+    trace = np.asarray(run.get_extra_fields(group_by_chain=True)["log_joint"], dtype=np.float64)
+    whole = bnp.hierarchy_draws(run, X)
+    first = sizes.warmup // sizes.thinning
+    draws = replace(whole, samples={name: values[:, first:] for name, values in whole.samples.items()})
+    return Run(draws, draws.summaries(), trace)
+
+
+def capacity(run: Run) -> str:
+    """How often the tree was full, and how full of components it was, over all sweeps."""
+    hits = run.draws.sample_stats["capacity_hits"][:, -1]
+    mass = run.draws.sample_stats["refused_mass"][:, -1]
+    nodes, components = run.draws.samples[run.draws.sites.mixing].shape[-2:]
+    most_nodes, most_components = (int(run.summaries[name].max()) for name in ("n_nodes", "n_components"))
+    return (
+        f"capacity: at most {most_nodes} of {nodes} nodes and {most_components} of {components} components used; "
+        f"capacity hits {int(hits.sum())}, refused mass {mass.max():.1e}"
+    )
+
+
+def convergence(run: Run) -> pd.DataFrame:
+    """R-hat and effective sample sizes of the label-invariant numbers and the hyperparameters."""
+    sites = run.draws.sites
+    apart = (sites.paths, sites.labels, sites.mixing, sites.parameters)
+    values = {name: run.summaries[name] for name in SHOWN}
+    values |= {name: draws for name, draws in run.draws.samples.items() if name not in apart and draws.ndim == 2}
+    with np.errstate(divide="ignore", invalid="ignore"):  # chains that never move have no R-hat
+        table = chain_diagnostics(values)
+    table.insert(0, "mean", [np.mean(values[name]) for name in table.index])
+    table.insert(1, "sd", [np.std(values[name]) for name in table.index])
+    return table
+
+
+def written(table: pd.DataFrame, places: int = 3) -> str:
+    """A table as text, indented."""
+    text = table.to_string(float_format=lambda value: f"{value:.{places}f}")
+    return "\n".join("  " + line.rstrip() for line in text.split("\n"))
+
+
+def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Mean, and half the width of its 95% interval by Student's t; one value has no interval."""
+    values = np.asarray(values, dtype=np.float64)
+    if len(values) < 2:
+        return float(values.mean()), float("inf")
+    return float(values.mean()), float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
+    """Difference of the means of independent chains, (chain, draw) each; its standard error; half its 95% interval (Welch)."""
+    a, b = one.mean(1), other.mean(1)
+    parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)]) if min(len(a), len(b)) > 1 else np.array([np.inf] * 2)
+    gap, error = float(a.mean() - b.mean()), float(np.sqrt(parts.sum()))
+    if not 0.0 < error < np.inf:
+        return gap, error, error
+    freedom = parts.sum() ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
+    return gap, error, float(student.ppf(0.975, freedom) * error)
+
+
+def outcome(gap: float, half: float, least: float = 0.0) -> str:
+    """Whether an interval lies above `least`."""
+    if not np.isfinite(half) or abs(gap - least) <= half:
+        return "not decided"
+    return "reproduces" if gap > least else "DOES NOT REPRODUCE"
+
+
+def better(report: Report, claim: str, gaps: Sequence[float] | np.ndarray) -> None:
+    """A verdict on a claim that the mean of gaps, one per seed, is positive."""
+    mean, half = interval(gaps)
+    width = f"± {half:.3f}" if np.isfinite(half) else "(one seed: no interval)"
+    report(f"- {claim}: {outcome(mean, half)}; gap {mean:+.3f} {width} ({len(gaps)} seeds)")
+
+
+def counts_of(tree: bnp.Hierarchy) -> list[int]:
+    """Number of clusters on every level."""
+    return [len(np.unique(tree.paths[:, level])) for level in range(tree.depth)]
+
+
+def ward(X: np.ndarray) -> bnp.Dendrogram:
+    """The tree of Ward's method."""
+    return bnp.Dendrogram.from_linkage(scipy.cluster.hierarchy.linkage(X, "ward"))
+
+
+def divided(X: np.ndarray, counts: Sequence[int], seed: int) -> bnp.Hierarchy:
+    """k-means in two, over and over, of the cluster with the largest sum of squares, to the numbers of clusters asked for."""
+    labels, rng = np.zeros(len(X), dtype=np.int64), np.random.default_rng(seed)
+    spread, paths, first = [float(((X - X.mean(0)) ** 2).sum())], [], 1
+    for count in counts:
+        while len(spread) < count and max(spread) > 0.0:
+            largest = int(np.argmax(spread))
+            items = np.flatnonzero(labels == largest)
+            split = KMeans(2, n_init=3, random_state=int(rng.integers(2**31))).fit_predict(X[items])
+            labels[items[split == 1]] = len(spread)
+            spread.append(0.0)
+            for cluster in (largest, len(spread) - 1):
+                rows = X[labels == cluster]
+                spread[cluster] = float(((rows - rows.mean(0)) ** 2).sum()) if len(rows) > 1 else 0.0
+        paths.append(first + labels.copy())
+        first += len(spread)
+    return bnp.Hierarchy(np.column_stack(paths))
+
+
+def nested(X: np.ndarray, counts: Sequence[int], seed: int) -> bnp.Hierarchy:
+    """Recursive k-means of one branching, so that it has about as many leaves."""
+    branching = max(2, round(counts[-1] ** (1 / len(counts))))
+    return bnp.recursive_kmeans(X, len(counts), branching, seed)
+
+
+def shuffled(tree: bnp.Hierarchy, seed: int) -> bnp.Hierarchy:
+    """The same tree with the items in random order: what its numbers of clusters alone score."""
+    return bnp.Hierarchy(tree.paths[np.random.default_rng(seed).permutation(tree.n_items)])
+
+
+def score_table(scores: dict[str, list[pd.DataFrame]], counts: dict[str, list[list[int]]]) -> str:
+    """Clusters and mean scores ± half a 95% interval over seeds, level by level."""
+    width = max(map(len, scores))
+    lines = [f"{'level':<7}{'method':<{width}}{'clusters':>10}" + "".join(f"{measure:>16}" for measure in MEASURES)]
+    for level in next(iter(scores.values()))[0].index:
+        for name, tables in scores.items():
+            numbers = np.mean([each[min(level, len(each)) - 1] for each in counts[name]])
+            cells = []
+            for measure in MEASURES:
+                mean, half = interval([table.loc[level, measure] for table in tables])
+                cells.append(f"{mean:.3f}" + (f" ± {half:.3f}" if np.isfinite(half) else ""))
+            lines.append(f"{level:<7}{name:<{width}}{numbers:>10.1f}" + "".join(f"{cell:>16}" for cell in cells))
+    return "\n".join("  " + line for line in lines)

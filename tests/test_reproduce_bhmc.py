@@ -1,0 +1,67 @@
+"""The reproductions of Huang et al. (2021) run at small sizes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.reproductions import FOLDER, assert_picture, run
+
+OUTCOMES = ("reproduces", "DOES NOT REPRODUCE", "not decided")
+FEW = ("--warmup", "8", "--draws", "16", "--thinning", "4", "--chains", "2")
+
+
+def _verdicts(written: str) -> dict[str, str]:
+    """Claims and their outcomes."""
+    found = [re.match(rf"- (.+): ({'|'.join(OUTCOMES)});", line) for line in written.splitlines() if line.startswith("- ")]
+    assert all(found)
+    return {match[1]: match[2] for match in found if match}
+
+
+def _clusters(written: str, method: str) -> list[float]:
+    """Clusters on each level, from the table of scores."""
+    return [float(number) for number in re.findall(rf"^  \d+ +{re.escape(method)} +(\d+\.\d) ", written, re.MULTILINE)]
+
+
+@pytest.mark.slow
+def test_animals(tmp_path: Path) -> None:
+    written = run(tmp_path, "bhmc_animals", "--warmup", "20", "--draws", "40", "--chains", "3")
+    assert "capacity hits 0, refused mass 0.0e+00" in written
+    claims = _verdicts(written)
+    assert "3 runs reach the same level" in claims and "birds are a clade (F1 >= 0.8)" in claims
+    trees = [line.strip() for line in written.splitlines() if line.endswith(";") and line.strip().startswith("((")]
+    assert len(trees) == 2 and all(tree.count("Elephant") == 1 and tree.count(":1") >= 33 for tree in trees)
+    assert re.search(r"n_components +paper +[\d.]+ +exact +[\d.]+ +difference +[+-]", written)
+    for name in ("bhmc_figure3", "bhmc_figure4", "bhmc_figure4_central"):
+        assert_picture(tmp_path / f"{name}.png")
+
+
+@pytest.mark.slow
+def test_fashion(tmp_path: Path) -> None:
+    written = run(tmp_path, "bhmc_fashion", "--items", "50", "--depth", "3", "--components", "20", "--nodes", "64", *FEW)
+    assert "50 images, 10 classes" in written and 'scaling "unit"' in written
+    assert any(claim.startswith("the rich get richer") for claim in _verdicts(written))
+    mine = _clusters(written, "BHMC")
+    assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC")
+    assert_picture(tmp_path / "bhmc_figure5.png")
+
+
+@pytest.mark.slow
+def test_text(tmp_path: Path) -> None:
+    written = run(tmp_path, "bhmc_text", "--items", "40", "--columns", "8", "--components", "10", "--nodes", "64", *FEW)
+    assert "fashion_products_2303: 40 texts, 8 columns" in written
+    claims = _verdicts(written)
+    assert {
+        "NMI clearly better than that of Ward, mean over levels",
+        "purity clearly better than that of BHC, mean over levels",
+    } <= set(claims)
+    mine = _clusters(written, "BHMC")
+    assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC")
+    assert_picture(tmp_path / "bhmc_figure6.png")
+
+
+def test_full_output_is_there() -> None:
+    for name in ("bhmc_animals.txt", "bhmc_figure3.png", "bhmc_figure4.png", "bhmc_figure4_central.png"):
+        assert 0 < (FOLDER / "output" / name).stat().st_size < 300_000
