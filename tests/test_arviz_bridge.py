@@ -117,6 +117,7 @@ def test_log_likelihood_with_discount_and_missing_cells() -> None:
         np.testing.assert_allclose(values.log_likelihood[0, 0, i], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_log_predictive_averages_the_draws_densities() -> None:
     """With all partitions of five rows as draws, weighted by drawing them often, it tends to the exact predictive."""
     small, new = X[4:9], np.array([[1.0, 0.5], [5.0, 6.0]])

@@ -81,6 +81,7 @@ def test_prior_predictive() -> None:
     assert draws["X"].shape == (7, 5, 2) and draws["z"].shape == (7, 5) and np.isfinite(draws["X"]).all()
 
 
+@pytest.mark.slow
 def test_stick_breaking_likelihood_sums_the_labels_out(x64) -> None:
     component = NormalInverseWishart(np.zeros(2), 0.5, 4.0, np.eye(2))
     model = partial(dpm_stick_breaking, component=component, concentration=1.5, truncation=3)

@@ -79,6 +79,7 @@ def test_normal_inverse_wishart_in_one_dimension_by_quadrature(x64):
     np.testing.assert_allclose(evidence(component, X1), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_normal_inverse_wishart_in_two_dimensions_by_quadrature(x64):
     """Given Σ the table is normal with row covariance I + 11ᵀ/κ; the three numbers of Σ are integrated on a grid.
 

@@ -17,6 +17,7 @@ from bnp_hier.components import (
     NormalKnownCovariance,
     ProductComponent,
 )
+from tests.parameters import few
 
 I2, ZERO, ONES = np.eye(2), np.zeros(2), np.ones(2)
 ASYMMETRIC = np.array([[1.0, 0.5], [0.2, 1.0]])
@@ -383,7 +384,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", few(LISTS, 2))
 def test_lists_as_hyperparameters_work_or_are_refused(name):
     """What passes the door must work behind it: predictives and priors as well as evidence."""
     try:

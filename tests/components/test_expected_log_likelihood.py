@@ -96,7 +96,7 @@ def test_quadratic_form_gives_the_same_differences_between_clusters(name: str, x
     np.testing.assert_allclose(np.diff(quadratics, axis=0), np.diff(values, axis=0), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", few(FAMILIES, 3))
 def test_batches_of_clusters(name: str, x64: None) -> None:
     component, X = FAMILIES[name]
     rows = component.suff_stats(X)

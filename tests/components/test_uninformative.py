@@ -174,6 +174,7 @@ def test_quadratic_form_is_the_expected_log_likelihood(x64: None) -> None:
     np.testing.assert_allclose(value, of_rows(BOX3, total(BOX3, X3), X3), rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_too_few_rows_and_flats_are_refused(x64: None) -> None:
     flat = np.column_stack([X3[:, 0], X3[:, 1], 2 * X3[:, 0] - X3[:, 1]])
     clusters = [X3[:0], X3[:1], X3[:3], X3[:4], flat, np.repeat(X3[:1], 9, 0), X3]

@@ -61,6 +61,7 @@ def test_small_sets_get_the_exact_tree() -> None:
     assert randomised.log_evidence_bound_ == pytest.approx(exact.log_evidence_bound_, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_one_cluster_is_halved() -> None:
     """A subset that is one cluster says nothing about branches: halves keep the tree shallow."""
     rng = np.random.default_rng(0)

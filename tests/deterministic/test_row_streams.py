@@ -84,6 +84,7 @@ def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: P
     assert fit.n_seen_ == N + 10 and fit.labels_.shape == (10,)
 
 
+@pytest.mark.slow
 def test_a_short_stream_is_fitted_as_in_memory() -> None:
     X = table()[:150]
     whole, fit = (bnp.BayesianKMeans(estimator(X).model, starts=(1, 4)).fit(source) for source in (X, chunked(X, 40)))

@@ -34,7 +34,7 @@ def seat_by_hand(problem: Problem, old: np.ndarray, new: int) -> np.ndarray:
     return np.array(labels[-new:])
 
 
-@pytest.mark.parametrize("discount", [0.0, 0.3])
+@pytest.mark.parametrize("discount", few([0.3, 0.0]))
 def test_equals_a_plain_loop(discount: float) -> None:
     """Overlapping clusters, 40 old rows and 35 new ones, which come in pieces of 32, 2 and 1."""
     rng = np.random.default_rng(0)

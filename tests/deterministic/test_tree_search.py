@@ -216,14 +216,12 @@ KNOWN_MISSES = {
 }
 
 
+SEARCHED = dict.fromkeys(("iris", "animals"), pytest.mark.slow)
+SEARCHED |= dict.fromkeys(("mixture", "wine6", "wine13", "glass", "digits", "pendigits"), pytest.mark.benchmark)  # minutes
+
+
 @pytest.mark.optimised
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("iris", "wine6", "animals", "mixture")),
-        *(pytest.param(name, marks=pytest.mark.benchmark) for name in ("wine13", "glass", "digits", "pendigits")),  # minutes
-    ],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in SEARCHED.items()])
 def test_gap_to_the_best_tree(name: str) -> None:
     """Gap to the best of three seeded full searches: of polish the median of five seeds; full at most 2 nats."""
     X = real_data(name)

@@ -10,6 +10,7 @@ from scipy.special import gammaln
 
 from bnp_hier.distributions import TreeMixing
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw
+from tests.parameters import few
 
 PATHS = np.array([[2, 5], [2, 1], [4, 3]])  # the root 0, its children 2 and 4, leaves 5 and 1 under 2, 3 under 4; 6 unused
 PARENT = {2: 0, 4: 0, 5: 2, 1: 2, 3: 4}
@@ -22,7 +23,7 @@ def mixing(root=1.5, concentration=0.8, components=3, paths=PATHS, max_nodes=7, 
 # ---- the density -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("root", "concentration"), [(1.5, 0.8), (4.0, 20.0)])
+@pytest.mark.parametrize(("root", "concentration"), few([(1.5, 0.8), (4.0, 20.0)]))
 def test_equals_numpyro_s_dirichlet_in_its_measure(root, concentration, x64):
     prior = mixing(root, concentration)
     for value in np.asarray(mixing(30.0, 30.0).sample(jax.random.key(0), (5,))):
@@ -67,7 +68,7 @@ def test_zeros_stay_zero_below(x64):
     assert prior.log_prob(value) == -np.inf
 
 
-@pytest.mark.parametrize("argument", [0, 1])
+@pytest.mark.parametrize("argument", few([0, 1]))
 def test_gradients_in_the_concentrations(argument, x64):
     """Central differences at a draw with zeros and with proportions down to 1e-300; rounding about 1e-8."""
     value = mixing(0.4, 0.2, 9).sample(jax.random.key(1))
@@ -93,6 +94,7 @@ def plain_log_prob(value, paths, root, concentration, smallest):
     return total
 
 
+@pytest.mark.slow
 def test_single_precision_keeps_the_digits():
     """Sixty nodes of thirty components, their proportions down to zero: differences in γ to three digits."""
     paths = np.stack([np.repeat(np.arange(1, 7), 9), np.arange(7, 61)], axis=1)
@@ -108,6 +110,7 @@ def test_single_precision_keeps_the_digits():
 # ---- draws -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_draws_follow_the_dirichlet_of_the_parent(x64):
     """20,000 draws; Kolmogorov-Smirnov of every probability integral transform, at level 1e-6 a node (six nodes)."""
     root, concentration = 2.0, 3.0

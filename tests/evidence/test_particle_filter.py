@@ -86,8 +86,8 @@ def test_unbiased_with_and_without_rejuvenation(discount: float, n: int, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "discount"), [*((family, 0.0) for family in FAMILIES), ("bernoulli", 0.6)])
 def test_unbiased_on_many_problems(family: str, discount: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """18 problems: false-alarm rate below 1e-2, had the keys not been fixed."""
-    for n in (3, 5, 8):
+    """12 problems: false-alarm rate below 1e-2, had the keys not been fixed."""
+    for n in (3, 8):
         with monkeypatch.context() as patch:
             if n % 2:
                 resampled_at_every_row(patch)
@@ -270,7 +270,7 @@ def test_estimates_agree_with_the_exact_evidence_on_many_problems(family: str) -
     """
     for seed in range(40):
         # at n = 3 the evidence can hang on one rare partition, which takes more particles to be met often enough
-        n, particles = ((3, 400), (6, 100), (8, 100))[seed % 3]
+        n, particles = ((3, 400), (8, 100))[seed % 2]
         problem = random_problem(family, n, seed)
         exact = bnp.evidence.exact(problem.model, problem.X)
         found = smc(problem.model, problem.X, particles, seed, n_orders=40, rejuvenation=5)

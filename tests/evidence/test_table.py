@@ -86,6 +86,7 @@ def without_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence_table, "_variational", lambda run, inference: [])
 
 
+@pytest.mark.slow
 def test_an_interrupt_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     without_slow(monkeypatch)
 
@@ -99,6 +100,7 @@ def test_an_interrupt_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.loc["occupancy", "verdict"] == "not run: interrupted"
 
 
+@pytest.mark.slow
 def test_an_error_without_words_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     without_slow(monkeypatch)
 

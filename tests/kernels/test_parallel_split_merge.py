@@ -223,7 +223,7 @@ def test_composes_with_nuts_and_agrees_with_collapsed_gibbs() -> None:
     moments = []
     for partition_kernel in (bnp.PartitionGibbs(model), bnp.ParallelSplitMerge(model, 40, sweep=False, init="one")):
         mcmc = MCMC(
-            Gibbs([(partition_kernel, ["z"]), (NUTS(model), None)]), num_warmup=500, num_samples=6000, progress_bar=False
+            Gibbs([(partition_kernel, ["z"]), (NUTS(model), None)]), num_warmup=500, num_samples=3000, progress_bar=False
         )
         mcmc.run(jax.random.key(1), X)
         samples = mcmc.get_samples()

@@ -56,6 +56,7 @@ class _Interrupted:
         return self.wait(tree)
 
 
+@pytest.mark.slow
 def test_interrupted_run_resumes_to_the_draws_of_one_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compilations: list[str]
 ) -> None:

@@ -24,6 +24,7 @@ PROBLEM = random_problem("niw", N, 0)
 ROWS = PROBLEM.component.suff_stats(PROBLEM.X)
 
 
+@pytest.mark.slow
 def test_every_start_is_legal_random_and_reproducible() -> None:
     keys = jax.random.split(jax.random.key(0), 200)
     slots = {"overdispersed": 5}  # too few for all items alone

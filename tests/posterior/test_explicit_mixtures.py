@@ -146,6 +146,7 @@ def _log_terms(draws: Draws, chain: int, draw: int, rows: np.ndarray) -> np.ndar
     return np.log(weights / weights.sum()) + np.column_stack(densities)
 
 
+@pytest.mark.slow
 def test_sticks_from_first_principles(sticks_run: MCMC) -> None:
     """The log joint is the collapsed model's; the other densities sum over all sticks."""
     draws = draws_of(sticks_run, TABLE)
