@@ -59,7 +59,7 @@ def test_text(tmp_path: Path) -> None:
     } <= set(claims)
     mine = _clusters(written, "BHMC")
     assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC")
-    assert_picture(tmp_path / "bhmc_figure6.png")
+    assert_picture(tmp_path / "bhmc_figure6_fashion_products_2303.png")
 
 
 def test_full_output_is_there() -> None:

@@ -18,6 +18,7 @@ from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.hierarchy import Hierarchy
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays, warn_of_capacity
+from bnp_hier.kernels.component_moves import split_merge_components
 from bnp_hier.kernels.franchise import Moves, climb_to_root
 from bnp_hier.kernels.hyperparameter_draws import (
     CONCENTRATION_PRIORS,
@@ -111,7 +112,7 @@ class BHMCGibbs(PartitionKernel):
 
         In more than 64 columns "overdispersed" leaves out the last two, which take long there, and beyond 1,000 rows the last.
     split_merge
-        Attempts per step to split a component in two or merge two, with whole groups of items as the units.
+        Attempts per step to split a component in two or merge two, item by item.
     relabel
         Whether every table of every node redraws its component in each step, with all the items that stand behind it.
     sibling_split_merge
@@ -161,8 +162,8 @@ class BHMCGibbs(PartitionKernel):
         for name, number in counts.items():
             if number != int(number) or number < 0:
                 raise ValueError(f"{name} must be a whole number of at least 0, but it is {number!r}")
-        self._moves = Moves(int(split_merge), bool(relabel), int(sibling_split_merge), int(regraft))
-        if mixing == "paper" and any(self._moves):
+        self._split_merge, self._moves = int(split_merge), Moves(bool(relabel), int(sibling_split_merge), int(regraft))
+        if mixing == "paper" and (split_merge or any(self._moves)):
             raise ValueError('split_merge, relabel, sibling_split_merge and regraft need mixing="exact"')
         self._path, self._mixing, self._start = path, mixing, init
         self._sites: TreeSites | None = None
@@ -310,7 +311,9 @@ class BHMCGibbs(PartitionKernel):
         sites = self._sites
         assert sites is not None, "`init` must be called before `sample`"
         z = dict(state.z)
-        key, key_items, key_sweep, key_seat, key_root, key_mixing, key_parameters, *keys = jax.random.split(state.rng_key, 11)
+        key, key_items, key_sweep, key_seat, key_root, key_mixing, key_divide, key_parameters, *keys = jax.random.split(
+            state.rng_key, 12
+        )
         values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
         component, X = values.component, values.X
         names, own = sites.hyperparameters, values.priors
@@ -322,7 +325,7 @@ class BHMCGibbs(PartitionKernel):
         swept = path_sweep(component, items, *old, alpha, gamma, root, key_sweep, metropolis=self._path == "mh")
         stats = component.suff_stats(X)
         state_now = swept.paths, swept.labels, swept.mixing, swept.parameters
-        moved = climb_to_root(component, stats, X, *state_now, alpha, gamma, root, self._moves, key_seat)
+        moved = climb_to_root(component, stats, X, *state_now, alpha, gamma, self._moves, key_seat)
         tree = read_tree(moved.paths, sites.max_nodes)
         if own.concentration is not None:
             inner = (tree.level >= 0) & (tree.level < sites.depth)
@@ -346,12 +349,16 @@ class BHMCGibbs(PartitionKernel):
         customers = moved.customers
         if self._mixing == "paper":
             customers = papers_customers(moved.paths, moved.labels, *customers.shape)
-        z[sites.paths], z[sites.labels] = moved.paths, moved.labels
-        z[sites.mixing] = draw_mixing(customers, tree, root._replace(concentration=gamma0), gamma, key_mixing)
-        clusters = cluster_statistics(stats, moved.labels, sites.components)
-        z[sites.parameters] = component.sample_parameters(key_parameters, clusters)
+        root = root._replace(concentration=gamma0)
+        labels, mixing = moved.labels, draw_mixing(customers, tree, root, gamma, key_mixing)
+        divided = jnp.zeros((), int)
+        if self._split_merge:
+            now = moved.paths, labels, mixing, tree, root, gamma
+            labels, mixing, divided = split_merge_components(component, stats, *now, self._split_merge, key_divide)
+        z[sites.paths], z[sites.labels], z[sites.mixing] = moved.paths, labels, mixing
+        z[sites.parameters] = component.sample_parameters(key_parameters, cluster_statistics(stats, labels, sites.components))
         if own.variance is not None:
-            means = z[sites.parameters][moved.labels]
+            means = z[sites.parameters][labels]
             rows = component.likelihood(means)
             # Mahalanobis distances, from the densities here and at the mean
             distances = 2.0 * (rows.log_prob(means) - rows.log_prob(X))
@@ -376,7 +383,7 @@ class BHMCGibbs(PartitionKernel):
             **tree_summaries(sites, values, z),
             capacity_hits=hits,
             refused_mass=mass,
-            accepted=state.accepted + moved.accepted.astype(state.accepted.dtype),
+            accepted=state.accepted + jnp.append(divided, moved.accepted).astype(state.accepted.dtype),
             i=state.i + 1,
             rng_key=key,
         )

@@ -1,19 +1,21 @@
-"""Moves of whole tables between components, with the proportions of all nodes integrated out."""
+"""Moves of tables and of items between components."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.allocation import draw_index
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.nested_chinese_restaurant import Tree
 from bnp_hier.kernels.root_prior import RootPrior
-from bnp_hier.kernels.sequential_allocation import divide
+from bnp_hier.kernels.table_counts import draw_mixing
 
 __all__ = ["relabel_tables", "split_merge_components"]
 
@@ -48,28 +50,132 @@ def relabel_tables(
     return jnp.where(jnp.isfinite(logs.max(1)), drawn, labels)[group]
 
 
+class Allocation(NamedTuple):
+    """Items of two components on two sides, and the customers that they are at every node.
+
+    - **sides** - (n,) 0 or 1, meaningless for other items.
+    - **customers** - (M, 2) of each side at each node: items at leaves, tables of the children above.
+    - **log_joint** - log density of the sides and of the rows on either side, given the tables (nats).
+    - **log_probability** - of drawing these sides one by one, but for the two that begin them (nats).
+    """
+
+    sides: Int[Array, " n"]
+    customers: Float[Array, "m 2"]
+    log_joint: Float[Array, ""]
+    log_probability: Float[Array, ""]
+
+
+def allocate(
+    log_marginal: Callable[[Statistics], Float[Array, "..."]],
+    rows: Statistics,
+    empty: Statistics,
+    along: Int[Array, "n levels"],
+    order: Int[Array, " n"],
+    number: Int[Array, ""],
+    given: Int[Array, " n"],
+    log_root: Callable[[Float[Array, " 2"]], Float[Array, " 2"]],
+    log_opening: Float[Array, " m"],
+    log_shares: Float[Array, "m 2"],
+    seated: Bool[Array, ""],
+    key: Array,
+) -> Allocation:
+    """Put items on two sides one by one, in a given order, and seat them from their leaves up.
+
+    An item's side has the prior probability P_leaf, where P_z = (N_z + c_z P_parent) / (N_z. + c_z) at a node with N_z, of both
+    sides N_z., customers. It then opens a table at z with probability c_z P_parent / (N_z + c_z P_parent), on its own side, and
+    only then is a customer of the parent. So the probability of the tables cancels from the ratio of any two allocations.
+
+    Parameters
+    ----------
+    log_marginal, rows, empty
+        Log marginal likelihood, statistics of the rows, and those of two empty clusters.
+    along
+        Nodes from the root to the leaf of each item.
+    order, number
+        Items in the order in which they come, and how many do.
+    given
+        Sides, −1 for those to be drawn from their conditional.
+    log_root
+        P_root of the two sides (log), by their customers there.
+    log_opening
+        c_z (log).
+    log_shares
+        c_z times the present shares of the sides at the parent (log).
+    seated
+        Whether to draw tables given the present proportions: the present allocation, replayed.
+    key
+        Random key.
+    """
+    n, levels = along.shape
+    draws = jax.random.uniform(key, (n, levels), log_opening.dtype)
+
+    def visit(t: Array, state: Any) -> Any:
+        sides, customers, totals, scores, log_joint, log_probability = state
+        item = order[t]
+        path = along[item]
+        here, log_c = customers[path], log_opening[path]
+        logs = [log_root(here[0])]
+        for level in range(1, levels):
+            upper = jnp.logaddexp(jnp.log(here[level]), log_c[level] + logs[-1])
+            logs.append(upper - jnp.logaddexp(jnp.log(here[level].sum()), log_c[level]))
+        joined = jax.tree.map(lambda total, leaf: total + leaf[item], totals, rows)
+        with_item = log_marginal(joined)
+        weights = logs[-1] + with_item - scores
+        log_conditional = jax.nn.log_softmax(weights)
+        drawn = (jnp.log(draws[item, 0]) < log_conditional[1]).astype(sides.dtype)
+        side = jnp.where(given[item] < 0, drawn, given[item])
+        chosen = jnp.arange(2) == side
+        totals = jax.tree.map(lambda new, old: jnp.where(chosen.reshape(2, *[1] * (old.ndim - 1)), new, old), joined, totals)
+        # whether the item opens a table on every level below the root
+        opening = jnp.where(seated, log_shares[path[1:], side], log_c[1:] + jnp.stack(logs[:-1])[:, side])
+        at_tables = here[1:, side]
+        opens = (at_tables == 0) | (jnp.log(draws[item, 1:]) < opening - jnp.logaddexp(jnp.log(at_tables), opening))
+        comes = jnp.append(jnp.cumprod(opens[::-1])[::-1], 1).astype(customers.dtype)
+        return (
+            sides.at[item].set(side),
+            customers.at[path, side].add(comes),
+            totals,
+            jnp.where(chosen, with_item, scores),
+            log_joint + weights[side],
+            log_probability + jnp.where(t < 2, 0.0, log_conditional[side]),
+        )
+
+    zero = jnp.zeros((), log_opening.dtype)
+    customers = jnp.zeros((log_opening.shape[0], 2), log_opening.dtype)
+    start = jnp.zeros(n, order.dtype), customers, empty, log_marginal(empty), zero, zero
+    sides, customers, _, _, log_joint, log_probability = jax.lax.fori_loop(0, number, visit, start)
+    return Allocation(sides, customers, log_joint, log_probability)
+
+
 def split_merge_components(
     component: Component,
     rows: Statistics,
+    paths: Int[Array, "n depth"],
     labels: Int[Array, " n"],
-    group: Int[Array, " n"],
-    prior: RootPrior,
+    mixing: Float[Array, "m k"],
+    tree: Tree,
+    root: RootPrior,
+    concentration: Float[Array, ""],
     count: int,
     key: Array,
-) -> tuple[Int[Array, " n"], Int[Array, ""]]:
-    """Split one component in two, or merge two, the customers of the root as units: so many attempts.
+) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""]]:
+    """Split one component in two, or merge two, item by item: so many attempts.
 
-    A customer of the root is a group of items that share a component whatever it is. Two of them are drawn: of one component,
-    they are split into it and a random empty one, the others allocated one by one; of two components, these are merged.
+    Two items are drawn: if they are of one component, it is split into itself and a random empty one, the other items allocated
+    one by one; if of two, these are merged. What the two components have together at every node stays as it is, and how they
+    share it is integrated out: by tables, which are drawn anew for either state. Units smaller than items would not do: a
+    component's items come to the root as one or two customers, which seldom are the halves of a good split.
 
     Parameters
     ----------
     component, rows
         The component, and the items' sufficient statistics.
-    labels, group
-        Components of the items, and for each the one that stands for its customer of the root.
-    prior
-        Of the components at the root.
+    paths, labels, mixing, tree
+        The state; parameters of the components are integrated out.
+    root
+        Prior of the components at the root.
+    concentration
+        γ.
     count
         Attempts.
     key
@@ -77,42 +183,75 @@ def split_merge_components(
 
     Returns
     -------
-    labels, accepted
-        New components, and how many attempts were accepted.
+    labels, mixing, accepted
+        New components and proportions, and how many attempts were accepted.
     """
     n = labels.shape[0]
-    heads = group == jnp.arange(n)
-    number = heads.sum()
-    listed = jnp.argsort(~heads, stable=True)
-    customers, share = heads.astype(float), prior.share
-    units = cluster_statistics(rows, group, n), customers
-
+    along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
+    parent = jnp.maximum(tree.parent, 0)
     log_marginal = component.log_marginal_up_to(n)  # what clusters share is computed once
+    nothing = component.empty((2,))
+    last = jnp.full(int(root.infinite), root.components - 1)  # of infinitely many, with what is left for others
+    pair_root = RootPrior(root.concentration if root.infinite else 2 * root.share, 2 + int(root.infinite), root.infinite)
 
-    def score(group: tuple[Statistics, Array]) -> Array:
-        stats, customers = group
-        return log_marginal(stats) + gammaln(share + customers)
+    def log_root(customers: Array) -> Array:
+        if root.infinite:
+            return jnp.log(jnp.where(customers > 0, customers, root.concentration) / (customers.sum() + root.concentration))
+        return jnp.log((root.share + customers) / (2 * root.share + customers.sum()))
 
-    def attempt(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        labels, accepted, key = state
-        key, key_anchors, key_divide = jax.random.split(key, 3)
-        u = jax.random.uniform(key_anchors, (4,), customers.dtype)
-        first = jnp.minimum((u[0] * number).astype(int), number - 1)
-        shift = 1 + jnp.minimum((u[1] * (number - 1)).astype(int), number - 2)
-        anchors = listed[jnp.stack([first, (first + shift) % number])]
+    def log_of(values: Array) -> Array:  # what is too small for the floating point numbers is not zero
+        return jnp.log(jnp.maximum(values, jnp.finfo(mixing.dtype).tiny))
+
+    def attempt(_: int, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        labels, mixing, accepted, key = state
+        key, key_anchors, key_order, key_allocate, key_mixing = jax.random.split(key, 5)
+        u = jax.random.uniform(key_anchors, (4,), mixing.dtype)
+        first = jnp.minimum((u[0] * n).astype(int), n - 1)
+        anchors = jnp.stack([first, (first + 1 + jnp.minimum((u[1] * (n - 1)).astype(int), n - 2)) % n])
         slot = labels[anchors]
         splits = slot[0] == slot[1]
-        member = heads & ((labels == slot[0]) | (labels == slot[1]))
-        division = divide(score, units, member, anchors, (labels == slot[1]).astype(int), splits, key_divide)
-        empty = (cluster_counts(labels, prior.components) == 0) & prior.usable
+        empty = (cluster_counts(labels, root.components) == 0) & root.usable
         choices = empty.sum() + ~splits  # empty components where the two are one
-        log_ratio = division.log_ratio + prior.log_opening(choices)
-        free = draw_index(empty.astype(customers.dtype), u[3])
-        divided = jnp.where(division.sides == 1, free, labels)
-        merged = jnp.where(member, slot[0], labels)
-        proposal = jnp.where(splits, divided, merged).astype(labels.dtype)[group]
-        accept = (number > 1) & (~splits | (choices > 0)) & (jnp.log(u[2]) < jnp.where(splits, log_ratio, -log_ratio))
-        return jnp.where(accept, proposal, labels), accepted + accept, key
+        pair = jnp.stack([slot[0], jnp.where(splits, draw_index(empty.astype(mixing.dtype), u[3]), slot[1])])
+        columns = jnp.concatenate([pair, last])
+        shares = mixing[:, columns]
+        mass = shares.sum(1)
+        opening = concentration * mass[parent]
 
-    moved, accepted, _ = jax.lax.fori_loop(0, count, attempt, (labels, jnp.zeros((), int), key))
-    return moved, accepted
+        member = (labels == pair[0]) | (labels == pair[1])
+        present = (labels == pair[1]).astype(labels.dtype)
+        proposed = jnp.where(splits, -1, 0) * jnp.ones_like(present)
+        proposed = proposed.at[anchors].set(jnp.where(splits, jnp.arange(2), 0).astype(present.dtype))
+        rank = jax.random.uniform(key_order, (n,)) + 2.0 * ~member
+        order = jnp.argsort(rank.at[anchors].set(jnp.array([-2.0, -1.0])))
+        log_shares = log_of(concentration * shares[parent, :2])
+        both = jax.vmap(
+            lambda given, seated, key: allocate(
+                log_marginal,
+                rows,
+                nothing,
+                along,
+                order,
+                member.sum(),
+                given,
+                log_root,
+                log_of(opening),
+                log_shares,
+                seated,
+                key,
+            )
+        )(jnp.stack([present, proposed]), jnp.array([True, False]), jax.random.split(key_allocate))
+        drawn = jnp.where(splits, both.log_probability[1], both.log_probability[0])
+        log_choices = jnp.zeros(()) if root.infinite else jnp.log(choices)
+        log_ratio = both.log_joint[1] - both.log_joint[0] + jnp.where(splits, 1, -1) * (log_choices - drawn)
+        possible = (n > 1) & (~splits | (choices > 0))
+        accept = possible & (jnp.log(u[2]) < log_ratio)
+        sides, customers = (jnp.where(accept, value[1], value[0]) for value in (both.sides, both.customers))
+        labels = jnp.where(possible & member, pair[sides], labels).astype(labels.dtype)
+        customers = jnp.pad(customers, ((0, 0), (0, int(root.infinite))))
+        shared = mass[:, None] * draw_mixing(customers, tree, pair_root, opening, key_mixing)
+        return labels, jnp.where(possible, mixing.at[:, columns].set(shared), mixing), accepted + accept, key
+
+    start = labels, mixing, jnp.zeros((), int), key
+    labels, mixing, accepted, _ = jax.lax.fori_loop(0, count, attempt, start)
+    return labels, mixing, accepted

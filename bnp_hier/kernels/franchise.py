@@ -16,9 +16,8 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.kernels.component_moves import relabel_tables, split_merge_components
+from bnp_hier.kernels.component_moves import relabel_tables
 from bnp_hier.kernels.path_sweep import log_likelihood_of
-from bnp_hier.kernels.root_prior import RootPrior
 from bnp_hier.kernels.table_counts import open_tables
 from bnp_hier.kernels.tree_moves import Climb, regraft, split_merge_siblings
 
@@ -28,13 +27,11 @@ __all__ = ["Moves", "Seating", "climb_to_root"]
 class Moves(NamedTuple):
     """How often the moves are tried in one pass, each of which leaves the posterior invariant.
 
-    - **split_merge** - splits and merges of components.
     - **relabel** - whether every table redraws its component.
     - **sibling_split_merge** - splits and merges of sibling nodes, on every level.
     - **regraft** - grafts of a node elsewhere, on every level.
     """
 
-    split_merge: int = 0
     relabel: bool = False
     sibling_split_merge: int = 0
     regraft: int = 0
@@ -47,7 +44,7 @@ class Seating(NamedTuple):
     - **customers** - of each component at each node, (M, K): items at leaves, tables of the children above; at the root
       those whose components are draws from β_0.
     - **tables** - tables at each node, (M,); zero at the root, where none are needed, and at unused numbers.
-    - **accepted** - moves of components, of sibling nodes, and grafts that changed something, (3,).
+    - **accepted** - moves of sibling nodes, and grafts that changed something, (2,).
     - **refused** - splits of nodes that the capacity refused.
     """
 
@@ -55,7 +52,7 @@ class Seating(NamedTuple):
     labels: Int[Array, " n"]
     customers: Float[Array, "m k"]
     tables: Float[Array, " m"]
-    accepted: Int[Array, " three"]
+    accepted: Int[Array, " two"]
     refused: Int[Array, ""]
 
 
@@ -69,15 +66,13 @@ def climb_to_root(
     parameters: Float[Array, "k ..."],
     concentration: Float[Array, ""],
     mixing_concentration: Float[Array, ""],
-    root: RootPrior,
     moves: Moves,
     key: Array,
 ) -> Seating:
     """Draw the tables of every node, and try the moves.
 
     Tables of a node are drawn given its parent's proportions: the i-th customer with one component, i = 0, 1, ..., opens one
-    with probability a/(a + i), a = γβ_parent,k. Moves of nodes at a level come before its tables, relabelling after them, and
-    moves of components at the root.
+    with probability a/(a + i), a = γβ_parent,k. Moves of nodes at a level come before its tables, relabelling after them.
 
     Parameters
     ----------
@@ -85,8 +80,8 @@ def climb_to_root(
         The component, the items' sufficient statistics, and the items.
     paths, labels, mixing, parameters
         The state.
-    concentration, mixing_concentration, root
-        α, γ, and the prior of the components at the root.
+    concentration, mixing_concentration
+        α and γ.
     moves
         What to try.
     key
@@ -96,7 +91,7 @@ def climb_to_root(
     nodes, components = mixing.shape
     items = jnp.arange(n)
     wide = jnp.column_stack([jnp.zeros(n, paths.dtype), paths, items.astype(paths.dtype)])
-    key_empty, key_root, key_levels = jax.random.split(key, 3)
+    key_empty, key_levels = jax.random.split(key)
     log_likelihood = jnp.zeros((n, components), mixing.dtype)
     if moves.relabel:
         # parameters of empty components are draws from the prior, where the sweep has left others
@@ -112,10 +107,10 @@ def climb_to_root(
         hyper = concentration, mixing_concentration
         if moves.sibling_split_merge:
             climb, took, full = split_merge_siblings(climb, level, *hyper, moves.sibling_split_merge, key_siblings)
-            accepted, refused = accepted.at[1].add(took), refused + full
+            accepted, refused = accepted.at[0].add(took), refused + full
         if moves.regraft and depth > 1:
             climb, took = regraft(climb, level, *hyper, moves.regraft, key_graft)
-            accepted = accepted.at[2].add(took)
+            accepted = accepted.at[1].add(took)
         heads = climb.group == items
         node, above = jnp.take(climb.paths, level, axis=1), jnp.take(climb.paths, level - 1, axis=1)
         shares = climb.mixing[above]
@@ -127,13 +122,10 @@ def climb_to_root(
         return (climb, accepted, refused), heads
 
     zero = jnp.zeros((), int)
-    start = Climb(wide, labels, items, mixing), jnp.zeros(3, int), zero
+    start = Climb(wide, labels, items, mixing), jnp.zeros(2, int), zero
     levels = jnp.arange(depth, 0, -1)
     (climb, accepted, refused), heads = jax.lax.scan(visit, start, (levels, jax.random.split(key_levels, depth)))
     labels = climb.labels
-    if moves.split_merge:
-        labels, took = split_merge_components(component, rows, labels, climb.group, root, moves.split_merge, key_root)
-        accepted = accepted.at[0].add(took)
     seats = jnp.concatenate([heads, (climb.group == items)[None]]).astype(mixing.dtype)  # levels depth, ..., 0
     columns = climb.paths[:, depth::-1].T
     customers = jnp.zeros((nodes, components), mixing.dtype).at[columns, labels].add(seats)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 __all__ = ["RootPrior"]
 
@@ -39,12 +38,3 @@ class RootPrior(NamedTuple):
     def usable(self) -> Bool[Array, " k"]:
         """Which numbers a component may have."""
         return jnp.arange(self.components) < self.components - self.infinite
-
-    def log_opening(self, empty: Int[Array, ""]) -> Float[Array, ""]:
-        """Log prior density of one component more, taken from so many empty ones, beside the terms lgamma(share + customers).
-
-        Includes how many ways there are to choose its number, which a split does at random.
-        """
-        if self.infinite:
-            return jnp.log(self.concentration)
-        return jnp.log(empty) - gammaln(self.share)

@@ -57,10 +57,13 @@ def draw_mixing(
     customers: Float[Array, "m k"],
     tree: Tree,
     root: RootPrior,
-    concentration: Float[Array, ""],
+    concentration: Float[Array, "*m"],
     key: Array,
 ) -> Float[Array, "m k"]:
-    """Proportions from the root down: Dir(its shares + customers) there, Dir(γβ_parent + customers) below; zeros if unused."""
+    """Proportions from the root down: Dir(its shares + customers) there, Dir(γβ_parent + customers) below; zeros if unused.
+
+    γ is one number, or one for every node.
+    """
     nodes, components = customers.shape
     unused = tree.level < 0
     order = jnp.argsort(jnp.where(unused, nodes, tree.level), stable=True)
@@ -70,6 +73,7 @@ def draw_mixing(
     parent = jnp.append(jnp.maximum(tree.parent, 0), 0)
     counts = jnp.concatenate([customers, jnp.zeros((1, components), customers.dtype)])
     in_use = nodes - unused.sum()
+    gamma = jnp.append(jnp.broadcast_to(concentration, (nodes,)), 1.0)
 
     def draw_block(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         mixing, at, key = state
@@ -77,7 +81,7 @@ def draw_mixing(
         block = jax.lax.dynamic_slice(order, (at,), (NODES_AT_ONCE,))
         # nodes of one level at a time: their parents are drawn
         now = (level[block] == level[block[0]]) & (level[block] >= 0)
-        base = jnp.where((block == 0)[:, None], root.shares, concentration * mixing[parent[block]])
+        base = jnp.where((block == 0)[:, None], root.shares, gamma[block][:, None] * mixing[parent[block]])
         base = jnp.where(now[:, None], base + counts[block], 1.0)
         drawn = proportions(log_dirichlet_draw(key_block, base))
         mixing = mixing.at[jnp.where(now, block, nodes)].set(drawn)

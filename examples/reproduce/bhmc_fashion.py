@@ -26,7 +26,7 @@ RIVALS = ("Ward", "BHC", "divided k-means")
 """Those cut to as many clusters per level as the hierarchical mixture has."""
 
 SMALL, SMALL_ITEMS = shared.Sizes(chains=2, warmup=40, draws=60, thinning=4), 200
-FULL, FULL_ITEMS = shared.Sizes(chains=5, warmup=500, draws=5000, thinning=25), 1000
+FULL, FULL_ITEMS = shared.Sizes(chains=4, warmup=500, draws=2000, thinning=10), 1000
 
 
 def scaled(pixels: np.ndarray, scaling: str) -> np.ndarray:
@@ -122,7 +122,7 @@ def main() -> None:
         f"{len(rows)} images, {classes} classes; alpha 0.5, gamma0 1.5, gamma 2, sigma^2 1, L {options.depth}, H = N(0, I), "
     )
     report(f"K {options.components}, {nodes} nodes; {sizes}; seed {options.seed}; ")
-    report(f"{'paper sizes' if options.full else 'small sizes'}; our sample of images is not the paper's")
+    report(f"{'as many images as the paper, fewer sweeps' if options.full else 'small sizes'}; our sample is not the paper's")
     report("clusters: mean number on the level; ±: 95% interval over chains; Ward, BHC and divided k-means have the numbers of")
     report(
         "  clusters of BHMC's tree; BHMC shuffled: its tree with the items in random order; one row of classes for all levels\n"

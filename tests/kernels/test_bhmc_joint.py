@@ -144,6 +144,16 @@ def off_by_a_nat(divide: Any) -> Any:
     return wrong
 
 
+def drawn_more_often(allocate: Any) -> Any:
+    """The split of components as if it were drawn e times as often."""
+
+    def wrong(*arguments: Any) -> Any:
+        allocation = allocate(*arguments)
+        return allocation._replace(log_probability=allocation.log_probability + 1.0)
+
+    return wrong
+
+
 def without_shares(relabel: Any) -> Any:
     """Relabelling as if all components had one share."""
     return lambda logs, group, labels, shares, key: relabel(logs, group, labels, jnp.ones_like(shares), key)
@@ -155,7 +165,7 @@ def blind(log_polya: Any) -> Any:
 
 
 WRONG = {
-    "split_merge": (component_moves, "divide", off_by_a_nat),
+    "split_merge": (component_moves, "allocate", drawn_more_often),
     "relabel": (franchise, "relabel_tables", without_shares),
     "sibling_split_merge": (tree_moves, "divide", off_by_a_nat),
     "regraft": (tree_moves, "log_polya", blind),
