@@ -62,6 +62,15 @@ def test_text(tmp_path: Path) -> None:
     assert_picture(tmp_path / "bhmc_figure6_fashion_products_2303.png")
 
 
+STAND_INS = ("fashion_products_2303", "flipkart_products_1050", "newsgroups20_hier")
+
+
 def test_full_output_is_there() -> None:
-    for name in ("bhmc_animals.txt", "bhmc_figure3.png", "bhmc_figure4.png", "bhmc_figure4_central.png"):
-        assert 0 < (FOLDER / "output" / name).stat().st_size < 300_000
+    reports = ["bhmc_animals.txt", "bhmc_fashion.txt", *(f"bhmc_text_{name}_matched.txt" for name in STAND_INS)]
+    pictures = ["bhmc_figure3", "bhmc_figure4", "bhmc_figure4_central", "bhmc_figure5", "bhmc_figure5_standardised"]
+    pictures += [f"bhmc_figure6_{name}_matched" for name in STAND_INS]
+    for name in (*reports, *(f"{picture}.png" for picture in pictures)):
+        assert 0 < (FOLDER / "output" / name).stat().st_size < 500_000
+    for name in reports:
+        text = (FOLDER / "output" / name).read_text(encoding="utf-8")
+        assert _verdicts(text) and "small sizes" not in text
