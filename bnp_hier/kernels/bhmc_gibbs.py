@@ -57,7 +57,8 @@ class BHMCGibbsState(NamedTuple):
     - **entropy** - entropy of the components' shares of the items (nats).
     - **largest_branch** - share of the items under the largest child of the root.
     - **meeting_depth** - mean over pairs of items of the level of their lowest common node.
-    - **capacity_hits** - times that the capacity of nodes kept an item from a new branch, since the start.
+    - **capacity_hits** - times that the capacity kept an item from a new branch, or of an infinite root from a new component,
+      or refused a split, since the start.
     - **refused_mass** - conditional probability of the branches so refused: the mean over all items and sweeps so far.
     - **accepted** - splits and merges of components, those of sibling nodes, and grafts that changed the tree, since the start.
     - **i** - number of sweeps so far.
@@ -85,8 +86,8 @@ class BHMCGibbs(PartitionKernel):
     """Gibbs sampler of a hierarchical mixture over a tree (Huang et al. 2021), with a posterior that its steps leave invariant.
 
     Each step visits all items once in random order and draws their paths and labels, those of empty components with the
-    parameters integrated out; then the proportions of all nodes jointly, by table counts; the components' parameters; and the
-    hyperparameters, from their conditionals.
+    parameters integrated out; then, given table counts, α, γ0 and γ, and the proportions of all nodes jointly; and last the
+    components' parameters and their variance, all from their conditionals.
 
     Parameters
     ----------
@@ -351,10 +352,10 @@ class BHMCGibbs(PartitionKernel):
             customers = papers_customers(moved.paths, moved.labels, *customers.shape)
         root = root._replace(concentration=gamma0)
         labels, mixing = moved.labels, draw_mixing(customers, tree, root, gamma, key_mixing)
-        divided = jnp.zeros((), int)
+        divided = lacking = jnp.zeros((), int)
         if self._split_merge:
             now = moved.paths, labels, mixing, tree, root, gamma
-            labels, mixing, divided = split_merge_components(component, stats, *now, self._split_merge, key_divide)
+            labels, mixing, divided, lacking = split_merge_components(component, stats, *now, self._split_merge, key_divide)
         z[sites.paths], z[sites.labels], z[sites.mixing] = moved.paths, labels, mixing
         z[sites.parameters] = component.sample_parameters(key_parameters, cluster_statistics(stats, labels, sites.components))
         if own.variance is not None:
@@ -366,7 +367,8 @@ class BHMCGibbs(PartitionKernel):
             z[names.variance] = draw_variance(own.variance, variance, variance * distances.sum(), X.size, keys[3])
         z = {name: value.astype(state.z[name].dtype) for name, value in z.items()}
         values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
-        hits = state.capacity_hits + (swept.hits + moved.refused).astype(state.capacity_hits.dtype)
+        hits = swept.hits + moved.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
+        hits = state.capacity_hits + hits.astype(state.capacity_hits.dtype)
         mass = state.refused_mass + (swept.refused - state.refused_mass) / (state.i + 1)
         warn_of_capacity(
             "BHMCGibbs",

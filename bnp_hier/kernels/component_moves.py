@@ -55,7 +55,8 @@ class Allocation(NamedTuple):
 
     - **sides** - (n,) 0 or 1, meaningless for other items.
     - **customers** - (M, 2) of each side at each node: items at leaves, tables of the children above.
-    - **log_joint** - log density of the sides and of the rows on either side, given the tables (nats).
+    - **log_joint** - log density of the sides, the rows and the tables, less the log probability with which the tables are
+      drawn (nats).
     - **log_probability** - of drawing these sides one by one, but for the two that begin them (nats).
     """
 
@@ -81,9 +82,10 @@ def allocate(
 ) -> Allocation:
     """Put items on two sides one by one, in a given order, and seat them from their leaves up.
 
-    An item's side has the prior probability P_leaf, where P_z = (N_z + c_z P_parent) / (N_z. + c_z) at a node with N_z, of both
-    sides N_z., customers. It then opens a table at z with probability c_z P_parent / (N_z + c_z P_parent), on its own side, and
-    only then is a customer of the parent. So the probability of the tables cancels from the ratio of any two allocations.
+    An item's side has the weight P_leaf, where P_z = (N_z + c_z P_parent) / (N_z. + c_z) at a node with N_z customers, of both
+    sides N_z., and c_z is γ times what the two components have at its parent. The item then opens a table at z with probability
+    c_z P_parent / (N_z + c_z P_parent), on its own side, and only then is a customer of the parent. The joint density of sides
+    and tables is the product of all weights and of all probabilities of the tables.
 
     Parameters
     ----------
@@ -96,13 +98,15 @@ def allocate(
     given
         Sides, −1 for those to be drawn from their conditional.
     log_root
-        P_root of the two sides (log), by their customers there.
+        P_root of the two sides (log), by their customers there: a probability, but where components are infinitely many and
+        a side has no customers yet, the weight of opening it.
     log_opening
         c_z (log).
     log_shares
         c_z times the present shares of the sides at the parent (log).
     seated
-        Whether to draw tables given the present proportions: the present allocation, replayed.
+        Whether to draw tables given the present proportions, by `log_shares` in place of c_z P_parent: the present
+        allocation, replayed.
     key
         Random key.
     """
@@ -110,7 +114,7 @@ def allocate(
     draws = jax.random.uniform(key, (n, levels), log_opening.dtype)
 
     def visit(t: Array, state: Any) -> Any:
-        sides, customers, totals, scores, log_joint, log_probability = state
+        sides, customers, totals, scores, log_prior, log_probability = state
         item = order[t]
         path = along[item]
         here, log_c = customers[path], log_opening[path]
@@ -120,31 +124,31 @@ def allocate(
             logs.append(upper - jnp.logaddexp(jnp.log(here[level].sum()), log_c[level]))
         joined = jax.tree.map(lambda total, leaf: total + leaf[item], totals, rows)
         with_item = log_marginal(joined)
-        weights = logs[-1] + with_item - scores
-        log_conditional = jax.nn.log_softmax(weights)
-        drawn = (jnp.log(draws[item, 0]) < log_conditional[1]).astype(sides.dtype)
+        log_conditional = jax.nn.log_softmax(logs[-1] + with_item - scores)
+        drawn = (jnp.log1p(-draws[item, 0]) < log_conditional[1]).astype(sides.dtype)
         side = jnp.where(given[item] < 0, drawn, given[item])
         chosen = jnp.arange(2) == side
         totals = jax.tree.map(lambda new, old: jnp.where(chosen.reshape(2, *[1] * (old.ndim - 1)), new, old), joined, totals)
         # whether the item opens a table on every level below the root
         opening = jnp.where(seated, log_shares[path[1:], side], log_c[1:] + jnp.stack(logs[:-1])[:, side])
         at_tables = here[1:, side]
-        opens = (at_tables == 0) | (jnp.log(draws[item, 1:]) < opening - jnp.logaddexp(jnp.log(at_tables), opening))
+        opens = (at_tables == 0) | (jnp.log1p(-draws[item, 1:]) < opening - jnp.logaddexp(jnp.log(at_tables), opening))
         comes = jnp.append(jnp.cumprod(opens[::-1])[::-1], 1).astype(customers.dtype)
         return (
             sides.at[item].set(side),
             customers.at[path, side].add(comes),
             totals,
             jnp.where(chosen, with_item, scores),
-            log_joint + weights[side],
+            log_prior + logs[-1][side],
             log_probability + jnp.where(t < 2, 0.0, log_conditional[side]),
         )
 
     zero = jnp.zeros((), log_opening.dtype)
     customers = jnp.zeros((log_opening.shape[0], 2), log_opening.dtype)
     start = jnp.zeros(n, order.dtype), customers, empty, log_marginal(empty), zero, zero
-    sides, customers, _, _, log_joint, log_probability = jax.lax.fori_loop(0, number, visit, start)
-    return Allocation(sides, customers, log_joint, log_probability)
+    sides, customers, _, scores, log_prior, log_probability = jax.lax.fori_loop(0, number, visit, start)
+    # the marginals at the end and not as a sum of predictives, for the sake of single precision
+    return Allocation(sides, customers, log_prior + scores.sum(), log_probability)
 
 
 def split_merge_components(
@@ -158,13 +162,14 @@ def split_merge_components(
     concentration: Float[Array, ""],
     count: int,
     key: Array,
-) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""]]:
+) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
     """Split one component in two, or merge two, item by item: so many attempts.
 
     Two items are drawn: if they are of one component, it is split into itself and a random empty one, the other items allocated
-    one by one; if of two, these are merged. What the two components have together at every node stays as it is, and how they
-    share it is integrated out: by tables, which are drawn anew for either state. Units smaller than items would not do: a
-    component's items come to the root as one or two customers, which seldom are the halves of a good split.
+    one by one; if of two, these are merged. What the two components (of infinitely many: and those without items) have
+    together at every node stays as it is, and how they share it is integrated out: by tables, which are drawn anew for either
+    state. Whole tables as units would not do: a component's items come to the root as one or two customers, which seldom are
+    the halves of a good split.
 
     Parameters
     ----------
@@ -183,8 +188,8 @@ def split_merge_components(
 
     Returns
     -------
-    labels, mixing, accepted
-        New components and proportions, and how many attempts were accepted.
+    labels, mixing, accepted, refused
+        New components and proportions, how many attempts were accepted, and for how many splits there was no component left.
     """
     n = labels.shape[0]
     along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
@@ -202,8 +207,8 @@ def split_merge_components(
     def log_of(values: Array) -> Array:  # what is too small for the floating point numbers is not zero
         return jnp.log(jnp.maximum(values, jnp.finfo(mixing.dtype).tiny))
 
-    def attempt(_: int, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        labels, mixing, accepted, key = state
+    def attempt(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        labels, mixing, accepted, refused, key = state
         key, key_anchors, key_order, key_allocate, key_mixing = jax.random.split(key, 5)
         u = jax.random.uniform(key_anchors, (4,), mixing.dtype)
         first = jnp.minimum((u[0] * n).astype(int), n - 1)
@@ -245,13 +250,15 @@ def split_merge_components(
         log_choices = jnp.zeros(()) if root.infinite else jnp.log(choices)
         log_ratio = both.log_joint[1] - both.log_joint[0] + jnp.where(splits, 1, -1) * (log_choices - drawn)
         possible = (n > 1) & (~splits | (choices > 0))
-        accept = possible & (jnp.log(u[2]) < log_ratio)
+        accept = possible & (jnp.log1p(-u[2]) < log_ratio)
         sides, customers = (jnp.where(accept, value[1], value[0]) for value in (both.sides, both.customers))
         labels = jnp.where(possible & member, pair[sides], labels).astype(labels.dtype)
         customers = jnp.pad(customers, ((0, 0), (0, int(root.infinite))))
         shared = mass[:, None] * draw_mixing(customers, tree, pair_root, opening, key_mixing)
-        return labels, jnp.where(possible, mixing.at[:, columns].set(shared), mixing), accepted + accept, key
+        shared = jnp.where(shared < jnp.finfo(shared.dtype).tiny, 0.0, shared)  # as in `TreeMixing`
+        mixing = jnp.where(possible, mixing.at[:, columns].set(shared), mixing)
+        return labels, mixing, accepted + accept, refused + (splits & (choices == 0)), key
 
-    start = labels, mixing, jnp.zeros((), int), key
-    labels, mixing, accepted, _ = jax.lax.fori_loop(0, count, attempt, start)
-    return labels, mixing, accepted
+    start = labels, mixing, jnp.zeros((), int), jnp.zeros((), int), key
+    labels, mixing, accepted, refused, _ = jax.lax.fori_loop(0, count, attempt, start)
+    return labels, mixing, accepted, refused

@@ -64,7 +64,7 @@ class Sweep(NamedTuple):
     - **labels** - (n,) components.
     - **mixing** - (M, K) proportions, those of nodes that opened drawn from their conditional, zeros at unused numbers.
     - **parameters** - (K, ...) parameters, those of components that were empty drawn given their first item.
-    - **hits** - items that the capacity kept from opening a branch that they could have opened, or had proposed.
+    - **hits** - items that the capacity kept from opening a branch, or an infinite root from a component, or that proposed one.
     - **refused** - mean over items of the conditional probability of the refused branches; of "mh", share of the proposals.
     """
 

@@ -31,7 +31,7 @@ class RootPrior(NamedTuple):
 
     @property
     def share(self) -> Float[Array, ""]:
-        """That of a component which has customers."""
+        """That of one component; of infinitely many, of one with customers."""
         return jnp.zeros(()) if self.infinite else jnp.asarray(self.concentration / self.components)
 
     @property

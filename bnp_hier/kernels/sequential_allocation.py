@@ -68,7 +68,7 @@ def divide(
         joined = jax.tree.map(jnp.add, totals, of(unit))  # the unit on either side
         with_unit = score(joined)
         log_conditional = jax.nn.log_softmax(with_unit - scores)
-        side = jnp.where(splits, (jnp.log(draws[1, t]) < log_conditional[1]).astype(sides.dtype), present[unit])
+        side = jnp.where(splits, (jnp.log1p(-draws[1, t]) < log_conditional[1]).astype(sides.dtype), present[unit])
         here = jnp.arange(2) == side
         totals = jax.tree.map(lambda new, old: jnp.where(here.reshape(2, *[1] * (old.ndim - 1)), new, old), joined, totals)
         return sides.at[unit].set(side), totals, jnp.where(here, with_unit, scores), log_probability + log_conditional[side]

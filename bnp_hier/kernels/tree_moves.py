@@ -94,7 +94,7 @@ def split_merge_siblings(
         anchors = jnp.stack([first, second])
         division = divide(score, (customers, items), member, anchors, (node == b).astype(int), splits, key_divide)
         log_ratio = jnp.log(concentration) + division.log_ratio
-        accept = others.any() & (jnp.log(u[2]) < jnp.where(splits, log_ratio, -log_ratio))
+        accept = others.any() & (jnp.log1p(-u[2]) < jnp.where(splits, log_ratio, -log_ratio))
         full = splits & used.all()
         refused += accept & full
         accept &= ~full

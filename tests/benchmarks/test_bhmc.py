@@ -147,7 +147,8 @@ def test_moves_side_by_side(data: str) -> None:
     X, options = (animals(), ANIMALS) if data == "animals" else (synthetic(), SYNTHETIC)
     component = normal(7, 1.0, 1.0) if data == "animals" else normal(10, 4.0, 0.25)
     print(
-        f"\n{data}: R-hat and effective draws a second of log joint, nodes, components, meeting depth; moves accepted a sweep"
+        f"\n{data}: R-hat and effective draws a second of log joint, nodes, components, meeting depth; moves accepted a sweep; "
+        "least and largest mean number of components of a chain"
     )
     for name, choice in MOVES.items():
         kernel = bnp.BHMCGibbs(partial(bhmc, component=component, **options), **choice)
@@ -165,11 +166,12 @@ def test_moves_side_by_side(data: str) -> None:
             rhat = [float(az.rhat(value)) for value in values]
             ess = [float(az.ess(value)) / seconds for value in values]
             moved = (np.asarray(state.accepted) - before).mean(0) / 1500
-            rows.append([*rhat, *ess, *moved, 1e3 * seconds / 6000])
+            numbers = values[2].mean(1)  # of components, chain by chain
+            rows.append([*rhat, *ess, *moved, 1e3 * seconds / 6000, numbers.min(), numbers.max()])
         middle = np.median(rows, axis=0)
         print(
             f"{name:28s} R-hat {np.round(middle[:4], 3)}  ESS/s {np.round(middle[4:8], 1)}  "
-            f"accepted {np.round(middle[8:11], 3)}  {middle[11]:.2f} ms a sweep",
+            f"accepted {np.round(middle[8:11], 3)}  {middle[11]:.2f} ms a sweep  components {middle[12]:.2f}-{middle[13]:.2f}",
             flush=True,
         )
         assert np.isfinite(middle).all()

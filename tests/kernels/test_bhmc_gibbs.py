@@ -125,7 +125,7 @@ def test_an_infinite_root_with_few_components() -> None:
     component, X = normal(), ROWS[:3]
     exact = HierarchyEnumeration(3, 2, 2, ALPHA, GAMMA0, GAMMA, lambda rows: component.log_evidence(X[rows]), infinite=True)
     model = partial(bhmc, depth=2, component=component, max_components=3, max_nodes=7, root="infinite", **FIXED)
-    draws, fields = chain(model, X, 10_000)
+    draws, fields = chain(model, X, 10_000, split_merge=2)
     assert excess(exact, draws, fields) <= 1.3
     assert fields["capacity_hits"][-1] > 0 and 0 < fields["refused_mass"][-1] < 1
 

@@ -173,12 +173,12 @@ WRONG = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("move", MOVES)
-def test_joint_distribution_finds_wrong_moves(move: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("move", "root"), [*((move, "finite") for move in MOVES), ("split_merge", "infinite")])
+def test_joint_distribution_finds_wrong_moves(move: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The power of the test above: a ratio that is wrong by a nat, and the like."""
     module, name, wrong = WRONG[move]
     monkeypatch.setattr(module, name, wrong(getattr(module, name)))
-    found = scores("normal", 3, None, **{move: MOVES[move]})
+    found = scores("normal", 3, None, root=root, **{move: MOVES[move]})
     assert np.abs(found).max() > 6, found
 
 
