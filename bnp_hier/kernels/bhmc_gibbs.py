@@ -42,6 +42,9 @@ PATHS = ("gibbs", "mh")
 MIXINGS = ("exact", "paper")
 """How the proportions are."""
 
+SPLIT_MERGE = 5
+"""Attempts per step that pay: on animals more effective draws a second, and the only cure where components do not mix."""
+
 
 class BHMCGibbsState(NamedTuple):
     """State of the kernel; every field but `z` and `rng_key` is label-invariant and can be collected as an extra field.
@@ -113,7 +116,8 @@ class BHMCGibbs(PartitionKernel):
 
         In more than 64 columns "overdispersed" leaves out the last two, which take long there, and beyond 1,000 rows the last.
     split_merge
-        Attempts per step to split a component in two or merge two, item by item.
+        Attempts per step to split a component in two or merge two, item by item; 5 unless given, none with mixing="paper".
+        Without them a chain may keep the number of components that it began with.
     relabel
         Whether every table of every node redraws its component in each step, with all the items that stand behind it.
     sibling_split_merge
@@ -143,7 +147,7 @@ class BHMCGibbs(PartitionKernel):
         mixing: str = "exact",
         *,
         init: str = "overdispersed",
-        split_merge: int = 0,
+        split_merge: int | None = None,
         relabel: bool = False,
         sibling_split_merge: int = 0,
         regraft: int = 0,
@@ -159,6 +163,8 @@ class BHMCGibbs(PartitionKernel):
                 stacklevel=2,
             )
         super().__init__(model)
+        if split_merge is None:
+            split_merge = SPLIT_MERGE if mixing == "exact" else 0
         counts = {"split_merge": split_merge, "sibling_split_merge": sibling_split_merge, "regraft": regraft}
         for name, number in counts.items():
             if number != int(number) or number < 0:

@@ -87,7 +87,7 @@ def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, m
     """Chains from overdispersed starts, one after the other."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "mixing=", UserWarning)  # the reports say it
-        kernel = bnp.BHMCGibbs(model, mixing=mixing)
+        kernel = bnp.BHMCGibbs(model, mixing=mixing, split_merge=0)  # a move that the paper does not have
     mcmc = MCMC(
         kernel,
         num_warmup=0,  # nothing is adapted: the warm-up is the first part of the trace

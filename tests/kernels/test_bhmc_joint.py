@@ -80,7 +80,9 @@ def scores(
     model = partial(bhmc, depth=depth, component=FAMILIES[family], root=root, **learned)
     capacity, infinite = max_nodes or wide, root == "infinite"
     room = N + 1 if infinite else 3
-    kernel = bnp.BHMCGibbs(partial(model, max_nodes=capacity, max_components=room), init="prior", **options)
+    kernel = bnp.BHMCGibbs(
+        partial(model, max_nodes=capacity, max_components=room), init="prior", **{"split_merge": 0, **options}
+    )
     key_init, key_chain, key_prior, key_rows = jax.random.split(jax.random.key(seed), 4)
     state = kernel.init(key_init, 0, None, (X0,), {})
 
