@@ -197,6 +197,7 @@ def test_prior_predictive_of_a_hierarchical_mixture(root: str) -> None:
     assert agrees((rows[:, 0, 0] * rows[:, 1, 0])[together], 2.0) and agrees((rows[:, 0, 0] * rows[:, 1, 0])[~together], 0.0)
 
 
+@pytest.mark.slow
 def test_fixed_branching_sums_paths_and_labels_out(x64) -> None:
     """The density of the rows is the sum over all leaves and components."""
     family = NormalKnownCovariance(np.zeros(2), 2.0 * np.eye(2), 0.5 * np.eye(2))

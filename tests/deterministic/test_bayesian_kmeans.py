@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import jax
@@ -26,7 +27,6 @@ from bnp_hier.models import dpm
 from tests.components.user_family import ExponentialGamma
 from tests.oracles.bayesian_kmeans import TopDown
 from tests.oracles.problems import FAMILIES, log_marginal, random_problem
-from tests.parameters import few
 
 
 def by_predictives(problem: Any, labels: np.ndarray, model: str) -> float:
@@ -67,11 +67,11 @@ def test_the_finite_free_energy_is_the_papers(x64: None) -> None:
     assert by_predictives(problem, labels, "finite") == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("family", [FAMILIES[0], *(pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES[1:])])
-@pytest.mark.parametrize("prior", few(["dp", "finite"]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "prior"), list(zip(FAMILIES, cycle(["dp", "finite"]), strict=False)))
 def test_traces_never_rise_and_end_at_the_free_energy(family: str, prior: str) -> None:
-    """20 problems each, 200 in all."""
-    for seed in range(20):
+    """40 problems each, 200 in all."""
+    for seed in range(40):
         problem = random_problem(family, 25, seed)
         fit = bnp.BayesianKMeans(problem.model, prior, starts=(1, 4)).fit(problem.X)
         trace = fit.free_energy_trace_
@@ -206,6 +206,7 @@ def test_missing_cells_and_a_users_family() -> None:
     assert adjusted_rand_score(np.arange(80) % 2, bnp.BayesianKMeans(user).fit(times).labels_) > 0.8
 
 
+@pytest.mark.slow
 def test_all_rows_equal() -> None:
     component = bnp.NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))
     fit = bnp.BayesianKMeans(partial(dpm, component=component, concentration=1.0)).fit(np.ones((20, 2)))

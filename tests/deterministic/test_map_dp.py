@@ -150,6 +150,7 @@ def test_default_settings_reach_the_generating_partition() -> None:
     assert not below, f"{len(below)} of 24: (separation, seed): (clusters, nats below the generating partition) {below}"
 
 
+@pytest.mark.slow
 def test_capacity_grows_by_itself() -> None:
     """75 pairs of nearly equal rows, far apart: more clusters than the 64 slots of the start."""
     rng = np.random.default_rng(0)

@@ -69,6 +69,7 @@ def test_streams_find_new_clusters_and_predict(estimator: Any) -> None:
     assert fit.counts_.sum() == 600
 
 
+@pytest.mark.slow
 def test_more_clusters_than_there_was_room_for() -> None:
     X = np.repeat(100.0 * np.arange(30)[:, None], 3, axis=0) + np.random.default_rng(0).normal(size=(90, 1))
     component = bnp.NormalInverseGamma(np.full(1, 1450.0), 1e-6, 50.0, 50.0)

@@ -138,6 +138,7 @@ def test_tiny_concentrations():
     assert (np.asarray(jnp.exp(log_dirichlet_draw(jax.random.key(5), jnp.array([1e-38, 0.0])))) == [1, 0]).all()
 
 
+@pytest.mark.slow
 def test_shapes_and_batches():
     prior = mixing(np.array([1.0, 2.0]), 0.5)
     draws = prior.sample(jax.random.key(6), (4,))

@@ -137,6 +137,7 @@ def test_bad_data() -> None:
         bnp.evidence.exact(no_partition, problem.X)
 
 
+@pytest.mark.slow
 def test_tree_bound() -> None:
     problem = random_problem("nig", 6, 3)
     bhc = bnp.BHC(problem.model)

@@ -17,7 +17,7 @@ from bnp_hier.evidence.particle_filter import _combine, _schedule, _systematic
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.components.user_family import ExponentialGamma
 from tests.oracles.partitions import Enumeration
-from tests.oracles.problems import FAMILIES, Problem, random_problem
+from tests.oracles.problems import Problem, random_problem
 
 smc = partial(bnp.evidence.smc, progress_bar=False)
 FEW = 20
@@ -58,7 +58,8 @@ def resampled_at_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(particle_filter, "RESAMPLE_BELOW", 0.999)
 
 
-@pytest.mark.parametrize("family", ["bernoulli", *(pytest.param(f, marks=pytest.mark.slow) for f in ("niw", "multinomial"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bernoulli", "niw", "multinomial"])
 def test_unbiased(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four problems a family: false-alarm rate below 2e-3 whatever the skewness, had the keys not been fixed."""
     alphas = set()
@@ -84,9 +85,9 @@ def test_unbiased_with_and_without_rejuvenation(discount: float, n: int, monkeyp
 
 @pytest.mark.optimised
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "discount"), [*((family, 0.0) for family in FAMILIES), ("bernoulli", 0.6)])
+@pytest.mark.parametrize(("family", "discount"), [("nig", 0.0), ("poisson", 0.0), ("bernoulli", 0.6)])
 def test_unbiased_on_many_problems(family: str, discount: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """12 problems: false-alarm rate below 1e-2, had the keys not been fixed."""
+    """Six problems, of families other than above: false-alarm rate below 1e-2, had the keys not been fixed."""
     for n in (3, 8):
         with monkeypatch.context() as patch:
             if n % 2:

@@ -165,6 +165,7 @@ def test_bounds_on_other_models_are_not_compared() -> None:
     assert np.isnan(judged(Row("estimate", "estimate", -99.0, None, 0.1, "fine")).loc["estimate", "gap_to_best_bound"])
 
 
+@pytest.mark.slow
 def test_chains_that_do_not_mix_are_called_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chains, each stuck in a mode of its own."""
     rng = np.random.default_rng(0)

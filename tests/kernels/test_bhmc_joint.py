@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -34,6 +34,8 @@ FAMILIES = {
     "bits": lambda X: bnp.BetaBernoulli(np.full(3, 0.6), np.full(3, 0.8)),
     "counts": lambda X: bnp.DirichletMultinomial(np.full(3, 0.7), total_count=4),
 }
+STEPS = 8000
+
 WIDTHS = {"normal": 1, "learned": 1, "flat": 1, "diagonal": 2, "bits": 3, "counts": 3}
 
 
@@ -69,39 +71,47 @@ def draw_rows(family: str, values: dict, key: jax.Array) -> jax.Array:
     return component.likelihood(values["parameters"][values["labels"]]).sample(key)
 
 
-def scores(
-    family: str, depth: int, max_nodes: int | None, steps: int = 8000, root: str = "finite", seed: int = 0, **options: Any
-) -> np.ndarray:
-    """z-scores of the means of statistics: the kernel alternating with fresh data, against the prior (Geweke 2004)."""
-    learned = {"concentration": dist.Gamma(3.0, 2.0), "root_concentration": dist.Gamma(3.5, 2.0)}
-    learned["mixing_concentration"] = dist.Uniform(0.2, 1.5)
-    X0 = jnp.ones((N, WIDTHS[family]))
+def learned(family: str, depth: int, root: str) -> partial:
+    """The model with random hyperparameters, but for its capacities."""
+    hyper = {"concentration": dist.Gamma(3.0, 2.0), "root_concentration": dist.Gamma(3.5, 2.0)}
+    hyper["mixing_concentration"] = dist.Uniform(0.2, 1.5)
+    return partial(bhmc, depth=depth, component=FAMILIES[family], root=root, **hyper)
+
+
+@cache
+def prior_statistics(family: str, depth: int, root: str, components: int) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics of draws from the prior, and numbers of nodes of their trees."""
     wide = 1 + N * depth
-    model = partial(bhmc, depth=depth, component=FAMILIES[family], root=root, **learned)
-    capacity, infinite = max_nodes or wide, root == "infinite"
+    key, key_rows = jax.random.split(jax.random.key(1))
+    model = partial(learned(family, depth, root), max_nodes=wide, max_components=components)
+    values = Predictive(model, num_samples=STEPS)(key, jnp.ones((N, WIDTHS[family])))
+
+    def statistics(values: dict, key: jax.Array) -> jax.Array:
+        return joint_statistics(values, draw_rows(family, values, key), wide)
+
+    found = np.asarray(jax.jit(jax.vmap(statistics))(values, jax.random.split(key_rows, STEPS)), float)
+    return found, np.asarray(jax.vmap(lambda paths: (read_tree(paths, wide).level >= 0).sum())(values["paths"]))
+
+
+def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite", **options: Any) -> np.ndarray:
+    """z-scores of the means of statistics: the kernel alternating with fresh data, against the prior (Geweke 2004)."""
+    X0 = jnp.ones((N, WIDTHS[family]))
+    capacity, infinite = max_nodes or 1 + N * depth, root == "infinite"
     room = N + 1 if infinite else 3
-    kernel = bnp.BHMCGibbs(
-        partial(model, max_nodes=capacity, max_components=room), init="prior", **{"split_merge": 0, **options}
-    )
-    key_init, key_chain, key_prior, key_rows = jax.random.split(jax.random.key(seed), 4)
-    state = kernel.init(key_init, 0, None, (X0,), {})
+    model = partial(learned(family, depth, root), max_nodes=capacity, max_components=room)
+    kernel = bnp.BHMCGibbs(model, init="prior", **{"split_merge": 0, **options})
+    key, key_chain = jax.random.split(jax.random.key(0))
+    state = kernel.init(key, 0, None, (X0,), {})
 
     def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         X = draw_rows(family, state.z, key)
         state = kernel.sample(state, (X,), {})
         return state, joint_statistics(state.z, X, capacity)
 
-    _, successive = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(key_chain, steps)))(state)
+    _, drawn = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(key_chain, STEPS)))(state)
     # of an infinite root so many sticks that nothing is left
-    prior_model = partial(model, max_nodes=wide, max_components=60 if infinite else room)
-    values = Predictive(prior_model, num_samples=steps)(key_prior, X0)
-
-    def statistics(values: dict, key: jax.Array) -> jax.Array:
-        return joint_statistics(values, draw_rows(family, values, key), wide)
-
-    prior = np.asarray(jax.jit(jax.vmap(statistics))(values, jax.random.split(key_rows, steps)), float)
-    sizes = np.asarray(jax.vmap(lambda paths: (read_tree(paths, wide).level >= 0).sum())(values["paths"]))
-    prior, successive = prior[sizes <= capacity], np.asarray(successive, float)
+    prior, sizes = prior_statistics(family, depth, root, 60 if infinite else room)
+    prior, successive = prior[sizes <= capacity], np.asarray(drawn, float)
     found = []
     for column in range(prior.shape[1]):
         size = effective_draws(successive[:, column])
@@ -112,7 +122,6 @@ def scores(
 
 MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "regraft": 2}
 CASES = [
-    ("normal", 2, None, {}),
     ("learned", 2, None, {"path": "mh"}),
     ("normal", 3, None, {}),
     ("flat", 3, 9, {"path": "mh"}),

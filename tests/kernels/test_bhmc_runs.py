@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert bnp.hierarchy_draws(again, ROWS).shape == (1, 20)
 
 
-@pytest.mark.parametrize("init", few(["bhc", "one_path", "prior", "map_dp"]))
+@pytest.mark.parametrize("init", few(["one_path", "bhc", "prior", "map_dp"]))
 def test_starts(init: str) -> None:
     state = bnp.BHMCGibbs(MODEL, init=init).init(jax.random.key(0), 0, None, (ROWS,), {})
     tree = bnp.Hierarchy(np.asarray(state.z["paths"]), np.asarray(state.z["labels"]))

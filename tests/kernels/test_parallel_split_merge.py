@@ -48,7 +48,7 @@ def _run(name: str, concentration: float, discount: float, draws: int, **options
 @pytest.mark.parametrize(
     ("name", "discount"),
     [
-        ("bernoulli", 0.3),
+        pytest.param("bernoulli", 0.3, marks=pytest.mark.slow),
         pytest.param("normal", 0.0, marks=pytest.mark.slow),
         pytest.param("poisson", 0.0, marks=pytest.mark.slow),
         pytest.param("diagonal, missing", 0.3, marks=pytest.mark.slow),

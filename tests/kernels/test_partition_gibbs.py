@@ -279,6 +279,7 @@ def test_labels_are_canonical_and_initial_labels_are_kept() -> None:
         np.testing.assert_array_equal(z, canonical_labels(z))
 
 
+@pytest.mark.slow
 def test_state_fields_are_label_invariant_summaries() -> None:
     X = _two_groups()
     mcmc = MCMC(PartitionGibbs(_fixed(X)), num_warmup=5, num_samples=30, progress_bar=False)

@@ -141,7 +141,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (partial(_partition, num_warmup=0), X + 1.0, r"other data .*\(of shapes \(12, 2\)\): their values differ"),
         (partial(_partition, num_warmup=0), X[:11], "other data"),
         (partial(_partition, num_warmup=0, num_samples=21), X, "5 steps, of num_samples=5, which .* num_samples=21"),
-        (partial(_composition, num_warmup=0, num_samples=5, thinning=5), X, r"another kernel's: \.block_states.* is not in"),
+        pytest.param(
+            partial(_composition, num_warmup=0, num_samples=5, thinning=5),
+            X,
+            r"another kernel's: \.block_states.* is not in",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_file_goes_on_only_where_it_began(saved: Path, build, data: np.ndarray, match: str) -> None:

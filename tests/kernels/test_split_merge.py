@@ -34,7 +34,7 @@ def _excess(name: str, alpha: float, discount: float, **options) -> float:
 @pytest.mark.parametrize(
     ("name", "discount", "scans"),
     [
-        ("bernoulli", 0.3, 2),
+        pytest.param("bernoulli", 0.3, 2, marks=slow),
         pytest.param("normal", 0.0, 5, marks=slow),
         pytest.param("diagonal, missing", 0.4, 0, marks=slow),
     ],
