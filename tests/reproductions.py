@@ -9,12 +9,12 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "reproduce"
 
 
-def run(out: Path, script: str, *words: str) -> str:
-    """What a script writes into its text file, once it has printed the same."""
+def run(out: Path, script: str, *words: str, report: str | None = None) -> str:
+    """What a script writes into its text file, by default of its own name, once it has printed the same."""
     command = [sys.executable, str(FOLDER / f"{script}.py"), "--out", str(out), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    written = (out / f"{script}.txt").read_text(encoding="utf-8")
+    written = (out / f"{report or script}.txt").read_text(encoding="utf-8")
     assert done.stdout.startswith(written)
     return written
 

@@ -50,7 +50,8 @@ def test_fashion(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_text(tmp_path: Path) -> None:
-    written = run(tmp_path, "bhmc_text", "--items", "40", "--columns", "8", "--components", "10", "--nodes", "64", *FEW)
+    sizes = ("--items", "40", "--columns", "8", "--components", "10", "--nodes", "64", *FEW)
+    written = run(tmp_path, "bhmc_text", *sizes, report="bhmc_text_fashion_products_2303")
     assert "fashion_products_2303: 40 texts, 8 columns" in written
     claims = _verdicts(written)
     assert {
