@@ -132,7 +132,7 @@ CASES = [
     *[("normal", 3, None, {name: value}) for name, value in MOVES.items()],
     ("bits", 2, 7, MOVES),
     ("normal", 3, 9, {"root": "infinite", "path": "mh"}),
-    ("diagonal", 2, None, {"root": "infinite", "split_merge": 2, "sibling_split_merge": 2, "regraft": 2}),
+    ("diagonal", 2, None, {"root": "infinite", "split_merge": 2}),
 ]
 
 
