@@ -74,4 +74,4 @@ def test_full_output_is_there() -> None:
         assert 0 < (FOLDER / "output" / name).stat().st_size < 500_000
     for name in reports:
         text = (FOLDER / "output" / name).read_text(encoding="utf-8")
-        assert _verdicts(text) and "small sizes" not in text
+        assert _verdicts(text) and "small size" not in text

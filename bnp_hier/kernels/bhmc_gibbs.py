@@ -43,7 +43,7 @@ MIXINGS = ("exact", "paper")
 """How the proportions are."""
 
 SPLIT_MERGE = 5
-"""Attempts per step that pay: on animals more effective draws a second, and the only cure where components do not mix."""
+"""Attempts per step, which pay on both data sets of tests/benchmarks/test_bhmc.py."""
 
 
 class BHMCGibbsState(NamedTuple):

@@ -168,8 +168,7 @@ def split_merge_components(
     Two items are drawn: if they are of one component, it is split into itself and a random empty one, the other items allocated
     one by one; if of two, these are merged. What the two components (of infinitely many: and those without items) have
     together at every node stays as it is, and how they share it is integrated out: by tables, which are drawn anew for either
-    state. Whole tables as units would not do: a component's items come to the root as one or two customers, which seldom are
-    the halves of a good split.
+    state. Whole tables as units would not do: one that holds items of both halves rules their split out.
 
     Parameters
     ----------
@@ -225,7 +224,7 @@ def split_merge_components(
 
         member = (labels == pair[0]) | (labels == pair[1])
         present = (labels == pair[1]).astype(labels.dtype)
-        proposed = jnp.where(splits, -1, 0) * jnp.ones_like(present)
+        proposed = jnp.full_like(present, jnp.where(splits, -1, 0))
         proposed = proposed.at[anchors].set(jnp.where(splits, jnp.arange(2), 0).astype(present.dtype))
         rank = jax.random.uniform(key_order, (n,)) + 2.0 * ~member
         order = jnp.argsort(rank.at[anchors].set(jnp.array([-2.0, -1.0])))
