@@ -20,6 +20,7 @@ from bnp_hier.deterministic.tree_mass import node_statistics
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
+from bnp_hier.models import dpm
 
 __all__ = ["AgglomerativeBayesianClustering"]
 
@@ -65,7 +66,8 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it, without discount.
+        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it, without discount. By
+        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
     prior
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
         use and α the model's concentration.
@@ -104,7 +106,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
 
     def __init__(
         self,
-        model: Model,
+        model: Model = dpm,
         prior: str = "dp",
         optimize: bool = False,
         *,

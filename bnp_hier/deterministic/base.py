@@ -17,11 +17,13 @@ from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.allocation import Prior, log_joint, log_seating
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, as_matrix
+from bnp_hier.deterministic.input_rows import input_rows
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_sites import Hyperprior, MixtureSites, MixtureValues, as_arrays, find_sites, hyperprior, read_values
 from bnp_hier.model_trace import Model
@@ -236,7 +238,8 @@ def in_steps(clusters: int) -> int:
 
 def more_slots(stats: Statistics, extra: int) -> Statistics:
     """The clusters' statistics with empty slots after them."""
-    return jax.tree.map(lambda leaf: jnp.pad(jnp.asarray(leaf), [(0, extra)] + [(0, 0)] * (leaf.ndim - 1)), stats)
+    # in NumPy: padding arrays of ever new lengths would compile as many programs
+    return jax.tree.map(lambda leaf: np.pad(leaf, [(0, extra)] + [(0, 0)] * (np.ndim(leaf) - 1)), stats)
 
 
 def in_chunks(
@@ -275,11 +278,16 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     Fitted attributes: `labels_` (n,) whole numbers from 0; `counts_`, rows of each cluster; `n_clusters_`; `component_`;
     `concentration_`; `discount_`; `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`,
-    log p(X, labels_) (nats); `n_features_in_`; `fit_seconds_`.
+    log p(X, labels_) (nats); `n_features_in_`; `feature_names_in_`, if X is a frame; `fit_seconds_`.
     """
 
     model: Model
     optimize: bool | str
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # what may be missing is the component's to say
+        return tags
 
     def _finish(self, problem: Problem, labels: Int[np.ndarray, " n"]) -> None:
         """Set the attributes that every estimator has."""
@@ -296,7 +304,6 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     def _describe(self, problem: Problem) -> MixtureValues:
         """Set the attributes that do not depend on the partition."""
         values = problem.values
-        self.n_features_in_ = problem.X.shape[1]
         self._max_clusters_ = problem.sites.max_clusters
         self.component_ = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
         self.concentration_, self.discount_ = float(values.concentration), float(values.discount)
@@ -305,7 +312,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "counts_")
-        matrix = as_matrix(X)
+        matrix = input_rows(self, X, reset=False)
         self.component_.validate(matrix)
         return matrix
 
@@ -332,7 +339,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         return self
 
     def _fit_rows(self, X: ArrayLike) -> Problem:
-        problem = Problem(self.model, X)
+        problem = Problem(self.model, input_rows(self, X, reset=True, min_rows=2))
         if self.optimize and not problem.unconstrained:
             raise ValueError(f"optimize={self.optimize!r}, but no hyperparameter of the model has a prior")
         self._fit(problem)

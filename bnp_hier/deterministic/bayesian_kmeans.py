@@ -25,6 +25,7 @@ from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
+from bnp_hier.models import dpm
 
 __all__ = ["BayesianKMeans"]
 
@@ -67,7 +68,8 @@ class BayesianKMeans(StreamingClustering):
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
+        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. By
+        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
     prior
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
         use and α the model's concentration.
@@ -96,6 +98,8 @@ class BayesianKMeans(StreamingClustering):
         −log p(X, labels_) under `prior` at the fitted hyperparameters (nats).
     free_energy_trace_ : ndarray
         Free energy after each step that was kept; never rises.
+    n_iter_ : int
+        Steps that were kept: the length of the trace.
     start_free_energies_ : ndarray
         Free energy reached from each start, on at most 8,192 rows.
     assignment_ : str
@@ -117,7 +121,7 @@ class BayesianKMeans(StreamingClustering):
 
     def __init__(
         self,
-        model: Model,
+        model: Model = dpm,
         prior: str = "dp",
         assignment: str = "auto",
         starts: Sequence[int] = (1, 2, 4, 8, 16),
@@ -187,6 +191,11 @@ class BayesianKMeans(StreamingClustering):
         finally:
             self.fit_seconds_ = time.perf_counter() - started
         return self
+
+    @property
+    def n_iter_(self) -> int:
+        """Steps that were kept."""
+        return len(self.free_energy_trace_)
 
     @property
     def labels_(self) -> Int[np.ndarray, " n"]:
@@ -325,7 +334,7 @@ class BayesianKMeans(StreamingClustering):
         order = jnp.arange(n)[None]
         descent = descend(component, X, prior, order, jnp.asarray(found.labels)[None], slots, self.max_iter)
         moved = np.asarray(descent.labels[0])
-        stats, counts = sum_by_label(component, X, jnp.asarray(moved), slots)
+        stats, counts = sum_by_label(component, np.asarray(X), moved, slots)
         energy = float(free_energy(component, stats, counts, prior, self.prior))
         return found._replace(labels=moved, trace=[*found.trace, energy]) if energy < found.trace[-1] else found
 

@@ -24,6 +24,7 @@ from bnp_hier.deterministic.tree_search import FULL_GAIN, ratio_inside_clusters,
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
+from bnp_hier.models import dpm
 
 __all__ = ["BHC", "METHODS"]
 
@@ -42,7 +43,8 @@ class BHC(DeterministicClustering):
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site (discount 0) and one observed `ConjugateMixture` on it.
+        NumPyro model with one `ChineseRestaurantProcess` site (discount 0) and one observed `ConjugateMixture` on it. By
+        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
     method
         "exact": all pairs, O(n²) time and O(n) memory. "randomised": exact trees of random subsets, through which the other
         rows are filtered, O(n log n). "bayes_kmeans": rows are put into small clusters one by one, and the exact tree is
@@ -91,7 +93,7 @@ class BHC(DeterministicClustering):
 
     def __init__(
         self,
-        model: Model,
+        model: Model = dpm,
         method: str = "exact",
         refine: str | None = "polish",
         shape: str = "bound",

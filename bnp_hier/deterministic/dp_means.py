@@ -16,8 +16,9 @@ from jaxtyping import Array, Float, Int
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.components.base import as_matrix, first_cell
+from bnp_hier.components.base import first_cell
 from bnp_hier.deterministic.base import require_count
+from bnp_hier.deterministic.input_rows import input_rows
 
 __all__ = ["DPMeans"]
 
@@ -119,10 +120,7 @@ class DPMeans(ClusterMixin, BaseEstimator):
             If the penalty is not positive, both or neither of `penalty` and `n_clusters` are given, or X is no complete table.
         """
         started = time.perf_counter()
-        matrix = as_matrix(X, min_rows=2)
-        if not np.isfinite(matrix).all():
-            wrong = ~np.isfinite(matrix)
-            raise ValueError(f"X has {matrix[wrong][0]} at {first_cell(wrong)}; DPMeans needs finite numbers")
+        matrix = self._finite_rows(X, reset=True, min_rows=2)
         require_count("max_iter", self.max_iter)
         if (self.penalty is None) == (self.n_clusters is None):
             raise ValueError("give either penalty or n_clusters, and not both")
@@ -144,9 +142,17 @@ class DPMeans(ClusterMixin, BaseEstimator):
         self.labels_, self.cluster_centers_, self.penalty_ = found.labels, found.centres, penalty
         self.objective_trace_ = np.array(found.trace)
         self.objective_, self.n_iter_ = found.trace[-1], len(found.trace)
-        self.n_clusters_, self.n_features_in_ = len(found.centres), matrix.shape[1]
+        self.n_clusters_ = len(found.centres)
         self.fit_seconds_ = time.perf_counter() - started
         return self
+
+    def _finite_rows(self, X: ArrayLike, *, reset: bool, min_rows: int = 1) -> Float[np.ndarray, "n d"]:
+        matrix = input_rows(self, X, reset=reset, min_rows=min_rows)
+        wrong = ~np.isfinite(matrix)
+        if wrong.any():
+            what = "a missing value (NaN)" if np.isnan(matrix[wrong][0]) else "an infinite value (inf)"
+            raise ValueError(f"X has {what} at {first_cell(wrong)}; DPMeans needs finite numbers")
+        return matrix
 
     def _run(self, X: np.ndarray, penalty: float) -> _Found:
         """Sweeps from one cluster until no label changes."""
@@ -204,7 +210,5 @@ class DPMeans(ClusterMixin, BaseEstimator):
             Before `fit`; or if the number of columns differs.
         """
         check_is_fitted(self, "labels_")
-        matrix = as_matrix(X)
-        if matrix.shape[1] != self.n_features_in_:
-            raise ValueError(f"X has {matrix.shape[1]} columns, but DPMeans was fitted to {self.n_features_in_}")
+        matrix = self._finite_rows(X, reset=False)
         return ((matrix[:, None] - self.cluster_centers_) ** 2).sum(2).argmin(1)

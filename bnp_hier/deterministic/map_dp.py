@@ -23,6 +23,7 @@ from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
+from bnp_hier.models import dpm
 
 __all__ = ["MAPDP"]
 
@@ -76,7 +77,8 @@ class MAPDP(StreamingClustering):
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
+        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. By
+        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
     n_restarts
         Number of orders tried; the first is the order of the rows.
     init
@@ -118,7 +120,7 @@ class MAPDP(StreamingClustering):
 
     def __init__(
         self,
-        model: Model,
+        model: Model = dpm,
         n_restarts: int = 10,
         init: str | ArrayLike = "sequential",
         max_iter: int = 100,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.cluster import kmeans_plusplus
 
@@ -42,7 +41,8 @@ class Clusters(NamedTuple):
     """Clusters in slots, some of them empty.
 
     - **scores** - what labelled the rows.
-    - **stats**, **counts** - of the rows of each cluster.
+    - **stats**, **counts** - of the rows of each cluster, in NumPy: they are cut and joined on the host, where a new number
+      of slots compiles nothing.
     - **free_energy** - −log p(X, labels) (nats).
     """
 
@@ -96,7 +96,7 @@ class SplitMergeSearch:
     def _pass(self, scores: Scores) -> Clusters:
         stats, counts = self.assigner(scores)
         energy = float(free_energy(self.component, stats, counts, self.prior, self.labels))
-        state = Clusters(scores, stats, np.asarray(counts), energy)
+        state = Clusters(scores, jax.tree.map(np.asarray, stats), np.asarray(counts), energy)
         if self.kept is None or energy < self.kept.free_energy:
             self.kept = state
         return state
@@ -118,13 +118,13 @@ class SplitMergeSearch:
                 break
         return state, trace
 
-    def scores(self, stats: Statistics, counts: ArrayLike) -> Scores:
+    def scores(self, stats: Statistics, counts: Float[np.ndarray, " k"]) -> Scores:
         """Scores of clusters with these statistics."""
-        return scores_from(self.component, stats, jnp.asarray(counts), self.prior, self.labels)
+        return scores_from(self.component, stats, counts, self.prior, self.labels)
 
-    def _sums(self, labels: Int[np.ndarray, " s"]) -> tuple[Statistics, Float[Array, " k"]]:
+    def _sums(self, labels: Int[np.ndarray, " s"]) -> tuple[Statistics, Float[np.ndarray, " k"]]:
         slots = slots_for(int(labels.max()) + 1)
-        return sum_by_label(self.component, jnp.asarray(self.sketch), jnp.asarray(labels), slots)
+        return sum_by_label(self.component, self.sketch, labels, slots)
 
     def free_energy_of(self, labels: Int[np.ndarray, " s"]) -> float:
         """−log p(sketch, labels) (nats)."""
@@ -177,8 +177,7 @@ class SplitMergeSearch:
 
     def _responsibilities(self, state: Clusters) -> tuple[Float[np.ndarray, "s k"], Float[np.ndarray, "s k"]]:
         """Log predictive density of the sketch's rows in each cluster in use, and probability of each cluster."""
-        counts = jnp.asarray(state.counts)
-        both = np.asarray(_log_weights(self.component, state.stats, counts, self.prior, jnp.asarray(self.sketch)))
+        both = np.asarray(_log_weights(self.component, state.stats, state.counts, self.prior, self.sketch))
         used = state.counts > 0
         size = np.where(used, state.counts - np.asarray(self.prior.discount), 1.0)
         seat = np.where(used, np.log(size / (state.counts.sum() + np.asarray(self.prior.concentration))), 0.0)
@@ -217,7 +216,7 @@ class SplitMergeSearch:
 
     def _cut(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"], side: Int[np.ndarray, " m"]) -> Scores:
         """Scores once the rows of the cluster on side 1 are a cluster of their own."""
-        halves, sizes = sum_by_label(self.component, jnp.asarray(self.sketch[rows]), jnp.asarray(side), 2)
+        halves, sizes = sum_by_label(self.component, self.sketch[rows], side, 2)
         share = state.counts[cluster] / len(rows)
         free = np.flatnonzero(state.counts == 0)
         stats, counts = state.stats, state.counts
@@ -225,23 +224,20 @@ class SplitMergeSearch:
             stats, counts = more_slots(stats, len(counts)), np.pad(counts, (0, len(counts)))
             free = np.flatnonzero(counts == 0)
         place = np.array([cluster, free[0]])
-        stats = jax.tree.map(lambda leaf, half: leaf.at[place].set(share * half), stats, halves)
-        counts = counts.copy()
-        counts[place] = share * np.asarray(sizes)
+        stats = jax.tree.map(lambda leaf, half: _with(leaf, place, share * half), stats, halves)
+        counts = _with(counts, place, share * sizes)
         return self.scores(stats, counts)
 
     def _merge_one(self, state: Clusters) -> Clusters | None:
         """The first merge that lowers the free energy, pairs with the most alike responsibilities first."""
         _, weight = self._responsibilities(state)
-        used = np.flatnonzero(state.counts > 0)
+        used = np.flatnonzero(state.counts > 0).tolist()
         unit = weight / np.maximum(np.linalg.norm(weight, axis=0), np.finfo(float).tiny)
         alike = unit.T @ unit
         for one, other in sorted(combinations(used, 2), key=lambda pair: -alike[pair]):
             if alike[one, other] < LEAST_OVERLAP:
                 break
-            counts = state.counts.copy()
-            counts[one], counts[other] = counts[one] + counts[other], 0.0
-            stats = jax.tree.map(lambda leaf, a=one, b=other: leaf.at[a].add(leaf[b]).at[b].set(0.0), state.stats)
+            stats, counts = jax.tree.map(partial(_joined, one=one, other=other), (state.stats, state.counts))
             accepted = self._accept(self.scores(stats, counts), state)
             if accepted is not None:
                 return accepted
@@ -277,12 +273,27 @@ def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[n
 
 
 def sum_by_label(
-    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int
-) -> tuple[Statistics, Float[Array, " k"]]:
-    """Statistics of the rows of each cluster, and their numbers."""
-    n = 1 << (len(X) - 1).bit_length()  # padded, so that clusters of any size share a few programs
-    rows = jnp.concatenate([X, jnp.broadcast_to(X[:1], (n - len(X), X.shape[1]))])
-    return _sum_by_label(component, rows, jnp.pad(labels, (0, n - len(X)), constant_values=slots), slots)
+    component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], slots: int
+) -> tuple[Statistics, Float[np.ndarray, " k"]]:
+    """Statistics of the rows of each cluster, and their numbers, in NumPy."""
+    # padded to powers of four, so that clusters of any size share a few programs
+    n = len(X)
+    most = max(64, 4 ** math.ceil(math.log(n, 4)))
+    rows = np.concatenate([X, np.broadcast_to(X[:1], (most - n, X.shape[1]))])
+    padded = np.concatenate([labels, np.full(most - n, slots)])
+    return jax.tree.map(np.asarray, _sum_by_label(component, rows, padded, slots))
+
+
+def _with(leaf: np.ndarray, place: Int[np.ndarray, " m"], value: np.ndarray) -> np.ndarray:
+    """A copy with other values at some places."""
+    changed = leaf.copy()
+    changed[place] = value
+    return changed
+
+
+def _joined(leaf: np.ndarray, one: int, other: int) -> np.ndarray:
+    """A copy in which one slot has the sum of two, and the other nothing."""
+    return _with(leaf, np.array([one, other]), np.stack([leaf[one] + leaf[other], np.zeros_like(leaf[other])]))
 
 
 @jax.jit

@@ -21,6 +21,7 @@ from bnp_hier.deterministic.soft_labels import Inference, expected_weights, labe
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
+from bnp_hier.models import dpm
 
 __all__ = ["VariationalDP"]
 
@@ -223,7 +224,8 @@ class VariationalDP(DeterministicClustering):
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no max_clusters) and one observed
-        `ConjugateMixture` on it.
+        `ConjugateMixture` on it. By
+        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
     inference
         What stands for the process. "stick_breaking": K pieces of a broken stick, the last taking the rest, with a
         factor q for each piece (Blei & Jordan 2006). "collapsed_stick_breaking": the same model with the pieces integrated
@@ -292,7 +294,7 @@ class VariationalDP(DeterministicClustering):
 
     def __init__(
         self,
-        model: Model,
+        model: Model = dpm,
         inference: str = "stick_breaking",
         truncation: int = 20,
         n_restarts: int = 5,

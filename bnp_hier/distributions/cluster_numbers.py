@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from scipy.optimize import brentq
 from scipy.special import digamma, gammaln
 
-__all__ = ["concentration_for", "prior_clusters"]
+__all__ = ["concentration_for", "mean_clusters", "prior_clusters"]
 
 UNSEEN = 1e-14
 """Probability of larger numbers of clusters under which they are left out."""
@@ -24,7 +24,7 @@ def _check(n: int, discount: float, concentration: float | None = None) -> None:
         raise ValueError(f"concentration must be a number above {-discount:g}, but it is {concentration!r}")
 
 
-def _mean(alpha: float, n: int, discount: float) -> float:
+def mean_clusters(alpha: float, n: int, discount: float) -> float:
     """Prior mean of the number of clusters.
 
     α [ψ(α + n) − ψ(α)] for the Dirichlet process (δ = 0); Γ(α + δ + n) Γ(α + 1) / [δ Γ(α + n) Γ(α + δ)] − α/δ for the
@@ -109,7 +109,7 @@ def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -
         raise ValueError(f"expected_clusters must lie between 1 and n = {n}, both excluded, but it is {expected_clusters!r}")
 
     def gap(log_alpha: float) -> float:
-        return _mean(float(np.exp(log_alpha)) - discount, n, discount) - expected_clusters
+        return mean_clusters(float(np.exp(log_alpha)) - discount, n, discount) - expected_clusters
 
     low, high = -1.0, 1.0
     while gap(low) > 0:

@@ -110,7 +110,7 @@ def test_a_pass_is_the_papers() -> None:
     oracle = TopDown(component, X, 1.0)
     with jax.enable_x64(True):
         search = SplitMergeSearch(component, Prior(1.0), "dp", DenseAssigner(component, X), X, 100, 150)
-        state, _ = search.settle(search.scores(*sum_by_label(component, jnp.asarray(X), jnp.asarray(labels), 8)))
+        state, _ = search.settle(search.scores(*sum_by_label(component, X, labels, 8)))
         mine = search.assigner.labels(state.scores)
     assert adjusted_rand_score(mine, oracle.settle(labels)) == 1.0
 
@@ -181,7 +181,7 @@ def test_a_step_that_empties_clusters_and_raises_the_free_energy_is_refused() ->
         search = SplitMergeSearch(component, Prior(1000.0), "dp", DenseAssigner(component, X), X, 100, 60)
         for seed in range(10):
             labels = np.random.default_rng(seed).permutation(np.arange(60) % 30)
-            start = search._pass(search.scores(*sum_by_label(component, jnp.asarray(X), jnp.asarray(labels), 32)))
+            start = search._pass(search.scores(*sum_by_label(component, X, labels, 32)))
             rose += search._pass(search.scores(start.stats, start.counts)).free_energy > start.free_energy
             _, trace = search.settle(start.scores)
             assert (np.diff(trace) <= 0).all()

@@ -85,7 +85,7 @@ def test_few_sweeps_warn() -> None:
         ({"penalty": 1.0, "n_clusters": 2}, np.eye(3), "give either penalty or n_clusters"),
         ({"n_clusters": 0}, np.eye(3), "n_clusters must be a whole number of at least 1"),
         ({"n_clusters": 4}, np.eye(3), "n_clusters is 4, but X has only 3 rows"),
-        ({"penalty": 1.0}, np.array([[1.0], [np.nan]]), "X has nan at row 1, column 0"),
+        ({"penalty": 1.0}, np.array([[1.0], [np.nan]]), "X has a missing value .NaN. at row 1, column 0"),
     ],
 )
 def test_bad_input(options: dict[str, Any], X: np.ndarray, message: str) -> None:
@@ -95,5 +95,5 @@ def test_bad_input(options: dict[str, Any], X: np.ndarray, message: str) -> None
 
 def test_other_columns() -> None:
     fit = bnp.DPMeans(1.0).fit(np.eye(3))
-    with pytest.raises(ValueError, match="X has 2 columns, but DPMeans was fitted to 3"):
+    with pytest.raises(ValueError, match="X has 2 features, but DPMeans is expecting 3"):
         fit.predict(np.eye(2))

@@ -389,13 +389,13 @@ def test_bad_options() -> None:
 
 def test_bad_data() -> None:
     problem, fit = fitted("niw", 3)
-    with pytest.raises(ValueError, match="1 row.*at least 2"):
+    with pytest.raises(ValueError, match="1 sample.*minimum of 2"):
         bnp.MAPDP(problem.model).fit(problem.X[:1])
     holes = problem.X.copy()
     holes[2, 1] = np.nan
     with pytest.raises(ValueError, match=r"NaN.*row 2, column 1"):
         bnp.MAPDP(problem.model).fit(holes)
-    with pytest.raises(ValueError, match="X has 1 columns.*2 columns"):
+    with pytest.raises(ValueError, match="X has 1 features, but MAPDP is expecting 2"):
         fit.predict(np.zeros((3, 1)))
     unfitted = bnp.MAPDP(problem.model)
     for method in (unfitted.predict, unfitted.predict_proba, unfitted.score_samples, unfitted.score):

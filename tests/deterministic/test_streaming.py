@@ -93,7 +93,7 @@ def test_bad_rows_leave_the_fit_as_it_was() -> None:
     model = partial(pitman_yor_mixture, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0, discount=0.2)
     fit = bnp.MAPDP(model).fit(X)
     before = fit.counts_.copy()
-    with pytest.raises(ValueError, match="X has 3 columns, but NormalInverseWishart was built for 2"):
+    with pytest.raises(ValueError, match="X has 3 features, but MAPDP is expecting 2"):
         fit.partial_fit(np.zeros((4, 3)))
     with pytest.raises(ValueError, match=r"missing value \(NaN\) at row 1, column 0"):
         fit.partial_fit(np.array([[0.0, 0.0], [np.nan, 1.0]]))
