@@ -97,10 +97,10 @@ class ParallelSplitMerge(PartitionKernel):
         `capacity_hits`, weighed in `refused_mass`, and warned about. The work of a step grows with it.
     init
         "fits": the clusters of `BayesianKMeans` or of `MAPDP`, either by chance, fitted to at most 5,000 rows drawn from a seed
-        that follows the chain's key; where there are more rows, 100 steps on these follow, and the others join a cluster by its
-        probability. Under chain methods that hide the key, all chains start
-        from one fit; rows that are spread over devices start in one cluster. "one": one cluster. Or (n,) labels from 0. The
-        `init_params` of `MCMC` take precedence.
+        that follows the chain's key; where there are more rows, 100 steps on these follow, without sweeps, and the others
+        join a cluster by its probability. Under chain methods that hide the key, all chains start from one fit; rows that
+        are spread over devices start in one cluster. "one": one cluster. Or (n,) labels from 0. The `init_params` of
+        `MCMC` take precedence.
     sweep
         Whether a step ends with a sweep of single moves; None: up to 10,000 rows, and a million numbers in their features.
     keep_labels
@@ -204,10 +204,9 @@ class ParallelSplitMerge(PartitionKernel):
         if n == len(chosen):
             return jnp.zeros(n, labels.dtype).at[chosen].set(labels)
         # fitted clusters have hard edges and may be too few: the posterior is soon left by many rows, but not by a few
-        kernel = ParallelSplitMerge(model, self._capacity, init=labels)
-        state = kernel.init(jax.random.fold_in(key, 1), 0, None, (rows,), {})
-        step = lambda _, state: kernel.sample(state, (rows,), {})  # noqa: E731
-        (labels,) = jax.jit(lambda state: jax.lax.fori_loop(0, START_STEPS, step, state))(state).z.values()
+        few = values._replace(X=rows)
+        capacity = min(self._capacity, len(chosen))
+        labels = _settled(few, labels, jax.random.fold_in(key, 1), row_features(values.component), capacity)
         everyone = _seat_rows(values, rows, labels, jax.random.fold_in(key, 2), self._capacity)
         return everyone.at[chosen].set(labels)
 
@@ -219,18 +218,10 @@ class ParallelSplitMerge(PartitionKernel):
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         prior = Prior(values.concentration, values.discount)
         table = _table(values, features)
-        key, *keys = jax.random.split(state.rng_key, 6)
-        clusters = sum_clusters(table, state.z[sites.partition], slots)
-        # rows drawn uniformly seldom meet a given cluster, so most steps go over all clusters
-        units = jax.lax.cond(jax.random.bernoulli(keys[0], 0.75), units_of_clusters, units_of_rows, keys[1], clusters)
-        labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
-        labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
+        key, key_step = jax.random.split(state.rng_key)
         small = sites.size <= SWEEP_UP_TO and sites.size * features.width <= SWEEP_SUMS_UP_TO
-        if small if self._sweep is None else self._sweep:
-            order, uniforms = jax.random.uniform(keys[4], (2, sites.size))
-            rows = values.component.suff_stats(values.X)
-            labels, full = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
-            refused = refused + full
+        swept = small if self._sweep is None else self._sweep
+        labels, accepted, refused = _step(values, table, prior, state.z[sites.partition], key_step, slots, swept)
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
         labels = first_come_labels(labels, slots)
         clusters = sum_clusters(table, labels, slots)
@@ -242,6 +233,40 @@ class ParallelSplitMerge(PartitionKernel):
         warn_of_capacity("ParallelSplitMerge", slots, advice, state.capacity_hits, hits, mass)
         summaries = _summaries(table, prior, clusters)
         return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, mass, state.i + 1, key)
+
+
+def _step(
+    values: MixtureValues, table: Table, prior: Prior, labels: Int[Array, " n"], key: Array, slots: int, swept: bool
+) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
+    """One step: labels in no order, splits and merges accepted, and how often no slot was free."""
+    size = values.X.shape[0]
+    keys = jax.random.split(key, 5)
+    clusters = sum_clusters(table, labels, slots)
+    # rows drawn uniformly seldom meet a given cluster, so most steps go over all clusters
+    units = jax.lax.cond(jax.random.bernoulli(keys[0], 0.75), units_of_clusters, units_of_rows, keys[1], clusters)
+    labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
+    labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
+    if swept:
+        order, uniforms = jax.random.uniform(keys[4], (2, size))
+        rows = values.component.suff_stats(values.X)
+        labels, full = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
+        refused = refused + full
+    return labels, accepted, refused
+
+
+@partial(jax.jit, static_argnames=("features", "slots"))
+def _settled(values: MixtureValues, labels: Int[Array, " m"], key: Array, features: Features, slots: int) -> Int[Array, " m"]:
+    """Labels after some steps; compiled once for all chains."""
+    table, prior = _table(values, features), Prior(values.concentration, values.discount)
+
+    def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        labels, key = state
+        key, key_step = jax.random.split(key)
+        moved = _step(values, table, prior, labels, key_step, slots, swept=False)[0]
+        return first_come_labels(moved, slots), key
+
+    settled, _ = jax.lax.fori_loop(0, START_STEPS, step, (first_come_labels(labels, slots), key))
+    return settled
 
 
 def _is_spread(value: Any) -> bool:

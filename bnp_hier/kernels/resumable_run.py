@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -57,6 +58,9 @@ class ResumableRun:
     path
         File to which the run is saved after each piece, so that a killed process loses at most a piece too. Every time all
         draws so far are written: let pieces be long where draws are large.
+    time_limit
+        Seconds after which `run` and `resume` stop, at the end of the piece then at work, as if interrupted but without an
+        error; `finished` tells. None: no limit.
     piece_fields
         Fields of the kernel's state that are collected once a piece, at its end, and found among the extra fields: such as
         the labels of very many rows, "z", of a kernel that does not collect them.
@@ -64,8 +68,8 @@ class ResumableRun:
     Raises
     ------
     ValueError
-        If there is no chain, the piece is no multiple of the thinning, a piece field is collected at every step anyway, or the
-        kernel moves an ensemble of chains.
+        If there is no chain, the piece is no multiple of the thinning, the time limit is not positive, a piece field is
+        collected at every step anyway, or the kernel moves an ensemble of chains.
 
     Examples
     --------
@@ -81,12 +85,15 @@ class ResumableRun:
         piece: int = 100,
         *,
         path: str | os.PathLike[str] | None = None,
+        time_limit: float | None = None,
         piece_fields: tuple[str, ...] = (),
     ) -> None:
         if mcmc.num_chains < 1:
             raise ValueError(f"a run needs at least one chain, but num_chains is {mcmc.num_chains}")
         if piece != int(piece) or piece < 1 or piece % mcmc.thinning:
             raise ValueError(f"piece must be a positive multiple of the thinning, {mcmc.thinning}, but it is {piece}")
+        if time_limit is not None and not time_limit > 0:
+            raise ValueError(f"time_limit must be a positive number of seconds or None, but it is {time_limit!r}")
         if mcmc.sampler.is_ensemble_kernel:
             raise ValueError(f"{type(mcmc.sampler).__name__} moves an ensemble of chains at once, which cannot be resumed")
         if twice := set(piece_fields) & {mcmc.sampler.sample_field, *mcmc.sampler.default_fields}:
@@ -94,12 +101,17 @@ class ResumableRun:
         self.mcmc = mcmc
         self.piece = int(piece)
         self.path = path
+        self.time_limit = time_limit
         self.piece_fields = tuple(piece_fields)
         self._progress: _Progress | None = None
         self._data = ""
         self._extra_fields: tuple[str, ...] = ()
         self._programs: dict[tuple[int, tuple[str, ...]], Callable[[Any], Any]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+
+    def __getstate__(self) -> dict[str, Any]:
+        # compiled programs, and the data that they hold, are not pickled: `resume` is given the data again
+        return {**self.__dict__, "_programs": {}, "_arguments": ((), {})}
 
     # ---- as of an `MCMC` object ---------------------------------------------------------------------------------------
 
@@ -239,9 +251,10 @@ class ResumableRun:
     def _advance(self, progress: _Progress, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._set_arguments(args, kwargs)
         self._progress = progress
+        until = None if self.time_limit is None else time.perf_counter() + self.time_limit
         bar = tqdm(total=self._total, initial=progress.steps, disable=not self.mcmc.progress_bar, unit="step")
         with bar:
-            while progress.steps < self._total:
+            while progress.steps < self._total and (until is None or time.perf_counter() < until):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.piece, end - progress.steps)
                 state, draws = self._program(steps)(progress.state)

@@ -5,6 +5,7 @@ from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.label_recovery import recover_labels
+from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.posterior.parameter_draws import cluster_parameters
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import point_estimate
@@ -13,6 +14,7 @@ __all__ = [
     "HierarchyDraws",
     "assignment_uncertainty",
     "cluster_parameters",
+    "cluster_probabilities",
     "coclustering",
     "credible_ball",
     "diagnostics",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +25,17 @@ from bnp_hier.model_sites import MixtureSites, SlotSites, find_any_sites, find_s
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 
-__all__ = ["CHAINS", "Draws", "Summaries", "draws_of", "log_predictive", "summaries"]
+__all__ = [
+    "CHAINS",
+    "Draws",
+    "Summaries",
+    "draws_of",
+    "log_predictive",
+    "map_draws",
+    "of_many_draws",
+    "shared_programs",
+    "summaries",
+]
 
 CHAINS = (MCMC, ResumableRun)
 """Types of fits that hold the chains of a kernel."""
@@ -149,23 +161,46 @@ def _recovered_labels(
     with jax.enable_x64(True):
         keys = jax.random.split(key, shape)
         batch = _batch(mixture, mixture.sites.truncation)
-        (labels,) = _map_draws(lambda item: (mixture.draw_labels(*item),), (keys, hyperparameters), batch)
+        program = of_many_draws(lambda item: (mixture.draw_labels(*item),))
+        (labels,) = map_draws(program, (keys, hyperparameters), batch)
     return labels
+
+
+@contextmanager
+def shared_programs() -> Iterator[None]:
+    """Within it, fits of one model to the same rows share the compiled program of `summaries`.
+
+    Not beyond: a model may read what changes between two calls.
+    """
+    known = _PROGRAMS.get()
+    token = _PROGRAMS.set({} if known is None else known)
+    try:
+        yield
+    finally:
+        _PROGRAMS.reset(token)
+
+
+_PROGRAMS: ContextVar[dict[Any, Callable[..., Any]] | None] = ContextVar("programs", default=None)
 
 
 def summaries(draws: Draws) -> Summaries:
     """Label-invariant quantities of each draw, in float64."""
+    mixture, slots = draws.mixture, draws.mixture.slots(draws.labels)
 
     def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array, ...]:
         labels, hyperparameters = item
-        joint, pointwise = draws.mixture.summarise(labels, hyperparameters, slots)
+        joint, pointwise = mixture.summarise(labels, hyperparameters, slots)
         _, largest, entropy = size_summaries(cluster_counts(labels, slots))
         return joint, largest, entropy, pointwise
 
-    slots = draws.mixture.slots(draws.labels)
+    # the model stays alive in the closure of its program, so that its identity stays its own
+    same = (type(mixture), id(mixture.model), mixture.X.tobytes(), slots)
+    programs = _PROGRAMS.get()
+    programs = {} if programs is None else programs
+    program = programs.setdefault(same, of_many_draws(one))
     with jax.enable_x64(True):
         items = draws.labels, draws.hyperparameters
-        joint, largest, entropy, pointwise = _map_draws(one, items, _batch(draws.mixture, slots))
+        joint, largest, entropy, pointwise = map_draws(program, items, _batch(mixture, slots))
     return Summaries(joint, draws.n_clusters, largest, entropy, pointwise)
 
 
@@ -197,7 +232,7 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
     with jax.enable_x64(True):
         first = {name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}
         draws.mixture.validate(first, new_rows)
-        (scores,) = _map_draws(one, (draws.labels, draws.hyperparameters), _batch(draws.mixture, slots))
+        (scores,) = map_draws(of_many_draws(one), (draws.labels, draws.hyperparameters), _batch(draws.mixture, slots))
         scores = scores.reshape(-1, len(new_rows))
         return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
 
@@ -207,9 +242,23 @@ def _batch(mixture: Mixture, slots: int) -> int:
     return max(1, min(64, 2_000_000 // (len(mixture.X) * slots)))
 
 
-def _map_draws(function: Callable[[Any], tuple[Array, ...]], draws: Any, batch: int) -> tuple[np.ndarray, ...]:
-    """Apply a function to every draw of a pytree of arrays (chain, draw, ...); results have the same leading dimensions."""
+def of_many_draws(function: Callable[[Any], tuple[Array, ...]]) -> Callable[[Any], tuple[Array, ...]]:
+    """A compiled function of many draws from one of one draw, for `map_draws`."""
+    return jax.jit(jax.vmap(function))
+
+
+def map_draws(program: Callable[[Any], tuple[Array, ...]], draws: Any, batch: int) -> tuple[np.ndarray, ...]:
+    """Apply a function to all draws of a pytree of arrays (chain, draw, ...); results have the same leading dimensions.
+
+    The function, of `of_many_draws`, is given `batch` draws at once, the last of them repeated where they do not suffice: it
+    is compiled once for any number of draws.
+    """
     shape = jax.tree.leaves(draws)[0].shape[:2]
-    flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), draws)
-    results = jax.jit(lambda items: jax.lax.map(function, items, batch_size=batch))(flat)
-    return tuple(np.asarray(result).reshape(*shape, *result.shape[1:]) for result in results)
+    total = shape[0] * shape[1]
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+    found = []
+    for start in range(0, total, batch):
+        block = np.minimum(np.arange(start, start + batch), total - 1)
+        found.append(jax.tree.map(np.asarray, program(jax.tree.map(lambda leaf: leaf[block], flat))))  # noqa: B023
+    whole = (np.concatenate(parts)[:total] for parts in zip(*found, strict=True))
+    return tuple(part.reshape(*shape, *part.shape[1:]) for part in whole)

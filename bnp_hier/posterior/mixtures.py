@@ -132,10 +132,16 @@ class CollapsedMixture(Mixture):
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, " m"]:
         """Log p(x | X, labels): the clusters' predictives and a new cluster's, by the partition prior's weights."""
+        return logsumexp(self.log_weights(labels, values, slots, rows), axis=1)
+
+    def log_weights(
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+    ) -> Float[Array, "m slots1"]:
+        """Log of (seating probability × predictive density) of each new row at each cluster and, last, a new one (nats)."""
         read = self.conjugate(values)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
         prior = Prior(read.concentration, read.discount)
-        return logsumexp(mixture_log_weights(read.component, stats, cluster_counts(labels, slots), prior, rows), axis=1)
+        return mixture_log_weights(read.component, stats, cluster_counts(labels, slots), prior, rows)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
         """Check that the rows fit the component."""

@@ -1,0 +1,81 @@
+"""New rows and the clusters of an estimate."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components.base import as_matrix
+from bnp_hier.deterministic.base import CHUNK, DeterministicClustering
+from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws
+from bnp_hier.posterior.mixtures import CollapsedMixture
+from bnp_hier.posterior.partitions import one_partition
+
+__all__ = ["cluster_probabilities"]
+
+
+def cluster_probabilities(
+    fit: Any, X: ArrayLike, estimate: ArrayLike, new_rows: ArrayLike, *, n_draws: int = 200
+) -> Float[np.ndarray, "m k1"]:
+    """Probability that each new row belongs to each cluster of an estimate, averaged over draws of the partition.
+
+    In each draw the row joins one of the draw's clusters, or a new one, by its predictive probabilities; the clusters of the
+    estimate share in a draw's cluster as its members do. So the probability of an estimate's cluster is that with which the
+    row is put together with a member of it drawn at random from those it is put together with.
+
+    Parameters
+    ----------
+    fit
+        `MCMC` or `ResumableRun` that has run a kernel with a partition site; or a fitted estimator, whose `predict_proba` this
+        is if the estimate is its `labels_`.
+    X
+        The data that were fitted, (n, d).
+    estimate
+        (n,) whole numbers, such as a `point_estimate`.
+    new_rows
+        (m, d).
+    n_draws
+        Most draws used of all chains together, evenly spaced.
+
+    Returns
+    -------
+    probabilities
+        (m, K + 1), the clusters of the estimate in the order of their numbers and, last, a cluster of its own.
+
+    Raises
+    ------
+    NotFittedError, ValueError, TypeError
+        If the fit has not run, does not belong to X, has no conjugate component, or the rows do not fit it.
+    """
+    draws = draws_of(fit, X, n_draws=n_draws)
+    labels = one_partition(estimate, len(draws.X))
+    if isinstance(fit, DeterministicClustering) and np.array_equal(labels, fit.labels_):
+        return fit.predict_proba(new_rows)
+    mixture, rows = draws.mixture, as_matrix(new_rows)
+    if not isinstance(mixture, CollapsedMixture):
+        raise ValueError("the clusters of new rows need a model whose clusters' parameters are integrated out")
+    length = draws.labels.shape[1]
+    each = max(1, n_draws // draws.labels.shape[0])
+    taken = np.linspace(0, length - 1, min(each, length)).round().astype(int)
+    kept = draws.labels[:, taken], {name: value[:, taken] for name, value in draws.hyperparameters.items()}
+    slots = mixture.slots(draws.labels)
+    members = np.eye(int(labels.max()) + 1)[labels]
+
+    def one(chunk: np.ndarray, item: tuple[Array, dict[str, Array]]) -> tuple[Array]:
+        weights = jax.nn.softmax(mixture.log_weights(*item, slots, jnp.asarray(chunk)), axis=1)
+        together = jax.ops.segment_sum(jnp.asarray(members), item[0], slots)
+        shares = together / jnp.maximum(together.sum(1, keepdims=True), 1.0)
+        return (jnp.concatenate([weights[:, :-1] @ shares, weights[:, -1:]], axis=1),)
+
+    with jax.enable_x64(True):
+        mixture.validate({name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}, rows)
+        chunks = (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK))
+        return np.concatenate(
+            [map_draws(of_many_draws(partial(one, chunk)), kept, batch=1)[0].mean((0, 1)) for chunk in chunks]
+        )
