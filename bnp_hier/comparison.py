@@ -15,13 +15,13 @@ from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.variational import VariationalDP
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
-from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, summaries
+from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, shared_programs, summaries
 from bnp_hier.posterior.point_estimates import point_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "partition_of"]
+__all__ = ["compare", "partition_of", "tabulate"]
 
 
 def compare(
@@ -73,31 +73,43 @@ def compare(
     ValueError, TypeError, NotFittedError
         If there is no route, a fit has not run or does not belong to X, or lengths disagree.
     """
-    import pandas as pd
-
     if not fits:
         raise ValueError("compare needs at least one fit")
     n = np.shape(X)[0]
     if truth is not None and np.shape(truth) != (n,):
         raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {np.shape(truth)}")
-    labels = {name: partition_of(fit, X) for name, fit in fits.items()}
+    return tabulate(fits, X, {name: partition_of(fit, X) for name, fit in fits.items()}, held_out, truth, seconds)
+
+
+def tabulate(
+    fits: Mapping[str, Any],
+    X: ArrayLike,
+    labels: Mapping[str, Int[np.ndarray, " n"]],
+    held_out: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+    seconds: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """The table of `compare` for fits whose partitions are known."""
+    import pandas as pd
+
     rows = {}
-    for name, fit in fits.items():
-        row: dict[str, Any] = {"clusters": int(labels[name].max()) + 1}
-        row |= _evidence(fit, X, labels[name])
-        if held_out is not None:
-            scores = _held_out(fit, X, held_out)
-            row |= {"held_out": scores.mean(), "held_out_se": scores.std(ddof=1) / np.sqrt(len(scores))}
-        if truth is not None:
-            row |= {
-                "NMI": normalized_mutual_info_score(truth, labels[name]),
-                "ARI": adjusted_rand_score(truth, labels[name]),
-            }
-        for other, theirs in labels.items():
-            row[f"NMI {other}"] = normalized_mutual_info_score(theirs, labels[name])
-        row["seconds"] = (seconds or {}).get(name, getattr(fit, "fit_seconds_", np.nan))
-        row |= _diagnostics(name, fit, X)
-        rows[name] = row
+    with shared_programs():
+        for name, fit in fits.items():
+            row: dict[str, Any] = {"clusters": int(labels[name].max()) + 1}
+            row |= _evidence(fit, X, labels[name])
+            if held_out is not None:
+                scores = _held_out(fit, X, held_out)
+                row |= {"held_out": scores.mean(), "held_out_se": scores.std(ddof=1) / np.sqrt(len(scores))}
+            if truth is not None:
+                row |= {
+                    "NMI": normalized_mutual_info_score(truth, labels[name]),
+                    "ARI": adjusted_rand_score(truth, labels[name]),
+                }
+            for other, theirs in labels.items():
+                row[f"NMI {other}"] = normalized_mutual_info_score(theirs, labels[name])
+            row["seconds"] = (seconds or {}).get(name, getattr(fit, "fit_seconds_", np.nan))
+            row |= _diagnostics(name, fit, X)
+            rows[name] = row
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.name = "route"
     return table
