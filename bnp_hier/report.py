@@ -1,204 +1,280 @@
-"""One self-contained HTML page: what was found, the table behind it, and the pictures."""
+"""The report on a comparison: what was found, how sure it is, and the pictures, in one HTML file."""
 
 from __future__ import annotations
 
-import base64
-import io
-import math
 import os
-import uuid
 from collections.abc import Mapping, Sequence
-from html import escape
-from numbers import Integral, Real
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+from matplotlib.figure import Figure
 
-__all__ = ["write_report"]
+from bnp_hier import plots
+from bnp_hier.arviz_bridge import to_arviz
+from bnp_hier.comparison import partition_of, tabulate
+from bnp_hier.datasets import Dataset
+from bnp_hier.deterministic import BHC
+from bnp_hier.evidence import tree_bound
+from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
+from bnp_hier.posterior.draws import CHAINS, shared_programs
+from bnp_hier.posterior.partitions import coclustering
+from bnp_hier.tree_page import tree_figure
+from bnp_hier.verdicts import (
+    agreement,
+    best_partition,
+    chains_verdict,
+    clusters_verdict,
+    held_out_verdict,
+    tree_verdict,
+)
+from bnp_hier.web_page import Section, write_page
 
-_DPI = 150
+__all__ = ["Findings", "write_report"]
 
-_STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1d2126; --soft: #5b636d; --line: #d9dde2; --shade: #f4f6f8; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #16191d; --ink: #e6e8eb; --soft: #a0a8b2; --line: #363c44; --shade: #1f2429; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 70rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif;
-  overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 1rem; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-ul, dl { max-width: 46rem; }
-li { margin: .3rem 0; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .4rem .7rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
-tr:last-child > * { border-bottom: 0; }
-thead tr > * { background: var(--shade); color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--line); }
-tr > th:first-child { position: sticky; left: 0; background: var(--shade); max-width: 45vw; overflow: hidden;
-  text-overflow: ellipsis; }
-.number { text-align: right; }
-dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: .3rem 1.2rem; margin: 0; }
-dt { color: var(--soft); }
-dd { margin: 0; }
-figure { margin: 1.2rem 0 2rem; }
-.picture { background: #fff; border: 1px solid var(--line); border-radius: .4rem; padding: .4rem; }
-img { display: block; margin: 0 auto; height: auto; max-width: 100%; }
-figcaption { margin-top: .5rem; color: var(--soft); font-size: .9rem; }
-pre { margin: 0; padding: .8rem 1rem; background: var(--shade); font-size: .85rem; line-height: 1.45; }
-"""
+MOST_PAIRED = 600
+"""Most rows in a picture of all pairs of rows; of more, so many are drawn at random."""
+
+MOST_POINTS = 3000
+"""Most rows in a scatter plot."""
+
+TREE_DRAWS = 200
+"""Partitions drawn from a tree."""
+
+ALL_BOUNDS = 300
+"""Most rows for which the costly bounds of a tree are computed."""
+
+THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Merge probabilities at which a tree is cut to see whether the cut matters."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What came of several routes on one data set, computed once for the table, the files and the report.
+
+    Parameters
+    ----------
+    data
+        What was fitted.
+    fits
+        Route -> fit.
+    table
+        Of `bnp_hier.compare`.
+    labels
+        Route -> (n,) its one partition.
+    packages
+        Route -> ArviZ data.
+    seed
+        Of rows drawn for the pictures.
+    """
+
+    data: Dataset
+    fits: dict[str, Any]
+    table: pd.DataFrame
+    labels: dict[str, Int[np.ndarray, " n"]]
+    packages: dict[str, Any]
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        fits: Mapping[str, Any],
+        *,
+        held_out: np.ndarray | None = None,
+        seconds: Mapping[str, float] | None = None,
+        seed: int = 0,
+    ) -> Findings:
+        """Compare the fits and read their draws."""
+        named = partial(to_arviz, feature_names=data.feature_names, item_names=data.item_names)
+        with shared_programs():
+            labels = {name: partition_of(fit, data.X) for name, fit in fits.items()}
+            table = tabulate(fits, data.X, labels, held_out, data.y, seconds)
+            packages = {name: named(fit, data.X, n_draws=TREE_DRAWS, random_state=seed) for name, fit in fits.items()}
+        return cls(data, dict(fits), table, labels, packages, seed)
+
+    def draws(self, name: str) -> Int[np.ndarray, "chain draw n"]:
+        """Partitions of a route."""
+        return np.asarray(self.packages[name]["posterior"]["z"])
+
+    @property
+    def lead(self) -> str:
+        """The route that the pictures follow: chains if there are any, otherwise the most probable partition."""
+        chains = [name for name, fit in self.fits.items() if isinstance(fit, CHAINS)]
+        return chains[0] if chains else str(self.table["log_joint"].idxmax())
+
+    def notes(self) -> list[str]:
+        """What was found, in plain sentences."""
+        found = [*best_partition(self.table), *agreement(self.table), *held_out_verdict(self.table)]
+        for name, fit in self.fits.items():
+            if isinstance(fit, CHAINS):
+                found += chains_verdict(name, diagnostics(self.packages[name]), fit.num_chains)
+                found += clusters_verdict(name, self.draws(name), self.labels[name])
+            elif isinstance(fit, BHC):
+                cuts = {threshold: int(fit.dendrogram_.cut(threshold).max()) + 1 for threshold in THRESHOLDS}
+                found += tree_verdict(name, cuts, self.draws(name)[0])
+        for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows():
+            found.append(f"{name} met its capacity {row['capacity_hits']:.0f} times: more clusters were wanted than allowed.")
+        return found
+
+    # ---- sections ---------------------------------------------------------------------------------------------------------
+
+    def comparison(self) -> Section:
+        """The table, and how alike the partitions are."""
+        alike = [f"NMI {name}" for name in self.table.index]
+        main = self.table.drop(columns=alike).dropna(axis=1, how="all")
+        tables = {"Routes compared; log quantities in nats": main}
+        if len(self.fits) > 1:
+            between = self.table[alike].set_axis(list(self.table.index), axis=1).astype(float)
+            tables["Agreement between the routes: normalised mutual information, 1 if alike"] = between
+        return Section("Comparison", tables=tables)
+
+    def evidence(self) -> Section:
+        """Lower bounds on the log evidence, and their gaps to the best one."""
+        rows = []
+        for name, row in self.table.iterrows():
+            if np.isfinite(row["evidence_bound"]) and row["bound_kind"] != "none":
+                rows.append((f"{name}: {row['bound_kind']}", float(row["evidence_bound"]), _at(self.fits[str(name)])))
+            fit = self.fits[str(name)]
+            if isinstance(fit, BHC) and len(self.data.X) <= ALL_BOUNDS:
+                for kind in ("alternatives", "recursive", "pairs"):
+                    rows.append((f"{name}: {kind}", float(tree_bound(fit, kind)), _at(fit)))
+        table = pd.DataFrame(rows, columns=["lower bound", "log_evidence_at_least", "hyperparameters"]).set_index("lower bound")
+        if not len(table):
+            return Section("Evidence")
+        table["evidence_gap_to_best"] = table["log_evidence_at_least"] - table["log_evidence_at_least"].max()
+        text = (
+            "Each number is a lower bound on the log evidence of the model at the hyperparameters named beside it: the higher "
+            "the tighter, and bounds at different hyperparameters bound different numbers. One partition alone bounds "
+            "it by its log joint; a tree by all partitions that it holds."
+        )
+        return Section("Evidence", text=text, tables={"Lower bounds on the log evidence (nats)": table})
+
+    def chains(self) -> Section:
+        """Diagnostics of routes that are Markov chains."""
+        tables, figures = {}, {}
+        for name, fit in self.fits.items():
+            if not isinstance(fit, CHAINS):
+                continue
+            tables[f"{name}: R-hat and effective sample sizes of what does not depend on the clusters' names"] = diagnostics(
+                self.packages[name]
+            )
+            posterior = self.packages[name]["posterior"]
+            caption = f"{name}: traces and rank histograms; chains that agree look alike"
+            figures[caption] = plots.traces({of: np.asarray(posterior[of]) for of in LABEL_INVARIANT})
+        return Section("Chains", tables=tables, figures=figures)
+
+    def pictures(self) -> Section:
+        """Columns by cluster, co-clustering probabilities, and the tree."""
+        figures: dict[str, Figure] = {}
+        data, lead = self.data, self.lead
+        some = _some(len(data.X), MOST_POINTS, self.seed)
+        caption = f"Columns of the data, coloured by the clusters of {lead}{_of(len(some), len(data.X))}"
+        figures[caption] = plots.pairs(data.X[some], self.labels[lead][some], data.feature_names)
+        for name in self.fits:
+            draws = self.draws(name)
+            if draws.shape[0] * draws.shape[1] == 1:
+                continue
+            some = _some(len(data.X), MOST_PAIRED, self.seed)
+            figure = Figure(figsize=(6, 5), layout="constrained")
+            plots.coclustering(coclustering(draws[..., some]), self.labels[name][some], ax=figure.subplots())
+            figures[f"Probability that two rows share a cluster, {name}{_of(len(some), len(data.X))}"] = figure
+        for name, fit in self.fits.items():
+            if isinstance(fit, BHC):
+                figures[f"{name}'s tree; grey dashed branches are cut"] = tree_figure(fit.dendrogram_, data.item_names)
+        return Section("Pictures", figures=figures)
+
+    def clusters(self) -> Section:
+        """What is in each cluster of the leading route, folded up."""
+        labels, data = self.labels[self.lead], self.data
+        folds: dict[str, list[str]] = {}
+        for cluster in np.argsort(-np.bincount(labels), kind="stable")[:30]:
+            rows = np.flatnonzero(labels == cluster)
+            lines = [_described(data, rows)]
+            if data.y is not None:
+                names, counts = np.unique(data.y[rows], return_counts=True)
+                order = np.argsort(-counts)[:8]
+                lines.append("Known classes: " + ", ".join(f"{names[i]} ({counts[i]})" for i in order))
+            items = [str(i) if data.item_names is None else data.item_names[i] for i in rows[:200]]
+            lines.append("Rows: " + ", ".join(items) + (f", ... ({len(rows)} in all)" if len(rows) > 200 else ""))
+            folds[f"Cluster {cluster}: {len(rows)} rows"] = lines
+        return Section(f"Clusters of {self.lead}", folds=folds)
 
 
 def write_report(
     path: str | os.PathLike[str],
+    findings: Findings,
     *,
-    title: str,
-    table: pd.DataFrame,
-    figures: Mapping[str, Figure],
-    notes: Sequence[str] = (),
+    problems: Sequence[str] = (),
+    warnings: Sequence[str] = (),
     facts: Mapping[str, str] | None = None,
     reproduce: str = "",
 ) -> Path:
-    """Write a report as one HTML file that needs nothing else: no script, no other file, no network.
-
-    The page is read on phones and laptops, in light and dark mode. All text is taken as plain text, never as HTML.
+    """Write the report on a comparison.
 
     Parameters
     ----------
     path
-        File to write; missing folders are made. The file is replaced as a whole, so that it is never half-written.
-    title
-        Heading of the page.
-    table
-        One row a route, its index as row headers, such as the result of `bnp_hier.compare`. Numbers are rounded column
-        by column; columns with "log" or "evidence" in their name to one or two decimals. A missing value is a dash.
-    figures
-        Caption -> figure; the caption is the text for those who cannot see the figure, too.
-    notes
-        What was found, in plain sentences.
+        File to write.
+    findings
+        What came of the routes.
+    problems
+        What failed or is missing.
+    warnings
+        Choices that look wrong.
     facts
-        Name -> value of what the run was, such as the data and the versions.
+        Name -> value of what the run was.
     reproduce
         Command or code that makes the report again.
-
-    Returns
-    -------
-    path
-        The file written.
     """
     sections = [
-        _section("What was found", "<ul>" + "".join(f"<li>{_text(note)}</li>" for note in notes) + "</ul>", notes),
-        _section("Comparison", _table(table), True),
-        _section("Pictures", "".join(_figure(caption, figure) for caption, figure in figures.items()), figures),
-        _section("The run", _facts(facts or {}), facts),
-        _section("Do it again", _scrolling("Code", f"<pre><code>{_text(reproduce)}</code></pre>"), reproduce),
+        Section("What is missing", notes=problems),
+        Section("What was found", notes=findings.notes()),
+        Section("Look at this before you trust it", notes=[f"{warning[0].upper()}{warning[1:]}." for warning in warnings]),
+        findings.comparison(),
+        findings.pictures(),
+        findings.clusters(),
+        findings.evidence(),
+        findings.chains(),
+        Section("The run", facts=facts or {}),
+        Section("Do it again", code=reproduce),
     ]
-    page = f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{_text(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<main>
-<h1>{_text(title)}</h1>
-{"".join(sections)}</main>
-</body>
-</html>
-"""
-    return _write_whole(Path(path), page)
+    return write_page(path, title=f"{findings.data.name}: Bayesian nonparametric clustering", sections=sections)
 
 
-def _write_whole(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8", errors="replace")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+def _at(fit: Any) -> str:
+    """The hyperparameters of a bound, in words."""
+    if isinstance(fit, CHAINS):
+        return "posterior medians"
+    values = ", ".join(f"{name} = {float(value):.3g}" for name, value in fit.hyperparameters_.items() if np.ndim(value) == 0)
+    return values or "fixed"
 
 
-def _section(heading: str, content: str, wanted: object) -> str:
-    return f"<section>\n<h2>{heading}</h2>\n{content}\n</section>\n" if wanted else ""
+def _some(n: int, most: int, seed: int) -> Int[np.ndarray, " m"]:
+    """All of n rows, or so many drawn at random."""
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
-def _scrolling(name: str, content: str) -> str:
-    """A region of its own that scrolls sideways, by keyboard too."""
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(name)}">{content}</div>'
+def _of(shown: int, n: int) -> str:
+    return "" if shown == n else f" ({shown} of {n} rows, drawn at random)"
 
 
-def _figure(caption: str, figure: Figure) -> str:
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=_DPI, bbox_inches="tight", facecolor="white")
-    data = picture.getvalue()
-    width, height = (int.from_bytes(data[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
-    image = (
-        f'<img src="data:image/png;base64,{base64.b64encode(data).decode()}" alt="{_text(caption)}" '
-        f'width="{width}" height="{height}">'
+def _described(data: Dataset, rows: Int[np.ndarray, " m"], most: int = 6) -> str:
+    """The columns in which a cluster differs most from all rows."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        here, all_rows = data.X[rows], data.X
+        seen = ~np.isnan(all_rows)
+        count = np.maximum(seen.sum(0), 1)
+        mean = np.where(seen, all_rows, 0.0).sum(0) / count
+        deviation = np.sqrt(np.where(seen, (all_rows - mean) ** 2, 0.0).sum(0) / count)
+        there = ~np.isnan(here)
+        own = np.where(there, here, 0.0).sum(0) / np.maximum(there.sum(0), 1)
+    gap = np.where((deviation > 0) & there.any(0), (own - mean) / np.where(deviation > 0, deviation, 1.0), 0.0)
+    order = np.argsort(-np.abs(gap))[:most]
+    return "Stands out by its means (of all rows): " + ", ".join(
+        f"{data.feature_names[j]} {own[j]:.3g} ({mean[j]:.3g})" for j in order
     )
-    return f'<figure><div class="picture">{image}</div><figcaption>{_text(caption)}</figcaption></figure>\n'
-
-
-def _facts(facts: Mapping[str, str]) -> str:
-    return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items()) + "</dl>"
-
-
-def _table(table: pd.DataFrame) -> str:
-    names = [" / ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in table.columns]
-    columns = [table.iloc[:, j].tolist() for j in range(len(names))]
-    cells = [_column(name, values) for name, values in zip(names, columns, strict=True)]
-    classes = [' class="number"' if all(_is_number(v) or _is_missing(v) for v in values) else "" for values in columns]
-    head = "".join(f'<th scope="col"{kind}>{_text(name)}</th>' for name, kind in zip(names, classes, strict=True))
-    rows = [f'<tr><th scope="col">{_text(table.index.name or "")}</th>{head}</tr>']
-    for row, name in enumerate(table.index):
-        data = "".join(f"<td{kind}>{_text(column[row])}</td>" for column, kind in zip(cells, classes, strict=True))
-        rows.append(f'<tr><th scope="row">{_text(name)}</th>{data}</tr>')
-    body = f"<thead>{rows[0]}</thead>\n<tbody>\n" + "\n".join(rows[1:]) + "\n</tbody>"
-    return _scrolling("Comparison", f"<table>\n{body}\n</table>")
-
-
-def _column(name: str, values: Sequence[Any]) -> list[str]:
-    """The values of one column as text, all with the same number of decimals."""
-    numbers = [float(value) for value in values if _is_number(value) and math.isfinite(value)]
-    largest = max(map(abs, numbers), default=0.0)
-    if all(number.is_integer() for number in numbers):
-        decimals = 0
-    elif any(word in name.lower() for word in ("log", "evidence")):
-        decimals = 1 if largest >= 1000 else 2
-    else:
-        decimals = 0 if largest >= 1000 else 1 if largest >= 100 else 2 if largest >= 10 else 3
-    return [_cell(value, decimals) for value in values]
-
-
-def _cell(value: Any, decimals: int) -> str:
-    if _is_missing(value):
-        return "–"
-    if isinstance(value, Integral) or not _is_number(value):
-        return str(value)
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    text = f"{value:.{decimals}f}"
-    return f"{value:.1g}" if value != 0 and float(text) == 0 else text
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and not _is_missing(value)
-
-
-def _is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, Real) and math.isnan(value))
-
-
-def _text(value: object) -> str:
-    return escape(str(value), quote=True)

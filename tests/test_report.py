@@ -1,193 +1,89 @@
-import base64
-import io
-import re
-import stat
-from html.parser import HTMLParser
+"""The report on a comparison: what is in it, for small and large tables, named and unnamed rows."""
+
+from __future__ import annotations
+
+from functools import partial
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
-import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
-from bnp_hier.report import write_report
+import bnp_hier as bnp
+from bnp_hier import report
+from bnp_hier.datasets import Dataset
+from bnp_hier.models import dpm
+from bnp_hier.report import Findings, write_report
+from bnp_hier.tree_page import tree_figure, write_tree_page
 
-VOID = {"meta", "img", "link", "br", "hr", "input"}
-NASTY = "<script>alert('1')</script> & \"quoted\""
-
-
-class Page(HTMLParser):
-    """Elements with their attributes and text; fails on wrong nesting."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None], list[str]]] = []
-        self.open: list[int] = []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs), []))
-        if tag not in VOID:
-            self.open.append(len(self.elements) - 1)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.elements[self.open.pop()][0] == tag
-
-    def handle_data(self, data: str) -> None:
-        for number in self.open:
-            self.elements[number][2].append(data)
-
-    def texts(self, tag: str) -> list[str]:
-        return ["".join(text) for name, _, text in self.elements if name == tag]
-
-    def attributes(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes, _ in self.elements if name == tag]
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 2)) + 9.0 * (np.arange(24) % 2)[:, None]
+DATA = Dataset(
+    "two", X, np.array(["odd", "even"])[np.arange(24) % 2], ("width", "height"), tuple(f"row {i}" for i in range(24)), ""
+)
+MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
 
 
-def picture(width: float = 4.0) -> Figure:
-    figure = Figure(figsize=(width, 2.0), layout="constrained")
-    figure.subplots().plot([1, 2, 3])
-    return figure
+@pytest.fixture(scope="module")
+def partition() -> bnp.MAPDP:
+    return bnp.MAPDP(MODEL, n_restarts=1).fit(X)
 
 
-@pytest.fixture
-def table() -> pd.DataFrame:
-    table = pd.DataFrame(
-        {
-            "clusters": [3, 12],
-            "log_joint": [-1234.5678, -351.0],
-            "evidence_bound": [-12.3456, np.nan],
-            "bound_kind": ["tree", NASTY],
-            "NMI <b>": [0.98765, 1.0],
-            "seconds": [123.456, 0.0123],
-            "rhat": [1.00345, np.nan],
-            "ess": [4312.7, np.nan],
-            "capacity_hits": [0.0, np.nan],
-            "nothing": [None, pd.NA],
-            "infinite": [np.inf, -np.inf],
-        },
-        index=["Gibbs", NASTY],
+def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
+    findings = Findings.of(DATA, {"MAP-DP": partition}, held_out=X[:3] + 0.1, seconds={"MAP-DP": 1.0})
+    problems, warnings = ["BHC failed: <no reason>"], ["column 'width' numbers the rows"]
+    path = write_report(
+        tmp_path / "r.html", findings, problems=problems, warnings=warnings, facts={"seed": "7"}, reproduce="bnp-hier x"
     )
-    table.index.name = "route"
-    return table
+    page = path.read_text()
+    for words in ("BHC failed: &lt;no reason&gt;", "Column &#x27;width&#x27; numbers the rows.", "<dd>7</dd>", "bnp-hier x"):
+        assert words in page, words
+    assert "MAP-DP found the most probable single partition: 2 clusters" in page
+    assert "Of the known classes MAP-DP recovers most: adjusted Rand index 1.00" in page
+    assert "Known classes: odd (12)" in page and "row 23" in page and "Stands out by its means" in page
+    assert "<h2>Chains</h2>" not in page and findings.lead == "MAP-DP"
+    assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
 
 
-def write(folder: Path, table: pd.DataFrame, **more: object) -> str:
-    arguments: dict[str, object] = {"title": NASTY, "table": table, "figures": {NASTY: picture(), "wide": picture(8.0)}}
-    path = write_report(folder / "report.html", **(arguments | more))
-    assert path == folder / "report.html"
-    return path.read_text(encoding="utf-8")
+@pytest.mark.slow
+def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_path: Path) -> None:
+    fits = {"MAP-DP": partition, "BHC": bnp.BHC(MODEL, progress_bar=False).fit(X)}
+    findings = Findings.of(DATA, fits)
+    notes = " ".join(findings.notes())
+    assert "cut anywhere between merge probabilities 0.1 and 0.9" in notes and "The routes' partitions agree" in notes
+    (bounds,) = findings.evidence().tables.values()
+    value = bounds["log_evidence_at_least"]
+    assert list(bounds.index) == ["MAP-DP: one partition", "BHC: tree", "BHC: alternatives", "BHC: recursive", "BHC: pairs"]
+    assert value["BHC: tree"] <= value["BHC: alternatives"] <= value["BHC: recursive"] <= value["BHC: pairs"] + 1e-9
+    assert bounds["evidence_gap_to_best"].max() == 0.0 and value["MAP-DP: one partition"] <= value["BHC: pairs"]
+    assert len(findings.pictures().figures) == 3
 
 
-def test_page_is_well_formed_and_needs_nothing_else(tmp_path: Path, table: pd.DataFrame) -> None:
-    text = write(tmp_path, table, notes=[NASTY], facts={NASTY: NASTY}, reproduce=NASTY)
-    page = Page(text)
-    tags = {tag for tag, _, _ in page.elements}
-    assert text.startswith("<!DOCTYPE html>") and not tags & {"script", "link", "iframe", "b", "a"}
-    for _, attributes, _ in page.elements:
-        assert "href" not in attributes and not any(name.startswith("on") for name in attributes)
-        assert (attributes.get("src") or "data:").startswith("data:")
-    assert not re.search(r"https?:|url\(|@import", text)
-    assert any("default-src 'none'" in (meta.get("content") or "") for meta in page.attributes("meta"))
-    assert {"charset": "utf-8"} in page.attributes("meta")
-    assert page.attributes("html") == [{"lang": "en"}]
+def test_large_tables_are_shown_in_part(partition: bnp.MAPDP, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MOST_POINTS", 10)
+    findings = Findings.of(DATA, {"MAP-DP": partition})
+    (caption,) = findings.pictures().figures
+    assert caption.endswith("(10 of 24 rows, drawn at random)")
 
 
-def test_everything_is_escaped(tmp_path: Path, table: pd.DataFrame) -> None:
-    text = write(tmp_path, table, notes=[NASTY], facts={NASTY: NASTY}, reproduce=NASTY)
-    page = Page(text)
-    assert "<script" not in text
-    for tag in ("title", "h1", "li", "dt", "dd", "code"):
-        assert page.texts(tag) == [NASTY], tag
-    assert page.texts("figcaption") == [NASTY, "wide"]
-    assert NASTY in page.texts("td") and NASTY in page.texts("th") and "NMI <b>" in page.texts("th")
+@pytest.mark.parametrize("n", [2, 10, 200, 5000])
+@pytest.mark.parametrize("named", [False, True])
+def test_names_of_leaves_never_overlap(n: int, named: bool) -> None:
+    children = np.column_stack([np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n)])
+    tree = bnp.Dendrogram(children, np.linspace(5.0, -5.0, n - 1))
+    names = [f"a rather long name {i}" for i in range(n)] if named else None
+    figure = tree_figure(tree, names)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = sorted((text.get_window_extent() for text in axes.get_xticklabels() if text.get_text()), key=lambda box: box.x0)
+    assert all(left.x1 <= right.x0 + 0.5 for left, right in zip(boxes[:-1], boxes[1:], strict=True))
+    assert len(boxes) == (n if n <= 10 or (named and n <= 200) else 0)
 
 
-def test_pictures_decode_and_have_text(tmp_path: Path, table: pd.DataFrame) -> None:
-    images = Page(write(tmp_path, table)).attributes("img")
-    assert [image["alt"] for image in images] == [NASTY, "wide"]
-    for image, inches in zip(images, (4.0, 8.0), strict=True):
-        kind, data = (image["src"] or "").split(",")
-        assert kind == "data:image/png;base64"
-        pixels = matplotlib.image.imread(io.BytesIO(base64.b64decode(data, validate=True)), format="png")
-        assert pixels.ndim == 3 and pixels.std() > 0
-        width, height = int(image["width"] or 0), int(image["height"] or 0)
-        assert width == pytest.approx(96 * inches, rel=0.1)
-        assert width / height == pytest.approx(pixels.shape[1] / pixels.shape[0], rel=0.02)
-
-
-def test_numbers_are_rounded_by_column_and_right_aligned(tmp_path: Path, table: pd.DataFrame) -> None:
-    page = Page(write(tmp_path, table))
-    rows = np.array(page.texts("td")).reshape(2, -1).T.tolist()
-    assert rows == [
-        ["3", "12"],
-        ["-1234.6", "-351.0"],
-        ["-12.35", "–"],
-        ["tree", NASTY],
-        ["0.988", "1.000"],
-        ["123.5", "0.01"],
-        ["1.003", "–"],
-        ["4313", "–"],
-        ["0", "–"],
-        ["–", "–"],
-        ["∞", "-∞"],
-    ]
-    header = [attributes for attributes in page.attributes("th") if attributes.get("scope") == "col"]
-    assert page.texts("th")[:3] == ["route", "clusters", "log_joint"]
-    for cells in (header[1:], page.attributes("td")[:11]):
-        assert ["class" in cell for cell in cells] == [True] * 3 + [False] + [True] * 7
-    assert [cell.get("scope") for cell in page.attributes("th")][-2:] == ["row", "row"]
-
-
-def test_small_log_columns_and_odd_tables(tmp_path: Path) -> None:
-    odd = pd.DataFrame([[-1.23456, True, 1e-7], [-2.0, False, 5.5]], columns=["log_score", "fits", "fits"])
-    page = Page(write(tmp_path, odd))
-    assert page.texts("td") == ["-1.23", "True", "1e-07", "-2.00", "False", "5.500"]
-    levels = pd.DataFrame([[1.5]], columns=pd.MultiIndex.from_tuples([("a", "b")]))
-    assert "a / b" in Page(write(tmp_path, levels)).texts("th")
-    assert Page(write(tmp_path, pd.DataFrame())).texts("td") == []
-
-
-def test_page_fits_phones_and_dark_rooms(tmp_path: Path, table: pd.DataFrame) -> None:
-    text = write(tmp_path, table)
-    page = Page(text)
-    (style,) = page.texts("style")
-    assert "prefers-color-scheme: dark" in style and "color-scheme: light dark" in style
-    assert style.count("{") == style.count("}")
-    assert re.search(r"\.scroll \{[^}]*overflow-x: auto", style) and re.search(r"img \{[^}]*max-width: 100%", style)
-    assert re.search(r"\.number \{[^}]*text-align: right", style)
-    viewport = next(meta for meta in page.attributes("meta") if meta.get("name") == "viewport")
-    assert viewport["content"] == "width=device-width, initial-scale=1"
-    regions = [a for a in page.attributes("div") if a.get("class") == "scroll"]
-    assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions) and regions
-
-
-def test_empty_sections_are_left_out(tmp_path: Path, table: pd.DataFrame) -> None:
-    assert Page(write(tmp_path, table, figures={})).texts("h2") == ["Comparison"]
-    full = write(tmp_path, table, notes=["a", "b"], facts={"n": "150"}, reproduce="bnp-hier")
-    assert Page(full).texts("h2") == ["What was found", "Comparison", "Pictures", "The run", "Do it again"]
-    assert Page(full).texts("li") == ["a", "b"]
-
-
-def test_file_is_replaced_as_a_whole(tmp_path: Path, table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "new" / "folder" / "report.html"
-    write_report(path, title="first", table=table, figures={})
-    plain = path.with_name("plain")
-    plain.touch()
-    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
-    plain.unlink()
-    before = path.read_bytes()
-
-    def full_disk(self: Path, target: Path) -> None:
-        assert "second" in self.read_text(encoding="utf-8") and self.parent == path.parent
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        patch.setattr(Path, "replace", full_disk)
-        write_report(path, title="second", table=table, figures={})
-    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
-    write_report(str(path), title="third \ud800", table=table, figures={})
-    assert Page(path.read_text(encoding="utf-8")).texts("h1") == ["third ?"]
+def test_tree_page(tmp_path: Path) -> None:
+    tree = bnp.Dendrogram(np.array([[0, 1], [2, 3], [4, 5]]), np.array([3.0, 2.0, -4.0]))
+    path = write_tree_page(
+        tmp_path / "t.html", tree, title="four", names=["ant", "bee", "cat", "dog"], classes=["i", "i", "m", "m"]
+    )
+    page = path.read_text()
+    assert page.count("<details>") == 2 and "ant, bee" in page and "Known classes: m (2)" in page
+    assert tree.to_newick(["ant", "bee", "cat", "dog"]) in page and "2 clusters" in page

@@ -1,0 +1,169 @@
+"""Plain-language readings of what the routes found: what agrees, what is certain, and what not to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from bnp_hier.posterior.credible_balls import number_of_clusters
+from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
+
+__all__ = ["agreement", "best_partition", "chains_verdict", "clusters_verdict", "held_out_verdict", "tree_verdict"]
+
+LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
+"""R-hat up to which, and bulk effective sample size from which on, chains are said to agree (Vehtari et al. 2021)."""
+
+ROUGH_RHAT = 1.05
+"""R-hat up to which chains are said to agree roughly."""
+
+IN_WORDS = {
+    "log_joint": "how probable the partitions are",
+    "n_clusters": "the number of clusters",
+    "largest_cluster": "the size of the largest cluster",
+    "entropy": "the clusters' shares",
+}
+
+AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
+"""Normalised mutual information from which on partitions are said to agree, and to differ somewhat."""
+
+NEAR = 10.0
+"""Nats within which a partition is said to be about as probable as the best."""
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def best_partition(table: pd.DataFrame) -> Iterator[str]:
+    """Which route found the most probable single partition, from `bnp_hier.compare`'s table."""
+    joints = table["log_joint"].dropna().sort_values(ascending=False)
+    if not len(joints):
+        return
+    best = joints.index[0]
+    clusters = int(table.loc[best, "clusters"])
+    line = f"{best} found the most probable single partition: {clusters} clusters, log joint {joints.iloc[0]:.1f} nats"
+    if len(joints) > 1:
+        near = [str(name) for name in joints.index[1:] if joints.iloc[0] - joints[name] <= NEAR]
+        far = len(joints) - 1 - len(near)
+        line += f"; within {NEAR:.0f} nats: {_and(near)}" if near else ""
+        line += f"; the worst lies {joints.iloc[0] - joints.iloc[-1]:.0f} nats lower" if far else ""
+    yield line + "."
+
+
+def agreement(table: pd.DataFrame) -> Iterator[str]:
+    """Whether the routes' partitions agree with each other, and with known classes."""
+    names = list(table.index)
+    if len(names) > 1:
+        matrix = table[[f"NMI {name}" for name in names]].to_numpy(dtype=float)
+        off = np.where(np.eye(len(names), dtype=bool), np.inf, matrix)
+        low = off.min()
+        one, other = np.unravel_index(off.argmin(), off.shape)
+        word = "agree" if low >= AGREE else "differ somewhat" if low >= DIFFER_SOMEWHAT else "disagree"
+        yield (
+            f"The routes' partitions {word}: the least alike are {names[int(one)]} and {names[int(other)]}, with normalised "
+            f"mutual information {low:.2f}."
+        )
+    if "ARI" in table:
+        best = table["ARI"].idxmax()
+        yield (
+            f"Of the known classes {best} recovers most: adjusted Rand index {table.loc[best, 'ARI']:.2f}, normalised mutual "
+            f"information {table.loc[best, 'NMI']:.2f}."
+        )
+
+
+def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
+    """Which route predicts rows that none has seen best."""
+    if "held_out" not in table:
+        return
+    scores = table["held_out"].sort_values(ascending=False)
+    best = scores.index[0]
+    line = f"{best} predicts the held-out rows best: {scores.iloc[0]:.3f} nats a row"
+    error = float(table.loc[best, "held_out_se"])
+    close = [str(name) for name in scores.index[1:] if scores.iloc[0] - scores[name] < error]
+    yield line + (f"; less than one standard error ({error:.3f}) behind: {_and(close)}." if close else ".")
+
+
+def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[str]:
+    """Whether the chains of a route agree, and if not, what not to trust.
+
+    Parameters
+    ----------
+    name
+        Of the route.
+    diagnostics
+        Of `bnp_hier.diagnostics`.
+    chains
+        Number of chains.
+    """
+    if chains < 2:
+        yield f"{name}: one chain cannot tell whether it has converged; run four (--chains 4)."
+        return
+    moving = diagnostics.dropna(subset=["ess_bulk"])
+    if not len(moving):
+        yield f"{name}: nothing moved in any chain, or there are too few draws to tell; run longer (--samples)."
+        return
+    worst, least = moving["rhat"].max(), moving["ess_bulk"].min()
+    bad = [IN_WORDS.get(str(of), str(of)) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
+    words = {2: "two", 3: "three", 4: "four"}.get(chains, str(chains))
+    if bad and worst <= ROUGH_RHAT:
+        yield (
+            f"{name}: R-hat {worst:.3f}: the {words} chains agree roughly, not to the last digit, on {_and(bad)}; run longer "
+            "(--samples)."
+        )
+    elif bad:
+        yield f"{name}: R-hat {worst:.2f}: the {words} chains differ. Do not trust {_and(bad)}; run longer (--samples)."
+    elif least < LEAST_ESS:
+        yield (
+            f"{name}: the {words} chains agree (R-hat {worst:.3f}), but the effective sample size is only {least:.0f}: good "
+            "for means, too few for intervals; run longer (--samples)."
+        )
+    else:
+        yield f"{name}: the {words} chains agree (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
+
+
+def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], estimate: Int[np.ndarray, " n"]) -> Iterator[str]:
+    """How certain the number of clusters and the assignments are, from draws of partitions."""
+    probability = number_of_clusters(draws)
+    mode = int(probability.argmax())
+    up_to = np.cumsum(probability)
+    low, high = int(np.searchsorted(up_to, 0.025)), int(np.searchsorted(up_to, 0.975))
+    span = f"between {low} and {high} with 95 % probability" if low < high else f"with {probability[mode]:.0%} probability"
+    yield f"{name}: {mode} clusters are most probable ({probability[mode]:.0%}), {span}."
+    together = assignment_uncertainty(draws, estimate).coclustering
+    doubtful = int((together < 0.5).sum())
+    alone = int(np.isnan(together).sum())
+    if doubtful or alone:
+        yield (
+            f"{name}: {doubtful} of {len(estimate)} rows are put together with the rest of their cluster in less than half of "
+            f"the draws{f', and {alone} stand alone' if alone else ''}: their clusters are uncertain."
+        )
+    else:
+        yield f"{name}: every row is put together with the rest of its cluster in at least half of the draws."
+
+
+def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray, "s n"]) -> Iterator[str]:
+    """How much the cut of a tree depends on where it is cut.
+
+    Parameters
+    ----------
+    name
+        Of the route.
+    clusters
+        Merge probability at which the tree is cut -> number of clusters.
+    draws
+        Partitions drawn from the tree's posterior.
+    """
+    counts = list(clusters.values())
+    thresholds = list(clusters)
+    low, high = min(counts), max(counts)
+    span = f"{low}" if low == high else f"{low} to {high}"
+    probability = np.cumsum(number_of_clusters(draws))
+    least, most = int(np.searchsorted(probability, 0.025)), int(np.searchsorted(probability, 0.975))
+    drawn = f"{least}" if least == most else f"{least} to {most}"
+    yield (
+        f"{name}: cut anywhere between merge probabilities {thresholds[0]:g} and {thresholds[-1]:g} the tree has {span} "
+        f"clusters; partitions drawn from it have {drawn} (95 %)."
+    )

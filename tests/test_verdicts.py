@@ -1,0 +1,77 @@
+"""Plain-language readings say what the numbers say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from bnp_hier.verdicts import (
+    agreement,
+    best_partition,
+    chains_verdict,
+    clusters_verdict,
+    held_out_verdict,
+    tree_verdict,
+)
+
+
+def table(**columns: list[float]) -> pd.DataFrame:
+    return pd.DataFrame(columns, index=["Gibbs", "BHC", "MAP-DP"])
+
+
+def diagnostics(rhat: list[float], ess: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"rhat": rhat, "ess_bulk": ess}, index=["log_joint", "n_clusters", "alpha"])
+
+
+def test_best_partition() -> None:
+    (line,) = best_partition(table(log_joint=[-105.0, -100.0, -300.0], clusters=[3, 4, 5]))
+    assert line.startswith("BHC found the most probable single partition: 4 clusters, log joint -100.0 nats")
+    assert "within 10 nats: Gibbs" in line and "the worst lies 200 nats lower" in line
+    assert list(best_partition(table(log_joint=[np.nan] * 3, clusters=[1, 1, 1]))) == []
+
+
+def test_agreement() -> None:
+    alike = table(**{"NMI Gibbs": [1.0, 0.95, 0.5], "NMI BHC": [0.95, 1.0, 0.7], "NMI MAP-DP": [0.5, 0.7, 1.0]})
+    (line,) = agreement(alike)
+    assert "disagree" in line and "Gibbs and MAP-DP" in line and "0.50" in line
+    (line, truth) = agreement(alike.clip(lower=0.92).assign(ARI=[0.1, 0.9, 0.3], NMI=[0.2, 0.8, 0.4]))
+    assert "agree:" in line and truth.startswith("Of the known classes BHC recovers most") and "0.90" in truth
+
+
+def test_held_out() -> None:
+    assert list(held_out_verdict(table(clusters=[1, 1, 1]))) == []
+    (line,) = held_out_verdict(table(held_out=[-2.0, -2.05, -3.0], held_out_se=[0.1, 0.1, 0.1]))
+    assert line.startswith("Gibbs predicts") and "behind: BHC." in line and "MAP-DP" not in line
+
+
+def test_chains() -> None:
+    cases = {
+        "the four chains agree (R-hat 1.005, effective sample size at least 500)": ([1.0, 1.005, 1.0], [900.0, 500.0, 700.0]),
+        "effective sample size is only 90": ([1.0, 1.005, 1.0], [900.0, 90.0, 700.0]),
+        "R-hat 1.030: the four chains agree roughly, not to the last digit, on the number": ([1.0, 1.03, 1.0], [900.0] * 3),
+        "R-hat 1.20: the four chains differ. Do not trust the number of clusters and alpha": ([1.0, 1.2, 1.1], [900.0] * 3),
+        "R-hat inf": ([1.0, np.inf, 1.0], [900.0] * 3),
+        "nothing moved": ([np.nan] * 3, [np.nan] * 3),
+    }
+    for words, (rhat, ess) in cases.items():
+        (line,) = chains_verdict("Gibbs", diagnostics(rhat, ess), 4)
+        assert words in line, line
+    assert "one chain cannot tell" in next(chains_verdict("Gibbs", diagnostics([np.nan] * 3, [100.0] * 3), 1))
+
+
+def test_clusters() -> None:
+    sure = np.tile([0, 0, 1, 1], (1, 40, 1))
+    assert list(clusters_verdict("Gibbs", sure, sure[0, 0])) == [
+        "Gibbs: 2 clusters are most probable (100%), with 100% probability.",
+        "Gibbs: every row is put together with the rest of its cluster in at least half of the draws.",
+    ]
+    mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
+    number, rows = clusters_verdict("Gibbs", mixed, sure[0, 0])
+    assert "3 clusters are most probable (60%), between 2 and 3 with 95 % probability" in number
+    assert "2 of 4 rows are put together with the rest of their cluster in less than half" in rows
+
+
+def test_trees() -> None:
+    draws = np.array([[0, 0, 1]] * 50 + [[0, 1, 2]] * 50)
+    (line,) = tree_verdict("BHC", {0.1: 2, 0.5: 2, 0.9: 3}, draws)
+    assert "between merge probabilities 0.1 and 0.9 the tree has 2 to 3 clusters; partitions drawn from it have 2 to 3" in line
