@@ -41,11 +41,13 @@ from bnp_hier.distributions import (
 )
 from bnp_hier.hierarchy import Dendrogram, Hierarchy
 from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, ParallelSplitMerge, PartitionGibbs, ResumableRun
+from bnp_hier.model_checks import check_model
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
     HierarchyDraws,
     assignment_uncertainty,
     cluster_parameters,
+    cluster_probabilities,
     coclustering,
     credible_ball,
     diagnostics,
@@ -54,6 +56,8 @@ from bnp_hier.posterior import (
     point_estimate,
     recover_labels,
 )
+from bnp_hier.recommendation import recommend
+from bnp_hier.saved_fit import SavedFit, load_fit
 
 __all__ = [
     "BHC",
@@ -81,12 +85,15 @@ __all__ = [
     "PartitionGibbs",
     "ProductComponent",
     "ResumableRun",
+    "SavedFit",
     "StickBreaking",
     "TreeMixing",
     "UninformativeNormal",
     "VariationalDP",
     "assignment_uncertainty",
+    "check_model",
     "cluster_parameters",
+    "cluster_probabilities",
     "coclustering",
     "compare",
     "compare_models",
@@ -97,11 +104,13 @@ __all__ = [
     "diagnostics",
     "evidence",
     "hierarchy_draws",
+    "load_fit",
     "loo",
     "number_of_clusters",
     "plots",
     "point_estimate",
     "prior_clusters",
+    "recommend",
     "recover_labels",
     "recursive_kmeans",
     "to_arviz",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnp_hier import cli
+import bnp_hier as bnp
+from bnp_hier import cli, routes
 
+COMMANDS = ["compare", "fit", "predict", "evidence", "tree", "recommend", "datasets"]
 QUICK = ["--chains", "2", "--warmup", "20", "--samples", "30", "--no-progress"]
 
 
@@ -33,58 +37,145 @@ def survey(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`main` sets filters and keeps programs: for the command, not for the tests after it."""
+    monkeypatch.setattr(cli, "_keep_programs", lambda: None)
+
+
 @pytest.mark.slow
 def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     out = tmp_path / "report"
     words = ["compare", str(survey), "--truth", "group", "--items", "who", "--out", str(out), "--held-out", "0.2", *QUICK]
-    assert _run(monkeypatch, *words) == 0
+    assert _run(monkeypatch, *words, "--methods", "gibbs,bhc,map-dp") == 0
     captured = capsys.readouterr()
     assert "family bernoulli" in captured.err
     for word in ("Gibbs", "BHC", "MAP-DP", "log joint", "held out", "NMI", "rhat"):
         assert word in captured.out
     assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "tree.nwk", "gibbs.nc", "bhc.nc", "map-dp.nc"}
     labels = pd.read_csv(out / "labels.csv")
-    assert list(labels.columns) == ["item", "truth", "BHC", "MAP-DP", "Gibbs"] and len(labels) == 32
+    assert list(labels.columns) == ["item", "truth", "MAP-DP", "BHC", "Gibbs"] and len(labels) == 32
     assert labels["item"].str.startswith("p").all()
     tree = (out / "tree.nwk").read_text()
     assert tree.strip().endswith(";") and all(f"{item}:" in tree for item in labels["item"])
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") >= 4 and "bnp-hier compare" in page and "--truth group" in page
+    for heading in ("What was found", "Comparison", "Pictures", "Clusters of Gibbs", "Evidence", "Chains", "The run"):
+        assert f"<h2>{heading}</h2>" in page
+    assert "What is missing" not in page and "BHC: pairs" in page and "R-hat" in page
 
 
-def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     out = tmp_path / "report"
-    words = ["compare", str(survey), "--drop", "group", "--drop", "who", "--methods", "map-dp", "--out", str(out)]
+    words = ["compare", str(survey), "--drop", "group", "--drop", "who", "--methods", "map-dp", "--out", str(out), "--json"]
     assert _run(monkeypatch, *words, *QUICK) == 0
     assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "map-dp.nc"}
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["family"] == "bernoulli" and answer["routes"][0]["route"] == "MAP-DP" and answer["problems"] == []
+    assert answer["routes"][0]["clusters"] == 2 and answer["routes"][0]["rhat"] is None
 
 
-@pytest.mark.slow
-def test_a_route_that_fails_does_not_take_the_others_along(
-    survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+@pytest.mark.parametrize(
+    ("error", "words"), [(ValueError("chains broke"), "failed: chains broke"), (KeyboardInterrupt(), "interrupted")]
+)
+def test_what_is_missing_is_told(
+    error: BaseException, words: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    def fail(run) -> None:
-        raise ValueError("chains broke")
+    """A route that fails or is interrupted does not take the others along; the report and the exit code say so."""
 
-    monkeypatch.setattr(cli, "_gibbs", fail)
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setitem(routes.ROUTES, "gibbs", dataclasses.replace(routes.ROUTES["gibbs"], run=fail))
     out = tmp_path / "report"
-    words = ["compare", str(survey), "--truth", "group", "--items", "who", "--out", str(out), *QUICK]
+    options = ["--truth", "group", "--items", "who", "--methods", "map-dp,gibbs", "--out", str(out)]
+    assert _run(monkeypatch, "compare", str(survey), *options, *QUICK) == 3
+    assert words in capsys.readouterr().err
+    page = (out / "report.html").read_text()
+    assert "What is missing" in page and words in page
+    assert (out / "map-dp.nc").exists() and not (out / "gibbs.nc").exists()
+
+
+def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    saved, labels, predictions = tmp_path / "fit.joblib", tmp_path / "labels.csv", tmp_path / "predictions.csv"
+    words = ["fit", str(survey), "--truth", "group", "--items", "who", "--method", "map-dp", "--out", str(saved)]
+    assert _run(monkeypatch, *words, "--labels", str(labels)) == 0
+    assert "2 clusters of 21, 19 rows" in capsys.readouterr().out
+    clusters = pd.read_csv(labels)["MAP-DP"]
+    fit = bnp.load_fit(saved)
+    np.testing.assert_array_equal(fit.labels, clusters)
+    assert fit.data.feature_names == tuple(f"q{i}" for i in range(6)) and fit.family == "bernoulli"
+
+    shuffled = pd.read_csv(survey)[["who", "q5", "group", "q0", "q1", "q4", "q3", "q2"]]  # columns are found by name
+    shuffled.to_csv(tmp_path / "new.csv", index=False)
+    words = ["predict", str(saved), str(tmp_path / "new.csv"), "--items", "who", "--out", str(predictions)]
     assert _run(monkeypatch, *words) == 0
-    assert "Gibbs failed: chains broke" in capsys.readouterr().err
-    assert "Gibbs failed: chains broke" in (out / "report.html").read_text()
-    assert (out / "bhc.nc").exists() and not (out / "gibbs.nc").exists()
+    table = pd.read_csv(predictions)
+    np.testing.assert_array_equal(table["cluster"], clusters)
+    assert table["item"].tolist() == shuffled["who"].tolist() and table["probability"].between(0.3, 1.0).all()
+    capsys.readouterr()
+    assert _run(monkeypatch, *words, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["clusters"] == 2 and len(answer["rows"]) == 40 and answer["rows"][0]["item"] == "p0"
+    shuffled.drop(columns="q3").to_csv(tmp_path / "less.csv", index=False)
+    assert _run(monkeypatch, "predict", str(saved), str(tmp_path / "less.csv")) == 1
+    assert "less.csv: there is no column 'q3'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_an_interrupted_route_keeps_the_finished_ones(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(run) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("method", [name for name in routes.ROUTES if name != "map-dp"])
+def test_fit_by_any_route(method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    saved = tmp_path / "fit.joblib"
+    words = ["fit", str(survey), "--truth", "group", "--drop", "who", "--method", method, "--out", str(saved), "--json"]
+    assert _run(monkeypatch, *words, *QUICK) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["method"] == method and sum(answer["sizes"]) == 40 and answer["notes"] == []
+    assert bnp.load_fit(saved).predict_proba(np.zeros((2, 6))).shape == (2, len(answer["sizes"]) + 1)
 
-    monkeypatch.setattr(cli, "_gibbs", interrupt)
-    out = tmp_path / "report"
-    words = ["compare", str(survey), "--truth", "group", "--items", "who", "--out", str(out), *QUICK]
-    assert _run(monkeypatch, *words) == 0
-    assert "Gibbs was interrupted and is missing" in (out / "report.html").read_text()
+
+@pytest.mark.slow
+def test_tree_in_every_format(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    files = [tmp_path / f"tree{suffix}" for suffix in (".nwk", ".png", ".svg", ".pdf", ".html")]
+    options = ["--truth", "group", "--items", "who", "--no-progress", *(w for file in files for w in ("--out", str(file)))]
+    assert _run(monkeypatch, "tree", str(survey), *options) == 0
+    assert all(f"tree: {file}" in capsys.readouterr().out.replace("\n", "") or file.exists() for file in files)
+    starts = [b"(", b"\x89PNG", b"<?xml", b"%PDF", b"<!DOCTYPE html>"]
+    assert [file.read_bytes()[: len(start)] for file, start in zip(files, starts, strict=True)] == starts
+    page = files[-1].read_text()
+    assert "p39" in page and "<details>" in page and "Known classes: " in page
+    saved = tmp_path / "fit.joblib"
+    fit = ["fit", str(survey), "--truth", "group", "--items", "who", "--method", "bhc", "--out", str(saved), "--no-progress"]
+    assert _run(monkeypatch, *fit) == 0
+    capsys.readouterr()
+    assert _run(monkeypatch, "tree", str(saved), "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["newick"] + "\n" == files[0].read_text() and len(answer["labels"]) == 40
+
+
+@pytest.mark.slow
+def test_evidence(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    files = ["--out", str(tmp_path / "evidence.csv"), "--plot", str(tmp_path / "evidence.png")]
+    quick = ["--rows", "12", "--particles", "50", "--samples", "60", "--no-progress", "--json"]
+    assert _run(monkeypatch, "evidence", str(survey), "--truth", "group", "--drop", "who", *quick, *files) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["n"] == 12 and {row["kind"] for row in answer["rows"]} == {"exact", "lower bound", "estimate"}
+    assert (tmp_path / "evidence.png").read_bytes().startswith(b"\x89PNG")
+    assert len(pd.read_csv(tmp_path / "evidence.csv")) == len(answer["rows"])
+
+
+def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    assert _run(monkeypatch, "recommend", str(survey), "--truth", "group", "--drop", "who") == 0
+    text = capsys.readouterr().out
+    assert "family bernoulli" in text and "BHC" in text
+    assert _run(monkeypatch, "recommend", "iris", "--minutes", "0.1", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["family"] == "normal" and not any(route["run"] for route in answer["routes"])
+    assert _run(monkeypatch, "datasets", "--json") == 0
+    listed = {row["name"]: row["source"] for row in json.loads(capsys.readouterr().out)["datasets"]}
+    assert listed["iris"] == "scikit-learn" and set(listed) == set(bnp.datasets.names())
+    assert _run(monkeypatch, "datasets", "iris") == 0
+    assert "150 rows, 4 columns, 3 known classes" in capsys.readouterr().out
+    assert _run(monkeypatch, "datasets") == 0
 
 
 @pytest.mark.parametrize(
@@ -92,27 +183,41 @@ def test_an_interrupted_route_keeps_the_finished_ones(survey: Path, tmp_path: Pa
     [
         (["compare", "irsi"], "iris"),
         (["compare", "missing.csv"], "missing.csv"),
-        (["compare", "iris", "--methods", "gibs"], "--methods must name some of gibbs, bhc, map-dp"),
-        (["compare", "iris", "--family", "gauss"], "--family must be one of auto, normal"),
+        (["compare", "iris", "--methods", "gibs"], "--methods must name some of map-dp, bayesian-kmeans, bhc"),
+        (["compare", "iris", "--family", "gauss"], "family must be one of auto, normal"),
         (["compare", "iris", "--held-out", "1.5"], "--held-out must be a share"),
-        (["compare", "iris", "--chains", "0"], "--chains must be at least 1"),
+        (["compare", "iris", "--chains", "0"], "--chains must be positive"),
+        (["compare", "iris", "--minutes", "-1"], "--minutes must be positive"),
         (["compare", "iris", "--truth", "species"], "name columns of a file"),
         (["compare", "iris", "--family", "bernoulli"], "needs 0 or 1"),
+        (["fit", "iris", "--method", "gips"], "--method must be one of map-dp"),
+        (["fit", "iris", "--concentration", "0"], "--concentration must be positive"),
+        (["predict", "nothing.joblib", "iris"], "there is no such file; bnp-hier fit writes one"),
+        (["evidence", "letter"], "letter has 20000 rows, which take very long; take a part of them, such as --rows 2000"),
+        (["tree", "iris", "--out", "tree.gif"], "found a file name ending in '.gif', expected .nwk"),
+        (["tree", "iris", "--threshold", "2"], "--threshold must be a probability"),
+        (["datasets", "irsi"], "did you mean 'iris'"),
     ],
 )
 def test_errors_are_one_line(words: list[str], match: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     assert _run(monkeypatch, *words) == 1
     message = capsys.readouterr().err
-    assert match in message.replace("\n", " ") and message.startswith("error:") and "Traceback" not in message
+    assert match in message and message.startswith("error:") and "Traceback" not in message and message.count("\n") == 1
+
+
+def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bnp-hier", "compare", "irsi", "--debug"])
+    with pytest.raises(ValueError, match="there is no data set 'irsi'"):
+        cli.main()
 
 
 def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     cases = {
         "ragged.csv": ("a,b\n1,2\n3\n", "line 3"),
         "text.csv": ("a,b\n1,x\n2,y\n", "column"),
-        "constant.csv": ("a,b\n1,2\n1,3\n1,5\n", "cannot be read: a; leave them out with --drop a"),
+        "constant.csv": ("a,b\n2,2.5\n2,3\n2,5\n", "cannot be read: a; leave them out with --drop a"),
         "one.csv": ("a,b\n1,2\n", "1 row"),
-        "equal.csv": ("a,b\n1,2\n1,2\n1,2\n", "cannot be read: a, b; leave"),
+        "equal.csv": ("a,b\n3,2\n3,2\n3,2\n", "cannot be read: a, b; leave"),
     }
     for name, (text, match) in cases.items():
         path = tmp_path / name
@@ -122,10 +227,18 @@ def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> N
         assert match in message, (name, message)
 
 
-def test_help_has_an_example(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    assert _run(monkeypatch, "compare", "--help") == 0
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    assert _run(monkeypatch, command, "--help") == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "bnp-hier compare iris" in text and "--truth" in text
+    assert f"Example: bnp-hier {command}" in text and ("--json" in text)
+
+
+def test_help_lists_the_commands_and_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    assert _run(monkeypatch, "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(command in text for command in COMMANDS) and "Exit codes" in text and "--debug" in text
+    assert _run(monkeypatch, "compare") == 2  # wrong use
 
 
 @pytest.mark.optimised

@@ -3,8 +3,8 @@
 :func:`principal_components` gives them fewer columns.
 """
 
-from bnp_hier.datasets.catalogue import load, names
+from bnp_hier.datasets.catalogue import listing, load, names
 from bnp_hier.datasets.reduction import principal_components
-from bnp_hier.datasets.tabular import Dataset, read_table
+from bnp_hier.datasets.tabular import Dataset, read_columns, read_table
 
-__all__ = ["Dataset", "load", "names", "principal_components", "read_table"]
+__all__ = ["Dataset", "listing", "load", "names", "principal_components", "read_columns", "read_table"]

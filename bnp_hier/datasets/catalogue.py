@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,7 +18,10 @@ from jaxtyping import Float, Int, Shaped
 
 from bnp_hier.datasets.tabular import Dataset, Table, as_labels, read_table
 
-__all__ = ["load", "names"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["listing", "load", "names"]
 
 _FOLDER_VARIABLE = "BNP_HIER_DATA"
 
@@ -26,6 +29,41 @@ _FOLDER_VARIABLE = "BNP_HIER_DATA"
 def names() -> tuple[str, ...]:
     """Return the names that :func:`load` knows."""
     return (*_BUNDLED, *_FILES)
+
+
+def listing(data_home: str | Path | None = None) -> pd.DataFrame:
+    """The data sets by name: where each would come from, and what it is; nothing is downloaded.
+
+    Parameters
+    ----------
+    data_home
+        As of :func:`load`.
+
+    Returns
+    -------
+    table
+        Columns `source` ("scikit-learn", "file", "download", or "not here": its file is needed) and `description`.
+    """
+    import pandas as pd
+
+    home = _home(data_home)
+
+    def source(name: str) -> str:
+        if name in _BUNDLED:
+            return "scikit-learn"
+        if home is not None and (home / _FILES[name].file).is_file():
+            return "file"
+        return "not here" if _FILES[name].fetch is None else "download"
+
+    rows = {name: (source(name), _BUNDLED[name] if name in _BUNDLED else _FILES[name].description) for name in names()}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["source", "description"])
+    return table.rename_axis("name")
+
+
+def _home(data_home: str | Path | None) -> Path | None:
+    """The folder of files, if one is named."""
+    home = data_home if data_home is not None else os.environ.get(_FOLDER_VARIABLE) or None
+    return None if home is None else Path(home).expanduser()
 
 
 def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
@@ -115,12 +153,12 @@ class _Entry(NamedTuple):
 
 def _find(name: str, entry: _Entry, data_home: str | Path | None) -> Dataset:
     """Read the set's file if it is there, otherwise download the set."""
-    home = data_home if data_home is not None else os.environ.get(_FOLDER_VARIABLE) or None
+    home = _home(data_home)
     advice = f"name the folder that has it with data_home= or in the environment variable {_FOLDER_VARIABLE}"
     if home is None:
         problem = f"data set {name!r}: looked for {entry.file}, but no folder was named"
     else:
-        path = Path(home).expanduser() / entry.file
+        path = home / entry.file
         if path.is_file():
             return entry.read(path)
         if not path.parent.is_dir():

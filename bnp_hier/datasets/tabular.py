@@ -1,11 +1,13 @@
-"""The data set value, and reading one from a user's CSV or Parquet table with errors that name the place."""
+"""The data set value, and reading one from a user's CSV, Parquet or NumPy file with errors that name the place."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import difflib
 import gzip
 import io
+import zipfile
 import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -17,9 +19,9 @@ from jaxtyping import Bool, Float, Shaped
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Dataset", "Table", "as_labels", "read_table"]
+__all__ = ["Dataset", "Table", "as_labels", "read_columns", "read_table"]
 
-_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null"})
 _BOOLEANS = {"true": "1", "false": "0"}
 
@@ -57,11 +59,14 @@ class Dataset:
 
 
 def read_table(path: str | Path, truth: str | None = None, *, items: str | None = None, drop: Collection[str] = ()) -> Dataset:
-    """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``) or Parquet (``.parquet``) file.
+    """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells
     and the spellings NA, NaN and null are missing values (NaN), True and False are 1 and 0, and infinite values are
-    kept. Parquet needs pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored.
+    kept. Parquet needs pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy``
+    file is one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file has the table under the name ``X``, or as
+    its only array of two dimensions; names of the columns under ``feature_names``, if at all; and any number of arrays
+    (n,), which `truth` and `items` may name, ``y`` being the truth unless another is named. Pickled objects are not read.
 
     Parameters
     ----------
@@ -93,10 +98,12 @@ def read_table(path: str | Path, truth: str | None = None, *, items: str | None 
         file, Parquet rows are counted from 1.
     """
     table = Table.read(path)
+    if truth is None and "y" in table.beside:
+        truth = "y"
     y = None if truth is None else as_labels(table.complete(truth))
     item_names = None if items is None else tuple(map(str, table.column(items)))
     apart = [name for name in (truth, items) if name is not None] + [table.column(name).name for name in drop]
-    features = table.frame.drop(columns=apart)
+    features = table.frame.drop(columns=[name for name in apart if name in table.frame])
     if features.shape[1] == 0:
         raise ValueError(
             f"{table.name}: no numeric columns left beside {_listed(apart)}; expected at least one column of numbers"
@@ -109,6 +116,34 @@ def read_table(path: str | Path, truth: str | None = None, *, items: str | None 
         item_names=item_names,
         description=f"{features.shape[0]} rows and {features.shape[1]} numeric columns read from {table.name}.",
     )
+
+
+def read_columns(
+    path: str | Path, columns: Collection[str], *, items: str | None = None
+) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
+    """Read columns of numbers by name, in the order asked for, from a file that may hold others.
+
+    Parameters
+    ----------
+    path
+        As of :func:`read_table`.
+    columns
+        Names of the columns wanted.
+    items
+        Name of the column of row names, if any.
+
+    Returns
+    -------
+    X, item_names
+        (n, d), and n names or None.
+
+    Raises
+    ------
+    FileNotFoundError, ImportError, ValueError
+        As :func:`read_table`; other columns may hold text.
+    """
+    table = Table.read(path)
+    return table.numbers(columns), None if items is None else tuple(map(str, table.column(items)))
 
 
 def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
@@ -131,18 +166,21 @@ class Table:
     name
         File name, for messages.
     frame
-        The cells: strings if they come from CSV, typed columns if they come from Parquet.
+        The cells: strings if they come from CSV, typed columns otherwise.
     lines
-        For CSV, the line of the file on which each row ends; None for Parquet.
+        For CSV, the line of the file on which each row ends; None for other files.
+    beside
+        Name -> column of what the file keeps apart from the table, for labels and names of rows.
     """
 
     name: str
     frame: pd.DataFrame
     lines: list[int] | None
+    beside: dict[str, pd.Series] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | Path) -> Table:
-        """Read a CSV or Parquet file; :func:`read_table` lists the errors."""
+        """Read a file; :func:`read_table` lists the errors."""
         path = Path(path)
         suffix = next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
         if suffix is None:
@@ -151,8 +189,10 @@ class Table:
             raise FileNotFoundError(f"{path}: there is no such file")
         if not path.is_file():
             raise ValueError(f"{path}: found a folder, expected a file")
-        frame, lines = _read_parquet(path) if suffix == ".parquet" else _read_csv(path)
-        table = cls(path.name, frame, lines)
+        if suffix in (".npy", ".npz"):
+            table = cls(path.name, *_read_arrays(path))
+        else:
+            table = cls(path.name, *(_read_parquet(path) if suffix == ".parquet" else _read_csv(path)))
         table._check()
         return table
 
@@ -176,8 +216,13 @@ class Table:
 
     def column(self, name: str) -> pd.Series:
         """One column by name; ValueError listing the columns if it is not there."""
+        if name in self.beside:
+            return self.beside[name]
         if name not in self.frame.columns:
-            raise ValueError(f"{self.name}: there is no column {name!r}; the columns are {_listed(self.frame.columns)}")
+            known = [*self.frame.columns, *self.beside]
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}? The" if close else "the"
+            raise ValueError(f"{self.name}: there is no column {name!r}; {hint} columns are {_listed(known)}")
         return self.frame[name]
 
     def complete(self, name: str) -> pd.Series:
@@ -276,6 +321,32 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
         raise ValueError(f"{path.name}: not readable as Parquet ({error}); expected a Parquet file") from error
     frame.columns = frame.columns.map(str)
     return frame, None
+
+
+def _read_arrays(path: Path) -> tuple[pd.DataFrame, None, dict[str, pd.Series]]:
+    import pandas as pd
+
+    try:
+        stored = np.load(path, allow_pickle=False)
+        arrays = {"X": stored} if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path.name}: not readable as arrays ({error}); expected arrays of numbers or text") from error
+    tables = [name for name, array in arrays.items() if array.ndim == 2]
+    shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
+    if "X" not in tables and len(tables) != 1:
+        raise ValueError(f"{path.name}: found {shapes}; expected a table (n, d) named X, or one array of two dimensions")
+    key = "X" if "X" in tables else tables[0]
+    table = arrays.pop(key)
+    names = arrays.pop("feature_names", np.array([f"x{j}" for j in range(table.shape[1])]))
+    if names.shape != (table.shape[1],):
+        raise ValueError(f"{path.name}: feature_names has shape {names.shape}, but {key} has {table.shape[1]} columns")
+    wrong = [name for name, array in arrays.items() if array.shape != (len(table),)]
+    if wrong:
+        raise ValueError(
+            f"{path.name}: {wrong[0]} has shape {arrays[wrong[0]].shape}; expected one entry for each of the {len(table)} rows"
+        )
+    frame = pd.DataFrame(table, columns=[str(name) for name in names])
+    return frame, None, {name: pd.Series(array, name=name) for name, array in arrays.items()}
 
 
 def _cells(column: pd.Series) -> list[str]:

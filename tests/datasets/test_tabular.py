@@ -227,3 +227,52 @@ def test_errors_of_parquet_files(tmp_path: Path, frame: pd.DataFrame) -> None:
     path.write_bytes(b"a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"table\.parquet: not readable as Parquet .*; expected a Parquet file"):
         read_table(path)
+
+
+def test_numpy_files(tmp_path: Path) -> None:
+    X = np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 6.0]])
+    np.save(tmp_path / "plain.npy", X)
+    plain = read_table(tmp_path / "plain.npy")
+    np.testing.assert_array_equal(plain.X, X)
+    assert plain.feature_names == ("x0", "x1") and plain.y is None and plain.name == "plain"
+    names = np.array(["width", "height"])
+    np.savez(tmp_path / "all.npz", X=X.astype(np.float32), y=[2, 1, 2], who=["a", "b", "c"], feature_names=names)
+    data = read_table(tmp_path / "all.npz", items="who", drop=["width"])
+    np.testing.assert_array_equal(data.X, X[:, 1:])
+    assert data.y is not None and data.y.tolist() == [2, 1, 2]
+    assert data.item_names == ("a", "b", "c") and data.feature_names == ("height",)
+    other = read_table(tmp_path / "all.npz", truth="who").y
+    assert other is not None and other.tolist() == ["a", "b", "c"]
+    np.savez(tmp_path / "one.npz", counts=X)
+    np.testing.assert_array_equal(read_table(tmp_path / "one.npz").X, X)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"a": np.eye(2), "b": np.eye(3)}, r"found a \(2, 2\), b \(3, 3\); expected a table \(n, d\) named X"),
+        ({"y": np.arange(3)}, r"found y \(3,\); expected a table"),
+        ({"X": np.eye(2), "y": np.arange(3)}, r"y has shape \(3,\); expected one entry for each of the 2 rows"),
+        ({"X": np.eye(2), "feature_names": np.array(["a"])}, r"feature_names has shape \(1,\), but X has 2 columns"),
+        ({"X": np.array([["a", "1"]])}, r"data row 1, column 'x0': found the text 'a', expected a number"),
+        ({"X": np.zeros((0, 2))}, "no data rows"),
+    ],
+)
+def test_bad_numpy_files(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        read_table(tmp_path / "bad.npz")
+
+
+def test_numpy_files_of_objects_or_of_something_else(tmp_path: Path) -> None:
+    np.save(tmp_path / "objects.npy", np.array([[{}]], dtype=object))
+    (tmp_path / "text.npz").write_text("not arrays")
+    (tmp_path / "empty.npy").write_bytes(b"")
+    for name in ("objects.npy", "text.npz", "empty.npy"):
+        with pytest.raises(ValueError, match=f"{name}: not readable as arrays"):
+            read_table(tmp_path / name)
+
+
+def test_a_close_column_name_is_offered(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no column 'specie'; did you mean 'species'[?] The columns are"):
+        read_table(write(tmp_path, "a,species\n1,x\n"), truth="specie")

@@ -1,0 +1,1 @@
+"""The commands of `bnp-hier`, a file each."""

@@ -1,0 +1,96 @@
+"""`bnp-hier evidence`: bounds and estimates of the log evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bnp_hier import evidence as estimators
+from bnp_hier.column_kinds import component_for
+from bnp_hier.commands.console import (
+    INCOMPLETE,
+    Data,
+    Drop,
+    Family,
+    Items,
+    Json,
+    Progress,
+    Seed,
+    Truth,
+    check_positive,
+    err,
+    out,
+    print_json,
+    print_table,
+    print_warnings,
+    read_data,
+)
+from bnp_hier.commands.model_options import described, mixture
+from bnp_hier.model_checks import check_model
+
+__all__ = ["evidence"]
+
+MOST_ROWS = 2000
+"""Most rows without being told to take a part of them: the tree behind the best bounds is exact."""
+
+
+def evidence(
+    data: Data,
+    truth: Truth = None,
+    drop: Drop = None,
+    items: Items = None,
+    family: Family = "auto",
+    concentration: Annotated[float, typer.Option(help="Concentration of the Dirichlet process.")] = 1.0,
+    rows: Annotated[int | None, typer.Option(help="Take so many rows, drawn at random, instead of all.")] = None,
+    particles: Annotated[int, typer.Option(help="Particles of the particle filter.")] = 1000,
+    samples: Annotated[int, typer.Option(help="Draws of every chain behind the occupancy estimate.")] = 2000,
+    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file for a picture of the table.")] = None,
+    out_file: Annotated[Path | None, typer.Option("--out", help="CSV file for the table.")] = None,
+    seed: Seed = 0,
+    progress: Progress = True,
+    as_json: Json = False,
+) -> None:
+    """Every bound on the log evidence and every estimate of it, with verdicts on which to trust.
+
+    Differences between families or concentrations on the same rows are log Bayes factors, in nats.
+    """
+    check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
+    whole = read_data(data, truth, items, drop)
+    X = whole.X
+    if rows is not None and rows < len(X):
+        X = X[np.sort(np.random.default_rng(seed).choice(len(X), rows, replace=False))]
+    if len(X) > MOST_ROWS and rows is None:
+        raise ValueError(
+            f"{whole.name} has {len(X)} rows, which take very long; take a part of them, such as --rows {MOST_ROWS}"
+        )
+    chosen = component_for(X, family, whole.feature_names)
+    model = mixture(chosen.component, concentration)
+    err.print(f"{whole.name}: {len(X)} rows, {X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
+    print_warnings(check_model(model, X, whole.feature_names))
+    table = estimators.table(model, X, n_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
+    if out_file is not None:
+        out_file.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(out_file)
+    if plot is not None:
+        from matplotlib.figure import Figure
+
+        from bnp_hier import plots
+
+        plot.parent.mkdir(parents=True, exist_ok=True)
+        figure = Figure(figsize=(8, 5), layout="constrained")
+        plots.evidence_bounds(table, ax=figure.subplots())
+        figure.savefig(plot, dpi=150)
+    if as_json:
+        rows_of = table.reset_index().to_dict("records")
+        print_json({"data": whole.name, "model": described(chosen.component, concentration), "n": len(X), "rows": rows_of})
+    else:
+        shown = table[["value", "standard_error", "kind", "gap_to_best_bound", "verdict"]]
+        print_table(shown, f"Log evidence of {whole.name}", f"nats; {described(chosen.component, concentration)}")
+        for path in (out_file, plot):
+            if path is not None:
+                out.print(f"written: {path}", highlight=False)
+    if table["verdict"].str.contains("interrupted").any():
+        raise typer.Exit(INCOMPLETE)

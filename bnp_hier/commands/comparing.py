@@ -1,0 +1,193 @@
+"""`bnp-hier compare`: all routes on one data set, in one table and one report."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bnp_hier.column_kinds import component_for
+from bnp_hier.commands.console import (
+    INCOMPLETE,
+    Chains,
+    Concentration,
+    Data,
+    Drop,
+    Family,
+    Items,
+    Json,
+    Minutes,
+    Progress,
+    Samples,
+    Seed,
+    Truth,
+    Warmup,
+    check_positive,
+    err,
+    out,
+    print_json,
+    print_table,
+    print_warnings,
+    read_data,
+    route_names,
+)
+from bnp_hier.commands.fitting import write_clusters
+from bnp_hier.commands.model_options import described, mixture
+from bnp_hier.datasets import Dataset
+from bnp_hier.deterministic import BHC
+from bnp_hier.model_checks import check_model
+from bnp_hier.recommendation import default_budget, plan_routes, size_of
+from bnp_hier.routes import ROUTES, RunOptions, run_routes
+
+__all__ = ["compare"]
+
+
+def compare(
+    data: Data,
+    truth: Truth = None,
+    drop: Drop = None,
+    items: Items = None,
+    family: Family = "auto",
+    methods: Annotated[
+        str, typer.Option(help=f"auto (those that fit in the time), or some of {', '.join(ROUTES)}, comma-separated.")
+    ] = "auto",
+    minutes: Minutes = None,
+    concentration: Concentration = None,
+    held_out: Annotated[float, typer.Option(help="Share of the rows kept from all routes, to score their predictions.")] = 0.0,
+    seed: Seed = 0,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its files.")] = Path("bnp-hier-report"),
+    chains: Chains = 4,
+    warmup: Warmup = None,
+    samples: Samples = None,
+    progress: Progress = True,
+    as_json: Json = False,
+) -> None:
+    """Cluster a data set by every route, compare them in one table, and write a report.
+
+    Writes report.html, labels.csv, tree.nwk (with bhc) and one ArviZ file (netCDF) per route into the output folder.
+    """
+    chosen = None if methods.strip() == "auto" else route_names(methods)
+    if not 0.0 <= held_out < 1.0:
+        raise ValueError(f"--held-out must be a share of at least 0 and below 1, but it is {held_out}")
+    check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
+    whole = read_data(data, truth, items, drop)
+    training, test = _split(whole, held_out, seed)
+    suited = component_for(training.X, family, training.feature_names)
+    model = mixture(suited.component, concentration)
+    n, d = training.X.shape
+    err.print(f"{whole.name}: {n} rows, {d} columns, family {suited.name} ({suited.reason})", highlight=False)
+    warnings = check_model(model, training.X, training.feature_names)
+    print_warnings(warnings)
+
+    wanted = RunOptions(chains, 500 if warmup is None else warmup, 1000 if samples is None else samples, None, seed, progress)
+    plan = plan_routes(size_of(suited.component, training.X), default_budget(n) if minutes is None else 60 * minutes, wanted)
+    skipped = []
+    if chosen is None:
+        chosen = [advice.name for advice in plan if advice.chosen]
+        skipped = [f"{advice.title} ({advice.reason.split(';')[0]})" for advice in plan if not advice.chosen]
+    options = {advice.name: advice.options for advice in plan}
+    if warmup is not None or samples is not None:  # as asked for, however long that takes
+        options = dict.fromkeys(options, wanted)
+    outcome = run_routes(
+        chosen,
+        model,
+        training.X,
+        options,
+        begun=lambda route: err.print(f"{route.title} ...", highlight=False),
+        ended=lambda route, seconds: err.print(f"{route.title} done in {seconds:.1f} s", highlight=False),
+    )
+    print_warnings(outcome.problems)
+    if not outcome.fits:
+        raise ValueError("; ".join(outcome.problems))
+    words = {
+        "--truth": truth,
+        "--items": items,
+        "--family": family,
+        "--methods": ",".join(name for name in ROUTES if name in chosen),
+        "--concentration": concentration,
+        "--held-out": held_out or None,
+        "--seed": seed,
+        "--chains": chains,
+        "--warmup": warmup,
+        "--samples": samples,
+        "--minutes": minutes,
+    }
+    again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
+    again += [word for column in drop or [] for word in ("--drop", column)]
+    facts = {
+        "data": f"{whole.name}, {n} rows × {d} columns" + (f", {len(test)} rows held out" if test is not None else ""),
+        "family": f"{suited.name}: {suited.reason}",
+        "model": described(suited.component, concentration),
+        "chains": _lengths(options, chosen),
+        "seed": str(seed),
+        "not run": "; ".join(skipped) or "–",
+    }
+    with err.status("comparing") if progress else nullcontext():
+        from bnp_hier.report import Findings, write_report
+
+        findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, seed=seed)
+        _write_files(out_dir, findings)
+        report = write_report(
+            out_dir / "report.html",
+            findings,
+            problems=outcome.problems,
+            warnings=warnings,
+            facts=facts,
+            reproduce=shlex.join(["bnp-hier", "compare", data, *again]),
+        )
+    if as_json:
+        table = findings.table.reset_index().to_dict("records")
+        print_json(
+            {
+                "data": whole.name,
+                "family": suited.name,
+                "routes": table,
+                "notes": findings.notes(),
+                "problems": outcome.problems,
+                "warnings": warnings,
+                "report": report,
+            }
+        )
+    else:
+        shown = findings.table.drop(columns=[f"NMI {name}" for name in findings.table.index])
+        print_table(shown.dropna(axis=1, how="all"), "Routes compared", "log quantities in nats", transpose=True)
+        for note in findings.notes():
+            out.print(f"• {note}", highlight=False)
+        out.print(f"report: {report}", highlight=False)
+    if outcome.problems:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _lengths(options: dict[str, RunOptions], chosen: list[str]) -> str:
+    """The chains' lengths in words."""
+    of = [options[name] for name in chosen if ROUTES[name].is_chain]
+    return ", ".join(f"{o.chains} of {o.warmup} + {o.samples} sweeps" for o in of) or "none"
+
+
+def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray | None]:
+    n, m = len(data.X), round(share * len(data.X))
+    if m == 0:
+        return data, None
+    order = np.random.default_rng(seed).permutation(n)
+    kept, rest = np.sort(order[m:]), order[:m]
+    names = None if data.item_names is None else tuple(data.item_names[i] for i in kept)
+    classes = None if data.y is None else data.y[kept]
+    return dataclasses.replace(data, X=data.X[kept], y=classes, item_names=names), data.X[rest]
+
+
+def _write_files(folder: Path, findings: object) -> None:
+    from bnp_hier.report import Findings
+
+    assert isinstance(findings, Findings)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_clusters(folder / "labels.csv", findings.data, findings.labels)
+    for fit in findings.fits.values():
+        if isinstance(fit, BHC):
+            (folder / "tree.nwk").write_text(fit.dendrogram_.to_newick(findings.data.item_names) + "\n", encoding="utf-8")
+    for name, package in findings.packages.items():
+        package.to_netcdf(str(folder / f"{name.lower().replace(' ', '-')}.nc"), engine="h5netcdf")

@@ -1,0 +1,150 @@
+"""What the commands share: where they print, how they read data, and the options that several have."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bnp_hier import datasets
+from bnp_hier.column_kinds import FAMILIES
+from bnp_hier.datasets import Dataset
+from bnp_hier.routes import ROUTES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "INCOMPLETE",
+    "Chains",
+    "Concentration",
+    "Data",
+    "Drop",
+    "Family",
+    "Items",
+    "Json",
+    "Minutes",
+    "Progress",
+    "Samples",
+    "Seed",
+    "Truth",
+    "Warmup",
+    "check_positive",
+    "err",
+    "out",
+    "print_json",
+    "print_table",
+    "print_warnings",
+    "read_data",
+    "route_names",
+]
+
+out, err = Console(), Console(stderr=True)
+
+INCOMPLETE = 3
+"""Exit code of a command that came to its end, but a part of what was asked for is missing."""
+
+Data = Annotated[str, typer.Argument(help="Name of a data set (iris, wine, ...), or a CSV, Parquet, NPY or NPZ file.")]
+Truth = Annotated[str | None, typer.Option(help="Column of the file that holds the true classes; no route sees them.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Column of the file to leave out; may be repeated.")]
+Items = Annotated[str | None, typer.Option(help="Column of the file that names the rows.")]
+Family = Annotated[str, typer.Option(help=f"Likelihood of one cluster: auto, {', '.join(FAMILIES)}.")]
+Concentration = Annotated[
+    float | None, typer.Option(help="Concentration of the Dirichlet process; without it, a Gamma(1, 1) prior.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Chains = Annotated[int, typer.Option(help="MCMC chains.")]
+Warmup = Annotated[int | None, typer.Option(help="Warm-up sweeps per chain; by default 500, or as many as there is time for.")]
+Samples = Annotated[int | None, typer.Option(help="Kept sweeps per chain; by default 1000, or as many as there is time for.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        help="Time for all routes together: decides which are run, and how long chains are; by default 2 to 6, by the rows."
+    ),
+]
+Progress = Annotated[bool, typer.Option(help="Show progress bars.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, to standard output.")]
+
+
+def read_data(data: str, truth: str | None = None, items: str | None = None, drop: Sequence[str] | None = None) -> Dataset:
+    """A file if there is one of that name or it has a suffix, otherwise a data set by name."""
+    path = Path(data)
+    if path.suffix or path.exists():
+        return datasets.read_table(path, truth=truth, items=items, drop=drop or ())
+    if truth is not None or items is not None or drop:
+        raise ValueError("--truth, --items and --drop name columns of a file; a named data set brings its own classes")
+    return datasets.load(data)
+
+
+def route_names(words: str, extra: Iterable[str] = ()) -> list[str]:
+    """Routes from a comma-separated list; ValueError if one is unknown."""
+    chosen = [word.strip() for word in words.split(",") if word.strip()]
+    known = [*ROUTES, *extra]
+    if not chosen or any(name not in known for name in chosen):
+        raise ValueError(f"--methods must name some of {', '.join(known)}, but it is {words!r}")
+    return list(dict.fromkeys(chosen))
+
+
+def check_positive(**values: float | None) -> None:
+    """ValueError naming the first option that is given and not positive."""
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"--{name} must be positive, but it is {value}")
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Each on a line of its own, to standard error."""
+    for warning in warnings:
+        err.print(f"[bold yellow]warning:[/] {warning}", highlight=False, soft_wrap=True)
+
+
+def print_table(table: pd.DataFrame, title: str, caption: str = "", *, transpose: bool = False) -> None:
+    """A data frame as a table; its columns become rows if `transpose`."""
+    view = Table(title=title, caption=caption or None)
+    rows = table.T if transpose else table
+    view.add_column(str(table.index.name or ""), style="bold")
+    for name in rows.columns:
+        numeric = all(isinstance(value, int | float | np.number) or value is None for value in rows[name])
+        view.add_column(str(name).replace("_", " "), justify="right" if numeric or transpose else "left")
+    for name, values in zip(rows.index, rows.to_numpy(dtype=object), strict=True):
+        view.add_row(str(name).replace("_", " ") if transpose else str(name), *map(_cell, values))
+    out.print(view)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:  # NaN
+        return "–"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float | np.number):
+        return str(value)
+    number = float(value)
+    return str(int(number)) if number.is_integer() else f"{number:.3f}" if abs(number) < 10 else f"{number:.1f}"
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """One JSON object to standard output; what is not finite becomes null."""
+    out.print(json.dumps(_plain(content), ensure_ascii=False, allow_nan=False), soft_wrap=True, highlight=False, markup=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,174 @@
+"""`bnp-hier fit` and `bnp-hier predict`: one route, saved, and new rows put to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from bnp_hier import datasets
+from bnp_hier.column_kinds import component_for
+from bnp_hier.commands.console import (
+    INCOMPLETE,
+    Chains,
+    Concentration,
+    Data,
+    Drop,
+    Family,
+    Items,
+    Json,
+    Progress,
+    Samples,
+    Seed,
+    Truth,
+    Warmup,
+    check_positive,
+    err,
+    out,
+    print_json,
+    print_warnings,
+    read_data,
+)
+from bnp_hier.commands.model_options import mixture
+from bnp_hier.comparison import compare
+from bnp_hier.datasets import Dataset
+from bnp_hier.model_checks import check_model
+from bnp_hier.routes import ROUTES, RunOptions, run_routes
+from bnp_hier.saved_fit import SavedFit, load_fit
+
+__all__ = ["fit", "predict"]
+
+Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the clusters of the rows.")]
+
+
+def fit(
+    data: Data,
+    method: Annotated[str, typer.Option(help=f"One route: {', '.join(ROUTES)}.")] = "bayesian-kmeans",
+    truth: Truth = None,
+    drop: Drop = None,
+    items: Items = None,
+    family: Family = "auto",
+    concentration: Concentration = None,
+    seed: Seed = 0,
+    out_file: Annotated[Path, typer.Option("--out", help="File for the fit; bnp_hier.load_fit reads it.")] = Path("fit.joblib"),
+    labels_file: Labels = None,
+    chains: Chains = 4,
+    warmup: Warmup = None,
+    samples: Samples = None,
+    progress: Progress = True,
+    as_json: Json = False,
+) -> None:
+    """Cluster a data set by one route, and save the fit for `predict`, `tree` and Python."""
+    if method not in ROUTES:
+        raise ValueError(f"--method must be one of {', '.join(ROUTES)}, but it is {method!r}")
+    check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration)
+    whole = read_data(data, truth, items, drop)
+    chosen = component_for(whole.X, family, whole.feature_names)
+    model = mixture(chosen.component, concentration)
+    err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
+    warnings = check_model(model, whole.X, whole.feature_names)
+    print_warnings(warnings)
+    options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, seed=seed, progress=progress)
+    outcome = run_routes([method], model, whole.X, options)
+    title = ROUTES[method].title
+    if title not in outcome.fits:
+        raise ValueError("; ".join(outcome.problems))
+    notes = (*outcome.problems, *warnings)
+    saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], notes)
+    path = saved.save(out_file)
+    if labels_file is not None:
+        write_clusters(labels_file, whole, {title: saved.labels})
+    row = compare({title: saved.fit}, whole.X, truth=whole.y, seconds=outcome.seconds).iloc[0]
+    sizes = np.sort(np.bincount(saved.labels))[::-1]
+    if as_json:
+        summary: dict[str, Any] = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
+        print_json(
+            {
+                "data": whole.name,
+                "method": method,
+                "family": chosen.name,
+                **summary,
+                "sizes": sizes,
+                "notes": notes,
+                "file": path,
+            }
+        )
+    else:
+        out.print(f"{title}: {len(sizes)} clusters of {_listed(sizes)} rows", highlight=False)
+        out.print(
+            f"log joint {row['log_joint']:.1f} nats, evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})",
+            highlight=False,
+        )
+        if "ARI" in row:
+            out.print(
+                f"agreement with {truth or 'the known classes'}: ARI {row['ARI']:.2f}, NMI {row['NMI']:.2f}", highlight=False
+            )
+        print_warnings(outcome.problems)
+        out.print(f"fit: {path}", highlight=False)
+    if outcome.problems:
+        raise typer.Exit(INCOMPLETE)
+
+
+def predict(
+    fit_file: Annotated[Path, typer.Argument(help="File that `bnp-hier fit` wrote.")],
+    data: Annotated[str, typer.Argument(help="New rows: a file with the same columns (others are ignored), or a data set.")],
+    items: Items = None,
+    out_file: Annotated[Path, typer.Option("--out", help="CSV file for the predictions.")] = Path("predictions.csv"),
+    as_json: Json = False,
+) -> None:
+    """Put new rows to the clusters of a fit: cluster, its probability, that of a new cluster, and log density."""
+    import pandas as pd
+
+    saved = load_fit(fit_file)
+    X, names = _new_rows(data, saved.data, items)
+    probabilities = saved.predict_proba(X)
+    cluster = probabilities.argmax(axis=1)
+    table = pd.DataFrame(
+        {
+            "item": np.arange(len(X)) if names is None else names,
+            "cluster": cluster,
+            "probability": probabilities.max(axis=1),
+            "probability_of_a_new_cluster": probabilities[:, -1],
+            "log_density": saved.score_samples(X),
+        }
+    )
+    out_file.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(out_file, index=False)
+    new = int((cluster == probabilities.shape[1] - 1).sum())
+    if as_json:
+        print_json({"rows": table.to_dict("records"), "clusters": probabilities.shape[1] - 1, "new": new, "file": out_file})
+        return
+    sizes = np.bincount(cluster, minlength=probabilities.shape[1])
+    out.print(f"{len(X)} rows, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
+    out.print(f"in the {len(sizes) - 1} clusters of the fit: {_listed(sizes[:-1])}; in a new one: {new}", highlight=False)
+    out.print(f"predictions: {out_file}", highlight=False)
+
+
+def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:
+    """A CSV file with a row an item: its name or number, its class if known, and its cluster by each route."""
+    import pandas as pd
+
+    frame = pd.DataFrame({"item": data.item_names if data.item_names is not None else np.arange(len(data.X))})
+    if data.y is not None:
+        frame["truth"] = data.y
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.assign(**labels).to_csv(path, index=False)
+
+
+def _new_rows(data: str, fitted: Dataset, items: str | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """The fit's columns of a file, in the fit's order."""
+    path = Path(data)
+    if path.suffix or path.exists():
+        return datasets.read_columns(path, fitted.feature_names, items=items)
+    known = datasets.load(data)
+    missing = [name for name in fitted.feature_names if name not in known.feature_names]
+    if missing:
+        raise ValueError(f"data set {data!r} has no column {missing[0]!r}, which the fit was made from")
+    return known.X[:, [known.feature_names.index(name) for name in fitted.feature_names]], known.item_names
+
+
+def _listed(sizes: np.ndarray, most: int = 12) -> str:
+    more = f", ... ({len(sizes)} in all)" if len(sizes) > most else ""
+    return ", ".join(map(str, sizes[:most].tolist())) + more

@@ -1,0 +1,91 @@
+"""`bnp-hier datasets` and `bnp-hier recommend`: what there is, and what to do with it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bnp_hier import datasets as sets
+from bnp_hier.column_kinds import column_kinds
+from bnp_hier.commands.console import (
+    Data,
+    Drop,
+    Family,
+    Items,
+    Json,
+    Minutes,
+    Truth,
+    check_positive,
+    out,
+    print_json,
+    print_table,
+    print_warnings,
+    read_data,
+)
+from bnp_hier.recommendation import recommend as recommend_for
+
+__all__ = ["datasets", "recommend"]
+
+
+def datasets(
+    name: Annotated[str | None, typer.Argument(help="A data set or a file, to be looked at more closely.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the data sets known by name, or describe one, or a file: its size, and what its columns hold."""
+    if name is None:
+        table = sets.listing()
+        if as_json:
+            print_json({"datasets": table.reset_index().to_dict("records")})
+        else:
+            print_table(table, "Data sets", "a folder of files is named by the environment variable BNP_HIER_DATA")
+        return
+    data = read_data(name)
+    kinds = column_kinds(data.X, data.feature_names)
+    classes = None if data.y is None else len(np.unique(data.y))
+    n, d = data.X.shape
+    if as_json:
+        columns = [kind._asdict() for kind in kinds]
+        print_json({"name": data.name, "rows": n, "classes": classes, "description": data.description, "columns": columns})
+        return
+    out.print(f"{data.name}: {data.description}", highlight=False)
+    out.print(
+        f"{n} rows, {d} columns, {'no known classes' if classes is None else f'{classes} known classes'}", highlight=False
+    )
+    import pandas as pd
+
+    frame = pd.DataFrame([(k.name, k.kind, k.reason, k.missing) for k in kinds[:60]], columns=["column", *"abc"])
+    frame = frame.set_index("column").set_axis(["kind", "values", "missing"], axis=1)
+    print_table(frame, "Columns", f"and {d - 60} more" if d > 60 else "")
+
+
+def recommend(
+    data: Data,
+    truth: Truth = None,
+    drop: Drop = None,
+    items: Items = None,
+    family: Family = "auto",
+    minutes: Minutes = None,
+    as_json: Json = False,
+) -> None:
+    """Say which likelihood suits a data set, which routes are feasible in the time, and what looks wrong; runs nothing."""
+    check_positive(minutes=minutes)
+    whole = read_data(data, truth, items, drop)
+    budget = None if minutes is None else 60 * minutes
+    advice = recommend_for(whole.X, family=family, feature_names=whole.feature_names, budget=budget)
+    if as_json:
+        routes = [{"name": a.name, "run": a.chosen, "seconds": a.seconds, "reason": a.reason} for a in advice.routes]
+        print_json(
+            {
+                "data": whole.name,
+                "family": advice.family,
+                "reason": advice.family_reason,
+                "routes": routes,
+                "warnings": advice.warnings,
+            }
+        )
+        return
+    out.print(f"{whole.name}: family {advice.family}: {advice.family_reason}", highlight=False, soft_wrap=True)
+    print_table(advice.table(), "Routes", "minutes on two cores, of the right order only")
+    print_warnings(advice.warnings)

@@ -1,0 +1,69 @@
+"""What a user waits for: the import, a comparison of 150 and of 20,000 rows, and how well the times are foretold.
+
+Times are of this machine, compiling included; run with ``-m benchmark -n 0 -s``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bnp_hier as bnp
+from bnp_hier.recommendation import size_of
+from bnp_hier.routes import ROUTES, RunOptions
+
+pytestmark = pytest.mark.benchmark
+
+
+def _seconds(*words: str, cache: Path | None = None) -> float:
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    if cache is not None:
+        environment["XDG_CACHE_HOME"] = str(cache)
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, env=environment)
+    return time.perf_counter() - started
+
+
+def test_import() -> None:
+    """Cold processes by turns: `import bnp_hier` takes no more than 1.3 times its three largest dependencies."""
+    ratios = []
+    for _ in range(7):
+        base = _seconds("-c", "import numpyro, sklearn, pandas")
+        ratios.append(_seconds("-c", "import bnp_hier") / base)
+    print(f"\nimport bnp_hier over import numpyro, sklearn, pandas: median {np.median(ratios):.2f} of {np.round(ratios, 2)}")
+    assert np.median(ratios) <= 1.3
+
+
+@pytest.mark.parametrize(("rows", "minutes"), [(150, 3), (20_000, 10)])
+def test_compare(rows: int, minutes: int, tmp_path: Path) -> None:
+    """`bnp-hier compare` with its own choice of routes, nothing compiled before, and then once more."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 4)) + 4.0 * rng.normal(size=(8, 4))[rng.integers(0, 8, rows)]
+    np.save(tmp_path / "rows.npy", X)
+    words = ("-c", "from bnp_hier.cli import main; main()", "compare", str(tmp_path / "rows.npy"), "--no-progress")
+    cold, warm = (_seconds(*words, "--out", str(tmp_path / "report"), cache=tmp_path) for _ in range(2))
+    print(f"\ncompare of {rows} rows: {cold / 60:.1f} min at first, {warm / 60:.1f} min again; allowed {minutes} min")
+    assert cold <= 60 * minutes
+
+
+@pytest.mark.parametrize("name", ["iris", "animals33", "abalone"])
+def test_foretold_times(name: str) -> None:
+    """Every route's expected time beside its own, each in a process that has compiled nothing."""
+    X = bnp.datasets.load(name).X
+    advice = bnp.recommend(X)
+    options = RunOptions(chains=2, warmup=20, samples=40, progress=False)
+    print()
+    for route in ROUTES.values():
+        code = (
+            "import bnp_hier as bnp; from bnp_hier.routes import ROUTES, RunOptions; "
+            f"X = bnp.datasets.load({name!r}).X; model = bnp.recommend(X).model; "
+            f"ROUTES[{route.name!r}].run(model, X, RunOptions(chains=2, warmup=20, samples=40, progress=False))"
+        )
+        taken, foretold = _seconds("-c", code), route.seconds(size_of(advice.component, X), options)
+        print(f"{name}, {route.title}: foretold {foretold:.0f} s, took {taken:.0f} s, ratio {taken / foretold:.2f}")
