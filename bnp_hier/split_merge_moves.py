@@ -103,7 +103,8 @@ def split_or_merge(
     )
     refused = splits & occupied.all()
     log_accept = jnp.where(splits, log_ratio, -log_ratio)
-    accepted = (jnp.log(draws[2]) < log_accept) & ~refused
+    # a uniform draw may be 0, whose logarithm would accept anything; it is never 1
+    accepted = (jnp.log1p(-draws[2]) <= log_accept) & ~refused
     free = jnp.argmin(occupied).astype(labels.dtype)
     proposal = jnp.where(splits, jnp.where(sides == 1, free, labels), jnp.where(member, slot[0], labels))
     return jnp.where(accepted, proposal, labels), accepted.astype(int), refused.astype(int)
@@ -144,7 +145,7 @@ def _scan(
             counts, table = update(counts, table, sides[item], row, -1.0)
         predictive = component.cached_log_predictive(jax.vmap(unpack)(table), row)
         log_conditional = jax.nn.log_softmax(jnp.log(counts - prior.discount) + predictive)
-        drawn = (jnp.log(uniforms[t]) < log_conditional[1]).astype(int)
+        drawn = (jnp.log1p(-uniforms[t]) <= log_conditional[1]).astype(int)
         side = jnp.where(replay, replayed[item], drawn)
         counts, table = update(counts, table, side, row, 1.0)
         return sides.at[item].set(side), counts, table, log_probability + log_conditional[side]

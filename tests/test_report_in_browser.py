@@ -51,9 +51,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         reproduce="bnp-hier compare two.csv " + "--drop a-very-long-column-name " * 10,
     )
     n = 200
-    tree = bnp.Dendrogram(
-        np.column_stack([np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n)]), np.linspace(5.0, -5.0, n - 1)
-    )
+    tree = bnp.Dendrogram(np.column_stack([np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n)]), np.linspace(5.0, -5.0, n - 1))
     many = write_tree_page(folder / "tree.html", tree, title="many", names=[f"a rather long name {i}" for i in range(n)])
     return {"report": report, "tree": many}
 
@@ -84,7 +82,9 @@ def test_page(name: str, size: tuple[int, int], scheme: str, pages: dict[str, Pa
         "main > *, section > *", "all => all.map(e => e.getBoundingClientRect()).map(b => [b.top, b.bottom, b.height])"
     )
     assert boxes and all(height > 0 for _, _, height in boxes)
-    sections = page.eval_on_selector_all("section", "all => all.map(e => e.getBoundingClientRect()).map(b => [b.top, b.bottom])")
+    sections = page.eval_on_selector_all(
+        "section", "all => all.map(e => e.getBoundingClientRect()).map(b => [b.top, b.bottom])"
+    )
     assert all(above[1] <= below[0] + 0.5 for above, below in zip(sections[:-1], sections[1:], strict=True))
     # text is large enough for a phone, and stands out from its paper
     assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 16

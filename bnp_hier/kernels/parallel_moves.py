@@ -350,7 +350,8 @@ def split_and_merge(
         chosen = _log_pairing(merged + 1, merged_pairs + 1) - _log_pairing(merged, merged_pairs) + anchored
         ratio = ratio + jnp.log(prior.concentration + merged * discount) + jnp.where(units.by_cluster, chosen, 0.0)
         refused = present & split & occupied.all()
-        accepted = present & ~refused & (jnp.log(uniform) < jnp.where(split, ratio, -ratio))
+        # a uniform draw may be 0, whose logarithm would accept anything; it is never 1
+        accepted = present & ~refused & (jnp.log1p(-uniform) <= jnp.where(split, ratio, -ratio))
         new = jnp.argmin(occupied).astype(slot.dtype)
         goes = jnp.where(accepted, jnp.where(split, jnp.stack([slot[0], new]), slot[:1]), slot)
         after = jnp.where(split, occupied.at[new].set(True), occupied.at[slot[1]].set(False))

@@ -370,3 +370,16 @@ def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.get_extra_fields(True)["z"]["z"], fields["z"]["z"])
     with pytest.raises(ValueError, match=r"piece_fields has \['summary'\]"):
         bnp.ResumableRun(mcmc(), piece_fields=("summary",))
+
+
+def test_a_uniform_draw_of_zero_accepts_no_bad_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.array([-50.0, 50.0, -51.0, 51.0])[:, None]
+    table = _table(bnp.NormalInverseGamma.from_data(X), X)
+    labels = jnp.array([0, 1, 0, 1])
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape=(), dtype=float, **_: jnp.zeros(shape, dtype))
+    anchors, slots = jnp.full((4, 2), 4).at[0].set(jnp.array([0, 1])), jnp.zeros((4, 2), int).at[0, 1].set(1)
+    units = parallel_moves.Units(anchors, slots, jnp.array([0, 0, 4, 4]), jnp.array(1), jnp.array(False))
+    clusters = sum_clusters(table, labels, 4)
+    moved, accepted, _ = parallel_moves.split_and_merge(jax.random.key(0), table, clusters, Prior(1.0, 0.0), units)
+    assert not accepted
+    np.testing.assert_array_equal(moved, labels)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
+import bnp_hier as bnp
 from bnp_hier import PartitionGibbs, split_merge_moves
 from bnp_hier.allocation import Prior, sweep
 from bnp_hier.kernels import partition_gibbs
@@ -63,3 +65,15 @@ def test_a_concentration_left_out_of_the_sweep_is_caught(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(partition_gibbs, "sweep", broken)
     assert _excess("bernoulli", 0.5, 0.0, split_merge=0) > 2.0
+
+
+def test_a_uniform_draw_of_zero_accepts_no_bad_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draw of exactly 0, one in 8 million, must not accept whatever is proposed: here the merge of two far clusters."""
+    X = jnp.array([-50.0, 50.0, -51.0, 51.0])[:, None]
+    component, labels = bnp.NormalInverseGamma.from_data(X), jnp.array([0, 1, 0, 1])
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.zeros(shape))
+    moved, accepted, _ = split_merge_moves.split_or_merge(
+        component, component.suff_stats(X), labels, Prior(1.0, 0.0), jax.random.key(0), 4
+    )
+    assert not accepted
+    np.testing.assert_array_equal(moved, labels)
