@@ -28,7 +28,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     fit: "bnp-hier fit survey.csv --drop id --method map-dp --out survey.joblib --labels clusters.csv",
     predict: "bnp-hier predict survey.joblib new-answers.csv --out predictions.csv",
     evidence: "bnp-hier evidence iris   |   bnp-hier evidence survey.csv --family poisson --rows 500 --plot bounds.png",
-    tree: "bnp-hier tree animals.csv --items animal --out tree.svg --out tree.nwk   |   bnp-hier tree fit.joblib --out t.html",
+    tree: "bnp-hier tree animals.csv --items animal --out tree.svg   |   bnp-hier tree wine --method bhmc --out tree.html",
     recommend: "bnp-hier recommend survey.csv --drop id --minutes 10",
     datasets: "bnp-hier datasets   |   bnp-hier datasets iris   |   bnp-hier datasets survey.csv",
 }

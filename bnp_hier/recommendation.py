@@ -170,8 +170,8 @@ def recommend(
 
 
 def default_budget(rows: int) -> float:
-    """Seconds for all routes on so many rows: 100 for few, six minutes for 10,000 and more."""
-    return 100.0 + 260.0 * min(1.0, rows / 10_000)
+    """Seconds for all routes on so many rows: 115 for few, six minutes for 10,000 and more."""
+    return 115.0 + 245.0 * min(1.0, rows / 10_000)
 
 
 def size_of(component: Component, X: np.ndarray) -> Size:

@@ -204,7 +204,7 @@ ROUTES: dict[str, Route] = _of(
         "Gibbs",
         "draws from the exact posterior of partitions and hyperparameters: the reference for all others",
         _chains(PartitionGibbs),
-        lambda size, options: 45 + options.sweeps * (0.002 + 4e-5 * size.rows * size.relative),
+        lambda size, options: 40 + options.sweeps * (0.001 + 2.2e-5 * size.rows * size.relative**0.7),
         is_chain=True,
     ),
     Route(

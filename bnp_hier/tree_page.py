@@ -1,20 +1,29 @@
-"""A tree as a picture that leaves room for its names, and as a page with what is in its clusters."""
+"""Trees as pictures that leave room for their names, and as pages with what is in their clusters."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from jax.typing import ArrayLike
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from bnp_hier import plots
-from bnp_hier.hierarchy import Dendrogram
+from bnp_hier.arviz_bridge import to_arviz
+from bnp_hier.datasets import Dataset
+from bnp_hier.hierarchy import Dendrogram, Hierarchy
+from bnp_hier.kernels import ResumableRun
+from bnp_hier.posterior.convergence import diagnostics
+from bnp_hier.posterior.hierarchies import hierarchy_draws
+from bnp_hier.verdicts import chains_verdict, support_verdict
 from bnp_hier.web_page import Section, write_page
 
-__all__ = ["tree_figure", "write_tree_page"]
+__all__ = ["SampledTree", "tree_figure", "write_tree_page"]
 
 MOST_NAMED = 250
 """Most leaves for which the picture is made as wide as their names need."""
@@ -97,3 +106,77 @@ def write_tree_page(
         Section("Newick", code=tree.to_newick(names)),
     ]
     return write_page(path, title=title, sections=sections)
+
+
+@dataclass(frozen=True)
+class SampledTree:
+    """The central tree of chains over trees of any branching, and how sure it is.
+
+    Parameters
+    ----------
+    tree
+        The draw with the least expected variation of information from all others.
+    support
+        (nodes,) share of the draws that have a node of the same items.
+    diagnostics
+        R-hat and effective sample sizes of numbers that describe a tree.
+    notes
+        What was found, in sentences.
+    problems
+        What is missing.
+    facts
+        Name -> value of what the run was.
+    """
+
+    tree: Hierarchy
+    support: Float[np.ndarray, " nodes"]
+    diagnostics: pd.DataFrame
+    notes: list[str]
+    problems: list[str]
+    facts: dict[str, str]
+
+    @classmethod
+    def of(cls, run: ResumableRun, data: Dataset, problems: Sequence[str] = (), seconds: float = np.nan) -> SampledTree:
+        """Read the chains of a `bhmc` model."""
+        draws = hierarchy_draws(run, data.X)
+        tree = draws[draws.central()]
+        support = draws.support(tree)
+        table = diagnostics(to_arviz(run, data.X))
+        notes = [*chains_verdict("BHMC", table, run.num_chains), *support_verdict(tree, support)]
+        chains, kept = draws.shape
+        facts = {
+            "data": f"{data.name}, {data.X.shape[0]} rows × {data.X.shape[1]} columns",
+            "model": f"tree of depth {tree.depth}, nested Chinese restaurant process, nodes share components",
+            "chains": f"{chains}, {kept} draws each, in {seconds:.0f} s",
+        }
+        return cls(tree, support, table, notes, list(problems), facts)
+
+    def figure(self, data: Dataset) -> Figure:
+        """The tree, ends named, coloured by the known classes if there are any, support beside the nodes."""
+        drawn = plots.hierarchy(self.tree, names=data.item_names, labels=data.y, support=self.support).figure
+        assert isinstance(drawn, Figure)
+        return drawn
+
+    def write_page(self, path: str | os.PathLike[str], data: Dataset) -> Path:
+        """One HTML file: findings, picture, every node of the first level with its items, diagnostics, Newick text."""
+        items = [str(i) for i in range(self.tree.n_items)] if data.item_names is None else list(data.item_names)
+        nodes = [node for node in np.flatnonzero(self.tree.levels == 1) if self.tree.sizes[node]]
+        folds: dict[str, list[str]] = {}
+        for place, node in enumerate(sorted(nodes, key=lambda node: -self.tree.sizes[node])):
+            rows = self.tree.items(int(node))
+            lines = []
+            if data.y is not None:
+                found, counts = np.unique(data.y[rows], return_counts=True)
+                lines.append("Known classes: " + ", ".join(f"{found[i]} ({counts[i]})" for i in np.argsort(-counts)[:10]))
+            lines.append(", ".join(items[i] for i in rows))
+            folds[f"Branch {place}: {len(rows)} items, in {self.support[node]:.0%} of the draws"] = lines
+        sections = [
+            Section("What is missing", notes=self.problems),
+            Section("What was found", notes=self.notes),
+            Section("Tree", figures={"Ends are named; beside a node, the share of the draws that have it": self.figure(data)}),
+            Section("Branches of the root", folds=folds),
+            Section("Chains", tables={"R-hat and effective sample sizes of numbers that describe a tree": self.diagnostics}),
+            Section("The run", facts=self.facts),
+            Section("Newick", code=self.tree.to_newick(data.item_names)),
+        ]
+        return write_page(path, title=f"{data.name}: hierarchical mixture over a tree", sections=sections)

@@ -6,12 +6,21 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
+from bnp_hier.hierarchy import Hierarchy
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 
-__all__ = ["agreement", "best_partition", "chains_verdict", "clusters_verdict", "held_out_verdict", "tree_verdict"]
+__all__ = [
+    "agreement",
+    "best_partition",
+    "chains_verdict",
+    "clusters_verdict",
+    "held_out_verdict",
+    "support_verdict",
+    "tree_verdict",
+]
 
 LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
 """R-hat up to which, and bulk effective sample size from which on, chains are said to agree (Vehtari et al. 2021)."""
@@ -20,14 +29,23 @@ ROUGH_RHAT = 1.05
 """R-hat up to which chains are said to agree roughly."""
 
 IN_WORDS = {
-    "log_joint": "how probable the partitions are",
+    "log_joint": "how probable the draws are",
     "n_clusters": "the number of clusters",
     "largest_cluster": "the size of the largest cluster",
     "entropy": "the clusters' shares",
+    "log_tree_prior": "how probable the trees are",
+    "n_nodes": "the number of nodes",
+    "n_leaves": "the number of leaves",
+    "n_components": "the number of components",
+    "largest_branch": "the size of the largest branch",
+    "meeting_depth": "how deep items part",
 }
 
 AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
 """Normalised mutual information from which on partitions are said to agree, and to differ somewhat."""
+
+SURE = 0.9
+"""Share of the draws from which on a node of a tree is called sure."""
 
 NEAR = 10.0
 """Nats within which a partition is said to be about as probable as the best."""
@@ -166,4 +184,25 @@ def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray
     yield (
         f"{name}: cut anywhere between merge probabilities {thresholds[0]:g} and {thresholds[-1]:g} the tree has {span} "
         f"clusters; partitions drawn from it have {drawn} (95 %)."
+    )
+
+
+def support_verdict(tree: Hierarchy, support: Float[np.ndarray, " nodes"]) -> Iterator[str]:
+    """How much of a tree the draws share.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    support
+        (nodes,) share of the draws that have a node of the same items.
+    """
+    inner = (tree.sizes > 1) & (tree.sizes < tree.n_items)
+    if not inner.any():
+        yield "The tree has no node of several items below its root."
+        return
+    sure = int((support[inner] >= SURE).sum())
+    yield (
+        f"Of {int(inner.sum())} nodes that hold several items, {sure} are in at least {SURE:.0%} of the draws, and "
+        f"{int((support[inner] < 0.5).sum())} in less than half: read the tree by the shares beside its nodes."
     )

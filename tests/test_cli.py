@@ -153,6 +153,23 @@ def test_tree_in_every_format(survey: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
+def test_tree_of_any_branching(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    files = [tmp_path / f"tree{suffix}" for suffix in (".nwk", ".png", ".html")]
+    words = ["tree", str(survey), "--truth", "group", "--items", "who", "--method", "bhmc", "--depth", "2", *QUICK, "--json"]
+    assert _run(monkeypatch, *words, *(w for file in files for w in ("--out", str(file)))) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["newick"] + "\n" == files[0].read_text() and all(f"p{i}" in answer["newick"] for i in range(40))
+    assert np.shape(answer["paths"]) == (40, 2) and max(np.ravel(answer["paths"])) < len(answer["support"])
+    assert answer["support"][0] == 1.0 and all(0 <= share <= 1 for share in answer["support"])
+    assert any("nodes that hold several items" in note for note in answer["notes"]) and answer["problems"] == []
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    page = files[2].read_text()
+    for heading in ("What was found", "Tree", "Branches of the root", "Chains", "The run", "Newick"):
+        assert f"<h2>{heading}</h2>" in page, heading
+    assert "Known classes: " in page and "p39" in page and "n_nodes" in page
+
+
+@pytest.mark.slow
 def test_evidence(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     files = ["--out", str(tmp_path / "evidence.csv"), "--plot", str(tmp_path / "evidence.png")]
     quick = ["--rows", "12", "--particles", "50", "--samples", "60", "--no-progress", "--json"]
@@ -196,6 +213,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["evidence", "letter"], "letter has 20000 rows, which take very long; take a part of them, such as --rows 2000"),
         (["tree", "iris", "--out", "tree.gif"], "found a file name ending in '.gif', expected .nwk"),
         (["tree", "iris", "--threshold", "2"], "--threshold must be a probability"),
+        (["tree", "iris", "--method", "upgma"], "--method must be one of bhc, bhmc"),
         (["datasets", "irsi"], "did you mean 'iris'"),
     ],
 )

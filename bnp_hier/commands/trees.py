@@ -1,15 +1,20 @@
-"""`bnp-hier tree`: the tree of Bayesian hierarchical clustering, in the format of the file asked for."""
+"""`bnp-hier tree`: a binary tree of merges, or one of any branching, in the format of the file asked for."""
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
+import jax
 import typer
+from numpyro.infer import MCMC
 
 from bnp_hier.column_kinds import component_for
 from bnp_hier.commands.console import (
+    INCOMPLETE,
+    Chains,
     Concentration,
     Data,
     Drop,
@@ -17,8 +22,10 @@ from bnp_hier.commands.console import (
     Items,
     Json,
     Progress,
+    Samples,
     Seed,
     Truth,
+    Warmup,
     check_positive,
     err,
     out,
@@ -29,37 +36,58 @@ from bnp_hier.commands.console import (
 from bnp_hier.commands.model_options import mixture
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC
+from bnp_hier.kernels import BHMCGibbs, ResumableRun
 from bnp_hier.model_checks import check_model
+from bnp_hier.models import bhmc
 from bnp_hier.routes import ROUTES, RunOptions
 from bnp_hier.saved_fit import load_fit
 
+if TYPE_CHECKING:
+    from bnp_hier.components import Component
+    from bnp_hier.model_trace import Model
+    from bnp_hier.tree_page import SampledTree
+
 __all__ = ["tree"]
 
+METHODS = ("bhc", "bhmc")
 PICTURES = (".png", ".svg", ".pdf")
 FORMATS = (".nwk", ".newick", *PICTURES, ".html")
 
 
 def tree(
     data: Data,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="bhc: binary, with the probability of every merge. bhmc: of any branching, by MCMC, with the share of the "
+            "draws that have each node."
+        ),
+    ] = "bhc",
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
     family: Family = "auto",
     concentration: Concentration = None,
-    threshold: Annotated[float, typer.Option(help="Merge probability below which a branch is cut.")] = 0.5,
+    threshold: Annotated[float, typer.Option(help="Merge probability below which a branch is cut (bhc).")] = 0.5,
+    depth: Annotated[int, typer.Option(help="Levels below the root (bhmc).")] = 3,
     out_files: Annotated[
         list[Path] | None,
         typer.Option("--out", help=f"File to write; its suffix says the format: {', '.join(FORMATS)}. May be repeated."),
     ] = None,
     seed: Seed = 0,
+    chains: Chains = 4,
+    warmup: Warmup = None,
+    samples: Samples = None,
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Build a tree with the probability of every merge, and write it as Newick text, a picture, or a web page.
+    """Build a tree with the probability of every merge or node, and write it as Newick text, a picture, or a web page.
 
     DATA may also be a file of `bnp-hier fit --method bhc`. Without --out, the tree is printed as Newick text.
     """
-    check_positive(concentration=concentration)
+    if method not in METHODS:
+        raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
+    check_positive(concentration=concentration, chains=chains, warmup=warmup, samples=samples, depth=depth)
     if not 0 <= threshold <= 1:
         raise ValueError(f"--threshold must be a probability, but it is {threshold}")
     files = out_files or []
@@ -70,38 +98,108 @@ def tree(
         saved = load_fit(data)
         if not isinstance(saved.fit, BHC):
             raise ValueError(f"{data} holds a fit of {ROUTES[saved.route].title}, which has no tree; use --method bhc")
-        bhc, whole = saved.fit, saved.data
-    else:
-        whole = read_data(data, truth, items, drop)
-        chosen = component_for(whole.X, family, whole.feature_names)
-        model = mixture(chosen.component, concentration)
-        err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
-        print_warnings(check_model(model, whole.X, whole.feature_names))
-        bhc = ROUTES["bhc"].run(model, whole.X, RunOptions(seed=seed, progress=progress))
-    labels = bhc.dendrogram_.cut(threshold)
-    for file in files:
-        _write(file, bhc, whole, threshold)
-    newick = bhc.dendrogram_.to_newick(whole.item_names)
-    sizes = np.sort(np.bincount(labels))[::-1]
-    if as_json:
-        bound = bhc.log_evidence_bound_
-        print_json({"data": whole.name, "newick": newick, "labels": labels, "log_evidence_bound": bound, "files": files})
+        _write_merges(saved.fit, saved.data, threshold, files, as_json)
         return
-    if not files:
-        out.print(newick, soft_wrap=True, highlight=False, markup=False)
-    err.print(f"cut at merge probability {threshold:g}: {len(sizes)} clusters", highlight=False)
-    for file in files:
-        out.print(f"tree: {file}", highlight=False)
+    whole = read_data(data, truth, items, drop)
+    chosen = component_for(whole.X, family, whole.feature_names)
+    err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
+    model = mixture(chosen.component, concentration)
+    print_warnings(check_model(model, whole.X, whole.feature_names))
+    options = RunOptions(chains, warmup or 500, samples or 1000, seed=seed, progress=progress)
+    if method == "bhc":
+        _write_merges(ROUTES["bhc"].run(model, whole.X, options), whole, threshold, files, as_json)
+        return
+    sampled = _sample_tree(whole, chosen.component, depth, concentration, options)
+    _write_sampled(sampled, whole, files, as_json)
+    if sampled.problems:
+        raise typer.Exit(INCOMPLETE)
 
 
-def _write(file: Path, bhc: BHC, data: Dataset, threshold: float) -> None:
+def _write_merges(bhc: BHC, data: Dataset, threshold: float, files: list[Path], as_json: bool) -> None:
+    """The tree of merges."""
     from bnp_hier.tree_page import tree_figure, write_tree_page
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if file.suffix.lower() in PICTURES:
-        tree_figure(bhc.dendrogram_, names=data.item_names, threshold=threshold).savefig(file, dpi=150)
-    elif file.suffix.lower() == ".html":
-        title = f"{data.name}: tree of Bayesian hierarchical clustering"
-        write_tree_page(file, bhc.dendrogram_, title=title, names=data.item_names, threshold=threshold, classes=data.y)
-    else:
-        file.write_text(bhc.dendrogram_.to_newick(data.item_names) + "\n", encoding="utf-8")
+    labels = bhc.dendrogram_.cut(threshold)
+    newick = bhc.dendrogram_.to_newick(data.item_names)
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix.lower() in PICTURES:
+            tree_figure(bhc.dendrogram_, names=data.item_names, threshold=threshold).savefig(file, dpi=150)
+        elif file.suffix.lower() == ".html":
+            title = f"{data.name}: tree of Bayesian hierarchical clustering"
+            write_tree_page(file, bhc.dendrogram_, title=title, names=data.item_names, threshold=threshold, classes=data.y)
+        else:
+            file.write_text(newick + "\n", encoding="utf-8")
+    if as_json:
+        bound = bhc.log_evidence_bound_
+        print_json({"data": data.name, "newick": newick, "labels": labels, "log_evidence_bound": bound, "files": files})
+        return
+    err.print(f"cut at merge probability {threshold:g}: {labels.max() + 1} clusters", highlight=False)
+    _tell_files(newick, files)
+
+
+def _sample_tree(
+    data: Dataset, component: Component, depth: int, concentration: float | None, options: RunOptions
+) -> SampledTree:
+    """Chains of trees; Ctrl-C keeps the draws that there are."""
+    from bnp_hier.tree_page import SampledTree
+
+    model: Model = partial(bhmc, component=component, depth=depth, max_nodes=256)
+    if concentration is not None:
+        model = partial(model, concentration=concentration)
+    mcmc = MCMC(
+        BHMCGibbs(model),
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        num_chains=options.chains,
+        chain_method="vectorized",
+        progress_bar=options.progress,
+    )
+    run = ResumableRun(mcmc, max(1, (options.warmup + options.samples) // 20))
+    problems = []
+    started = time.perf_counter()
+    try:
+        run.run(jax.random.key(options.seed), data.X)
+    except KeyboardInterrupt:
+        if run.steps <= options.warmup:
+            raise
+        problems = [f"interrupted: {run.steps - options.warmup} of {options.samples} draws of every chain are there"]
+    return SampledTree.of(run, data, problems, time.perf_counter() - started)
+
+
+def _write_sampled(sampled: SampledTree, data: Dataset, files: list[Path], as_json: bool) -> None:
+    """The central tree of the chains."""
+    newick = sampled.tree.to_newick(data.item_names)
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix.lower() in PICTURES:
+            sampled.figure(data).savefig(file, dpi=150)
+        elif file.suffix.lower() == ".html":
+            sampled.write_page(file, data)
+        else:
+            file.write_text(newick + "\n", encoding="utf-8")
+    if as_json:
+        print_json(
+            {
+                "data": data.name,
+                "newick": newick,
+                "paths": sampled.tree.paths,
+                "support": sampled.support,
+                "notes": sampled.notes,
+                "problems": sampled.problems,
+                "files": files,
+            }
+        )
+        return
+    for note in sampled.notes:
+        err.print(f"• {note}", highlight=False)
+    print_warnings(sampled.problems)
+    _tell_files(newick, files)
+
+
+def _tell_files(newick: str, files: list[Path]) -> None:
+    """Where the tree is, or the tree itself."""
+    if not files:
+        out.print(newick, soft_wrap=True, highlight=False, markup=False)
+    for file in files:
+        out.print(f"tree: {file}", highlight=False)
