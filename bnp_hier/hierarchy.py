@@ -34,6 +34,13 @@ class Dendrogram:
     ------
     ValueError
         If the arrays do not describe a binary tree in which every node is merged once.
+
+    Examples
+    --------
+    >>> from bnp_hier import Dendrogram
+    >>> tree = Dendrogram([[0, 1], [2, 3], [4, 5]], [3.0, 2.0, -4.0])
+    >>> tree.cut(), tree.purity([0, 0, 1, 1])
+    (array([0, 0, 1, 1]), 1.0)
     """
 
     children: Int[np.ndarray, "m 2"]
@@ -330,6 +337,13 @@ class Hierarchy:
     ------
     ValueError
         If a number stands on two levels or under two parents, or an array does not have one entry per item or node.
+
+    Examples
+    --------
+    >>> from bnp_hier import Hierarchy
+    >>> tree = Hierarchy.from_names([("pet", "cat"), ("pet", "dog"), ("farm", "cow")])
+    >>> tree.labels_at(1), tree.to_newick(["Tom", "Rex", "Ada"])
+    (array([0, 0, 1]), '(((Tom:1):1,(Rex:1):1):1,((Ada:1):1):1);')
     """
 
     paths: Int[np.ndarray, "n depth"]

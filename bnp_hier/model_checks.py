@@ -91,6 +91,16 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
     ------
     ValueError
         If the data do not fit the model at all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=np.eye(1), covariance=np.eye(1))
+    >>> warnings = bnp.check_model(partial(bnp.models.dpm, component=component), np.linspace(90, 110, 30)[::-1, None] ** 1.1)
+    >>> any("the prior mean is far from every row" in warning for warning in warnings)
+    True
     """
     names = names_of_columns(X, feature_names)
     with jax.enable_x64(True):

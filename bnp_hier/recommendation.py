@@ -150,6 +150,13 @@ def recommend(
     ------
     ValueError
         If X is no table of numbers, or does not fit the family.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> advice = bnp.recommend(bnp.datasets.load("iris").X)
+    >>> advice.family, advice.chosen
+    ('normal', ('map-dp', 'bhc', 'gibbs'))
     """
     if budget is not None and not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")

@@ -172,7 +172,7 @@ class Component(ABC):
 
     @abstractmethod
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> Statistics:
-        """Sufficient statistics of each row: leaves of shape (..., *statistic)."""
+        """Sufficient statistics of each row: leaves of shape ``(..., *statistic)``."""
 
     @abstractmethod
     def log_marginal(self, stats: Statistics) -> Float[Array, "..."]:
@@ -355,7 +355,7 @@ class ComponentLikelihood(dist.Distribution):
     component
         The conjugate component.
     parameters
-        (..., *parameter) parameters of every row, as `component.prior()` draws them.
+        ``(..., *parameter)`` parameters of every row, as `component.prior()` draws them.
 
     Raises
     ------

@@ -86,6 +86,12 @@ class BetaBernoulli(Component):
         ------
         ValueError
             If a cell is neither 0, 1 nor NaN.
+
+        Examples
+        --------
+        >>> from bnp_hier import BetaBernoulli
+        >>> BetaBernoulli.from_data([[0, 1], [1, 1]]).a
+        array([1. , 1.5])
         """
         if not is_traced(X):
             X = as_matrix(X)

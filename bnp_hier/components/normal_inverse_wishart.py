@@ -132,6 +132,13 @@ class NormalInverseWishart(Component):
         ------
         ValueError
             If there are fewer than two rows, a column is constant or not finite, or the rule is unknown.
+
+        Examples
+        --------
+        >>> from bnp_hier import NormalInverseWishart
+        >>> component = NormalInverseWishart.from_data([[0.0, 0.0], [2.0, 4.0], [1.0, 2.0]])
+        >>> component.mean, component.kappa, component.nu
+        (array([1., 2.]), 0.1, 4.0)
         """
         rules = ("within", "me", "agglomerative")
         if rule not in rules:

@@ -41,7 +41,7 @@ class BoxStatistics(NamedTuple):
 
 @component
 class UninformativeNormal(Component):
-    """Normal rows; mean uniform over a box, precision matrix Ω with the improper density |Ω|^(−(d+1)/2).
+    """Normal rows; mean uniform over a box, precision matrix Ω with the improper density ``|Ω|^(−(d+1)/2)``.
 
     Only `BayesianKMeans(model, polish=False)` can use it. A cluster has a log marginal likelihood if its rows are more than d
     and do not lie in a flat; any other but the empty one has −inf, and is never chosen. A new cluster of one row therefore has

@@ -43,6 +43,12 @@ def listing(data_home: str | Path | None = None) -> pd.DataFrame:
     -------
     table
         Columns `source` ("scikit-learn", "file", "download", or "not here": its file is needed) and `description`.
+
+    Examples
+    --------
+    >>> from bnp_hier.datasets import listing
+    >>> listing().loc["iris", "source"]
+    'scikit-learn'
     """
     import pandas as pd
 
@@ -132,6 +138,13 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
         If the named folder does not exist, or the set's file was not found and cannot be downloaded.
     OSError
         If the set's file was not found and the download failed.
+
+    Examples
+    --------
+    >>> from bnp_hier.datasets import load
+    >>> data = load("iris")
+    >>> data.X.shape, data.feature_names[0]
+    ((150, 4), 'sepal length (cm)')
     """
     if name not in names():
         close = difflib.get_close_matches(name.lower(), names())

@@ -92,7 +92,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     free_energies_ : ndarray
         (n,) free energy of the partitions into n, n − 1, ..., 1 clusters (nats).
     free_energy_ : float
-        The least of them: −log p(X, labels_) under `prior`.
+        The least of them: −log p(X, `labels_`) under `prior`.
     evaluations_ : int
         Number of times that the change of free energy by merging a pair was computed for this tree; a plain scan of all
         pairs before each merge takes (n − 1) n (n + 1)/6.

@@ -278,7 +278,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     Fitted attributes: `labels_` (n,) whole numbers from 0; `counts_`, rows of each cluster; `n_clusters_`; `component_`;
     `concentration_`; `discount_`; `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`,
-    log p(X, labels_) (nats); `n_features_in_`; `feature_names_in_`, if X is a frame; `fit_seconds_`.
+    log p(X, `labels_`) (nats); `n_features_in_`; `feature_names_in_`, if X is a frame; `fit_seconds_`.
     """
 
     model: Model

@@ -95,7 +95,7 @@ class BayesianKMeans(StreamingClustering):
     labels_ : ndarray
         (n,) clusters, from 0, in order of appearance.
     free_energy_ : float
-        −log p(X, labels_) under `prior` at the fitted hyperparameters (nats).
+        −log p(X, `labels_`) under `prior` at the fitted hyperparameters (nats).
     free_energy_trace_ : ndarray
         Free energy after each step that was kept; never rises.
     n_iter_ : int

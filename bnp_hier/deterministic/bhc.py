@@ -89,6 +89,17 @@ class BHC(DeterministicClustering):
     -----
     The predictive is the paper's Eq. 9 corrected: every node's weight is multiplied by its share n_k/(n + α) and the new
     cluster's α/(n + α) p(x) is added; as printed it integrates to the expected number of clusters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> bhc = bnp.BHC(model, refine=None).fit([[0.0], [0.2], [0.1], [6.0], [6.1]])
+    >>> bhc.labels_, round(bhc.log_evidence_bound_, 2)
+    (array([0, 0, 0, 1, 1]), -13.45)
     """
 
     def __init__(

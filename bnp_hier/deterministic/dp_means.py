@@ -104,6 +104,12 @@ class DPMeans(ClusterMixin, BaseEstimator):
     Notes
     -----
     Kulis & Jordan (2012), Algorithm 1. The result depends on the order of the rows.
+
+    Examples
+    --------
+    >>> from bnp_hier import DPMeans
+    >>> DPMeans(penalty=4.0).fit([[0.0], [0.2], [0.1], [6.0], [6.1]]).labels_
+    array([0, 0, 0, 1, 1])
     """
 
     def __init__(self, penalty: float | None = None, n_clusters: int | None = None, *, max_iter: int = 100) -> None:

@@ -103,7 +103,7 @@ class MAPDP(StreamingClustering):
     labels_ : ndarray
         (n,) clusters, from 0, in order of appearance.
     log_joint_ : float
-        log p(X, labels_) at the fitted hyperparameters (nats).
+        log p(X, `labels_`) at the fitted hyperparameters (nats).
     log_joint_trace_ : ndarray
         Log joint after each sweep of the best order; never falls.
     n_iter_ : int
@@ -116,6 +116,15 @@ class MAPDP(StreamingClustering):
     Notes
     -----
     The paper's printed objective (its Eq. 4) can rise; what falls is −log p(X, partition), reported here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> bnp.MAPDP(partial(bnp.models.dpm, component=component)).fit([[0.0], [0.2], [0.1], [6.0], [6.1]]).labels_
+    array([0, 0, 0, 1, 1])
     """
 
     def __init__(

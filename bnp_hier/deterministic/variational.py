@@ -257,7 +257,7 @@ class VariationalDP(DeterministicClustering):
     labels_ : ndarray
         (n,) most probable component of each row, renamed 0, 1, ... in order of appearance.
     label_components_ : ndarray
-        (n_clusters_,) column of `responsibilities_` of each cluster of `labels_`.
+        (`n_clusters_`,) column of `responsibilities_` of each cluster of `labels_`.
     weights_ : ndarray
         (K,) probability that a new row belongs to each component; sums to one.
     log_evidence_bound_ : float
@@ -278,7 +278,7 @@ class VariationalDP(DeterministicClustering):
     converged_ : bool
         Whether the best start converged within `max_iter`; otherwise `fit` warns.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
-        As for every estimator. `log_joint_` is log p(X, labels_) under the Dirichlet process.
+        As for every estimator. `log_joint_` is log p(X, `labels_`) under the Dirichlet process.
 
     Notes
     -----

@@ -68,6 +68,14 @@ class ChineseRestaurantProcess(RememberedDraws):
     the partition off the labels, whatever the labels' names, and is the log probability of that partition: summed over all
     partitions (not over all label vectors) it is one. Labels lie in 0, ..., n − 1. Draws ignore `max_clusters` but never
     exceed it: once it is reached no new cluster opens.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from bnp_hier import ChineseRestaurantProcess
+    >>> log_probability = ChineseRestaurantProcess(1.0, 3).log_prob(jnp.array([0, 0, 1]))
+    >>> round(float(jnp.exp(log_probability)), 4)  # one of three ways to put one item apart, 1/6 each
+    0.1667
     """
 
     arg_constraints = {"concentration": constraints.real, "discount": constraints.unit_interval}

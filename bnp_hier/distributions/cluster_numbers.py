@@ -62,6 +62,12 @@ def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float
     ------
     ValueError
         If an argument is out of range.
+
+    Examples
+    --------
+    >>> from bnp_hier import prior_clusters
+    >>> prior_clusters(1.0, 4).round(3)
+    array([0.   , 0.25 , 0.458, 0.25 , 0.042])
     """
     _check(n, discount, concentration)
     slots = min(64, n)
@@ -103,6 +109,12 @@ def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -
     ------
     ValueError
         If an argument is out of range.
+
+    Examples
+    --------
+    >>> from bnp_hier import concentration_for
+    >>> round(concentration_for(expected_clusters=4, n=150), 2)
+    0.62
     """
     _check(n, discount)
     if not 1 < expected_clusters < n:

@@ -62,6 +62,15 @@ class ConjugateMixture(dist.Distribution):
     log_prob(X) = Σ over clusters of the log marginal likelihood of their rows, differentiable in the component's
     hyperparameters. `sample` draws each cluster's parameters from the prior and then the rows, so that NumPyro's prior
     predictive checks work.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from bnp_hier import BetaBernoulli, ConjugateMixture
+    >>> bits = BetaBernoulli(a=jnp.ones(1), b=jnp.ones(1))
+    >>> log_probability = ConjugateMixture(bits, jnp.array([0, 0, 1])).log_prob(jnp.array([[1.0], [1.0], [0.0]]))
+    >>> round(float(jnp.exp(log_probability)), 4)  # 1/3 for two ones together, 1/2 for the zero alone
+    0.1667
     """
 
     pytree_data_fields = ("component", "assignments")

@@ -30,6 +30,14 @@ class StickBreaking(dist.Distribution):
     -----
     `log_prob` is the density of the first K − 1 weights on the simplex: the product of the Beta densities over
     Π_{k<K} (remaining stick before piece k).
+
+    Examples
+    --------
+    >>> import jax
+    >>> from bnp_hier import StickBreaking
+    >>> weights = StickBreaking(1.0, truncation=5).sample(jax.random.key(0))
+    >>> weights.shape, round(float(weights.sum()), 4)
+    ((5,), 1.0)
     """
 
     arg_constraints = {"concentration": constraints.positive}

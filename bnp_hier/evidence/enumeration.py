@@ -42,6 +42,16 @@ def exact(model: Model, X: ArrayLike) -> float:
     -----
     Dynamic programming over subsets: the block with the lowest item of a set, then the rest. The number of blocks is kept
     apart for Pitman-Yor priors, whose weight depends on it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from functools import partial
+    >>> import bnp_hier as bnp
+    >>> component = bnp.NormalKnownCovariance(mean=[0.0], prior_covariance=9 * np.eye(1), covariance=np.eye(1))
+    >>> model = partial(bnp.models.dpm, component=component)
+    >>> round(bnp.evidence.exact(model, [[0.0], [0.2], [0.1], [6.0], [6.1]]), 3)
+    -13.184
     """
     with jax.enable_x64(True):
         problem = Problem(model, X, min_rows=1)

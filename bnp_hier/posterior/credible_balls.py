@@ -89,6 +89,12 @@ def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
     ------
     ValueError
         If the draws have a wrong shape or type.
+
+    Examples
+    --------
+    >>> from bnp_hier import number_of_clusters
+    >>> number_of_clusters([[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]])
+    array([0.  , 0.25, 0.75])
     """
     labels, weight = unique_draws(flat_draws(draws))
     return np.bincount(labels.max(1) + 1, weights=weight)

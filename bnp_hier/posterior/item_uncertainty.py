@@ -32,8 +32,8 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
     """Uncertainty of each item's assignment in a point estimate, in O(s n) for s draws of n items.
 
     With A the item's cluster in the estimate and B that in a draw, its share of the loss is the mean over the draws of
-    [log |A| + log |B| − 2 log |A ∩ B|] / n for "vi" (nats), and of [|A| + |B| − 2 |A ∩ B|] / [n (n − 1)] for "binder"; its
-    co-clustering is the mean of (|A ∩ B| − 1) / (|A| − 1).
+    ``[log |A| + log |B| − 2 log |A ∩ B|] / n`` for "vi" (nats), and of ``[|A| + |B| − 2 |A ∩ B|] / [n (n − 1)]`` for "binder";
+    its co-clustering is the mean of ``(|A ∩ B| − 1) / (|A| − 1)``.
 
     Parameters
     ----------

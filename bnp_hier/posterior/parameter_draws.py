@@ -48,7 +48,7 @@ def cluster_parameters(
     Returns
     -------
     parameters
-        Dataset with the variable `parameters`, (chain, draw, cluster, *one array of the component's parameters), the labels
+        Dataset with the variable `parameters`, (chain, draw, cluster, then one array of the component's parameters), the labels
         of the estimate as coordinate `cluster`, and the clusters' numbers of rows as coordinate `size`. ArviZ's functions
         take it.
 

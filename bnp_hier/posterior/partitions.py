@@ -34,6 +34,14 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
     ------
     ValueError
         If the draws are not whole numbers of two or three dimensions, or an iterator's arrays are none, or of unequal n.
+
+    Examples
+    --------
+    >>> from bnp_hier import coclustering
+    >>> coclustering([[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]])
+    array([[1.  , 0.75, 0.25],
+           [0.75, 1.  , 0.5 ],
+           [0.25, 0.5 , 1.  ]])
     """
     together: Float[np.ndarray, "n n"] | None = None
     total = 0

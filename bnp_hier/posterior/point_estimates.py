@@ -176,6 +176,12 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_restarts: int = 8, r
     -----
     Wade & Ghahramani (2018) for the losses, with the expected variation of information itself in the place of their lower
     bound; the search is in the manner of Dahl, Johnson & Müller (2022).
+
+    Examples
+    --------
+    >>> from bnp_hier import point_estimate
+    >>> point_estimate([[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]])
+    array([0, 0, 1])
     """
     if isinstance(n_restarts, bool) or not isinstance(n_restarts, int | np.integer) or n_restarts < 0:
         raise ValueError(f"n_restarts must be a whole number of at least 0, but it is {n_restarts!r}")

@@ -1,0 +1,51 @@
+"""Sphinx configuration; ``python -m sphinx -W --keep-going -b html docs docs/_build/html`` builds the pages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MPLBACKEND", "Agg")  # autodoc imports the plots
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the checkout's package, installed or not
+
+project = "bnp_hier"
+try:
+    release = version = installed_version("bnp-hier")
+except PackageNotFoundError:
+    release = version = ""
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "bnp_hier"
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+smartquotes = False  # quotes in docstrings are of code
+default_role = "code"  # docstrings put names in single backquotes
+napoleon_google_docstring = False
+napoleon_attr_annotations = False
+# one list under the class; as objects of their own, attributes would stand beside the properties of the same name
+napoleon_custom_sections = [("Attributes", "params_style")]
+napoleon_use_rtype = False
+autodoc_typehints = "none"  # the docstrings tell shapes and types; as annotations they hide the signature
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+python_maximum_signature_line_length = 100
+
+
+def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what nobody wrote: fields of named tuples, which the class describes, and scikit-learn's own methods."""
+    alias = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
+    return True if alias or name.startswith("set_") else None
+
+
+def setup(app: Any) -> None:
+    """Register the filter of members."""
+    app.connect("autodoc-skip-member", _skip)

@@ -1,0 +1,149 @@
+"""The documentation builds, covers every public name, and what it shows runs; links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import urllib.parse
+import zlib
+from pathlib import Path
+
+import pytest
+from numpyro.infer.mcmc import MCMCKernel
+
+import bnp_hier
+from bnp_hier import datasets, deterministic, evidence, kernels, models, plots, posterior
+from tests.parameters import few
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+ALGORITHMS = sorted((DOCS / "algorithms").glob("*.md"))
+HEADINGS = ["What it computes", "When to use it", "When not", "Cost", "Errata of the papers", "Example", "Source"]
+FENCE = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
+QUICK = ("dp_means.md", "map_dp.md")
+"""Pages whose code compiles little, run in the plain tests."""
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", _text(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def _examples() -> list[doctest.DocTest]:
+    found = pkgutil.walk_packages(bnp_hier.__path__, "bnp_hier.")
+    modules = [bnp_hier, *(importlib.import_module(module.name) for module in found)]
+    return [test for module in modules for test in doctest.DocTestFinder().find(module) if test.examples]
+
+
+EXAMPLES = _examples()
+RUNNABLE = sorted((page for page in PAGES if _blocks(page)), key=lambda page: (page.name not in QUICK, page))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages as HTML, built without a warning."""
+    out = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(out / "trees")]
+    done = subprocess.run([*command, str(DOCS), str(out / "html")], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return out / "html"
+
+
+def _documented(built: Path) -> set[str]:
+    """Names of all Python objects in the inventory that Sphinx writes for other projects."""
+    raw = (built / "objects.inv").read_bytes()
+    entries = zlib.decompress(raw.split(b"\n", 4)[4]).decode().splitlines()
+    return {entry.split()[0] for entry in entries if entry.split()[1].startswith("py:")}
+
+
+def test_pages_build_and_document_every_public_name(built: Path) -> None:
+    documented = _documented(built)
+    public = {f"bnp_hier.{name}" for name in (*bnp_hier.__all__, *posterior.__all__)}
+    for part in (datasets, evidence, models, plots):
+        public |= {f"{part.__name__}.{name}" for name in part.__all__}
+    public |= {f"bnp_hier.kernels.{name}" for name in kernels.__all__ if name.endswith("State")}
+    assert not public - documented
+
+
+def test_every_page_is_reached(built: Path) -> None:
+    listed = set(re.findall(r'href="([^"#]+)\.html', _text(built / "index.html")))
+    assert {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES} - listed <= {"index"}
+
+
+@pytest.mark.parametrize("page", few(RUNNABLE, plain=len(QUICK)), ids=lambda page: page.stem)
+def test_code_of_a_page_runs(page: Path) -> None:
+    names = {"__name__": "documentation"}
+    for block in _blocks(page):
+        exec(compile(block, str(page), "exec"), names)
+
+
+def test_quick_pages_come_first() -> None:
+    assert {page.name for page in RUNNABLE[: len(QUICK)]} == set(QUICK)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_docstring_examples(example: doctest.DocTest) -> None:
+    told: list[str] = []
+    assert doctest.DocTestRunner().run(example, out=told.append).failed == 0, "".join(told)
+
+
+def test_there_are_docstring_examples_of_the_central_names() -> None:
+    assert len(EXAMPLES) >= 12
+
+
+@pytest.mark.parametrize("page", ALGORITHMS, ids=lambda page: page.stem)
+def test_algorithm_pages_have_the_same_sections(page: Path) -> None:
+    text = FENCE.sub("", _text(page))
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == HEADINGS
+    assert "$" in text and _blocks(page)
+    assert all(section.strip() for section in re.split(r"^## .*$", _text(page), flags=re.MULTILINE)[1:])
+
+
+def test_every_estimator_and_kernel_has_a_page() -> None:
+    titles = {page: _text(page).splitlines()[0] for page in ALGORITHMS}
+    samplers = [name for name in kernels.__all__ if _is_kernel(getattr(kernels, name))]
+    fits = [name for name in deterministic.__all__ if isinstance(getattr(deterministic, name), type)]
+    for name in samplers + fits:
+        assert any(re.search(rf"`{name}\b", title) for title in titles.values()), name
+    everything = "".join(map(_text, ALGORITHMS))
+    functions = ("recursive_kmeans", "dpm_stick_breaking", "tree_bound", "compare_models", "loo", *evidence.KINDS)
+    assert all(name in everything for name in functions)
+
+
+def _is_kernel(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, MCMCKernel)
+
+
+def _links(page: Path) -> list[str]:
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", _text(page)))
+    return re.findall(r"\]\(([^()\s]+)\)", text)
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#{1,3} (.*)$", FENCE.sub("", _text(page)), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CHANGELOG.md", *PAGES], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _links(page):
+        parts = urllib.parse.urlsplit(link)
+        if parts.scheme:
+            assert parts.scheme == "https" and "." in parts.netloc, link
+            continue
+        target = page.parent / parts.path if parts.path else page
+        assert target.exists(), link
+        assert not parts.fragment or parts.fragment in _anchors(target), link
+
+
+def test_readme_says_how_external_links_are_checked() -> None:
+    assert "python -m sphinx -b linkcheck docs docs/_build/links" in _text(ROOT / "README.md")
