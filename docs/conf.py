@@ -9,6 +9,9 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
 os.environ.setdefault("MPLBACKEND", "Agg")  # autodoc imports the plots
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the checkout's package, installed or not
 
@@ -18,9 +21,10 @@ try:
 except PackageNotFoundError:
     release = version = ""
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_math_renderer = "mathml"  # browsers draw it themselves: no script, no network
 html_title = "bnp_hier"
 
 myst_enable_extensions = ["dollarmath"]
@@ -46,6 +50,19 @@ def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) ->
     return True if alias or name.startswith("set_") else None
 
 
+def _formula(translator: Any, node: Any) -> None:
+    """A formula in a line."""
+    translator.body.append(convert(node.astext()))
+    raise SkipNode
+
+
+def _displayed(translator: Any, node: Any) -> None:
+    """A formula on lines of its own, which scroll sideways where they do not fit."""
+    translator.body.append(f'<div style="overflow-x: auto">{convert(node.astext(), display="block")}</div>')
+    raise SkipNode
+
+
 def setup(app: Any) -> None:
-    """Register the filter of members."""
+    """Register the filter of members, and formulas as MathML."""
+    app.add_html_math_renderer("mathml", inline_renderers=(_formula, None), block_renderers=(_displayed, None))
     app.connect("autodoc-skip-member", _skip)

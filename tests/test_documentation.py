@@ -73,6 +73,12 @@ def test_pages_build_and_document_every_public_name(built: Path) -> None:
     assert not public - documented
 
 
+def test_pages_need_no_network(built: Path) -> None:
+    pages = [_text(page) for page in built.rglob("*.html")]
+    assert not any(re.search(r'(?:src|<link[^>]*href)="(?:https?:)?//', page) for page in pages)
+    assert sum(page.count("<math") for page in pages) > 100
+
+
 def test_every_page_is_reached(built: Path) -> None:
     listed = set(re.findall(r'href="([^"#]+)\.html', _text(built / "index.html")))
     assert {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES} - listed <= {"index"}
