@@ -49,7 +49,8 @@ class ColumnKind(NamedTuple):
     """One column.
 
     - **name** - of the column.
-    - **kind** - "binary", "count", "continuous", "row number", "constant" (other than 0 and 1) or "empty".
+    - **kind** - "binary", "count", "continuous", "category" (one of the indicators of a column of text), "row number",
+      "constant" (other than 0 and 1) or "empty".
     - **reason** - what was seen.
     - **missing** - share of its cells that are missing.
     """
@@ -89,8 +90,10 @@ def names_of_columns(X: ArrayLike, feature_names: Sequence[str] | None = None) -
     return names
 
 
-def column_kinds(X: ArrayLike, feature_names: Sequence[str] | None = None) -> tuple[ColumnKind, ...]:
-    """What kind of number each column holds, judged by its values alone.
+def column_kinds(
+    X: ArrayLike, feature_names: Sequence[str] | None = None, categories: Sequence[Sequence[int]] = ()
+) -> tuple[ColumnKind, ...]:
+    """What kind of number each column holds, judged by its values alone, but for categories.
 
     Parameters
     ----------
@@ -98,14 +101,27 @@ def column_kinds(X: ArrayLike, feature_names: Sequence[str] | None = None) -> tu
         Data, (n, d); NaN is a missing cell. A frame of pandas or polars brings its own names.
     feature_names
         Names of the columns; x0, x1, ... if there are none.
+    categories
+        Groups of columns, each the indicators of one category, as `Dataset.categories` has them.
 
     Raises
     ------
     ValueError
-        If X is no table of numbers, or the names do not fit.
+        If X is no table of numbers, the names do not fit, or a group holds other than indicators.
     """
     matrix = as_matrix(X)
-    return tuple(_kind(name, column) for name, column in zip(names_of_columns(X, feature_names), matrix.T, strict=True))
+    kinds = [_kind(name, column) for name, column in zip(names_of_columns(X, feature_names), matrix.T, strict=True)]
+    for group in categories:
+        of = matrix[:, list(group)]
+        if not np.isin(of, (0.0, 1.0)).all() or (of.sum(1) > 1).any():
+            raise ValueError(
+                f"columns {', '.join(kinds[j].name for j in group)} are no indicators of a category: expected at most one 1 in "
+                "every row, and 0 else"
+            )
+        reason, missing = f"one of {len(group)} categories", float((of.sum(1) == 0).mean())
+        for j in group:
+            kinds[j] = kinds[j]._replace(kind="category", reason=reason, missing=missing)
+    return tuple(kinds)
 
 
 def _kind(name: str, column: Float[np.ndarray, " n"]) -> ColumnKind:
@@ -148,6 +164,8 @@ def choose_family(kinds: Sequence[ColumnKind], X: Float[np.ndarray, "n d"]) -> t
     found = {"continuous" if kind.kind == "row number" else kind.kind for kind in kinds} - {"constant"}
     counts, larger = (sum(kind.kind == name for kind in kinds) for name in ("count", "continuous"))
     missing = bool(np.isnan(X).any())
+    if found == {"category"}:
+        return "mixed", "every column holds categories"
     if found == {"binary"}:
         return "bernoulli", "every column holds 0 and 1 only"
     zeros = float((X == 0).mean())
@@ -169,7 +187,12 @@ def choose_family(kinds: Sequence[ColumnKind], X: Float[np.ndarray, "n d"]) -> t
     return "normal", "the columns are continuous and complete"
 
 
-def component_for(X: ArrayLike, family: str = "auto", feature_names: Sequence[str] | None = None) -> Family:
+def component_for(
+    X: ArrayLike,
+    family: str = "auto",
+    feature_names: Sequence[str] | None = None,
+    categories: Sequence[Sequence[int]] = (),
+) -> Family:
     """The component with its default prior for a table.
 
     Parameters
@@ -180,6 +203,8 @@ def component_for(X: ArrayLike, family: str = "auto", feature_names: Sequence[st
         One of `FAMILIES`, or "auto" for the one that suits the kinds of columns.
     feature_names
         Names of the columns.
+    categories
+        Groups of columns, each the indicators of one category: a "mixed" family has a `DirichletMultinomial` for each.
 
     Raises
     ------
@@ -189,14 +214,14 @@ def component_for(X: ArrayLike, family: str = "auto", feature_names: Sequence[st
     if family != "auto" and family not in FAMILIES:
         raise ValueError(f"family must be one of auto, {', '.join(FAMILIES)}, but it is {family!r}")
     matrix = as_matrix(X, min_rows=2)
-    kinds = column_kinds(matrix, names_of_columns(X, feature_names))
+    kinds = column_kinds(matrix, names_of_columns(X, feature_names), categories)
     empty = [kind.name for kind in kinds if kind.kind == "empty"]
     if empty:
         raise ValueError(f"these columns hold no value at all: {', '.join(empty)}; {_leave_out(empty)}")
     reason = "as asked for"
     if family == "auto":
         family, reason = choose_family(kinds, matrix)
-    parts = _parts(family, kinds)
+    parts = _parts(family, kinds, categories)
     constant = [
         kinds[j].name
         for part, columns in parts
@@ -215,16 +240,19 @@ def component_for(X: ArrayLike, family: str = "auto", feature_names: Sequence[st
     return Family(family, reason, FAMILIES[family].from_data(matrix))
 
 
-def _parts(family: str, kinds: Sequence[ColumnKind]) -> list[tuple[type[Component], tuple[int, ...]]]:
+def _parts(
+    family: str, kinds: Sequence[ColumnKind], categories: Sequence[Sequence[int]]
+) -> list[tuple[type[Component], tuple[int, ...]]]:
     """Family and columns of every part; of one part, unless the family is "mixed"."""
     if family != "mixed":
         return [(FAMILIES[family], tuple(range(len(kinds))))]
-    of_kind = {"binary": BetaBernoulli, "count": GammaPoisson}
+    of_kind = {"binary": BetaBernoulli, "count": GammaPoisson, "category": DirichletMultinomial}
     chosen = [of_kind.get(kind.kind, NormalInverseGamma) for kind in kinds]
-    parts = [
+    parts: list[tuple[type[Component], tuple[int, ...]]] = [
         (part, tuple(j for j, other in enumerate(chosen) if other is part))
         for part in (BetaBernoulli, GammaPoisson, NormalInverseGamma)
     ]
+    parts += [(DirichletMultinomial, tuple(group)) for group in categories]
     return [(part, columns) for part, columns in parts if columns]
 
 

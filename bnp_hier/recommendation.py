@@ -122,6 +122,7 @@ def recommend(
     *,
     family: str = "auto",
     feature_names: Sequence[str] | None = None,
+    categories: Sequence[Sequence[int]] = (),
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -140,6 +141,8 @@ def recommend(
         "bernoulli", "multinomial", "poisson" or "mixed".
     feature_names
         Names of the columns.
+    categories
+        Groups of columns, each the indicators of one category, as `Dataset.categories` has them.
     budget
         Seconds that all routes may take together, on two cores; the expected times are of the right order only. By default
         `default_budget` of the rows.
@@ -162,7 +165,7 @@ def recommend(
         raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")
     names = names_of_columns(X, feature_names)
     matrix = as_matrix(X, min_rows=2)
-    chosen = component_for(matrix, family, names)
+    chosen = component_for(matrix, family, names, categories)
     model = partial(dpm, component=chosen.component, concentration=dist.Gamma(1.0, 1.0))
     options = RunOptions(seed=seed, progress=progress)
     return Recommendation(
@@ -170,7 +173,7 @@ def recommend(
         family_reason=chosen.reason,
         component=chosen.component,
         model=model,
-        columns=column_kinds(matrix, names),
+        columns=column_kinds(matrix, names, categories),
         routes=plan_routes(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
         warnings=check_model(model, matrix, names),
     )

@@ -122,6 +122,23 @@ def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert "less.csv: there is no column 'q3'" in capsys.readouterr().err
 
 
+def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], 25)
+    colours = np.where(rng.random(50) < 0.9, np.array(["red", "blue"])[group], "green")
+    frame = pd.DataFrame({"colour": colours, "smokes": np.where(rng.random(50) < 0.1 + 0.8 * group, "yes", "no")})
+    frame["size"] = rng.normal(size=50) + 5 * group
+    frame.loc[:2, ["colour", "smokes"]] = None
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    saved, out = str(tmp_path / "fit.joblib"), str(tmp_path / "p.csv")
+    assert _run(monkeypatch, "fit", str(tmp_path / "people.csv"), "--method", "map-dp", "--out", saved, "--json") == 0
+    captured = capsys.readouterr()
+    assert "column 'colour' holds 3 different texts and is taken for a category" in " ".join(captured.err.split())
+    assert json.loads(captured.out)["family"] == "mixed" and json.loads(captured.out)["sizes"] == [25, 25]
+    assert _run(monkeypatch, "predict", saved, str(tmp_path / "people.csv"), "--out", out, "--json") == 0
+    np.testing.assert_array_equal(pd.read_csv(out)["cluster"], group)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in routes.ROUTES if name != "map-dp"])
 def test_fit_by_any_route(method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

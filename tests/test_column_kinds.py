@@ -92,3 +92,28 @@ def test_bad_input() -> None:
         component_for(np.column_stack([X[:, 0], np.full(60, np.nan)]))
     with pytest.raises(ValueError, match="X has 2 columns, but there are 1 feature_names"):
         column_kinds(X, ["a"])
+
+
+def test_categories_are_parts_of_their_own() -> None:
+    colour = np.eye(3)[RNG.integers(0, 3, 60)]
+    colour[:6] = 0.0
+    X = np.column_stack([RNG.normal(size=60), colour, RNG.integers(0, 2, 60)])
+    names = ["height", "colour=blue", "colour=green", "colour=red", "smokes"]
+    kinds = column_kinds(X, names, categories=[(1, 2, 3)])
+    assert [kind.kind for kind in kinds] == ["continuous", "category", "category", "category", "binary"]
+    assert kinds[2].missing == pytest.approx(0.1) and kinds[2].reason == "one of 3 categories"
+    chosen = component_for(X, feature_names=names, categories=[(1, 2, 3)])
+    assert chosen.name == "mixed" and isinstance(chosen.component, bnp.ProductComponent)
+    found = {tuple(columns): type(part) for part, columns in zip(chosen.component.parts, chosen.component.columns, strict=True)}
+    assert found == {(0,): bnp.NormalInverseGamma, (1, 2, 3): bnp.DirichletMultinomial, (4,): bnp.BetaBernoulli}
+    # a row without its category counts for nothing there: the density is that of the other columns
+    without = bnp.ProductComponent(
+        [p for p in chosen.component.parts if not isinstance(p, bnp.DirichletMultinomial)], [[1], [0]]
+    )
+    unknown = chosen.component.log_marginal(chosen.component.suff_stats(X[:1]))
+    np.testing.assert_allclose(unknown, without.log_marginal(without.suff_stats(X[:1, [0, 4]])), rtol=1e-6)
+    assert "mixed" == component_for(colour[6:], categories=[(0, 1, 2)]).name
+    with pytest.raises(ValueError, match="columns height, colour=blue are no indicators of a category"):
+        component_for(X, feature_names=names, categories=[(0, 1)])
+    advice = bnp.recommend(X, feature_names=names, categories=[(1, 2, 3)])
+    assert advice.family == "mixed" and advice.columns[1].kind == "category"

@@ -66,7 +66,7 @@ def evidence(
         raise ValueError(
             f"{whole.name} has {len(X)} rows, which take very long; take a part of them, such as --rows {MOST_ROWS}"
         )
-    chosen = component_for(X, family, whole.feature_names)
+    chosen = component_for(X, family, whole.feature_names, whole.categories)
     model = mixture(chosen.component, concentration)
     err.print(f"{whole.name}: {len(X)} rows, {X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     print_warnings(check_model(model, X, whole.feature_names))

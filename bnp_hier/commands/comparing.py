@@ -77,7 +77,7 @@ def compare(
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
     whole = read_data(data, truth, items, drop)
     training, test = _split(whole, held_out, seed)
-    suited = component_for(training.X, family, training.feature_names)
+    suited = component_for(training.X, family, training.feature_names, training.categories)
     model = mixture(suited.component, concentration)
     n, d = training.X.shape
     err.print(f"{whole.name}: {n} rows, {d} columns, family {suited.name} ({suited.reason})", highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,7 +78,15 @@ def read_data(data: str, truth: str | None = None, items: str | None = None, dro
     """A file if there is one of that name or it has a suffix, otherwise a data set by name."""
     path = Path(data)
     if path.suffix or path.exists():
-        return datasets.read_table(path, truth=truth, items=items, drop=drop or ())
+        table = datasets.read_table(path, truth=truth, items=items, drop=drop or ())
+        for name, levels in table.levels.items():
+            err.print(
+                f"column {name!r} holds {len(levels)} different texts and is taken for a category; if it holds known classes, "
+                f"name it: --truth {shlex.quote(name)}",
+                highlight=False,
+                markup=False,
+            )
+        return table
     if truth is not None or items is not None or drop:
         raise ValueError("--truth, --items and --drop name columns of a file; a named data set brings its own classes")
     return datasets.load(data)

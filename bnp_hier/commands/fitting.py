@@ -65,7 +65,7 @@ def fit(
         raise ValueError(f"--method must be one of {', '.join(ROUTES)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration)
     whole = read_data(data, truth, items, drop)
-    chosen = component_for(whole.X, family, whole.feature_names)
+    chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
     model = mixture(chosen.component, concentration)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     warnings = check_model(model, whole.X, whole.feature_names)
@@ -161,7 +161,7 @@ def _new_rows(data: str, fitted: Dataset, items: str | None) -> tuple[np.ndarray
     """The fit's columns of a file, in the fit's order."""
     path = Path(data)
     if path.suffix or path.exists():
-        return datasets.read_columns(path, fitted.feature_names, items=items)
+        return datasets.read_columns(path, fitted.feature_names, items=items, levels=fitted.levels)
     known = datasets.load(data)
     missing = [name for name in fitted.feature_names if name not in known.feature_names]
     if missing:

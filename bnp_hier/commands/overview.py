@@ -42,7 +42,7 @@ def datasets(
             print_table(table, "Data sets", "a folder of files is named by the environment variable BNP_HIER_DATA")
         return
     data = read_data(name)
-    kinds = column_kinds(data.X, data.feature_names)
+    kinds = column_kinds(data.X, data.feature_names, data.categories)
     classes = None if data.y is None else len(np.unique(data.y))
     n, d = data.X.shape
     if as_json:
@@ -73,7 +73,9 @@ def recommend(
     check_positive(minutes=minutes)
     whole = read_data(data, truth, items, drop)
     budget = None if minutes is None else 60 * minutes
-    advice = recommend_for(whole.X, family=family, feature_names=whole.feature_names, budget=budget)
+    advice = recommend_for(
+        whole.X, family=family, feature_names=whole.feature_names, categories=whole.categories, budget=budget
+    )
     if as_json:
         routes = [{"name": a.name, "run": a.chosen, "seconds": a.seconds, "reason": a.reason} for a in advice.routes]
         print_json(

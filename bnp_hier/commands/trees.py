@@ -101,7 +101,7 @@ def tree(
         _write_merges(saved.fit, saved.data, threshold, files, as_json)
         return
     whole = read_data(data, truth, items, drop)
-    chosen = component_for(whole.X, family, whole.feature_names)
+    chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     model = mixture(chosen.component, concentration)
     print_warnings(check_model(model, whole.X, whole.feature_names))

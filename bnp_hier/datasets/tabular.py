@@ -9,7 +9,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,9 @@ __all__ = ["Dataset", "Table", "as_labels", "read_columns", "read_table"]
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null"})
 _BOOLEANS = {"true": "1", "false": "0"}
+
+MOST_LEVELS = 30
+"""Most different texts in a column that is taken for a category."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,6 +50,9 @@ class Dataset:
     paths
         The known way of every row down a hierarchy of classes, names from the top to its end; None if there is none. As
         `bnp_hier.Hierarchy.scores` takes it.
+    levels
+        Name of every column of text -> its different texts. Such a column stands in ``X`` as indicators named "column=text":
+        one for the second of two texts, NaN where the cell is missing; one for each of more texts, all 0 where it is missing.
     """
 
     name: str
@@ -56,6 +62,14 @@ class Dataset:
     item_names: tuple[str, ...] | None
     description: str
     paths: tuple[tuple[str, ...], ...] | None = None
+    levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def categories(self) -> tuple[tuple[int, ...], ...]:
+        """Columns of ``X`` that are together the indicators of one column of three or more texts."""
+        place = {name: j for j, name in enumerate(self.feature_names)}
+        more = ((name, levels) for name, levels in self.levels.items() if len(levels) > 2)
+        return tuple(tuple(place[_indicator(name, level)] for level in levels) for name, levels in more)
 
 
 def read_table(path: str | Path, truth: str | None = None, *, items: str | None = None, drop: Collection[str] = ()) -> Dataset:
@@ -63,10 +77,12 @@ def read_table(path: str | Path, truth: str | None = None, *, items: str | None 
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells
     and the spellings NA, NaN and null are missing values (NaN), True and False are 1 and 0, and infinite values are
-    kept. Parquet needs pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy``
-    file is one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file has the table under the name ``X``, or as
-    its only array of two dimensions; names of the columns under ``feature_names``, if at all; and any number of arrays
-    (n,), which `truth` and `items` may name, ``y`` being the truth unless another is named. Pickled objects are not read.
+    kept. A column of 2 to 30 different texts, none of them a number, and each twice on average at least, becomes
+    indicators, as ``levels`` of `Dataset` tells. Parquet needs pyarrow (``pip install 'bnp-hier[parquet]'``); an index
+    stored in the file is ignored. An ``.npy`` file is one table (n, d), whose columns are named x0, x1, .... An ``.npz``
+    file has the table under the name ``X``, or as its only array of two dimensions; names of the columns under
+    ``feature_names``, if at all; and any number of arrays (n,), which `truth` and `items` may name, ``y`` being the
+    truth unless another is named. Pickled objects are not read.
 
     Parameters
     ----------
@@ -94,8 +110,8 @@ def read_table(path: str | Path, truth: str | None = None, *, items: str | None 
     ValueError
         If the suffix is unknown; the file is empty, not readable as its format, or without data rows; a CSV row has
         another number of fields than the header; column names are empty or repeated; a named column is not there; a
-        label is missing; a column holds text; or no column of numbers is left. CSV rows are named by their line in the
-        file, Parquet rows are counted from 1.
+        label is missing; a column holds text and numbers, or too many texts for a category; or no column is left. CSV rows
+        are named by their line in the file, Parquet rows are counted from 1.
     """
     table = Table.read(path)
     if truth is None and "y" in table.beside:
@@ -108,29 +124,38 @@ def read_table(path: str | Path, truth: str | None = None, *, items: str | None 
         raise ValueError(
             f"{table.name}: no numeric columns left beside {_listed(apart)}; expected at least one column of numbers"
         )
+    levels = {name: found for name in features.columns if (found := _levels(table.frame[name]))}
+    X, names = table.features(features.columns, levels)
     return Dataset(
         name=table.name.split(".")[0],
-        X=table.numbers(features.columns),
+        X=X,
         y=y,
-        feature_names=tuple(features.columns),
+        feature_names=names,
         item_names=item_names,
-        description=f"{features.shape[0]} rows and {features.shape[1]} numeric columns read from {table.name}.",
+        description=f"{features.shape[0]} rows and {features.shape[1]} columns read from {table.name}.",
+        levels=levels,
     )
 
 
 def read_columns(
-    path: str | Path, columns: Collection[str], *, items: str | None = None
+    path: str | Path,
+    columns: Collection[str],
+    *,
+    items: str | None = None,
+    levels: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
-    """Read columns of numbers by name, in the order asked for, from a file that may hold others.
+    """Read the columns of a data set by name, in the order asked for, from a file that may hold others.
 
     Parameters
     ----------
     path
         As of :func:`read_table`.
     columns
-        Names of the columns wanted.
+        Names of the columns wanted, indicators by their own: the ``feature_names`` of a `Dataset`.
     items
         Name of the column of row names, if any.
+    levels
+        Columns of text and their texts, as in a `Dataset`.
 
     Returns
     -------
@@ -140,10 +165,13 @@ def read_columns(
     Raises
     ------
     FileNotFoundError, ImportError, ValueError
-        As :func:`read_table`; other columns may hold text.
+        As :func:`read_table`, and if a column of text holds one that is not among its levels; other columns may hold anything.
     """
-    table = Table.read(path)
-    return table.numbers(columns), None if items is None else tuple(map(str, table.column(items)))
+    table, levels = Table.read(path), levels or {}
+    owner = {_indicator(name, level): name for name, texts in levels.items() for level in texts}
+    X, names = table.features(dict.fromkeys(owner.get(name, name) for name in columns), levels)
+    place = {name: j for j, name in enumerate(names)}
+    return X[:, [place[name] for name in columns]], None if items is None else tuple(map(str, table.column(items)))
 
 
 def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
@@ -250,10 +278,58 @@ class Table:
             also = f" Other columns with text: {_listed(others)}." if others else ""
             raise ValueError(
                 f"{self.name}, {self.place(row)}, column {name!r}: found the text {str(self.frame[name].iloc[row])!r}, "
-                "expected a number. If the column holds the true labels, name it (truth= or --truth); "
-                f"otherwise drop it.{also}"
+                "expected a number. If the column holds the true labels, name it (truth= or --truth), and if it names the "
+                f"rows, so too (items= or --items); otherwise drop it.{also}"
             )
         return np.column_stack(values)
+
+    def features(
+        self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]]
+    ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
+        """The named columns as float64, those of text as indicators of their levels, and the names of all."""
+        names = list(names)
+        numbers = iter(self.numbers([name for name in names if name not in levels]).T if set(names) - set(levels) else ())
+        values, found = [], []
+        for name in names:
+            if name not in levels:
+                values.append(next(numbers))
+                found.append(name)
+                continue
+            for level, column in self._indicators(name, levels[name]).items():
+                values.append(column)
+                found.append(_indicator(name, level))
+        return np.column_stack(values), tuple(found)
+
+    def _indicators(self, name: str, levels: tuple[str, ...]) -> dict[str, Float[np.ndarray, " n"]]:
+        column = self.column(name)
+        missing, cells = _missing(column), np.array([str(cell).strip() for cell in column])
+        unknown = ~missing & ~np.isin(cells, levels)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ValueError(
+                f"{self.name}, {self.place(row)}, column {name!r}: found {str(cells[row])!r}, "
+                f"expected one of {_listed(levels)}, or nothing where it is not known"
+            )
+        if len(levels) == 2:
+            return {levels[1]: np.where(missing, np.nan, cells == levels[1])}
+        return {level: ((cells == level) & ~missing).astype(float) for level in levels}
+
+
+def _indicator(name: str, level: str) -> str:
+    return f"{name}={level}"
+
+
+def _levels(column: pd.Series) -> tuple[str, ...]:
+    """The texts of a column that is taken for a category; none if it is not."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+        return ()
+    is_text, missing = _as_numbers(column)[1], _missing(column)
+    if not is_text.any() or (is_text | missing).sum() < len(column):
+        return ()
+    levels = sorted({str(cell).strip() for cell in column[is_text]})
+    return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
 
 
 def _read_csv(path: Path) -> tuple[pd.DataFrame, list[int]]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnp_hier.datasets import Dataset, read_table
+from bnp_hier.datasets import Dataset, read_columns, read_table
 from bnp_hier.datasets.tabular import as_labels
 
 
@@ -28,7 +28,7 @@ def test_numbers_labels_and_names(tmp_path: Path, name: str) -> None:
     assert data.feature_names == ("a", "b, quoted")
     assert data.item_names is None
     assert data.name == name.split(".")[0]
-    assert data.description == f"2 rows and 2 numeric columns read from {name}."
+    assert data.description == f"2 rows and 2 columns read from {name}."
 
 
 def test_without_truth_there_are_no_labels(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ ERRORS = {
         "a,b\n1,2\n,3\nlow,4\nhigh,5\n",
         None,
         "table.csv, line 4, column 'a': found the text 'low', expected a number. If the column holds the true labels, "
-        "name it (truth= or --truth); otherwise drop it.",
+        "name it (truth= or --truth), and if it names the rows, so too (items= or --items); otherwise drop it.",
     ),
     "text in several columns": ("a,b,c\n1,x,2\ny,3,4\n", None, "Other columns with text: 'b'."),
     "text after a quoted line break": (
@@ -227,6 +227,32 @@ def test_errors_of_parquet_files(tmp_path: Path, frame: pd.DataFrame) -> None:
     path.write_bytes(b"a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"table\.parquet: not readable as Parquet .*; expected a Parquet file"):
         read_table(path)
+
+
+def test_text_becomes_indicators(tmp_path: Path) -> None:
+    text = "size,colour,smokes,n\n1,red,no,3\n2,blue,yes,4\n3,red,,5\n4,,yes,6\n5, green ,no,7\n6,blue,no,8\n7,green,no,9\n"
+    path = write(tmp_path, text)
+    data = read_table(path)
+    assert data.feature_names == ("size", "colour=blue", "colour=green", "colour=red", "smokes=yes", "n")
+    assert data.levels == {"colour": ("blue", "green", "red"), "smokes": ("no", "yes")} and data.categories == ((1, 2, 3),)
+    np.testing.assert_array_equal(data.X[:, 1:4].argmax(1) * data.X[:, 1:4].any(1), [2, 0, 2, 0, 1, 0, 1])
+    np.testing.assert_array_equal(data.X[:, 1:4].sum(1), [1, 1, 1, 0, 1, 1, 1])
+    np.testing.assert_array_equal(data.X[:, 4], [0, 1, np.nan, 1, 0, 0, 0])
+    # new rows may hold fewer of the texts, in other columns
+    few = write(tmp_path, "colour,note,n,smokes,size\ngreen,?,1,yes,2\n,!,2,,3\n", "few.csv")
+    X, _ = read_columns(few, data.feature_names, levels=data.levels)
+    np.testing.assert_array_equal(X, [[2, 0, 1, 0, 1, 1], [3, 0, 0, 0, np.nan, 2]])
+    wrong = write(tmp_path, "colour,n,smokes,size\npink,1,yes,2\n", "wrong.csv")
+    with pytest.raises(
+        ValueError, match="wrong.csv, line 2, column 'colour': found 'pink', expected one of 'blue', 'green', 'red'"
+    ):
+        read_columns(wrong, data.feature_names, levels=data.levels)
+
+
+def test_names_of_rows_are_no_category(tmp_path: Path) -> None:
+    rows = "".join(f"{i},row {i}\n" for i in range(40))
+    with pytest.raises(ValueError, match=r"line 2, column 'b': found the text 'row 0'.*--items"):
+        read_table(write(tmp_path, "a,b\n" + rows))
 
 
 def test_numpy_files(tmp_path: Path) -> None:
