@@ -155,8 +155,8 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], estimate
     alone = int(np.isnan(together).sum())
     if doubtful or alone:
         yield (
-            f"{name}: {doubtful} of {len(estimate)} rows are put together with the rest of their cluster in less than half of "
-            f"the draws{f', and {alone} stand alone' if alone else ''}: their clusters are uncertain."
+            f"{name}: of {len(estimate)} rows, {doubtful} in doubt (put together with the rest of their cluster in less than "
+            f"half of the draws){f', and {alone} alone in a cluster' if alone else ''}."
         )
     else:
         yield f"{name}: every row is put together with the rest of its cluster in at least half of the draws."

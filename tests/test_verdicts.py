@@ -68,7 +68,7 @@ def test_clusters() -> None:
     mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
     number, rows = clusters_verdict("Gibbs", mixed, sure[0, 0])
     assert "3 clusters are most probable (60%), between 2 and 3 with 95 % probability" in number
-    assert "2 of 4 rows are put together with the rest of their cluster in less than half" in rows
+    assert "of 4 rows, 2 in doubt (put together with the rest of their cluster in less than half of the draws)" in rows
 
 
 def test_trees() -> None:

@@ -179,20 +179,22 @@ def _share_axes(rows: list[list[Axes]], names: Sequence[str], whole: Sequence[bo
     from matplotlib.ticker import MaxNLocator
 
     size = len(names)
+    text = 10 if size < 4 else 8  # no name is wider than its panel
     for row, panels in enumerate(rows):
         for column, panel in enumerate(panels):
             if row > column:
                 panel.sharex(rows[column][column])
                 if column:
                     panel.sharey(panels[0])
-            panel.xaxis.set_major_locator(MaxNLocator(4, integer=whole[column]))
+            # few, and none at the ends: long labels would meet each other, and those of the next panel
+            panel.xaxis.set_major_locator(MaxNLocator(3, integer=whole[column], prune="both"))
             panel.yaxis.set_major_locator(MaxNLocator(4, integer=whole[row]))
             panel.spines[["top", "right"]].set_visible(False)
             panel.tick_params(labelsize=8, labelbottom=row == size - 1, labelleft=column == 0 and row > 0)
             if row == size - 1:
-                panel.set_xlabel(names[column], parse_math=False)
+                panel.set_xlabel(names[column], parse_math=False, fontsize=text)
             if column == 0 and row > 0:
-                panel.set_ylabel(names[row], parse_math=False)
+                panel.set_ylabel(names[row], parse_math=False, fontsize=text)
         if size > 1:
             panels[-1].set_yticks([])
     if size == 1:
