@@ -31,6 +31,14 @@ import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave exhaustive tests out of every run that does not name them, whatever other marks they have."""
+    if "exhaustive" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("exhaustive") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("exhaustive") is None]
+
+
 @pytest.fixture(autouse=True)
 def local_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Library code finds the papers' data sets in the shared folder, never on the network."""

@@ -1,4 +1,4 @@
-"""Parameters of tests of which the plain run takes a few."""
+"""Parameters of tests of which the plain run takes a few, the slow run some more, and the exhaustive one all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import pytest
 __all__ = ["few"]
 
 
-def few(values: Iterable[Any], plain: int = 1) -> list[Any]:
-    """All values, the first of them for the plain run, the others marked slow; a tuple stands for several parameters."""
-    values = list(values)
-    return values[:plain] + [
-        pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.slow) for value in values[plain:]
+def few(values: Iterable[Any], plain: int = 1, slow: int = 2) -> list[Any]:
+    """The first values for the plain run, the next so many marked slow, the others exhaustive; a tuple stands for several."""
+    marks = (pytest.mark.slow, pytest.mark.exhaustive)
+    return [
+        value
+        if place < plain
+        else pytest.param(*(value if type(value) is tuple else (value,)), marks=marks[place >= plain + slow])
+        for place, value in enumerate(values)
     ]

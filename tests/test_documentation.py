@@ -84,7 +84,7 @@ def test_every_page_is_reached(built: Path) -> None:
     assert {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES} - listed <= {"index"}
 
 
-@pytest.mark.parametrize("page", few(RUNNABLE, plain=len(QUICK)), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", few(RUNNABLE, plain=len(QUICK), slow=len(RUNNABLE)), ids=lambda page: page.stem)
 def test_code_of_a_page_runs(page: Path) -> None:
     names = {"__name__": "documentation"}
     for block in _blocks(page):

@@ -35,7 +35,7 @@ def test_figure2(tmp_path: Path) -> None:
     assert _holds(text, "the tree has the three clusters") and _holds(text, "the alternatives tighten the bound")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_figures5_6(tmp_path: Path) -> None:
     text = _run("trees_figures5_6", tmp_path)
     assert _holds(text, "the BHC bound is never above the exact evidence")

@@ -18,6 +18,7 @@ from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.kernels import component_moves, franchise, tree_moves
 from bnp_hier.models import bhmc
 from tests.oracles.monte_carlo import effective_draws
+from tests.parameters import few
 
 N = 5
 
@@ -123,22 +124,23 @@ def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite",
 MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "regraft": 2}
 CASES = [
     ("learned", 2, None, {"path": "mh"}),
-    ("normal", 3, None, {}),
+    ("normal", 3, None, {"split_merge": MOVES["split_merge"]}),
+    ("bits", 2, 7, MOVES),
     ("flat", 3, 9, {"path": "mh"}),
+    ("diagonal", 2, None, {"root": "infinite", "split_merge": 2}),
+    ("counts", 2, None, {"path": "mh"}),
+    # each of these is met by one above in part
+    ("normal", 3, None, {}),
     ("normal", 2, 6, {}),
     ("diagonal", 2, None, {}),
     ("bits", 3, 10, {}),
-    ("counts", 2, None, {"path": "mh"}),
-    *[("normal", 3, None, {name: value}) for name, value in MOVES.items()],
-    ("bits", 2, 7, MOVES),
+    *[("normal", 3, None, {name: value}) for name, value in MOVES.items() if name != "split_merge"],
     ("normal", 3, 9, {"root": "infinite", "path": "mh"}),
-    ("diagonal", 2, None, {"root": "infinite", "split_merge": 2}),
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), CASES)
+@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=6))
 def test_joint_distribution(family: str, depth: int, max_nodes: int | None, options: dict[str, Any]) -> None:
     """Eighteen statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
     found = scores(family, depth, max_nodes, **options)
@@ -183,8 +185,9 @@ WRONG = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("move", "root"), [*((move, "finite") for move in MOVES), ("split_merge", "infinite")])
+@pytest.mark.parametrize(
+    ("move", "root"), few([("split_merge", "infinite"), *((move, "finite") for move in sorted(MOVES))], plain=0)
+)
 def test_joint_distribution_finds_wrong_moves(move: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The power of the test above: a ratio that is wrong by a nat, and the like."""
     module, name, wrong = WRONG[move]

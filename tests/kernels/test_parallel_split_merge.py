@@ -49,7 +49,7 @@ def _run(name: str, concentration: float, discount: float, draws: int, **options
     [
         pytest.param("bernoulli", 0.3, marks=pytest.mark.slow),
         pytest.param("normal", 0.0, marks=pytest.mark.slow),
-        pytest.param("poisson", 0.0, marks=pytest.mark.slow),
+        pytest.param("poisson", 0.0, marks=pytest.mark.exhaustive),
         pytest.param("diagonal, missing", 0.3, marks=pytest.mark.slow),
         pytest.param("user family", 0.0, marks=pytest.mark.slow),
     ],
@@ -69,7 +69,7 @@ def test_exact(name: str, discount: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["selection", "leaders", "concentration"])
+@pytest.mark.parametrize("which", few(["selection", "leaders", "concentration"], plain=0))
 def test_broken_variants_are_caught(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the selection ratio, without leaders that stay, or without α in the ratio, the same test fails."""
     if which == "selection":
