@@ -82,12 +82,6 @@ def test_readme_has_no_untested_code() -> None:
 
 
 @pytest.mark.slow
-def test_quickstart_example() -> None:
-    printed = _run("examples/quickstart.py", "--num-warmup", "20", "--num-samples", "30", "--num-chains", "2").stdout
-    assert "MAP-DP:" in printed and "held_out" in printed and "log_joint" in printed
-
-
-@pytest.mark.slow
 def test_stick_breaking_example() -> None:
     sizes = ("--num-warmup", "10", "--num-samples", "20", "--num-chains", "2", "--truncation", "3")
     printed = _run("examples/stick_breaking_vs_gibbs.py", *sizes).stdout

@@ -1,0 +1,268 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A million points
+#
+# **Question.** What can be done with a Dirichlet-process mixture when there are a million rows, two cores and a few minutes?
+#
+# Three answers, from fast to thorough, on points whose true density is known:
+#
+# - **Bayesian k-means** gives one partition. The rows may stay on disk, and new rows can be added later.
+# - **Parallel split-merge** samples from the posterior: all labels at once, in every step. It would take a million rows too,
+#   but here it gets 100,000 so that the notebook runs in a few minutes on two cores: a step's time grows with the rows.
+# - **Randomised BHC** gives a tree, here of a part of the rows.
+
+# %% tags=["parameters"]
+n_rows = 1_000_000
+n_held_out = 20_000
+n_sampled_rows = 100_000
+n_tree_rows = 20_000
+num_warmup = 20
+num_samples = 30
+num_chains = 2
+
+# %%
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from numpyro.diagnostics import split_gelman_rubin
+from numpyro.infer import MCMC
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.metrics import normalized_mutual_info_score
+
+import bnp_hier as bnp
+from bnp_hier.models import dpm
+
+plt.rcParams["figure.dpi"] = 80
+plt.switch_backend(plt.get_backend())  # until pyplot has loaded it, a notebook shows figures as text
+densities, clusters, seconds = {}, {}, {}
+
+# %% [markdown]
+# ## The points
+#
+# Twelve normal clusters of different sizes and shapes in two columns. Neighbours touch, but none hides another. The rows are
+# written in single precision to a file, a chunk at a time, as a program that cannot hold them all would do.
+
+# %%
+rng = np.random.default_rng(289)
+n_true = 12
+weights = rng.dirichlet(np.full(n_true, 2.0))
+means = rng.uniform(-10.0, 10.0, (n_true, 2))
+scales = rng.uniform(0.2, 0.8, (n_true, 2, 1)) * np.linalg.qr(rng.normal(size=(n_true, 2, 2)))[0]
+
+
+def points(n):
+    """Rows of the true mixture, and their clusters."""
+    y = rng.choice(n_true, n, p=weights)
+    return means[y] + np.einsum("ni,nij->nj", rng.normal(size=(n, 2)), scales[y]), y
+
+
+folder = tempfile.TemporaryDirectory()
+path = Path(folder.name) / "rows.npy"
+file = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n_rows, 2))
+truth = np.empty(n_rows, dtype=int)
+for at in range(0, n_rows, 100_000):
+    size = min(100_000, n_rows - at)
+    file[at : at + size], truth[at : at + size] = points(size)
+file.flush()
+
+held_out = points(n_held_out)[0]
+log_true = logsumexp(
+    [multivariate_normal(m, s.T @ s).logpdf(held_out) for m, s in zip(means, scales, strict=True)],
+    b=weights[:, None],
+    axis=0,
+)
+densities["the truth"], clusters["the truth"] = log_true.mean(), n_true
+print(f"{n_rows:,} rows, {file.nbytes / 1e6:.1f} MB; held-out density under the truth {log_true.mean():.3f} nats a row")
+
+# %% [markdown]
+# ## Bayesian k-means, from disk
+#
+# The prior is read off the first thousand rows. `fit` is handed the memory-mapped file: it reads it piece by piece, as often
+# as it needs, and holds no copy of it. It finds the twelve clusters.
+
+# %%
+on_disk = np.load(path, mmap_mode="r")
+component = bnp.NormalInverseWishart.from_data(on_disk[:1000])
+model = partial(dpm, component=component, concentration=1.0)
+
+start = time.perf_counter()
+streamed = bnp.BayesianKMeans(model).fit(on_disk)
+seconds["Bayesian k-means, from disk"] = time.perf_counter() - start
+print(f"{streamed.n_clusters_} clusters, NMI with the truth {normalized_mutual_info_score(truth, streamed.labels_):.3f}")
+
+# %% [markdown]
+# Rows that come from somewhere else, a data base for instance, are given as a function that starts over at every call.
+# `partial_fit` then takes in more rows one after the other, by the clusters' statistics alone: this is how to add the day's
+# rows to yesterday's fit. One pass seats each row where it fits best *so far*.
+
+# %%
+most = int(0.95 * n_rows)
+
+
+def chunks():
+    for at in range(0, most, 50_000):
+        yield on_disk[at : min(at + 50_000, most)]
+
+
+start = time.perf_counter()
+daily = bnp.BayesianKMeans(model).fit(chunks)
+daily.partial_fit(on_disk[most:])
+seconds["the same, 5% of rows later"] = time.perf_counter() - start
+print(f"{daily.n_seen_:,} rows seen, {daily.n_clusters_} clusters")
+print("largest five:", np.sort(daily.counts_)[::-1][:5], "against", np.sort(streamed.counts_)[::-1][:5])
+
+# %% [markdown]
+# ## In memory: a kd-tree or matrix products
+#
+# In up to three columns a kd-tree labels whole boxes of rows at once, with the same result. Building it takes a while, so
+# `assignment="auto"` does so only when there are many passes to make.
+
+# %%
+X = np.asarray(on_disk)
+start = time.perf_counter()
+in_memory = bnp.BayesianKMeans(model, assignment="kd_tree").fit(X)
+seconds["Bayesian k-means, kd-tree"] = time.perf_counter() - start
+agree = normalized_mutual_info_score(in_memory.labels_, streamed.labels_)
+print(f"NMI with the labels found from disk: {agree:.3f}")
+print(f"rows looked at one by one in the last pass: {in_memory.touched_rows_ / n_rows:.0%}")
+
+# %% [markdown]
+# ## Parallel split-merge: the posterior
+#
+# A step draws all labels at once and tries many splits and merges. Two choices make it fit:
+#
+# - rows in single precision with `x64` on: rows are read as they are, sums are kept in double precision. Here that is limited
+#   to one cell; `numpyro.enable_x64()` switches a whole session;
+# - `keep_labels=False`: of every draw the clusters' counts and statistics are kept, not a label for every row.
+
+# %%
+kernel = bnp.ParallelSplitMerge(model, max_clusters=24, keep_labels=False)
+mcmc = MCMC(
+    kernel,
+    num_warmup=num_warmup,
+    num_samples=num_samples,
+    num_chains=num_chains,
+    chain_method="sequential",
+    progress_bar=False,
+)
+start = time.perf_counter()
+with jax.enable_x64(True):
+    mcmc.run(
+        jax.random.key(0), jnp.asarray(X[:n_sampled_rows]), extra_fields=("log_joint", "n_clusters", "entropy", "capacity_hits")
+    )
+seconds["parallel split-merge"] = time.perf_counter() - start
+
+fields = {name: np.asarray(values) for name, values in mcmc.get_extra_fields(group_by_chain=True).items()}
+pd.DataFrame(
+    {
+        name: {"mean": fields[name].mean(), "sd": fields[name].std(), "R-hat": split_gelman_rubin(fields[name])}
+        for name in ("log_joint", "n_clusters", "entropy")
+    }
+).T.round(3)
+
+# %% [markdown]
+# Both chains start from a fit of 5,000 rows. R-hat near 1 says that they agree on these label-invariant numbers (it is NaN
+# where all draws are equal); with so few draws it is only a first look. Clusters that overlap more settle far more slowly:
+# then R-hat is large, and the draws are a search, not yet a sample.
+#
+# What was kept suffices for predictions: the predictive density of a draw is that of its clusters, weighed by their sizes,
+# and of a new cluster, weighed by the concentration (here 1).
+
+
+# %%
+def log_predictive(draw):
+    """Log density of the held-out rows given one draw's clusters."""
+    rows = jnp.asarray(held_out)[:, None]
+    old = component.predictive(draw["statistics"]).log_prob(rows) + jnp.log(draw["counts"])  # -inf for an empty slot
+    new = component.predictive(component.empty()).log_prob(rows)
+    return jax.nn.logsumexp(jnp.concatenate([old, new], axis=1), axis=1) - jnp.log(draw["counts"].sum() + 1.0)
+
+
+with jax.enable_x64(True):
+    few = jax.tree.map(lambda leaf: leaf[::10], mcmc.get_samples())
+    log_draws = np.asarray(jax.lax.map(log_predictive, few))
+densities["parallel split-merge"] = (logsumexp(log_draws, axis=0) - np.log(len(log_draws))).mean()
+clusters["parallel split-merge"] = np.median(fields["n_clusters"])
+
+# %% [markdown]
+# ## A tree of a part
+#
+# The exact tree compares all pairs of rows. `method="randomised"` builds exact trees of random subsets and sorts the other rows
+# into them. The picture shows its cut: most clusters are found, but in this run two neighbours on the right are not kept apart
+# as they should be. `refine`, which mends exact trees, does not apply to this one.
+
+# %%
+part = X[:n_tree_rows].astype(float)
+start = time.perf_counter()
+bhc = bnp.BHC(model, method="randomised", progress_bar=False).fit(part)
+seconds["randomised BHC of a part"] = time.perf_counter() - start
+axes = bnp.plots.predictive_density(bhc, part)
+axes.get_figure()
+
+# %% [markdown]
+# ## Side by side
+#
+# The log density of held-out rows is the fair comparison: higher is better, and no method can, on average, beat the truth.
+# Times are those of one run, compiling included.
+
+# %%
+for name, fit in {
+    "Bayesian k-means, from disk": streamed,
+    "the same, 5% of rows later": daily,
+    "Bayesian k-means, kd-tree": in_memory,
+    "randomised BHC of a part": bhc,
+}.items():
+    densities[name], clusters[name] = fit.score_samples(held_out).mean(), fit.n_clusters_
+table = pd.DataFrame({"clusters": clusters, "held-out density": densities, "seconds": seconds})
+table["below the truth"] = densities["the truth"] - table["held-out density"]
+table.sort_values("below the truth").round(4)
+
+# %% [markdown]
+# - Where clusters stand apart, hard assignments lose next to nothing: Bayesian k-means is within a thousandth of a nat of the
+#   truth, in a fraction of the sampler's time. Rows added later change nothing to speak of.
+# - The sampler saw a tenth of the rows and is a few ten-thousandths behind. What it adds is the uncertainty of the clusters'
+#   number and sizes. With more overlap (not shown here) hard assignments found too few clusters and the sampler predicted
+#   better, though its chains were far from agreeing after so few steps.
+# - The tree of a part is a few hundredths of a nat behind. It is the one to look at, not the one to predict with.
+
+# %% [markdown]
+# ## Memory
+#
+# What each choice saves, in megabytes, from the arrays themselves:
+
+# %%
+draws = num_chains * num_samples
+kept = sum(leaf.nbytes for leaf in jax.tree.leaves(mcmc.get_samples()))
+pd.Series(
+    {
+        "rows in double precision": X.size * 8,
+        "rows in single precision": X.nbytes,
+        "rows read at a time by chunks()": 50_000 * X.shape[1] * 8,
+        f"labels of {draws} draws of all rows": draws * n_rows * 4,
+        f"sizes and statistics of {draws} draws": kept,
+    },
+    name="MB",
+).div(1e6).round(2).to_frame()
+
+# %%
+del on_disk, file  # the file can be deleted only when nobody reads it
+folder.cleanup()

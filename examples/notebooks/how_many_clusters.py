@@ -1,0 +1,297 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # How many clusters? Evidence from every side
+#
+# "How many clusters are there?" sounds like a question with one number for an answer. This notebook asks it in every way the
+# package knows: exact evidence, bounds, posteriors under several priors, a tree, and predictions. Then it says what the
+# answers do and do not mean.
+
+# %%
+# %matplotlib inline
+import warnings
+
+warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm, of bars that are off here
+warnings.filterwarnings("ignore", message="Some donated buffers")  # JAX, of chains that run side by side
+
+from functools import partial
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+from numpyro.infer import MCMC, NUTS, Gibbs
+from scipy import stats
+
+import bnp_hier as bnp
+from bnp_hier.models import dpm
+
+warnings.filterwarnings("ignore", message="compare_models")  # chains that are short; its table says so, too
+plt.rcParams["figure.dpi"] = 80
+
+# %% tags=["parameters"]
+num_warmup = 300
+num_samples = 700
+num_chains = 4
+n_rows = 120
+n_few = 12
+n_particles = 200
+normal_rows = (20, 320)
+
+# %% [markdown]
+# ## The data
+#
+# Two columns of the wine data: flavanoids and colour, for wines of three cultivars. The cultivars are not used.
+
+# %%
+wine = bnp.datasets.load("wine")
+columns = [wine.feature_names.index("flavanoids"), wine.feature_names.index("color_intensity")]
+rows = np.random.default_rng(0).permutation(len(wine.X))[:n_rows]
+X = wine.X[rows][:, columns]
+X = (X - X.mean(0)) / X.std(0)
+component = bnp.NormalInverseWishart.from_data(X)
+model = partial(dpm, component=component, concentration=1.0)
+
+# %% [markdown]
+# ## A few rows: the exact answer
+#
+# The evidence log p(X) adds up all partitions of the rows. For a dozen rows there are four million of them, which is no
+# problem: `bnp.evidence.exact` does it by dynamic programming. So here every bound and estimate can be held against the
+# truth.
+
+# %%
+sizes = dict(num_warmup=num_warmup, num_samples=num_samples, num_chains=num_chains, n_particles=n_particles)
+few = bnp.evidence.table(model, X[:n_few], **sizes, progress_bar=False)
+few[["value", "standard_error", "kind", "target", "verdict"]].round(2)
+
+# %%
+figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
+bnp.plots.evidence_bounds(few, ax=axes)
+plt.show()
+
+# %% [markdown]
+# The lower bounds lie left of the exact value, as those for the same model must, and both estimates are near it. The best
+# single partition (MAP-DP) is one of millions of terms; the tree's bounds count more of them, and come closer the more they
+# count. The variational bounds are the loosest here, and three of the five are for the truncated or finite model that they
+# name.
+
+# %% [markdown]
+# ## What the prior says before any data
+#
+# The concentration α implies a distribution of the number of clusters, and it depends on the number of rows.
+# `concentration_for` turns it around.
+
+# %%
+for alpha in (0.2, 1.0, 5.0):
+    expected = bnp.prior_clusters(alpha, n_rows) @ np.arange(n_rows + 1)
+    print(f"α = {alpha}: {expected:.1f} clusters expected of {n_rows} rows")
+print(f"3 clusters are expected at α = {bnp.concentration_for(3, n_rows):.2f}")
+
+# %% [markdown]
+# ## The posterior, under several priors
+#
+# Two fixed concentrations, and a Gamma(1, 1) hyperprior.
+
+# %%
+settings = dict(
+    num_warmup=num_warmup, num_samples=num_samples, num_chains=num_chains, chain_method=jax.vmap, progress_bar=False
+)
+free = partial(dpm, component=component, concentration=dist.Gamma(1.0, 1.0))
+runs = {
+    "α = 1": MCMC(bnp.PartitionGibbs(model), **settings),
+    "α = 5": MCMC(bnp.PartitionGibbs(partial(dpm, component=component, concentration=5.0)), **settings),
+    "α ~ Gamma(1, 1)": MCMC(Gibbs([(bnp.PartitionGibbs(free), ["z"]), (NUTS(free), None)]), **settings),
+}
+for run in runs.values():
+    run.run(jax.random.key(0), X)
+draws = {name: np.asarray(run.get_samples(group_by_chain=True)["z"]) for name, run in runs.items()}
+posterior = {name: bnp.number_of_clusters(z) for name, z in draws.items()}
+
+# %%
+summary = {}
+for name, run in runs.items():
+    summary[name] = {
+        "mean": posterior[name] @ np.arange(len(posterior[name])),
+        "most probable": posterior[name].argmax(),
+        "its probability": posterior[name].max(),
+        "in the point estimate": len(np.unique(bnp.point_estimate(draws[name]))),
+    } | bnp.diagnostics(bnp.to_arviz(run, X)).loc["n_clusters", ["rhat", "ess_bulk"]].to_dict()
+pd.DataFrame(summary).T.astype(float).round(2)
+
+# %% [markdown]
+# More concentrations come for free. A partition into K clusters has a prior proportional to α to the power K, so that one run
+# at α gives the posterior of K at another α' by weights (α'/α)^K. Going down to 0.2 from 1 is safe; going far up is not, as
+# it would hang on the few draws with most clusters. Coming down from 5 to 1 checks the run at 1.
+
+
+# %%
+def reweighted(probabilities, factor):
+    weights = probabilities * factor ** np.arange(len(probabilities))
+    return weights / weights.sum()
+
+
+again = reweighted(posterior["α = 5"], 1 / 5)
+print(f"mean number at α = 1: {posterior['α = 1'] @ np.arange(len(posterior['α = 1'])):.2f} by its own run,", end=" ")
+print(f"{again @ np.arange(len(again)):.2f} from the run at 5")
+
+# %% [markdown]
+# Prior (grey) against posterior (bars). If the data decided, the bars would be the same in every panel.
+
+# %%
+grid = stats.gamma(1.0).ppf(np.linspace(0.005, 0.995, 100))
+panels_of = {
+    "α = 0.2": (bnp.prior_clusters(0.2, n_rows), reweighted(posterior["α = 1"], 0.2)),
+    "α = 1": (bnp.prior_clusters(1.0, n_rows), posterior["α = 1"]),
+    "α = 5": (bnp.prior_clusters(5.0, n_rows), posterior["α = 5"]),
+    "α ~ Gamma(1, 1)": (
+        np.mean([bnp.prior_clusters(alpha, n_rows) for alpha in grid], axis=0),
+        posterior["α ~ Gamma(1, 1)"],
+    ),
+}
+figure, panels = plt.subplots(2, 2, figsize=(8, 5), sharex=True, sharey=True, layout="constrained")
+for panel, (name, (before, after)) in zip(panels.flat, panels_of.items(), strict=True):
+    panel.bar(np.arange(len(after)), after, color="C0", label="posterior")
+    panel.plot(np.arange(1, 26), before[1:26], ".-", color="0.4", label="prior")
+    panel.set(title=name, xlim=(0.3, 25))
+panels[0, 1].legend()
+figure.supxlabel("clusters")
+figure.supylabel("probability")
+plt.show()
+
+# %% [markdown]
+# The data rule out one cluster, and they pull the posterior away from the prior. But they do not overrule it: the number goes
+# up with α. The extra clusters are small ones, which the prior asks for and the data do not forbid. At α = 1 the point
+# estimate has fewer clusters than the posterior's most probable number: small clusters come and go, and no one set of them is
+# shared by most draws.
+#
+# With a hyperprior the answer is an average over concentrations that suit the data. That is the honest default, but still not
+# free of the prior: another hyperprior gives another average.
+
+# %% [markdown]
+# ## The tree, and how much its cut matters
+#
+# BHC hands back one tree, cut where merges are less likely than not. Yet each merge has a probability, and
+# `sample_partitions` draws cuts in proportion to theirs.
+
+# %%
+bhc = bnp.BHC(model, progress_bar=False).fit(X)
+figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
+bnp.plots.dendrogram(bhc.dendrogram_, ax=axes)
+plt.show()
+
+# %%
+cuts = {
+    "BHC, this tree's cuts": bnp.number_of_clusters(bhc.sample_partitions(0, 2000)),
+    "MCMC, all partitions": posterior["α = 1"],
+}
+print(f"the cut at one half has {bhc.n_clusters_} clusters")
+pd.DataFrame({name: pd.Series(p) for name, p in cuts.items()}).fillna(0).loc[1:].rename_axis("clusters").round(2)
+
+# %% [markdown]
+# They barely agree: the tree puts its weight on fewer clusters than MCMC does, and on fewer different numbers. One tree holds
+# only partitions that are nested in it. The stray rows between the clusters form small groups in ever different ways, few of
+# which fit into any one tree. Read a tree's spread as a quick and optimistic view of the doubt.
+
+# %% [markdown]
+# ## All rows: bounds and an estimate
+#
+# Beyond 16 rows nothing is exact, but the tree's bounds still hold, and in two columns a particle filter (`smc`) estimates
+# the evidence well. (`bnp.evidence.table(model, X)` would compute all of this, and more.)
+
+# %%
+bounds = {"one partition (MAP-DP)": bnp.MAPDP(model).fit(X).log_joint_}
+bounds |= {
+    f"tree ({kind})": float(bnp.evidence.tree_bound(bhc, kind)) for kind in ("bhc", "alternatives", "recursive", "pairs")
+}
+particles = bnp.evidence.smc(model, X, n_particles=n_particles, progress_bar=False)
+many = pd.DataFrame({"value": bounds, "standard_error": np.nan, "kind": "lower bound"})
+many.loc["particle filter"] = [particles.value, particles.standard_error, "estimate"]
+figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
+bnp.plots.evidence_bounds(many.assign(target="DP mixture", verdict=""), ax=axes)
+plt.show()
+print(f"gap of the best partition {particles.value - bounds['one partition (MAP-DP)']:.1f} nats, of the best bound", end=" ")
+print(f"{particles.value - bounds['tree (pairs)']:.1f}; {particles.verdict}")
+
+# %% [markdown]
+# The best hard partition lies many nats below the estimate. That gap is the weight of all other partitions: the share of the
+# best one in the posterior is e to the minus gap. A number of clusters read off one partition is a count in one of very many
+# that are about as good. The tree's bounds are little better here: this is what the comparison with MCMC showed, in nats.
+
+# %% [markdown]
+# ## Do predictions care?
+#
+# Leave-one-out predictive density, labels summed out (nats). If one number of clusters were right, priors that favour it
+# would predict better.
+
+# %%
+ranking = bnp.compare_models(runs, X)
+ranking[["elpd", "se", "elpd_diff", "dse", "mcse", "warning"]].round(2)
+
+# %% [markdown]
+# The densities differ by a few nats at most, summed over all rows, although the concentrations and the numbers of clusters
+# differ by much. A small extra cluster changes a density little. Predictions are robust against α, which is good news for
+# predictions and bad news for anyone who hopes to choose the number of clusters by them.
+
+# %% [markdown]
+# ## What more data would do: a warning
+#
+# One would like the posterior to settle on the true number as rows come in. For a Dirichlet process it need not. Miller &
+# Harrison (2013, 2014) prove for mixtures such as this one, at a fixed concentration, that the posterior number of clusters
+# is **not consistent**: data from a finite mixture do not make the posterior concentrate on its number of components.
+#
+# The plainest case is data from *one* normal with known variance, clustered with exactly that normal as the component, and α
+# = 1.
+
+# %%
+normal = bnp.NormalKnownCovariance(mean=np.zeros(1), prior_covariance=np.eye(1), covariance=np.eye(1))
+one = partial(dpm, component=normal, concentration=1.0)
+sample = np.random.default_rng(5).normal(size=(max(normal_rows), 1))
+result = {}
+for n in normal_rows:
+    run = MCMC(bnp.PartitionGibbs(one), **settings)
+    run.run(jax.random.key(2), sample[:n])
+    z = run.get_samples()["z"]
+    number = bnp.number_of_clusters(z)
+    largest = np.mean([np.bincount(labels).max() / n for labels in np.asarray(z)])
+    result[n] = {
+        "P(1 cluster)": number[1],
+        "mean number": number @ np.arange(len(number)),
+        "prior mean": bnp.prior_clusters(1.0, n) @ np.arange(n + 1),
+        "share of the largest": largest,
+    }
+pd.DataFrame(result).T.rename_axis("rows").round(2)
+
+# %% [markdown]
+# With sixteen times as many rows the posterior is no nearer to the one true component: the probability of one cluster stays
+# far from 1. The prior expects ever more clusters, and small extra clusters beside a large one cost almost nothing in
+# likelihood.
+
+# %% [markdown]
+# ## Conclusions
+#
+# - For these wines several clusters are certain, and their number is not. The posterior is a range, and the range moves with
+#   the concentration.
+# - Report the prior beside the posterior, and the number under at least two concentrations. Put a hyperprior on α.
+# - Prefer questions that have stable answers: does this pair belong together, how large are the big clusters, what is the
+#   density here? Small clusters are where the numbers differ.
+# - One partition, or one tree, may hold a tiny share of the posterior: with all rows their bounds fell about ten nats short.
+#   Use bounds to see what is left out, not to count clusters.
+# - At a fixed concentration the posterior number of clusters of a Dirichlet process does not estimate "the true number"
+#   consistently, even if the component is right. A prior on α can mend that in theory (Ascolani and others 2023), if the
+#   component is right. If it is wrong, more clusters will patch it, and the number grows for that reason too. If a finite
+#   number is what you believe in, put a prior on that number instead.
+#
+# J. W. Miller and M. T. Harrison, "A simple example of Dirichlet process mixture inconsistency for the number of components",
+# NIPS 2013; "Inconsistency of Pitman-Yor process mixtures for the number of components", JMLR 15, 2014. F. Ascolani, A.
+# Lijoi, G. Rebaudo and G. Zanella, "Clustering consistency with Dirichlet process mixtures", Biometrika 110, 2023.
