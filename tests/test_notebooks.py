@@ -39,14 +39,14 @@ SMALL: dict[str, dict[str, Any]] = {
         "num_samples": 10,
     },
     "mixed_and_missing": {
-        "n_rows": 80,
-        "n_held_out": 40,
-        "num_warmup": 20,
-        "num_samples": 30,
+        "n_rows": 60,
+        "n_held_out": 30,
+        "num_warmup": 10,
+        "num_samples": 10,
         "num_chains": 2,
-        "num_draws": 30,
+        "num_draws": 10,
     },
-    "tree_with_uncertainty": {"num_warmup": 10, "num_samples": 20, "num_chains": 2, "num_partitions": 200},
+    "tree_with_uncertainty": {"num_warmup": 10, "num_samples": 20, "num_chains": 2, "num_partitions": 100},
 }
 # a slash at the start of a word and another after it; closing tags of HTML stand after "<"
 ABSOLUTE_PATH = re.compile(r"(?<![\w.<>/:)\]-])/[A-Za-z][\w.-]*/[\w.-]+|\b[A-Z]:\\\w")
