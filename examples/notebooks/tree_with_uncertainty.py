@@ -38,7 +38,6 @@ import pandas as pd
 from numpyro.infer import MCMC
 from scipy.cluster.hierarchy import cophenet
 from scipy.spatial.distance import squareform
-from scipy.stats import spearmanr
 
 import bnp_hier as bnp
 from bnp_hier.models import bhmc, dpm
@@ -230,20 +229,19 @@ def merge_heights(dendrogram):
     return cophenet(dendrogram.to_linkage())
 
 
-near = squareform(shared_levels, checks=False)
-pairs_of_trees = {
-    "BHC of features, BHMC": (merge_heights(bhc.dendrogram_), -near),
-    "BHC of components, BHMC": (merge_heights(bhc_components.dendrogram_), -near),
-    "BHC of features, BHC of components": (merge_heights(bhc.dendrogram_), merge_heights(bhc_components.dendrogram_)),
+meeting = {
+    "BHC of features": merge_heights(bhc.dendrogram_),
+    "BHC of components": merge_heights(bhc_components.dendrogram_),
+    "BHMC": -squareform(shared_levels, checks=False),
 }
-for title, (one, other) in pairs_of_trees.items():
-    print(f"{title}: rank correlation {spearmanr(one, other).statistic:.2f}")
+pd.DataFrame(meeting).corr("spearman").round(2)
 
 # %% [markdown]
-# The rank correlation compares how late two animals meet in a BHC tree with how many levels they share in BHMC's draws. It is
-# clearly positive, and hardly depends on what BHC saw: where the trees differ, it is the methods that do. Level by level: BHC's
-# tree is cut to as many clusters as the central tree has, and scored against it. Shuffled names show what the numbers of
-# clusters alone would score.
+# The rank correlations compare how late two animals meet in a BHC tree with how few levels they share in BHMC's draws. That of
+# the two methods is clearly positive, and hardly depends on what BHC saw: where the trees differ, it is the methods that do.
+#
+# Level by level: BHC's tree is cut to as many clusters as the central tree has, and scored against it. Shuffled names show
+# what the numbers of clusters alone would score.
 
 # %%
 counts = [len(np.unique(central.labels_at(level))) for level in range(1, central.depth + 1)]

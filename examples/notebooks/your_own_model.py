@@ -200,7 +200,7 @@ settings = dict(
 )
 mcmc = MCMC(Gibbs([(bnp.PartitionGibbs(apprentices, max_clusters=20), ["z"]), (NUTS(apprentices), None)]), **settings)
 mcmc.run(jax.random.key(0), X)
-idata = bnp.to_arviz(mcmc, X, feature_names=tasks, posterior_predictive=100)
+idata = bnp.to_arviz(mcmc, X, feature_names=tasks, posterior_predictive=min(100, num_samples))
 bnp.diagnostics(idata).round(2)
 
 # %% [markdown]
