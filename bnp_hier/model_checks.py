@@ -70,7 +70,8 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
     Looked for: counts, grades or bits taken for normal numbers; long tails and spikes in columns taken for normal; a prior
     whose clusters are wider than all data, or far narrower, in some columns (columns on different scales under one prior
     scale, for instance); a prior mean far from the data; a prior, or a concentration, that outweighs the data; columns
-    that number the rows, hold one value only, or are mostly missing. That nothing is found proves nothing.
+    that number the rows, hold one value only, or are mostly missing. Of a family of your own the prior is not looked at. That
+    nothing is found proves nothing.
 
     Parameters
     ----------

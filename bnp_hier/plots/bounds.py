@@ -174,7 +174,7 @@ def evidence_bounds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
             parse_math=False,
         )
     axes.hlines(heights, low, high, colors="0.9", linewidths=0.6, zorder=0)
-    axes.set_yticks(heights, [short_name(name, 32) for name in table.index], parse_math=False)
+    axes.set_yticks(heights, [short_name(name, 40) for name in table.index], parse_math=False)
     for heading, y in headings.items():
         axes.text(
             0.0, y, heading, transform=axes.get_yaxis_transform(), va="center", fontsize=9, style="italic", parse_math=False

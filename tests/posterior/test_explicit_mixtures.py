@@ -211,6 +211,8 @@ def test_arviz_and_comparison(sticks_run: MCMC, slots_run: MCMC) -> None:
     assert np.isfinite(result["elpd_loo"] if "elpd_loo" in dir(result) else result.elpd)
     data = bnp.to_arviz(slots_run, X)
     assert set(data["posterior"].data_vars) == {"loc", "z", *LABEL_INVARIANT}
+    assert data["posterior"]["loc"].dims == ("chain", "draw", "cluster")
+    assert set(bnp.diagnostics(data).index) == set(LABEL_INVARIANT)  # the clusters' parameters change names with them
     table = bnp.compare({"sticks": sticks_run}, TABLE, held_out=TABLE[:2] + 0.1)
     assert np.isfinite(table[["log_joint", "evidence_bound", "held_out", "rhat"]].to_numpy(float)).all()
     assert table.loc["sticks", "bound_kind"] == "one partition"
