@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,12 @@ TREE_DRAWS = 200
 
 ALL_BOUNDS = 300
 """Most rows for which the costly bounds of a tree are computed."""
+
+MOST_CLASSES = 15
+"""Most known classes for a table of clusters by classes."""
+
+TELLING = 0.3
+"""Standard deviations by which a cluster's mean differs from that of all rows, where it is mentioned."""
 
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Merge probabilities at which a tree is cut to see whether the cut matters."""
@@ -117,6 +124,9 @@ class Findings:
             elif isinstance(fit, BHC):
                 cuts = {threshold: int(fit.dendrogram_.cut(threshold).max()) + 1 for threshold in THRESHOLDS}
                 found += tree_verdict(name, cuts, self.draws(name)[0])
+        sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
+        some = ", ".join(map(str, sizes[:12])) + (", ..." if len(sizes) > 12 else "")
+        found.append(f"The clusters of {self.lead} have {some} rows; what is in each is told below.")
         for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows():
             found.append(f"{name} met its capacity {row['capacity_hits']:.0f} times: more clusters were wanted than allowed.")
         return found
@@ -146,11 +156,13 @@ class Findings:
         table = pd.DataFrame(rows, columns=["lower bound", "log_evidence_at_least", "hyperparameters"]).set_index("lower bound")
         if not len(table):
             return Section("Evidence")
-        table["evidence_gap_to_best"] = table["log_evidence_at_least"] - table["log_evidence_at_least"].max()
+        # bounds at different hyperparameters bound different numbers
+        best = table.groupby("hyperparameters")["log_evidence_at_least"].transform("max")
+        table["evidence_gap_to_best"] = table["log_evidence_at_least"] - best
         text = (
             "Each number is a lower bound on the log evidence of the model at the hyperparameters named beside it: the higher "
-            "the tighter, and bounds at different hyperparameters bound different numbers. One partition alone bounds "
-            "it by its log joint; a tree by all partitions that it holds."
+            "the tighter. Bounds at different hyperparameters bound different numbers, so that gaps are among those at the "
+            "same ones. One partition alone bounds it by its log joint; a tree by all partitions that it holds."
         )
         return Section("Evidence", text=text, tables={"Lower bounds on the log evidence (nats)": table})
 
@@ -194,7 +206,7 @@ class Findings:
         folds: dict[str, list[str]] = {}
         for cluster in np.argsort(-np.bincount(labels), kind="stable")[:30]:
             rows = np.flatnonzero(labels == cluster)
-            lines = [_described(data, rows)]
+            lines = [line for line in [_described(data, rows)] if line]
             if data.y is not None:
                 names, counts = np.unique(data.y[rows], return_counts=True)
                 order = np.argsort(-counts)[:8]
@@ -202,7 +214,11 @@ class Findings:
             items = [str(i) if data.item_names is None else data.item_names[i] for i in rows[:200]]
             lines.append("Rows: " + ", ".join(items) + (f", ... ({len(rows)} in all)" if len(rows) > 200 else ""))
             folds[f"Cluster {cluster}: {len(rows)} rows"] = lines
-        return Section(f"Clusters of {self.lead}", folds=folds)
+        tables = {}
+        if data.y is not None and len(np.unique(data.y)) <= MOST_CLASSES:
+            crossed = pd.crosstab(pd.Series(labels, name="cluster"), pd.Series(data.y, name="class"))
+            tables[f"Rows by cluster of {self.lead} and known class"] = crossed
+        return Section(f"Clusters of {self.lead}", tables=tables, folds=folds)
 
 
 def write_report(
@@ -274,7 +290,14 @@ def _described(data: Dataset, rows: Int[np.ndarray, " m"], most: int = 6) -> str
         there = ~np.isnan(here)
         own = np.where(there, here, 0.0).sum(0) / np.maximum(there.sum(0), 1)
     gap = np.where((deviation > 0) & there.any(0), (own - mean) / np.where(deviation > 0, deviation, 1.0), 0.0)
-    order = np.argsort(-np.abs(gap))[:most]
-    return "Stands out by its means (of all rows): " + ", ".join(
-        f"{data.feature_names[j]} {own[j]:.3g} ({mean[j]:.3g})" for j in order
-    )
+    order = [j for j in np.argsort(-np.abs(gap))[:most] if abs(gap[j]) >= TELLING]
+    bits = (np.isin(all_rows, (0.0, 1.0)) | ~seen).all(0)
+
+    def written(j: int) -> str:
+        if bits[j]:
+            return f"{data.feature_names[j]} {own[j]:.0%} ({mean[j]:.0%})"
+        digits = max(0, 2 - math.floor(math.log10(max(deviation[j], 1e-300))))  # a hundredth of the spread is told
+        return f"{data.feature_names[j]} {own[j]:.{min(digits, 12)}f} ({mean[j]:.{min(digits, 12)}f})"
+
+    listed = ", ".join(written(j) for j in order)
+    return f"Stands out by its means, or shares of ones (of all rows): {listed}" if order else ""

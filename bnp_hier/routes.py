@@ -127,11 +127,6 @@ def _chains(kernel: type[PartitionGibbs] | type[ParallelSplitMerge]) -> Callable
             if chains.steps <= options.warmup:
                 raise
             raise _InterruptedChainsError(chains) from stop
-        if chains.steps <= options.warmup:
-            raise ValueError(
-                f"the time limit of {options.time_limit:.0f} s passed after {chains.steps} of {options.warmup} steps of "
-                "warm-up; give it more time, or use fewer rows"
-            )
         return chains
 
     return run
@@ -306,7 +301,11 @@ def run_routes(
             if ended is not None:
                 ended(route, seconds)
         if isinstance(fit, ResumableRun) and not fit.finished:
-            why = "was interrupted" if outcome.interrupted else f"stopped at its time limit of {of_route.time_limit:.0f} s"
+            why = (
+                "was interrupted"
+                if outcome.interrupted
+                else f"stopped at its time limit of {of_route.time_limit:.0f} s (--minutes gives it more)"
+            )
             kept = fit.steps - of_route.warmup
             outcome.problems.append(f"{route.title} {why}: {kept} of {of_route.samples} draws of every chain are there.")
         elif outcome.interrupted:

@@ -47,12 +47,27 @@ AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
 SURE = 0.9
 """Share of the draws from which on a node of a tree is called sure."""
 
+IDENTICAL = 1.0 - 1e-9
+"""Agreement from which on partitions are the same."""
+
+UNRELATED = 0.05
+"""Adjusted Rand index below which clusters are said to have nothing to do with classes."""
+
 NEAR = 10.0
 """Nats within which a partition is said to be about as probable as the best."""
 
 
 def _and(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _between(table: pd.DataFrame) -> Float[np.ndarray, "k k"]:
+    """Normalised mutual information between the routes' partitions; infinite on the diagonal."""
+    names = list(table.index)
+    if not all(f"NMI {name}" in table for name in names):
+        return np.zeros((len(names), len(names)))
+    matrix = table[[f"NMI {name}" for name in names]].to_numpy(dtype=float)
+    return np.where(np.eye(len(names), dtype=bool), np.inf, matrix)
 
 
 def best_partition(table: pd.DataFrame) -> Iterator[str]:
@@ -62,6 +77,9 @@ def best_partition(table: pd.DataFrame) -> Iterator[str]:
         return
     best = joints.index[0]
     clusters = int(table.loc[best, "clusters"])
+    if len(table) > 1 and _between(table).min() >= IDENTICAL:
+        yield f"All routes found the same partition: {clusters} clusters."
+        return
     line = f"{best} found the most probable single partition: {clusters} clusters, log joint {joints.iloc[0]:.1f} nats"
     if len(joints) > 1:
         near = [str(name) for name in joints.index[1:] if joints.iloc[0] - joints[name] <= NEAR]
@@ -74,9 +92,8 @@ def best_partition(table: pd.DataFrame) -> Iterator[str]:
 def agreement(table: pd.DataFrame) -> Iterator[str]:
     """Whether the routes' partitions agree with each other, and with known classes."""
     names = list(table.index)
-    if len(names) > 1:
-        matrix = table[[f"NMI {name}" for name in names]].to_numpy(dtype=float)
-        off = np.where(np.eye(len(names), dtype=bool), np.inf, matrix)
+    off = _between(table)
+    if len(names) > 1 and off.min() < IDENTICAL:
         low = off.min()
         one, other = np.unravel_index(off.argmin(), off.shape)
         word = "agree" if low >= AGREE else "differ somewhat" if low >= DIFFER_SOMEWHAT else "disagree"
@@ -86,10 +103,18 @@ def agreement(table: pd.DataFrame) -> Iterator[str]:
         )
     if "ARI" in table:
         best = table["ARI"].idxmax()
-        yield (
-            f"Of the known classes {best} recovers most: adjusted Rand index {table.loc[best, 'ARI']:.2f}, normalised mutual "
-            f"information {table.loc[best, 'NMI']:.2f}."
-        )
+        index, information = float(table.loc[best, "ARI"]), float(table.loc[best, "NMI"])
+        if index >= IDENTICAL:
+            exact = [str(name) for name in table.index[table["ARI"] >= IDENTICAL]]
+            yield f"The known classes are found exactly, by {_and(exact)}."
+        elif index < UNRELATED:
+            least = max(index, 0.0)
+            yield f"The clusters of no route have to do with the known classes: adjusted Rand index at most {least:.2f}."
+        else:
+            yield (
+                f"Of the known classes {best} recovers most: adjusted Rand index {index:.2f} (1 is all, 0 is chance), "
+                f"normalised mutual information {information:.2f}."
+            )
 
 
 def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
@@ -123,7 +148,7 @@ def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterato
     if not len(moving):
         yield f"{name}: nothing moved in any chain, or there are too few draws to tell; run longer (--samples)."
         return
-    worst, least = moving["rhat"].max(), moving["ess_bulk"].min()
+    worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
     bad = [IN_WORDS.get(str(of), str(of)) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
     words = {2: "two", 3: "three", 4: "four"}.get(chains, str(chains))
     if bad and worst <= ROUGH_RHAT:
@@ -159,7 +184,7 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], estimate
             f"half of the draws){f', and {alone} alone in a cluster' if alone else ''}."
         )
     else:
-        yield f"{name}: every row is put together with the rest of its cluster in at least half of the draws."
+        yield f"{name}: no row is in doubt; each shares its cluster with the rest of it in at least half of the draws."
 
 
 def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray, "s n"]) -> Iterator[str]:

@@ -38,8 +38,10 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     for words in ("BHC failed: &lt;no reason&gt;", "Column &#x27;width&#x27; numbers the rows.", "<dd>7</dd>", "bnp-hier x"):
         assert words in page, words
     assert "MAP-DP found the most probable single partition: 2 clusters" in page
-    assert "Of the known classes MAP-DP recovers most: adjusted Rand index 1.00" in page
-    assert "Known classes: odd (12)" in page and "row 23" in page and "Stands out by its means" in page
+    assert "The known classes are found exactly, by MAP-DP." in page
+    assert "Known classes: odd (12)" in page and "row 23" in page
+    assert "Stands out by its means, or shares of ones (of all rows): " in page
+    assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
     assert "<h2>Chains</h2>" not in page and findings.lead == "MAP-DP"
     assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
 
@@ -49,7 +51,8 @@ def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_p
     fits = {"MAP-DP": partition, "BHC": bnp.BHC(MODEL, progress_bar=False).fit(X)}
     findings = Findings.of(DATA, fits)
     notes = " ".join(findings.notes())
-    assert "cut anywhere between merge probabilities 0.1 and 0.9" in notes and "The routes' partitions agree" in notes
+    assert "cut anywhere between merge probabilities 0.1 and 0.9" in notes
+    assert "All routes found the same partition: 2 clusters." in notes
     (bounds,) = findings.evidence().tables.values()
     value = bounds["log_evidence_at_least"]
     assert list(bounds.index) == ["MAP-DP: one partition", "BHC: tree", "BHC: alternatives", "BHC: recursive", "BHC: pairs"]

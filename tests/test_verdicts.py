@@ -38,6 +38,16 @@ def test_agreement() -> None:
     assert "agree:" in line and truth.startswith("Of the known classes BHC recovers most") and "0.90" in truth
 
 
+def test_same_partitions_and_classes() -> None:
+    same = table(log_joint=[-100.0, -100.5, -100.2], clusters=[3, 3, 3], **{f"NMI {name}": [1.0] * 3 for name in table().index})
+    assert list(best_partition(same)) == ["All routes found the same partition: 3 clusters."]
+    assert list(agreement(same)) == []
+    (line,) = agreement(same.assign(ARI=[-0.01, 0.02, 0.0], NMI=[0.0, 0.01, 0.0]))
+    assert line == "The clusters of no route have to do with the known classes: adjusted Rand index at most 0.02."
+    (line,) = agreement(same.assign(ARI=[1.0, 0.9, 1.0], NMI=[1.0, 0.9, 1.0]))
+    assert line == "The known classes are found exactly, by Gibbs and MAP-DP."
+
+
 def test_held_out() -> None:
     assert list(held_out_verdict(table(clusters=[1, 1, 1]))) == []
     (line,) = held_out_verdict(table(held_out=[-2.0, -2.05, -3.0], held_out_se=[0.1, 0.1, 0.1]))
@@ -63,7 +73,7 @@ def test_clusters() -> None:
     sure = np.tile([0, 0, 1, 1], (1, 40, 1))
     assert list(clusters_verdict("Gibbs", sure, sure[0, 0])) == [
         "Gibbs: 2 clusters are most probable (100%), with 100% probability.",
-        "Gibbs: every row is put together with the rest of its cluster in at least half of the draws.",
+        "Gibbs: no row is in doubt; each shares its cluster with the rest of it in at least half of the draws.",
     ]
     mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
     number, rows = clusters_verdict("Gibbs", mixed, sure[0, 0])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -31,6 +32,9 @@ from bnp_hier.commands.console import (
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.model_checks import check_model
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["evidence"]
 
 MOST_ROWS = 2000
@@ -55,7 +59,8 @@ def evidence(
 ) -> None:
     """Every bound on the log evidence and every estimate of it, with verdicts on which to trust.
 
-    Differences between families or concentrations on the same rows are log Bayes factors, in nats.
+    Differences between concentrations, or between priors of one family, on the same rows are log Bayes factors, in nats.
+    Between a family of counts or bits and one of continuous numbers they are not: a probability meets a density there.
     """
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
     whole = read_data(data, truth, items, drop)
@@ -87,10 +92,25 @@ def evidence(
         rows_of = table.reset_index().to_dict("records")
         print_json({"data": whole.name, "model": described(chosen.component, concentration), "n": len(X), "rows": rows_of})
     else:
-        shown = table[["value", "standard_error", "kind", "gap_to_best_bound", "verdict"]]
-        print_table(shown, f"Log evidence of {whole.name}", f"nats; {described(chosen.component, concentration)}")
+        shown = table[["value", "standard_error", "kind", "gap_to_best_bound"]].set_axis(
+            ["value", "error", "kind", "gap"], axis=1
+        )
+        part = "" if len(X) == len(whole.X) else f" ({len(X)} of {len(whole.X)} rows)"
+        print_table(shown, f"Log evidence of {whole.name}{part}", f"nats; {described(chosen.component, concentration)}")
+        for note in _conclusions(table):
+            out.print(f"• {note}", highlight=False)
         for path in (out_file, plot):
             if path is not None:
                 out.print(f"written: {path}", highlight=False)
     if table["verdict"].str.contains("interrupted").any():
         raise typer.Exit(INCOMPLETE)
+
+
+def _conclusions(table: pd.DataFrame) -> Iterator[str]:
+    """What the table says of the mixture itself: at least so much, and about so much."""
+    mixture = table[(table["target"] == table["target"].iloc[0]) & np.isfinite(table["value"])]
+    bounds = mixture[mixture["kind"] == "lower bound"]["value"]
+    if len(bounds):
+        yield f"The log evidence is at least {bounds.max():.1f} nats ({bounds.idxmax()})."
+    for name, row in mixture[mixture["kind"] != "lower bound"].iterrows():
+        yield f"{name}: {row['value']:.2f}; {row['verdict']}."

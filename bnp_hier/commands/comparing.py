@@ -46,6 +46,17 @@ from bnp_hier.routes import ROUTES, RunOptions, run_routes
 
 __all__ = ["compare"]
 
+SHOWN = {
+    "clusters": "clusters",
+    "log_joint": "log joint",
+    "evidence_bound": "evidence at least",
+    "held_out": "held out",
+    "ARI": "ARI",
+    "rhat": "R-hat",
+    "seconds": "seconds",
+}
+"""Columns of the comparison that a terminal of 80 columns has room for."""
+
 
 def compare(
     data: Data,
@@ -154,8 +165,8 @@ def compare(
             }
         )
     else:
-        shown = findings.table.drop(columns=[f"NMI {name}" for name in findings.table.index])
-        print_table(shown.dropna(axis=1, how="all"), "Routes compared", "log quantities in nats", transpose=True)
+        shown = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table]).rename(columns=SHOWN)
+        print_table(shown.dropna(axis=1, how="all"), "Routes compared", "log quantities in nats; all of it is in the report")
         for note in findings.notes():
             out.print(f"• {note}", highlight=False)
         out.print(f"report: {report}", highlight=False)

@@ -28,6 +28,7 @@ from bnp_hier.commands.console import (
     err,
     out,
     print_json,
+    print_table,
     print_warnings,
     read_data,
 )
@@ -39,6 +40,9 @@ from bnp_hier.routes import ROUTES, RunOptions, run_routes
 from bnp_hier.saved_fit import SavedFit, load_fit
 
 __all__ = ["fit", "predict"]
+
+MOST_SHOWN = 20
+"""Most predictions that are printed one by one."""
 
 Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the clusters of the rows.")]
 
@@ -81,7 +85,7 @@ def fit(
     if labels_file is not None:
         write_clusters(labels_file, whole, {title: saved.labels})
     row = compare({title: saved.fit}, whole.X, truth=whole.y, seconds=outcome.seconds).iloc[0]
-    sizes = np.sort(np.bincount(saved.labels))[::-1]
+    sizes = np.bincount(saved.labels)  # in the order of the clusters' numbers, as `predict` gives them
     if as_json:
         summary: dict[str, Any] = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
         print_json(
@@ -96,7 +100,7 @@ def fit(
             }
         )
     else:
-        out.print(f"{title}: {len(sizes)} clusters of {_listed(sizes)} rows", highlight=False)
+        out.print(f"{title}: {len(sizes)} clusters, numbered from 0, of {_listed(sizes)} rows", highlight=False)
         out.print(
             f"log joint {row['log_joint']:.1f} nats, evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})",
             highlight=False,
@@ -142,7 +146,11 @@ def predict(
         return
     sizes = np.bincount(cluster, minlength=probabilities.shape[1])
     out.print(f"{len(X)} rows, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
-    out.print(f"in the {len(sizes) - 1} clusters of the fit: {_listed(sizes[:-1])}; in a new one: {new}", highlight=False)
+    if len(X) <= MOST_SHOWN:
+        print_table(table.set_index("item"), "Predictions", f"cluster {len(sizes) - 1} stands for a new one" if new else "")
+    else:
+        found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
+        out.print(f"rows in {found or 'no cluster of the fit'}; in a new one: {new}", highlight=False)
     out.print(f"predictions: {out_file}", highlight=False)
 
 

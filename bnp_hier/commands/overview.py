@@ -24,6 +24,7 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
+from bnp_hier.recommendation import default_budget
 from bnp_hier.recommendation import recommend as recommend_for
 
 __all__ = ["datasets", "recommend"]
@@ -89,5 +90,9 @@ def recommend(
         )
         return
     out.print(f"{whole.name}: family {advice.family}: {advice.family_reason}", highlight=False, soft_wrap=True)
-    print_table(advice.table(), "Routes", "minutes on two cores, of the right order only")
+    table = advice.table()[["run", "minutes", "reason"]]
+    table["minutes"] = [f"{value:.1f}" for value in table["minutes"]]
+    allowed = (default_budget(len(whole.X)) if budget is None else budget) / 60
+    print_table(table, "Routes", f"expected minutes on two cores; {allowed:.1f} are allowed for all (--minutes)")
     print_warnings(advice.warnings)
+    out.print("bnp-hier compare with the same options runs them", highlight=False)

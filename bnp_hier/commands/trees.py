@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["tree"]
 
 METHODS = ("bhc", "bhmc")
+CUTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 PICTURES = (".png", ".svg", ".pdf")
 FORMATS = (".nwk", ".newick", *PICTURES, ".html")
 
@@ -132,9 +133,21 @@ def _write_merges(bhc: BHC, data: Dataset, threshold: float, files: list[Path], 
             file.write_text(newick + "\n", encoding="utf-8")
     if as_json:
         bound = bhc.log_evidence_bound_
-        print_json({"data": data.name, "newick": newick, "labels": labels, "log_evidence_bound": bound, "files": files})
+        merges = bhc.dendrogram_
+        print_json(
+            {
+                "data": data.name,
+                "newick": newick,
+                "labels": labels,
+                "children": merges.children,
+                "merge_probability": merges.probabilities,
+                "log_evidence_bound": bound,
+                "files": files,
+            }
+        )
         return
-    err.print(f"cut at merge probability {threshold:g}: {labels.max() + 1} clusters", highlight=False)
+    cuts = ", ".join(f"{at:g}: {bhc.dendrogram_.cut(at).max() + 1}" for at in CUTS)
+    err.print(f"cut at merge probability {threshold:g}: {labels.max() + 1} clusters (cut at {cuts})", highlight=False)
     _tell_files(newick, files)
 
 

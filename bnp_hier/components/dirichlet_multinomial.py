@@ -82,7 +82,8 @@ class DirichletMultinomial(Component):
     Notes
     -----
     Heller & Ghahramani (2005), appendix B, with each row's multinomial coefficient. One cluster's parameters are its
-    category probabilities, shape (d,). A missing count is refused: the row's total would be unknown.
+    category probabilities, shape (d,). A missing count is refused: the row's total would be unknown. A row of zeros has density
+    one: so a missing category, in the indicators of one.
     """
 
     concentration: ArrayLike

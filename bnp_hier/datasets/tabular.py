@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import gzip
 import io
+import shlex
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Mapping
@@ -274,6 +275,13 @@ class Table:
                 text_columns[name] = int(is_text.argmax())
         if text_columns:
             name, row = next(iter(text_columns.items()))
+            cells = self.column(name)
+            if len(cells) > 2 and cells.nunique() > 0.9 * len(cells) and _as_numbers(cells)[1].all():
+                raise ValueError(
+                    f"{self.name}, {self.place(row)}, column {name!r}: found the text {str(cells.iloc[row])!r}, and another in "
+                    f"almost every row; if it names the rows, say so (items={name!r} or --items {shlex.quote(name)}), "
+                    "otherwise drop it"
+                )
             others = [other for other in text_columns if other != name]
             also = f" Other columns with text: {_listed(others)}." if others else ""
             raise ValueError(

@@ -59,8 +59,8 @@ class ResumableRun:
         File to which the run is saved after each piece, so that a killed process loses at most a piece too. Every time all
         draws so far are written: let pieces be long where draws are large.
     time_limit
-        Seconds after which `run` and `resume` stop, at the end of the piece then at work, as if interrupted but without an
-        error; `finished` tells. None: no limit.
+        Seconds after which `run` and `resume` stop, at the end of the piece then at work but not before there are draws, as if
+        interrupted but without an error; `finished` tells. None: no limit.
     piece_fields
         Fields of the kernel's state that are collected once a piece, at its end, and found among the extra fields: such as
         the labels of very many rows, "z", of a kernel that does not collect them.
@@ -254,7 +254,7 @@ class ResumableRun:
         until = None if self.time_limit is None else time.perf_counter() + self.time_limit
         bar = tqdm(total=self._total, initial=progress.steps, disable=not self.mcmc.progress_bar, unit="step")
         with bar:
-            while progress.steps < self._total and (until is None or time.perf_counter() < until):
+            while progress.steps < self._total and (until is None or not progress.draws or time.perf_counter() < until):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.piece, end - progress.steps)
                 state, draws = self._program(steps)(progress.state)

@@ -146,6 +146,11 @@ def _draws_of_mcmc(mcmc: MCMC | ResumableRun, X: Float[np.ndarray, "n d"], rando
     if not isinstance(sites, MixtureSites | SlotSites):
         mixture = StickMixture(model, X, sites)
         return Draws(_recovered_labels(mixture, hyperparameters, random_key(random_state)), hyperparameters, mixture)
+    if sites.partition not in samples:
+        raise ValueError(
+            f"the run collected {sorted(samples)}, but not the labels {sites.partition!r}, from which everything else follows: "
+            "run it with keep_labels=True, or collect them once a piece (ResumableRun(piece_fields=...))"
+        )
     labels = np.asarray(samples[sites.partition])
     if labels.shape[-1] != len(X):
         raise ValueError(f"X has {len(X)} rows, but the draws label {labels.shape[-1]} items")

@@ -240,6 +240,8 @@ def test_summaries_take_the_place_of_labels() -> None:
     samples = mcmc.get_samples()
     assert set(samples) == {"counts", "statistics"}
     assert samples["counts"].shape == (5, 8) and (samples["counts"].sum(1) == 64).all()
+    with pytest.raises(ValueError, match="but not the labels 'z', .*: run it with keep_labels=True"):
+        bnp.to_arviz(mcmc, X)
     labels = np.asarray(mcmc.last_state.z["z"])
     np.testing.assert_array_equal(labels, canonical_labels(labels))
     # the log joint follows from the summaries
