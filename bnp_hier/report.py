@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
 from bnp_hier import plots
@@ -23,6 +23,7 @@ from bnp_hier.deterministic import BHC
 from bnp_hier.evidence import tree_bound
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
 from bnp_hier.posterior.draws import CHAINS, shared_programs
+from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.tree_page import tree_figure
 from bnp_hier.verdicts import (
@@ -113,6 +114,13 @@ class Findings:
         """The route that the pictures follow: chains if there are any, otherwise the most probable partition."""
         chains = [name for name, fit in self.fits.items() if isinstance(fit, CHAINS)]
         return chains[0] if chains else str(self.table["log_joint"].idxmax())
+
+    def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
+        """Of every route that is chains: mean probability of each row to be with another of its cluster; NaN if it is alone."""
+        of_chains = [name for name, fit in self.fits.items() if isinstance(fit, CHAINS)]
+        return {
+            f"{name} certainty": assignment_uncertainty(self.draws(name), self.labels[name]).coclustering for name in of_chains
+        }
 
     def notes(self) -> list[str]:
         """What was found, in plain sentences."""

@@ -55,7 +55,8 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
         assert word in captured.out
     assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "tree.nwk", "gibbs.nc", "bhc.nc", "map-dp.nc"}
     labels = pd.read_csv(out / "labels.csv")
-    assert list(labels.columns) == ["item", "truth", "MAP-DP", "BHC", "Gibbs"] and len(labels) == 32
+    assert list(labels.columns) == ["item", "truth", "MAP-DP", "BHC", "Gibbs", "Gibbs certainty"] and len(labels) == 32
+    assert labels["Gibbs certainty"].dropna().between(0, 1).all()
     assert labels["item"].str.startswith("p").all()
     tree = (out / "tree.nwk").read_text()
     assert tree.strip().endswith(";") and all(f"{item}:" in tree for item in labels["item"])

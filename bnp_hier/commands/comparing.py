@@ -80,7 +80,8 @@ def compare(
 ) -> None:
     """Cluster a data set by every route, compare them in one table, and write a report.
 
-    Writes report.html, labels.csv, tree.nwk (with bhc) and one ArviZ file (netCDF) per route into the output folder.
+    Writes report.html, labels.csv (with the certainty of every row: the share of draws in which it is with the rest of its
+    cluster), tree.nwk (with bhc) and one ArviZ file (netCDF) per route into the output folder.
     """
     chosen = None if methods.strip() == "auto" else route_names(methods)
     if not 0.0 <= held_out < 1.0:
@@ -196,7 +197,7 @@ def _write_files(folder: Path, findings: object) -> None:
 
     assert isinstance(findings, Findings)
     folder.mkdir(parents=True, exist_ok=True)
-    write_clusters(folder / "labels.csv", findings.data, findings.labels)
+    write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})
     for fit in findings.fits.values():
         if isinstance(fit, BHC):
             (folder / "tree.nwk").write_text(fit.dendrogram_.to_newick(findings.data.item_names) + "\n", encoding="utf-8")

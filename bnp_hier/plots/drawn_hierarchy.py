@@ -360,7 +360,7 @@ def _keys(
         for size in (10 ** np.arange(len(str(n)))[-4:]).tolist()
     ]
     if has_support:
-        first.append(Line2D([], [], linestyle="", label="0.90: posterior probability"))
+        first.append(Line2D([], [], linestyle="", label="beside a node: posterior probability"))
     second = [
         Line2D([], [], color=colour, linewidth=5.0, label=short_name(cluster))
         for colour, cluster in zip(cluster_colours(len(clusters)), clusters, strict=True)
