@@ -25,7 +25,7 @@ from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
 from bnp_hier.posterior.draws import CHAINS, shared_programs
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.partitions import coclustering
-from bnp_hier.tree_page import tree_figure
+from bnp_hier.tree_page import tree_figures
 from bnp_hier.verdicts import (
     agreement,
     best_partition,
@@ -205,7 +205,8 @@ class Findings:
             figures[f"Probability that two rows share a cluster, {name}{_of(len(some), len(data.X))}"] = figure
         for name, fit in self.fits.items():
             if isinstance(fit, BHC):
-                figures[f"{name}'s tree; grey dashed branches are cut"] = tree_figure(fit.dendrogram_, data.item_names)
+                drawn = tree_figures(fit.dendrogram_, data.item_names)
+                figures |= {f"{name}: {caption[0].lower()}{caption[1:]}": figure for caption, figure in drawn.items()}
         return Section("Pictures", figures=figures)
 
     def clusters(self) -> Section:

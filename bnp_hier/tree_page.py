@@ -23,7 +23,7 @@ from bnp_hier.posterior.hierarchies import hierarchy_draws
 from bnp_hier.verdicts import chains_verdict, support_verdict
 from bnp_hier.web_page import Section, write_page
 
-__all__ = ["SampledTree", "tree_figure", "write_tree_page"]
+__all__ = ["SampledTree", "tree_figure", "tree_figures", "write_tree_page"]
 
 MOST_NAMED = 250
 """Most leaves for which the picture is made as wide as their names need."""
@@ -52,6 +52,48 @@ def tree_figure(tree: Dendrogram, names: Sequence[str] | None = None, threshold:
     figure = Figure(figsize=(width, 5.0), layout="constrained")
     plots.dendrogram(tree, names=names, threshold=threshold, ax=figure.subplots())
     return figure
+
+
+def tree_figures(tree: Dendrogram, names: Sequence[str] | None = None, threshold: float = 0.5) -> dict[str, Figure]:
+    """Caption -> picture: the tree, and where its names make it wider than a page, the whole of it without them before.
+
+    Parameters
+    ----------
+    tree, names, threshold
+        As of `tree_figure`.
+    """
+    figure = tree_figure(tree, names, threshold)
+    caption = f"Branches whose merge probability is below {threshold:g} are grey and dashed"
+    if figure.get_size_inches()[0] <= LEAST_INCHES:
+        return {caption: figure}
+    return {f"The whole tree. {caption}": tree_figure(tree, None, threshold), "The same with names, to scroll": figure}
+
+
+def doubtful_merges(tree: Dendrogram, items: Sequence[str]) -> pd.DataFrame:
+    """The merges nearest to even odds, at most twelve, of those with a probability between 0.01 and 0.99.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    items
+        n names.
+    """
+    below: list[list[int]] = [[i] for i in range(tree.n_items)]
+    for left, right in tree.children.tolist():
+        below.append(below[left] + below[right])
+    probability = tree.probabilities
+    open_ = np.flatnonzero((probability > 0.01) & (probability < 0.99))
+    rows = []
+    for merge in open_[np.argsort(np.abs(tree.log_odds[open_]), kind="stable")][:12]:
+        left, right = (_some_of([items[i] for i in below[child]]) for child in tree.children[merge].tolist())
+        rows.append((float(probability[merge]), left, right))
+    return pd.DataFrame(rows, columns=["probability", "one side", "other side"]).set_index("probability")
+
+
+def _some_of(names: Sequence[str], most: int = 4) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def write_tree_page(
@@ -91,18 +133,18 @@ def write_tree_page(
             lines.append("Known classes: " + ", ".join(f"{found[i]} ({counts[i]})" for i in np.argsort(-counts)[:10]))
         lines.append(", ".join(items[i] for i in rows))
         folds[f"Cluster {cluster}: {len(rows)} items"] = lines
+    merges = doubtful_merges(tree, items).reset_index()
+    merges.index = pd.RangeIndex(1, len(merges) + 1)
     cuts = {f"{at:g}": f"{int(tree.cut(at).max()) + 1} clusters" for at in (0.1, 0.3, 0.5, 0.7, 0.9)}
     sections = [
-        Section(
-            "Tree",
-            figures={
-                "Branches whose merge probability is below the threshold are grey and dashed": tree_figure(
-                    tree, names, threshold
-                )
-            },
-        ),
+        Section("Tree", figures=tree_figures(tree, names, threshold)),
         Section(f"Clusters, cut at merge probability {threshold:g}", folds=folds),
-        Section("How much the cut matters", text="Clusters if the tree is cut at other merge probabilities:", facts=cuts),
+        Section(
+            "How much the cut matters",
+            text="Clusters if the tree is cut at other merge probabilities, and the merges nearest to even odds:",
+            facts=cuts,
+            tables={"Merges in doubt": merges} if len(merges) else {},
+        ),
         Section(
             "Newick",
             text="Branch lengths are differences of heights: nats lost by calling a node one cluster, 0 where that is sure.",

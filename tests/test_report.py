@@ -13,7 +13,7 @@ from bnp_hier import report
 from bnp_hier.datasets import Dataset
 from bnp_hier.models import dpm
 from bnp_hier.report import Findings, write_report
-from bnp_hier.tree_page import tree_figure, write_tree_page
+from bnp_hier.tree_page import doubtful_merges, tree_figure, tree_figures, write_tree_page
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 2)) + 9.0 * (np.arange(24) % 2)[:, None]
@@ -82,8 +82,20 @@ def test_names_of_leaves_never_overlap(n: int, named: bool) -> None:
     assert len(boxes) == (n if n <= 10 or (named and n <= 200) else 0)
 
 
+def test_wide_trees_are_shown_whole_first() -> None:
+    n = 120
+    children = np.column_stack([np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n)])
+    tree = bnp.Dendrogram(children, np.linspace(5.0, -5.0, n - 1))
+    whole, named = tree_figures(tree, [f"row {i}" for i in range(n)]).values()
+    assert whole.get_size_inches()[0] == 10.0 < named.get_size_inches()[0]
+    assert len(tree_figures(tree)) == 1
+
+
 def test_tree_page(tmp_path: Path) -> None:
     tree = bnp.Dendrogram(np.array([[0, 1], [2, 3], [4, 5]]), np.array([3.0, 2.0, -4.0]))
+    merges = doubtful_merges(tree, ["ant", "bee", "cat", "dog"])
+    np.testing.assert_allclose(merges.index, 1 / (1 + np.exp([-2.0, -3.0, 4.0])))
+    assert merges["one side"].tolist() == ["cat", "ant", "ant, bee"] and merges["other side"].tolist()[2] == "cat, dog"
     path = write_tree_page(
         tmp_path / "t.html", tree, title="four", names=["ant", "bee", "cat", "dog"], classes=["i", "i", "m", "m"]
     )
