@@ -79,15 +79,17 @@ def doubtful_merges(tree: Dendrogram, items: Sequence[str]) -> pd.DataFrame:
     items
         n names.
     """
-    below: list[list[int]] = [[i] for i in range(tree.n_items)]
-    for left, right in tree.children.tolist():
-        below.append(below[left] + below[right])
+    order, first, sizes = tree.leaf_order(), tree.first_positions(), tree.sizes
+
+    def side(node: int) -> str:
+        return _some_of([items[i] for i in order[first[node] : first[node] + sizes[node]]])
+
     probability = tree.probabilities
     open_ = np.flatnonzero((probability > 0.01) & (probability < 0.99))
     rows = []
     for merge in open_[np.argsort(np.abs(tree.log_odds[open_]), kind="stable")][:12]:
-        left, right = (_some_of([items[i] for i in below[child]]) for child in tree.children[merge].tolist())
-        rows.append((float(probability[merge]), left, right))
+        left, right = tree.children[merge]
+        rows.append((float(probability[merge]), side(left), side(right)))
     return pd.DataFrame(rows, columns=["probability", "one side", "other side"]).set_index("probability")
 
 
