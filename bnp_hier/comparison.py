@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Int
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
@@ -91,6 +90,7 @@ def tabulate(
 ) -> pd.DataFrame:
     """The table of `compare` for fits whose partitions are known."""
     import pandas as pd
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     rows = {}
     with shared_programs():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Int
-from sklearn.metrics.cluster import contingency_matrix
 
 __all__ = ["f_measure", "purity"]
 
@@ -53,6 +52,8 @@ def f_measure(truth: ArrayLike, labels: ArrayLike) -> float:
 
 def _table(truth: ArrayLike, labels: ArrayLike) -> Int[np.ndarray, "classes clusters"]:
     """Numbers of items of each class in each cluster."""
+    from sklearn.metrics.cluster import contingency_matrix
+
     truth, labels = np.asarray(truth), np.asarray(labels)
     if truth.ndim != 1 or truth.shape != labels.shape or not len(truth):
         raise ValueError(

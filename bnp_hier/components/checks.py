@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
-from sklearn.neighbors import NearestNeighbors
 
 from bnp_hier.components.base import as_matrix, is_traced
 
@@ -124,6 +123,8 @@ def close_distance(X: np.ndarray, random_state: int, share: float = 0.1, pairs: 
     ValueError
         If all rows are equal.
     """
+    from sklearn.neighbors import NearestNeighbors
+
     points = np.unique(X, axis=0)
     if len(points) < 2:
         raise ValueError(f"all {len(X)} rows of X are equal: there is no distance to read the prior's scale off")

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from sklearn.neighbors import KDTree
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics, first_cell
@@ -100,6 +99,8 @@ class KDTreeAssigner:
     """
 
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
+        from sklearn.neighbors import KDTree
+
         if np.isnan(X).any():
             raise ValueError(f"X has a missing value (NaN) at {first_cell(np.isnan(X))}; a kd-tree needs complete rows")
         self.component = component

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
-from sklearn.cluster import kmeans_plusplus
 
 from bnp_hier.allocation import Prior, log_seating
 from bnp_hier.components import Component
@@ -251,6 +250,8 @@ def slots_for(clusters: int) -> int:
 
 def seeded(points: Float[np.ndarray, "s q"], clusters: int, rng: np.random.Generator) -> Int[np.ndarray, " s"]:
     """Each row at the nearest of so many rows drawn by k-means++."""
+    from sklearn.cluster import kmeans_plusplus
+
     centres, _ = kmeans_plusplus(points, clusters, random_state=int(rng.integers(1 << 31)))
     # squared distances but for what is the same for all centres
     return ((centres**2).sum(1) - 2 * points @ centres.T).argmin(1)

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.cluster.hierarchy import linkage
 from tqdm import tqdm
 
 from bnp_hier.components import Component
@@ -67,6 +66,8 @@ class _Search:
 
     def starts(self) -> list[np.ndarray]:
         """Trees other than the greedy one."""
+        from scipy.cluster.hierarchy import linkage
+
         normalised, *_ = agglomerate(self.component, self.leaves, self.concentration, "normalised")
         trees = [normalised]
         if len(self.X) <= LINKAGE_UP_TO:
