@@ -205,7 +205,7 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         inner = run_model(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else feasible(site))
         return {name: _log_density(inner[name]) for name in samples if name != partition}
 
-    program, shapes = jax.make_jaxpr(densities, return_shape=True)(jax.ShapeDtypeStruct((prior.size,), int))
+    program, shapes = jax.make_jaxpr(densities, return_shape=True)(jax.ShapeDtypeStruct((prior.size,), jnp.result_type(int)))
     # variables that the labels reach; each is defined before it is used
     reached = {id(variable) for variable in program.jaxpr.invars}
     for equation in program.jaxpr.eqns:
