@@ -48,7 +48,7 @@ def _commands(
 
 def main() -> None:
     """Run the command; errors in the input are told in one line."""
-    warnings.filterwarnings("ignore", message=".*ArviZ is undergoing a major refactor.*")
+    warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
     warnings.filterwarnings("ignore", message="There are not enough devices to run parallel chains.*")
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]

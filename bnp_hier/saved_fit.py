@@ -18,6 +18,7 @@ from bnp_hier.comparison import partition_of
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.posterior.draws import draws_of, log_predictive
+from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
 from bnp_hier.posterior.new_rows import cluster_probabilities
 
 __all__ = ["SavedFit", "load_fit"]
@@ -32,7 +33,7 @@ class SavedFit:
     Parameters
     ----------
     fit
-        An estimator, or a run of chains, that `bnp_hier.compare` and `bnp_hier.to_arviz` take.
+        An estimator, or a run of chains, that `bnp_hier.compare` (but for hierarchical mixtures) and `bnp_hier.to_arviz` take.
     data
         What it was fitted to.
     route
@@ -56,18 +57,35 @@ class SavedFit:
     versions: dict[str, str] = field(default_factory=lambda: {name: version(name) for name in LIBRARIES})
 
     @cached_property
+    def trees(self) -> HierarchyDraws | None:
+        """The draws of trees, if it is a fit of a hierarchical mixture."""
+        return hierarchy_draws(self.fit, self.data.X) if is_hierarchical(self.fit, self.data.X) else None
+
+    @cached_property
     def labels(self) -> Int[np.ndarray, " n"]:
-        """(n,) clusters: the estimator's, or the point estimate of the draws."""
+        """(n,) clusters: the estimator's, the point estimate of the draws, or the leaves of the central tree."""
+        if self.trees is not None:
+            tree = self.trees[self.trees.central()]
+            return tree.labels_at(tree.depth)
         return partition_of(self.fit, self.data.X)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Probability that each new row belongs to each cluster of `labels` and, last, to a new one."""
-        return cluster_probabilities(self.fit, self.data.X, self.labels, X)
+        if self.trees is None:
+            return cluster_probabilities(self.fit, self.data.X, self.labels, X)
+        central = self.trees.central()
+        at_nodes = self.trees.predict(X, central)
+        leaves = np.zeros(self.labels.max() + 1, dtype=int)
+        leaves[self.labels] = self.trees[central].paths[:, -1]
+        known = at_nodes[:, leaves]
+        return np.column_stack([known, np.maximum(1.0 - known.sum(1), 0.0)])
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row (nats); chains average it over their draws."""
         if isinstance(self.fit, DeterministicClustering):
             return self.fit.score_samples(X)
+        if self.trees is not None:
+            return self.trees.log_predictive(X)
         return log_predictive(draws_of(self.fit, self.data.X), X)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

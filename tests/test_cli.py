@@ -135,7 +135,8 @@ def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.Monkey
     saved, out = str(tmp_path / "fit.joblib"), str(tmp_path / "p.csv")
     assert _run(monkeypatch, "fit", str(tmp_path / "people.csv"), "--method", "map-dp", "--out", saved, "--json") == 0
     captured = capsys.readouterr()
-    assert "column 'colour' holds 3 different texts and is taken for a category" in " ".join(captured.err.split())
+    told = " ".join(captured.err.split())
+    assert "texts are taken for categories (so many each): 'colour' (3), 'smokes' (2); if one holds known classes" in told
     assert json.loads(captured.out)["family"] == "mixed" and json.loads(captured.out)["sizes"] == [25, 25]
     assert _run(monkeypatch, "predict", saved, str(tmp_path / "people.csv"), "--out", out, "--json") == 0
     np.testing.assert_array_equal(pd.read_csv(out)["cluster"], group)
@@ -185,6 +186,32 @@ def test_tree_of_any_branching(survey: Path, tmp_path: Path, monkeypatch: pytest
     for heading in ("What was found", "Tree", "Branches of the root", "Chains", "The run", "Newick"):
         assert f"<h2>{heading}</h2>" in page, heading
     assert "Known classes: " in page and "p39" in page and "n_nodes" in page
+
+
+@pytest.mark.slow
+def test_fit_of_trees(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Saved, read by Python, drawn, and put to new rows: probabilities of the leaves, densities averaged over draws."""
+    saved, labels, table = tmp_path / "fit.joblib", tmp_path / "labels.csv", tmp_path / "predictions.csv"
+    words = ["fit", str(survey), "--truth", "group", "--items", "who", "--method", "bhmc", "--depth", "2", *QUICK, "--json"]
+    assert _run(monkeypatch, *words, "--out", str(saved), "--labels", str(labels)) == 0
+    answer = json.loads(capsys.readouterr().out)
+    fit = bnp.load_fit(saved)
+    assert fit.trees is not None and fit.trees.shape[0] == 2 and sum(answer["sizes"]) == 40 and answer["rhat"] > 0.9
+    assert answer["sizes"] == np.bincount(pd.read_csv(labels)["BHMC"]).tolist() and answer["method"] == "bhmc"
+    assert _run(monkeypatch, "predict", str(saved), str(survey), "--items", "who", "--out", str(table)) == 0
+    predictions = pd.read_csv(table)
+    probabilities = fit.predict_proba(fit.data.X)
+    assert probabilities.shape == (40, len(answer["sizes"]) + 1)
+    np.testing.assert_allclose(probabilities.sum(1), 1.0)
+    np.testing.assert_array_equal(predictions["cluster"], probabilities.argmax(1))
+    np.testing.assert_allclose(predictions["log_density"], fit.trees.log_predictive(fit.data.X))
+    tree = fit.trees[fit.trees.central()]
+    leaf = tree.paths[fit.labels == 0, -1]
+    np.testing.assert_allclose(probabilities[:, 0], fit.trees.predict(fit.data.X, fit.trees.central())[:, leaf[0]])
+    assert len(set(leaf)) == 1
+    capsys.readouterr()
+    assert _run(monkeypatch, "tree", str(saved), "--out", str(tmp_path / "tree.nwk"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["newick"] == tree.to_newick(fit.data.item_names)
 
 
 @pytest.mark.slow

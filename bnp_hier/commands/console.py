@@ -52,6 +52,9 @@ out, err = Console(), Console(stderr=True)
 INCOMPLETE = 3
 """Exit code of a command that came to its end, but a part of what was asked for is missing."""
 
+MOST_LISTED = 6
+"""Most columns that are named one by one."""
+
 Data = Annotated[str, typer.Argument(help="Name of a data set (iris, wine, ...), or a CSV, Parquet, NPY or NPZ file.")]
 Truth = Annotated[str | None, typer.Option(help="Column of the file that holds the true classes; no route sees them.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Column of the file to leave out; may be repeated.")]
@@ -60,6 +63,7 @@ Family = Annotated[str, typer.Option(help=f"Likelihood of one cluster: auto, {',
 Concentration = Annotated[
     float | None, typer.Option(help="Concentration of the Dirichlet process; without it, a Gamma(1, 1) prior.")
 ]
+Depth = Annotated[int, typer.Option(help="Levels of the tree below the root (bhmc).")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Chains = Annotated[int, typer.Option(help="MCMC chains.")]
 Warmup = Annotated[int | None, typer.Option(help="Warm-up sweeps per chain; by default 500, or as many as there is time for.")]
@@ -79,10 +83,12 @@ def read_data(data: str, truth: str | None = None, items: str | None = None, dro
     path = Path(data)
     if path.suffix or path.exists():
         table = datasets.read_table(path, truth=truth, items=items, drop=drop or ())
-        for name, levels in table.levels.items():
+        if table.levels:
+            held = [f"{name!r} ({len(levels)})" for name, levels in table.levels.items()]
+            more = f", ... ({len(held)} columns in all)" if len(held) > MOST_LISTED else ""
             err.print(
-                f"column {name!r} holds {len(levels)} different texts and is taken for a category; if it holds known classes, "
-                f"name it: --truth {shlex.quote(name)}",
+                f"texts are taken for categories (so many each): {', '.join(held[:MOST_LISTED])}{more}; if one holds known "
+                f"classes, name it: --truth {shlex.quote(next(iter(table.levels)))}",
                 highlight=False,
                 markup=False,
             )

@@ -15,6 +15,7 @@ from bnp_hier.commands.console import (
     Chains,
     Concentration,
     Data,
+    Depth,
     Drop,
     Family,
     Items,
@@ -33,6 +34,7 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.model_options import mixture
+from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
 from bnp_hier.model_checks import check_model
@@ -40,6 +42,8 @@ from bnp_hier.routes import ROUTES, RunOptions, run_routes
 from bnp_hier.saved_fit import SavedFit, load_fit
 
 __all__ = ["fit", "predict"]
+
+METHODS = (*ROUTES, "bhmc")
 
 MOST_SHOWN = 20
 """Most predictions that are printed one by one."""
@@ -49,12 +53,13 @@ Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the 
 
 def fit(
     data: Data,
-    method: Annotated[str, typer.Option(help=f"One route: {', '.join(ROUTES)}.")] = "bayesian-kmeans",
+    method: Annotated[str, typer.Option(help=f"One route: {', '.join(METHODS)}.")] = "bayesian-kmeans",
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
     family: Family = "auto",
     concentration: Concentration = None,
+    depth: Depth = 3,
     seed: Seed = 0,
     out_file: Annotated[Path, typer.Option("--out", help="File for the fit; bnp_hier.load_fit reads it.")] = Path("fit.joblib"),
     labels_file: Labels = None,
@@ -65,9 +70,9 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Cluster a data set by one route, and save the fit for `predict`, `tree` and Python."""
-    if method not in ROUTES:
-        raise ValueError(f"--method must be one of {', '.join(ROUTES)}, but it is {method!r}")
-    check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration)
+    if method not in METHODS:
+        raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
+    check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
     whole = read_data(data, truth, items, drop)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
     model = mixture(chosen.component, concentration)
@@ -75,44 +80,61 @@ def fit(
     warnings = check_model(model, whole.X, whole.feature_names)
     print_warnings(warnings)
     options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, seed=seed, progress=progress)
-    outcome = run_routes([method], model, whole.X, options)
-    title = ROUTES[method].title
-    if title not in outcome.fits:
-        raise ValueError("; ".join(outcome.problems))
-    notes = (*outcome.problems, *warnings)
-    saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], notes)
+    if method == "bhmc":
+        run, seconds, problems = sample_trees(whole, chosen.component, depth, concentration, options)
+        saved = SavedFit(run, whole, method, chosen.name, seconds, (*problems, *warnings))
+    else:
+        outcome = run_routes([method], model, whole.X, options)
+        title, problems = ROUTES[method].title, outcome.problems
+        if title not in outcome.fits:
+            raise ValueError("; ".join(problems))
+        saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], (*problems, *warnings))
     path = saved.save(out_file)
     if labels_file is not None:
-        write_clusters(labels_file, whole, {title: saved.labels})
-    row = compare({title: saved.fit}, whole.X, truth=whole.y, seconds=outcome.seconds).iloc[0]
+        write_clusters(labels_file, whole, {_title(method): saved.labels})
+    summary, lines = _of_trees(saved) if method == "bhmc" else _of_partition(saved, truth)
     sizes = np.bincount(saved.labels)  # in the order of the clusters' numbers, as `predict` gives them
     if as_json:
-        summary: dict[str, Any] = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
-        print_json(
-            {
-                "data": whole.name,
-                "method": method,
-                "family": chosen.name,
-                **summary,
-                "sizes": sizes,
-                "notes": notes,
-                "file": path,
-            }
-        )
+        told = {"data": whole.name, "method": method, "family": chosen.name, **summary}
+        print_json({**told, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
-        out.print(f"{title}: {len(sizes)} clusters, numbered from 0, of {_listed(sizes)} rows", highlight=False)
         out.print(
-            f"log joint {row['log_joint']:.1f} nats, evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})",
+            f"{_title(method)}: {len(sizes)} clusters, numbered from 0, of {_listed(sizes)} rows",
             highlight=False,
         )
-        if "ARI" in row:
-            out.print(
-                f"agreement with {truth or 'the known classes'}: ARI {row['ARI']:.2f}, NMI {row['NMI']:.2f}", highlight=False
-            )
-        print_warnings(outcome.problems)
+        for line in lines:
+            out.print(line, highlight=False)
+        print_warnings(problems)
         out.print(f"fit: {path}", highlight=False)
-    if outcome.problems:
+    if problems:
         raise typer.Exit(INCOMPLETE)
+
+
+def _of_partition(saved: SavedFit, truth: str | None) -> tuple[dict[str, Any], list[str]]:
+    """A clustering in numbers, and in sentences."""
+    title = _title(saved.route)
+    row = compare({title: saved.fit}, saved.data.X, truth=saved.data.y, seconds={title: saved.seconds}).iloc[0]
+    summary = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
+    evidence = f"evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})"
+    lines = [f"log joint {row['log_joint']:.1f} nats, {evidence}"]
+    if "ARI" in row:
+        lines.append(f"agreement with {truth or 'the known classes'}: ARI {row['ARI']:.2f}, NMI {row['NMI']:.2f}")
+    return summary, lines
+
+
+def _of_trees(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
+    """A hierarchical mixture in numbers, and in sentences."""
+    from bnp_hier.tree_page import SampledTree
+
+    sampled = SampledTree.of(saved.fit, saved.data, (), saved.seconds)
+    summary = {
+        "clusters": int(saved.labels.max()) + 1,
+        "rhat": float(sampled.diagnostics["rhat"].max()),
+        "seconds": saved.seconds,
+        "findings": sampled.notes,
+    }
+    lines = ["they are the leaves of the central tree, which `bnp-hier tree` draws", *(f"• {note}" for note in sampled.notes)]
+    return summary, lines
 
 
 def predict(
@@ -152,6 +174,11 @@ def predict(
         found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
         out.print(f"rows in {found or 'no cluster of the fit'}; in a new one: {new}", highlight=False)
     out.print(f"predictions: {out_file}", highlight=False)
+
+
+def _title(method: str) -> str:
+    """Name in tables."""
+    return ROUTES[method].title if method in ROUTES else method.upper()
 
 
 def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import jax
 import typer
-from numpyro.infer import MCMC
 
 from bnp_hier.column_kinds import component_for
 from bnp_hier.commands.console import (
@@ -17,6 +14,7 @@ from bnp_hier.commands.console import (
     Chains,
     Concentration,
     Data,
+    Depth,
     Drop,
     Family,
     Items,
@@ -34,18 +32,13 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.model_options import mixture
+from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC
-from bnp_hier.kernels import BHMCGibbs, ResumableRun
+from bnp_hier.kernels import ResumableRun
 from bnp_hier.model_checks import check_model
-from bnp_hier.models import bhmc
 from bnp_hier.routes import ROUTES, RunOptions
 from bnp_hier.saved_fit import load_fit
-
-if TYPE_CHECKING:
-    from bnp_hier.components import Component
-    from bnp_hier.model_trace import Model
-    from bnp_hier.tree_page import SampledTree
 
 __all__ = ["tree"]
 
@@ -70,7 +63,7 @@ def tree(
     family: Family = "auto",
     concentration: Concentration = None,
     threshold: Annotated[float, typer.Option(help="Merge probability below which a branch is cut (bhc).")] = 0.5,
-    depth: Annotated[int, typer.Option(help="Levels below the root (bhmc).")] = 3,
+    depth: Depth = 3,
     out_files: Annotated[
         list[Path] | None,
         typer.Option("--out", help=f"File to write; its suffix says the format: {', '.join(FORMATS)}. May be repeated."),
@@ -84,7 +77,7 @@ def tree(
 ) -> None:
     """Build a tree with the probability of every merge or node, and write it as Newick text, a picture, or a web page.
 
-    DATA may also be a file of `bnp-hier fit --method bhc`. Without --out, the tree is printed as Newick text.
+    DATA may also be a file of `bnp-hier fit --method bhc` (or bhmc). Without --out, the tree is printed as Newick text.
     """
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
@@ -97,9 +90,12 @@ def tree(
         raise ValueError(f"{unknown[0]}: found a file name ending in {unknown[0].suffix!r}, expected {', '.join(FORMATS)}")
     if data.endswith(".joblib"):
         saved = load_fit(data)
-        if not isinstance(saved.fit, BHC):
-            raise ValueError(f"{data} holds a fit of {ROUTES[saved.route].title}, which has no tree; use --method bhc")
-        _write_merges(saved.fit, saved.data, threshold, files, as_json)
+        if saved.trees is not None:
+            _write_sampled(saved.fit, saved.data, saved.seconds, files, as_json, notes=saved.notes)
+        elif isinstance(saved.fit, BHC):
+            _write_merges(saved.fit, saved.data, threshold, files, as_json)
+        else:
+            raise ValueError(f"{data} holds a fit by {saved.route}, which has no tree; fit it with --method bhc or bhmc")
         return
     whole = read_data(data, truth, items, drop)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
@@ -110,9 +106,9 @@ def tree(
     if method == "bhc":
         _write_merges(ROUTES["bhc"].run(model, whole.X, options), whole, threshold, files, as_json)
         return
-    sampled = _sample_tree(whole, chosen.component, depth, concentration, options)
-    _write_sampled(sampled, whole, files, as_json)
-    if sampled.problems:
+    run, seconds, problems = sample_trees(whole, chosen.component, depth, concentration, options)
+    _write_sampled(run, whole, seconds, files, as_json, problems=problems)
+    if problems:
         raise typer.Exit(INCOMPLETE)
 
 
@@ -151,37 +147,20 @@ def _write_merges(bhc: BHC, data: Dataset, threshold: float, files: list[Path], 
     _tell_files(newick, files)
 
 
-def _sample_tree(
-    data: Dataset, component: Component, depth: int, concentration: float | None, options: RunOptions
-) -> SampledTree:
-    """Chains of trees; Ctrl-C keeps the draws that there are."""
+def _write_sampled(
+    run: ResumableRun,
+    data: Dataset,
+    seconds: float,
+    files: list[Path],
+    as_json: bool,
+    problems: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """The central tree of the chains."""
     from bnp_hier.tree_page import SampledTree
 
-    model: Model = partial(bhmc, component=component, depth=depth, max_nodes=256)
-    if concentration is not None:
-        model = partial(model, concentration=concentration)
-    mcmc = MCMC(
-        BHMCGibbs(model),
-        num_warmup=options.warmup,
-        num_samples=options.samples,
-        num_chains=options.chains,
-        chain_method="vectorized",
-        progress_bar=options.progress,
-    )
-    run = ResumableRun(mcmc, max(1, (options.warmup + options.samples) // 20))
-    problems = []
-    started = time.perf_counter()
-    try:
-        run.run(jax.random.key(options.seed), data.X)
-    except KeyboardInterrupt:
-        if run.steps <= options.warmup:
-            raise
-        problems = [f"interrupted: {run.steps - options.warmup} of {options.samples} draws of every chain are there"]
-    return SampledTree.of(run, data, problems, time.perf_counter() - started)
-
-
-def _write_sampled(sampled: SampledTree, data: Dataset, files: list[Path], as_json: bool) -> None:
-    """The central tree of the chains."""
+    sampled = SampledTree.of(run, data, problems, seconds)
+    sampled.notes.extend(notes)
     newick = sampled.tree.to_newick(data.item_names)
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)

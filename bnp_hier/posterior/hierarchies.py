@@ -256,27 +256,64 @@ class HierarchyDraws:
         ValueError
             If the rows are unfit for the model.
         """
-        rows = as_matrix(X)
         tree = self[draw]
         with jax.enable_x64(True):
             z = {name: jnp.asarray(value[draw]) for name, value in self.samples.items()}
-            values = self._read(z)
-            if rows.shape[1] != values.component.dim:
-                raise ValueError(f"X has {rows.shape[1]} columns, but the model has {values.component.dim}")
-            values.component.validate(rows)
-            paths, mixing = z[self.sites.paths], z[self.sites.mixing]
-            nodes = read_tree(paths, self.sites.max_nodes)
-            prior = path_weights(
-                nodes.counts.astype(float), jnp.maximum(nodes.parent, 0), nodes.level, values.concentration, self.sites.depth
-            )
-            alone = values.component.log_marginal(values.component.suff_stats(rows))
-            occupied = cluster_counts(z[self.sites.labels], self.sites.components) > 0
-            logs = jnp.where(occupied, self._log_densities(values, z, jnp.asarray(rows)), alone[:, None])
-            table = np.asarray(prior * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.astype(float).T))
+            table = np.asarray(self._new_items(z, self._new_rows(X))[0])
         numbers = np.zeros(tree.n_nodes, dtype=int)  # the draw's own number of every node
         numbers[tree.paths] = self.paths[draw]
         table = table[:, numbers]
         return table / table.sum(1, keepdims=True)
+
+    def log_predictive(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
+        """Log predictive density of new rows, averaged over the draws (nats), in float64.
+
+        In a draw it is Σ over leaves and new branches of their probability given the paths, times Σ_k β_k f_k(x), given
+        everything drawn; a component that no item has is integrated over its prior.
+
+        Parameters
+        ----------
+        X
+            New rows, (m, d); each is scored on its own.
+
+        Raises
+        ------
+        ValueError
+            If the rows are unfit for the model.
+        """
+        with jax.enable_x64(True):
+            rows = self._new_rows(X)
+
+        def one(z: dict[str, Array]) -> Array:
+            table, offset = self._new_items(z, rows)
+            return jnp.log(table.sum(1)) + offset
+
+        scores = self._map(one, len(rows) * max(self.sites.max_nodes, self.sites.components))
+        return np.logaddexp.reduce(scores, axis=(0, 1)) - np.log(np.prod(self.shape))
+
+    def _new_rows(self, X: ArrayLike) -> Array:
+        """New rows, fit for the model; call in double precision."""
+        rows = as_matrix(X)
+        first = {name: jnp.asarray(value[0, 0]) for name, value in self.samples.items()}
+        component = self._read(first).component
+        if rows.shape[1] != component.dim:
+            raise ValueError(f"X has {rows.shape[1]} columns, but the model has {component.dim}")
+        component.validate(rows)
+        return jnp.asarray(rows)
+
+    def _new_items(self, z: Mapping[str, Array], rows: Array) -> tuple[Float[Array, "m nodes"], Float[Array, " m"]]:
+        """Density of every new row together with joining every node of a draw, divided by the exponential of an offset."""
+        values = self._read(z)
+        nodes = read_tree(z[self.sites.paths], self.sites.max_nodes)
+        prior = path_weights(
+            nodes.counts.astype(float), jnp.maximum(nodes.parent, 0), nodes.level, values.concentration, self.sites.depth
+        )
+        alone = values.component.log_marginal(values.component.suff_stats(rows))
+        occupied = cluster_counts(z[self.sites.labels], self.sites.components) > 0
+        logs = jnp.where(occupied, self._log_densities(values, z, rows), alone[:, None])
+        offset = logs.max(1)
+        densities = jnp.exp(logs - offset[:, None]) @ z[self.sites.mixing].astype(float).T
+        return jnp.where(nodes.level >= 0, prior * densities, 0.0), offset
 
     def _read(self, z: Mapping[str, Array]) -> Any:
         return read_tree_values(self.model, self.sites, z, (self.X,))

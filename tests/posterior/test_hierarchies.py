@@ -113,6 +113,25 @@ def test_predict(draws: bnp.HierarchyDraws) -> None:
         draws.predict(np.zeros((1, 3)), at)
 
 
+@pytest.mark.slow
+def test_log_predictive(draws: bnp.HierarchyDraws) -> None:
+    """Against plain sums over the nodes of every draw; and it is a density: its integral over a wide grid is one."""
+    rows = np.array([[-2.0, 0.1], [9.0, -9.0]])
+    densities = []
+    for at in np.ndindex(draws.shape):
+        paths = [tuple(path) for path in draws.paths[at].tolist()]
+        f = normal_densities(rows, draws, at, np.bincount(draws.labels[at], minlength=5))
+        mixing = draws.samples["mixing"][at].astype(float)
+        weights = branch_weights(paths, float(draws.samples["alpha"][at]))
+        densities.append(sum(weight * (f @ mixing[node[-1] if node else 0]) for node, weight in weights.items()))
+    np.testing.assert_allclose(draws.log_predictive(rows), np.log(np.mean(densities, axis=0)), rtol=1e-5)
+    axis = np.linspace(-14.0, 14.0, 141)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    assert np.exp(draws.log_predictive(grid)).sum() * 0.2**2 == pytest.approx(1.0, abs=1e-4)
+    with pytest.raises(ValueError, match="X has 3 columns, but the model has 2"):
+        draws.log_predictive(np.zeros((1, 3)))
+
+
 def variation_of_information(a: np.ndarray, b: np.ndarray) -> float:
     table = np.array([[((a == i) & (b == j)).mean() for j in np.unique(b)] for i in np.unique(a)])
     with np.errstate(divide="ignore", invalid="ignore"):

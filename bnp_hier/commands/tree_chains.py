@@ -1,0 +1,45 @@
+"""Chains over trees of any branching, as the commands run them."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import jax
+from numpyro.infer import MCMC
+
+from bnp_hier.components import Component
+from bnp_hier.datasets import Dataset
+from bnp_hier.kernels import BHMCGibbs, ResumableRun
+from bnp_hier.model_trace import Model
+from bnp_hier.models import bhmc
+from bnp_hier.routes import RunOptions
+
+__all__ = ["sample_trees"]
+
+
+def sample_trees(
+    data: Dataset, component: Component, depth: int, concentration: float | None, options: RunOptions
+) -> tuple[ResumableRun, float, list[str]]:
+    """Chains, their seconds, and what is missing of them; Ctrl-C after the warm-up keeps the draws that there are."""
+    model: Model = partial(bhmc, component=component, depth=depth, max_nodes=256)
+    if concentration is not None:
+        model = partial(model, concentration=concentration)
+    mcmc = MCMC(
+        BHMCGibbs(model),
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        num_chains=options.chains,
+        chain_method="vectorized",
+        progress_bar=options.progress,
+    )
+    run = ResumableRun(mcmc, max(1, (options.warmup + options.samples) // 20))
+    problems = []
+    started = time.perf_counter()
+    try:
+        run.run(jax.random.key(options.seed), data.X)
+    except KeyboardInterrupt:
+        if run.steps <= options.warmup:
+            raise
+        problems = [f"interrupted: {run.steps - options.warmup} of {options.samples} draws of every chain are there"]
+    return run, time.perf_counter() - started, problems
