@@ -192,9 +192,11 @@ class SampledTree:
         table = diagnostics(to_arviz(run, data.X))
         notes = [*chains_verdict("BHMC", table, run.num_chains), *support_verdict(tree, support)]
         chains, kept = draws.shape
+        fixed = getattr(draws.model, "keywords", {}).items()
+        numbers = "".join(f", {name} {value:g}" for name, value in fixed if isinstance(value, float))
         facts = {
             "data": f"{data.name}, {data.X.shape[0]} rows × {data.X.shape[1]} columns",
-            "model": f"tree of depth {tree.depth}, nested Chinese restaurant process, nodes share components",
+            "model": f"tree of depth {tree.depth}, nested Chinese restaurant process, nodes share components{numbers}",
             "chains": f"{chains}, {kept} draws each, in {seconds:.0f} s",
         }
         return cls(tree, support, table, notes, list(problems), facts)

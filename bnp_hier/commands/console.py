@@ -61,7 +61,7 @@ Drop = Annotated[list[str] | None, typer.Option(help="Column of the file to leav
 Items = Annotated[str | None, typer.Option(help="Column of the file that names the rows.")]
 Family = Annotated[str, typer.Option(help=f"Likelihood of one cluster: auto, {', '.join(FAMILIES)}.")]
 Concentration = Annotated[
-    float | None, typer.Option(help="Concentration of the Dirichlet process; without it, a Gamma(1, 1) prior.")
+    float | None, typer.Option(help="Concentration of the Dirichlet process; without it, a Gamma(1, 1) prior (bhmc: 0.4).")
 ]
 Depth = Annotated[int, typer.Option(help="Levels of the tree below the root (bhmc).")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]

@@ -17,14 +17,27 @@ from bnp_hier.routes import RunOptions
 
 __all__ = ["sample_trees"]
 
+CONCENTRATION = 0.4
+"""Of the nested Chinese restaurant process, unless the user gives another."""
+
 
 def sample_trees(
     data: Dataset, component: Component, depth: int, concentration: float | None, options: RunOptions
 ) -> tuple[ResumableRun, float, list[str]]:
-    """Chains, their seconds, and what is missing of them; Ctrl-C after the warm-up keeps the draws that there are."""
-    model: Model = partial(bhmc, component=component, depth=depth, max_nodes=256)
-    if concentration is not None:
-        model = partial(model, concentration=concentration)
+    """Chains, their seconds, and what is missing of them; Ctrl-C after the warm-up keeps the draws that there are.
+
+    The hyperparameters are the ones of Huang et al. (2021), section 5, for their small data: under the priors of `bhmc` most
+    trees of small data have a branch for nearly every item.
+    """
+    model: Model = partial(
+        bhmc,
+        component=component,
+        depth=depth,
+        max_nodes=256,
+        concentration=CONCENTRATION if concentration is None else concentration,
+        root_concentration=1.0,
+        mixing_concentration=0.5,
+    )
     mcmc = MCMC(
         BHMCGibbs(model),
         num_warmup=options.warmup,
