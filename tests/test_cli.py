@@ -51,7 +51,7 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
     assert _run(monkeypatch, *words, "--methods", "gibbs,bhc,map-dp") == 0
     captured = capsys.readouterr()
     assert "family bernoulli" in captured.err
-    for word in ("Gibbs", "BHC", "MAP-DP", "log joint", "held out", "NMI", "rhat"):
+    for word in ("Gibbs", "BHC", "MAP-DP", "log joint", "held out", "ARI", "R-hat"):
         assert word in captured.out
     assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "tree.nwk", "gibbs.nc", "bhc.nc", "map-dp.nc"}
     labels = pd.read_csv(out / "labels.csv")
