@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier import cli, routes
+from bnp_hier import cli, report, routes
 from tests.parameters import few
 
 COMMANDS = ["compare", "fit", "predict", "evidence", "tree", "recommend", "datasets"]
@@ -96,6 +97,31 @@ def test_what_is_missing_is_told(
     page = (out / "report.html").read_text()
     assert "What is missing" in page and words in page
     assert (out / "map-dp.nc").exists() and not (out / "gibbs.nc").exists()
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_while_the_report_is_written(
+    presses: int, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """The first is told and passes, so that what has been computed is kept; the second stops."""
+    of = report.Findings.of
+
+    def pressed(*args: object, **options: object) -> report.Findings:
+        for _ in range(presses):
+            signal.raise_signal(signal.SIGINT)
+        return of(*args, **options)
+
+    monkeypatch.setattr(report.Findings, "of", pressed)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        out = tmp_path / "report"
+        words = ["compare", str(survey), "--drop", "group", "--drop", "who", "--methods", "map-dp", "--out", str(out)]
+        assert _run(monkeypatch, *words, *QUICK) == (0 if presses == 1 else 130)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "finishing the report" in capsys.readouterr().err
+    assert (out / "report.html").exists() == (presses == 1)
 
 
 def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -37,6 +37,7 @@ from bnp_hier.commands.console import (
     route_names,
 )
 from bnp_hier.commands.fitting import write_clusters
+from bnp_hier.commands.interruption import finishing
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC
@@ -139,7 +140,7 @@ def compare(
         "seed": str(seed),
         "not run": "; ".join(skipped) or "–",
     }
-    with err.status("comparing") if progress else nullcontext():
+    with finishing("the report"), err.status("comparing") if progress else nullcontext():
         from bnp_hier.report import Findings, write_report
 
         findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, seed=seed)
