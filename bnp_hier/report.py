@@ -30,11 +30,13 @@ from bnp_hier.verdicts import (
     agreement,
     best_partition,
     chains_verdict,
+    clusters_at_cuts,
     clusters_verdict,
     held_out_verdict,
     tree_verdict,
 )
 from bnp_hier.web_page import Section, write_page
+from bnp_hier.wording import listed
 
 __all__ = ["Findings", "write_report"]
 
@@ -55,9 +57,6 @@ MOST_CLASSES = 15
 
 TELLING = 0.3
 """Standard deviations by which a cluster's mean differs from that of all rows, where it is mentioned."""
-
-THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Merge probabilities at which a tree is cut to see whether the cut matters."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,9 @@ class Findings:
                 found += chains_verdict(name, diagnostics(self.packages[name]), fit.num_chains)
                 found += clusters_verdict(name, self.draws(name), self.labels[name])
             elif isinstance(fit, BHC):
-                cuts = {threshold: int(fit.dendrogram_.cut(threshold).max()) + 1 for threshold in THRESHOLDS}
-                found += tree_verdict(name, cuts, self.draws(name)[0])
+                found += tree_verdict(name, clusters_at_cuts(fit.dendrogram_), self.draws(name)[0])
         sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
-        some = ", ".join(map(str, sizes[:12])) + (", ..." if len(sizes) > 12 else "")
-        found.append(f"The clusters of {self.lead} have {some} rows; what is in each is told below.")
+        found.append(f"The clusters of {self.lead} have {listed(sizes, 12)} rows; what is in each is told below.")
         for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows():
             found.append(f"{name} met its capacity {row['capacity_hits']:.0f} times: more clusters were wanted than allowed.")
         return found
@@ -220,8 +217,7 @@ class Findings:
                 names, counts = np.unique(data.y[rows], return_counts=True)
                 order = np.argsort(-counts)[:8]
                 lines.append("Known classes: " + ", ".join(f"{names[i]} ({counts[i]})" for i in order))
-            items = [str(i) if data.item_names is None else data.item_names[i] for i in rows[:200]]
-            lines.append("Rows: " + ", ".join(items) + (f", ... ({len(rows)} in all)" if len(rows) > 200 else ""))
+            lines.append("Rows: " + listed(rows if data.item_names is None else (data.item_names[i] for i in rows), 200))
             folds[f"Cluster {cluster}: {len(rows)} rows"] = lines
         tables = {}
         if data.y is not None and len(np.unique(data.y)) <= MOST_CLASSES:

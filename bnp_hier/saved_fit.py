@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -62,10 +62,16 @@ class SavedFit:
         return hierarchy_draws(self.fit, self.data.X) if is_hierarchical(self.fit, self.data.X) else None
 
     @cached_property
+    def _central(self) -> tuple[int, int]:
+        """Number of the chain and draw whose tree stands for all."""
+        assert self.trees is not None
+        return self.trees.central()
+
+    @cached_property
     def labels(self) -> Int[np.ndarray, " n"]:
         """(n,) clusters: the estimator's, the point estimate of the draws, or the leaves of the central tree."""
         if self.trees is not None:
-            tree = self.trees[self.trees.central()]
+            tree = self.trees[self._central]
             return tree.labels_at(tree.depth)
         return partition_of(self.fit, self.data.X)
 
@@ -73,11 +79,9 @@ class SavedFit:
         """Probability that each new row belongs to each cluster of `labels` and, last, to a new one."""
         if self.trees is None:
             return cluster_probabilities(self.fit, self.data.X, self.labels, X)
-        central = self.trees.central()
-        at_nodes = self.trees.predict(X, central)
         leaves = np.zeros(self.labels.max() + 1, dtype=int)
-        leaves[self.labels] = self.trees[central].paths[:, -1]
-        known = at_nodes[:, leaves]
+        leaves[self.labels] = self.trees[self._central].paths[:, -1]
+        known = self.trees.predict(X, self._central)[:, leaves]
         return np.column_stack([known, np.maximum(1.0 - known.sum(1), 0.0)])
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
@@ -87,6 +91,10 @@ class SavedFit:
         if self.trees is not None:
             return self.trees.log_predictive(X)
         return log_predictive(draws_of(self.fit, self.data.X), X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a file holds: the fields, and nothing that is computed from them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file, as a whole or not at all; folders are made."""

@@ -20,8 +20,9 @@ from bnp_hier.hierarchy import Dendrogram, Hierarchy
 from bnp_hier.kernels import ResumableRun
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.hierarchies import hierarchy_draws
-from bnp_hier.verdicts import chains_verdict, support_verdict
+from bnp_hier.verdicts import chains_verdict, clusters_at_cuts, support_verdict
 from bnp_hier.web_page import Section, write_page
+from bnp_hier.wording import listed
 
 __all__ = ["SampledTree", "tree_figure", "tree_figures", "write_tree_page"]
 
@@ -82,7 +83,7 @@ def doubtful_merges(tree: Dendrogram, items: Sequence[str]) -> pd.DataFrame:
     order, first, sizes = tree.leaf_order(), tree.first_positions(), tree.sizes
 
     def side(node: int) -> str:
-        return _some_of([items[i] for i in order[first[node] : first[node] + sizes[node]]])
+        return listed((items[i] for i in order[first[node] : first[node] + sizes[node]]), 4)
 
     probability = tree.probabilities
     open_ = np.flatnonzero((probability > 0.01) & (probability < 0.99))
@@ -91,11 +92,6 @@ def doubtful_merges(tree: Dendrogram, items: Sequence[str]) -> pd.DataFrame:
         left, right = tree.children[merge]
         rows.append((float(probability[merge]), side(left), side(right)))
     return pd.DataFrame(rows, columns=["probability", "one side", "other side"]).set_index("probability")
-
-
-def _some_of(names: Sequence[str], most: int = 4) -> str:
-    more = f", ... ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def write_tree_page(
@@ -137,7 +133,7 @@ def write_tree_page(
         folds[f"Cluster {cluster}: {len(rows)} items"] = lines
     merges = doubtful_merges(tree, items).reset_index()
     merges.index = pd.RangeIndex(1, len(merges) + 1)
-    cuts = {f"{at:g}": f"{int(tree.cut(at).max()) + 1} clusters" for at in (0.1, 0.3, 0.5, 0.7, 0.9)}
+    cuts = {f"{at:g}": f"{clusters} clusters" for at, clusters in clusters_at_cuts(tree).items()}
     sections = [
         Section("Tree", figures=tree_figures(tree, names, threshold)),
         Section(f"Clusters, cut at merge probability {threshold:g}", folds=folds),

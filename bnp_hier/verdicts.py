@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.hierarchy import Dendrogram, Hierarchy
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 
@@ -16,6 +16,7 @@ __all__ = [
     "agreement",
     "best_partition",
     "chains_verdict",
+    "clusters_at_cuts",
     "clusters_verdict",
     "held_out_verdict",
     "support_verdict",
@@ -187,6 +188,11 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], estimate
         yield f"{name}: no row is in doubt; each shares its cluster with the rest of it in at least half of the draws."
 
 
+def clusters_at_cuts(tree: Dendrogram) -> dict[float, int]:
+    """Merge probability at which a tree is cut -> number of clusters, to see whether the cut matters."""
+    return {threshold: int(tree.cut(threshold).max()) + 1 for threshold in (0.1, 0.3, 0.5, 0.7, 0.9)}
+
+
 def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray, "s n"]) -> Iterator[str]:
     """How much the cut of a tree depends on where it is cut.
 
@@ -195,7 +201,7 @@ def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray
     name
         Of the route.
     clusters
-        Merge probability at which the tree is cut -> number of clusters.
+        Of `clusters_at_cuts`.
     draws
         Partitions drawn from the tree's posterior.
     """

@@ -31,6 +31,7 @@ def test_an_estimator_comes_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.labels, fit.labels_)
     np.testing.assert_array_equal(again.predict_proba(X), fit.predict_proba(X))
     np.testing.assert_array_equal(again.score_samples(X), fit.score_samples(X))
+    assert "labels" in vars(again) and "labels" not in vars(load_fit(again.save(path)))  # what is computed is not saved
     assert (again.data.feature_names, again.route, again.family, again.notes) == (("a", "b"), "map-dp", "diagonal", ("a note",))
     assert set(again.versions) == {"bnp-hier", "jax", "numpyro", "scikit-learn"}
 

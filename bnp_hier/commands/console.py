@@ -18,6 +18,7 @@ from bnp_hier import datasets
 from bnp_hier.column_kinds import FAMILIES
 from bnp_hier.datasets import Dataset
 from bnp_hier.routes import ROUTES
+from bnp_hier.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,11 +85,10 @@ def read_data(data: str, truth: str | None = None, items: str | None = None, dro
     if path.suffix or path.exists():
         table = datasets.read_table(path, truth=truth, items=items, drop=drop or ())
         if table.levels:
-            held = [f"{name!r} ({len(levels)})" for name, levels in table.levels.items()]
-            more = f", ... ({len(held)} columns in all)" if len(held) > MOST_LISTED else ""
+            held = listed((f"{name!r} ({len(levels)})" for name, levels in table.levels.items()), MOST_LISTED)
             err.print(
-                f"texts are taken for categories (so many each): {', '.join(held[:MOST_LISTED])}{more}; if one holds known "
-                f"classes, name it: --truth {shlex.quote(next(iter(table.levels)))}",
+                f"texts are taken for categories (so many each): {held}; if one holds known classes, name it: "
+                f"--truth {shlex.quote(next(iter(table.levels)))}",
                 highlight=False,
                 markup=False,
             )

@@ -40,10 +40,12 @@ from bnp_hier.datasets import Dataset
 from bnp_hier.model_checks import check_model
 from bnp_hier.routes import ROUTES, RunOptions, run_routes
 from bnp_hier.saved_fit import SavedFit, load_fit
+from bnp_hier.wording import listed
 
 __all__ = ["fit", "predict"]
 
 METHODS = (*ROUTES, "bhmc")
+"""The routes of `compare`, and trees of any branching."""
 
 MOST_SHOWN = 20
 """Most predictions that are printed one by one."""
@@ -98,10 +100,8 @@ def fit(
         told = {"data": whole.name, "method": method, "family": chosen.name, **summary}
         print_json({**told, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
-        out.print(
-            f"{_title(method)}: {len(sizes)} clusters, numbered from 0, of {_listed(sizes)} rows",
-            highlight=False,
-        )
+        found = f"{len(sizes)} clusters, numbered from 0, of {listed(sizes, 12)} rows"
+        out.print(f"{_title(method)}: {found}", highlight=False)
         for line in lines:
             out.print(line, highlight=False)
         print_warnings(problems)
@@ -202,8 +202,3 @@ def _new_rows(data: str, fitted: Dataset, items: str | None) -> tuple[np.ndarray
     if missing:
         raise ValueError(f"data set {data!r} has no column {missing[0]!r}, which the fit was made from")
     return known.X[:, [known.feature_names.index(name) for name in fitted.feature_names]], known.item_names
-
-
-def _listed(sizes: np.ndarray, most: int = 12) -> str:
-    more = f", ... ({len(sizes)} in all)" if len(sizes) > most else ""
-    return ", ".join(map(str, sizes[:most].tolist())) + more

@@ -20,18 +20,17 @@ def finishing(what: str) -> Iterator[None]:
     Without it, an impatient user would lose the routes that have come to their end. Signals reach the main thread alone:
     elsewhere it does nothing.
     """
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    # a background job of a shell may have been told to ignore it; None is a handler that is not Python's to give back
+    if before in (signal.SIG_IGN, None) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
 
     def first(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
         err.print(f"finishing {what} with what is there; Ctrl-C once more stops at once, and loses it", highlight=False)
 
-    # a background job of a shell may have been told to ignore it
-    if before is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, first)
+    signal.signal(signal.SIGINT, first)
     try:
         yield
     finally:

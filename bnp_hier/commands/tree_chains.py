@@ -26,8 +26,8 @@ def sample_trees(
 ) -> tuple[ResumableRun, float, list[str]]:
     """Chains, their seconds, and what is missing of them; Ctrl-C after the warm-up keeps the draws that there are.
 
-    The hyperparameters are the ones of Huang et al. (2021), section 5, for their small data: under the priors of `bhmc` most
-    trees of small data have a branch for nearly every item.
+    The hyperparameters are those that Huang et al. (2021) give for their Animals data. `bhmc` itself has a prior with mean 3 on
+    the concentration, which opens many more branches.
     """
     model: Model = partial(
         bhmc,

@@ -39,11 +39,11 @@ from bnp_hier.kernels import ResumableRun
 from bnp_hier.model_checks import check_model
 from bnp_hier.routes import ROUTES, RunOptions
 from bnp_hier.saved_fit import load_fit
+from bnp_hier.verdicts import clusters_at_cuts
 
 __all__ = ["tree"]
 
 METHODS = ("bhc", "bhmc")
-CUTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 PICTURES = (".png", ".svg", ".pdf")
 FORMATS = (".nwk", ".newick", *PICTURES, ".html")
 
@@ -142,7 +142,7 @@ def _write_merges(bhc: BHC, data: Dataset, threshold: float, files: list[Path], 
             }
         )
         return
-    cuts = ", ".join(f"{at:g}: {bhc.dendrogram_.cut(at).max() + 1}" for at in CUTS)
+    cuts = ", ".join(f"{at:g}: {clusters}" for at, clusters in clusters_at_cuts(bhc.dendrogram_).items())
     err.print(f"cut at merge probability {threshold:g}: {labels.max() + 1} clusters (cut at {cuts})", highlight=False)
     _tell_files(newick, files)
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from bnp_hier.wording import listed
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -453,7 +455,5 @@ def _as_numbers(column: pd.Series) -> tuple[Float[np.ndarray, " n"], Bool[np.nda
     return values, unread & ~_missing(column) if unread.any() else unread
 
 
-def _listed(names: Iterable[str], limit: int = 30) -> str:
-    names = list(names)
-    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
-    return ", ".join(map(repr, names[:limit])) + more
+def _listed(names: Iterable[str]) -> str:
+    return listed(map(repr, names), 30)

@@ -259,7 +259,8 @@ class HierarchyDraws:
         tree = self[draw]
         with jax.enable_x64(True):
             z = {name: jnp.asarray(value[draw]) for name, value in self.samples.items()}
-            table = np.asarray(self._new_items(z, self._new_rows(X))[0])
+            prior, mixing, logs = self._new_items(z, self._new_rows(X))
+            table = np.asarray(prior * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.T))
         numbers = np.zeros(tree.n_nodes, dtype=int)  # the draw's own number of every node
         numbers[tree.paths] = self.paths[draw]
         table = table[:, numbers]
@@ -285,10 +286,10 @@ class HierarchyDraws:
             rows = self._new_rows(X)
 
         def one(z: dict[str, Array]) -> Array:
-            table, offset = self._new_items(z, rows)
-            return jnp.log(table.sum(1)) + offset
+            prior, mixing, logs = self._new_items(z, rows)
+            return logsumexp(logs, axis=1, b=prior @ mixing)
 
-        scores = self._map(one, len(rows) * max(self.sites.max_nodes, self.sites.components))
+        scores = self._map(one, len(rows) * self.sites.components)
         return np.logaddexp.reduce(scores, axis=(0, 1)) - np.log(np.prod(self.shape))
 
     def _new_rows(self, X: ArrayLike) -> Array:
@@ -301,19 +302,17 @@ class HierarchyDraws:
         component.validate(rows)
         return jnp.asarray(rows)
 
-    def _new_items(self, z: Mapping[str, Array], rows: Array) -> tuple[Float[Array, "m nodes"], Float[Array, " m"]]:
-        """Density of every new row together with joining every node of a draw, divided by the exponential of an offset."""
+    def _new_items(self, z: Mapping[str, Array], rows: Array) -> tuple[Array, Array, Array]:
+        """Probability (nodes,) of one item more at every node of a draw, mixtures there (nodes, k), log densities (m, k)."""
         values = self._read(z)
         nodes = read_tree(z[self.sites.paths], self.sites.max_nodes)
         prior = path_weights(
             nodes.counts.astype(float), jnp.maximum(nodes.parent, 0), nodes.level, values.concentration, self.sites.depth
         )
+        mixing = jnp.where((nodes.level >= 0)[:, None], z[self.sites.mixing].astype(float), 0.0)
         alone = values.component.log_marginal(values.component.suff_stats(rows))
         occupied = cluster_counts(z[self.sites.labels], self.sites.components) > 0
-        logs = jnp.where(occupied, self._log_densities(values, z, rows), alone[:, None])
-        offset = logs.max(1)
-        densities = jnp.exp(logs - offset[:, None]) @ z[self.sites.mixing].astype(float).T
-        return jnp.where(nodes.level >= 0, prior * densities, 0.0), offset
+        return prior, mixing, jnp.where(occupied, self._log_densities(values, z, rows), alone[:, None])
 
     def _read(self, z: Mapping[str, Array]) -> Any:
         return read_tree_values(self.model, self.sites, z, (self.X,))

@@ -70,3 +70,4 @@ def test_foretold_times(name: str) -> None:
         )
         taken, foretold = _seconds("-c", code), route.seconds(size_of(advice.component, X), options)
         print(f"{name}, {route.title}: foretold {foretold:.0f} s, took {taken:.0f} s, ratio {taken / foretold:.2f}")
+        assert 0.1 < taken / foretold < 10  # of the right order is all that `Route.seconds` promises
