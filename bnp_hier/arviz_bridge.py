@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
 from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
 from bnp_hier.posterior.draws import draws_of, summaries
-from bnp_hier.posterior.explicit_mixtures import SlotMixture
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
 from bnp_hier.posterior.parameter_draws import replicated_data
 
@@ -87,12 +86,11 @@ def to_arviz(
     values = summaries(draws)
     sample = ("chain", "draw")
     coords = {"chain": np.arange(draws.labels.shape[0]), "draw": np.arange(draws.labels.shape[1])}
-    slots = draws.mixture.sites.slots if isinstance(draws.mixture, SlotMixture) else None
     posterior: dict[str, Any] = {}
     for name, value in draws.hyperparameters.items():
         dims = [f"{name}_dim_{i}" for i in range(value.ndim - 2)]
-        if slots is not None and value.shape[2:3] == (slots,):
-            dims[0] = "cluster"  # one value for each numbered cluster, which convergence must not be judged by
+        if name in draws.of_clusters:
+            dims[0] = "cluster"  # convergence must not be judged by these
         posterior[name] = ((*sample, *dims), value)
     posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}
     posterior[draws.partition] = ((*sample, "item"), draws.labels)

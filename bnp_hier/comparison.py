@@ -13,7 +13,7 @@ from jaxtyping import Int
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.variational import VariationalDP
-from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
+from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, shared_programs, summaries
 from bnp_hier.posterior.point_estimates import point_estimate
 
@@ -52,8 +52,8 @@ def compare(
     table
         One row a route, in the order of `fits`. Columns:
 
-        - `clusters`: number of clusters of the point estimate (MCMC: the draw with the smallest expected variation of
-          information; estimators: `labels_`).
+        - `clusters`: number of clusters of the point estimate (MCMC: `point_estimate` of the draws, the partition with the
+          least expected variation of information that its search finds; estimators: `labels_`).
         - `log_joint`: log p(X, point estimate) at the route's hyperparameters (MCMC: their posterior medians), nats; NaN, as is
           the bound, where the clusters' parameters cannot be integrated out (`AuxiliaryGibbs`).
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters: the tree's for BHC, the
@@ -63,8 +63,9 @@ def compare(
         - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
         - `NMI <route>`: agreement of the point estimates of two routes.
         - `seconds`: run time.
-        - `rhat`, `ess`: worst R-hat and bulk effective sample size over the label-invariant summaries (log joint, number
-          of clusters, size of the largest, entropy); MCMC only.
+        - `rhat`, `ess`: largest R-hat and least effective sample size (bulk or tail) over the label-invariant summaries (log
+          joint, number of clusters, size of the largest, entropy) and the hyperparameters, as `diagnostics` has them; MCMC
+          only.
         - `capacity_hits`: times that a kernel met its capacity; MCMC only.
 
     Raises
@@ -148,8 +149,11 @@ def _held_out(fit: Any, X: ArrayLike, held_out: ArrayLike) -> np.ndarray:
 def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
     if not isinstance(fit, CHAINS):
         return {"rhat": np.nan, "ess": np.nan, "capacity_hits": np.nan}
-    values = summaries(draws_of(fit, X))
-    chains = chain_diagnostics({name: getattr(values, name) for name in LABEL_INVARIANT})
+    draws = draws_of(fit, X)
+    values = summaries(draws)
+    scalars = {name: getattr(values, name) for name in LABEL_INVARIANT}
+    others = {name: value for name, value in draws.hyperparameters.items() if name not in draws.of_clusters}
+    chains = chain_diagnostics(scalars | entries(others))
     hits = _capacity_hits(fit.last_state)
     if hits:
         warnings.warn(
@@ -158,7 +162,7 @@ def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
             RuntimeWarning,
             stacklevel=3,
         )
-    return {"rhat": chains["rhat"].max(), "ess": chains["ess_bulk"].min(), "capacity_hits": hits}
+    return {"rhat": chains["rhat"].max(), "ess": chains[["ess_bulk", "ess_tail"]].min(axis=None), "capacity_hits": hits}
 
 
 def _capacity_hits(state: Any) -> int:

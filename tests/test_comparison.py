@@ -102,3 +102,17 @@ def test_bad_input(fits: dict) -> None:
         bnp.compare({"BHC": fits["BHC"]}, X, held_out=np.zeros((2, 3)))
     with pytest.raises(TypeError, match="expected an MCMC object or a fitted bnp_hier estimator"):
         bnp.compare({"x": object()}, X)
+
+
+def test_worst_diagnostics_are_those_of_the_hyperparameters_too() -> None:
+    """α drawn far slower than the partition: the worst of its R-hat and the summaries' is shown, as `diagnostics` has it."""
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    nuts = NUTS(model, step_size=0.05, adapt_step_size=False, adapt_mass_matrix=False, max_tree_depth=1)
+    kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (nuts, None)])
+    mcmc = MCMC(kernel, num_warmup=20, num_samples=50, num_chains=2, chain_method=jax.vmap, progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    chains = bnp.diagnostics(bnp.to_arviz(mcmc, X))
+    assert chains["rhat"].idxmax() == "alpha" == chains["ess_bulk"].idxmin()
+    table = bnp.compare({"Gibbs": mcmc}, X)
+    assert table.loc["Gibbs", "rhat"] == pytest.approx(chains["rhat"].max())
+    assert table.loc["Gibbs", "ess"] == pytest.approx(chains[["ess_bulk", "ess_tail"]].min(axis=None))

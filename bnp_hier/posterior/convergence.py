@@ -12,7 +12,7 @@ from jaxtyping import Float
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABEL_INVARIANT", "chain_diagnostics", "diagnostics", "scalar_variables"]
+__all__ = ["LABEL_INVARIANT", "chain_diagnostics", "diagnostics", "entries", "scalar_variables"]
 
 LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 """Posterior variables that do not depend on the clusters' names; only these can be compared across draws and chains."""
@@ -93,12 +93,16 @@ def scalar_variables(
             RuntimeWarning,
             stacklevel=stacklevel,
         )
+    return entries({name: np.asarray(posterior[name].values) for name in chosen})
+
+
+def entries(values: Mapping[str, Float[np.ndarray, "chain draw ..."]]) -> dict[str, Float[np.ndarray, "chain draw"]]:
+    """Draws of single numbers: the entries of arrays apart, each named by its index."""
     out = {}
-    for name in chosen:
-        values = np.asarray(posterior[name].values)
-        for index in np.ndindex(values.shape[2:]):
+    for name, array in values.items():
+        for index in np.ndindex(array.shape[2:]):
             entry = f"[{', '.join(map(str, index))}]" if index else ""
-            out[name + entry] = values[(slice(None), slice(None), *index)]
+            out[name + entry] = array[(slice(None), slice(None), *index)]
     return out
 
 

@@ -69,6 +69,14 @@ class Draws(NamedTuple):
         return self.mixture.observed
 
     @property
+    def of_clusters(self) -> tuple[str, ...]:
+        """Sites with one value for each numbered cluster: the numbers mean nothing across draws and chains."""
+        if isinstance(self.mixture, CollapsedMixture):
+            return ()
+        numbers = (self.mixture.slots(self.labels),)
+        return tuple(name for name, value in self.hyperparameters.items() if value.shape[2:3] == numbers)
+
+    @property
     def n_clusters(self) -> Int[np.ndarray, "chain draw"]:
         """Number of clusters of each draw."""
         labels = np.sort(self.labels, axis=-1)
