@@ -37,7 +37,8 @@ def split_or_merge(
 
     Two items are drawn, the anchors. Together: their cluster is split, its other items put one by one, in random order, on the
     side of one anchor or the other by their conditional. Apart: their clusters are merged, and the reverse split is replayed
-    for its probability.
+    for its probability. The anchors are drawn from all items and the order from all orders of the other items of their
+    clusters, which are the same before and after, so that neither depends on what the move changes.
 
     Parameters
     ----------

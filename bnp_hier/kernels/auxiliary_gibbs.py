@@ -120,6 +120,7 @@ class AuxiliaryGibbs(PartitionKernel):
         assert sites is not None, "`init` must be called before `sample`"
         values = read_slot_values(self._model, sites, {}, model_args, model_kwargs)
         key, key_sweep = jax.random.split(state.rng_key)
+        # a fresh random order of the items, which does not depend on the labels that the visits change
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)

@@ -170,6 +170,10 @@ def split_merge_components(
     together at every node stays as it is, and how they share it is integrated out: by tables, which are drawn anew for either
     state. Whole tables as units would not do: one that holds items of both halves rules their split out.
 
+    The two items are drawn from all, and the number of attempts is fixed; the random order is one of the items of both
+    components, which are the same before and after. An attempt that finds no empty component changes nothing, and no accepted
+    attempt with the same two items leads to or from such a state.
+
     Parameters
     ----------
     component, rows

@@ -71,6 +71,8 @@ def climb_to_root(
 ) -> Seating:
     """Draw the tables of every node, and try the moves.
 
+    Levels are visited from the leaves to the root, and on each the same moves in the same order and number, whatever the tree.
+
     Tables of a node are drawn given its parent's proportions: the i-th customer with one component, i = 0, 1, ..., opens one
     with probability a/(a + i), a = γβ_parent,k. Moves of nodes at a level come before its tables, relabelling after them.
 

@@ -170,7 +170,8 @@ def _likelihood(table: Table, parameters: Array, weight: Float[Array, " k"]) -> 
 def units_of_rows(key: Array, clusters: Clusters) -> Units:
     """Pairs of rows drawn uniformly, in order; a pair is kept if no kept pair touches its clusters.
 
-    A move within a unit changes neither its rows nor other units, so that the same pairs are kept from the new partition.
+    A move within a unit changes neither its rows nor other units, so that the same pairs are kept from the new partition; how
+    many are drawn depends on the capacity alone.
     """
     n, slots = clusters.labels.shape[0], clusters.counts.shape[0]
     tries = max(1, slots // 2)
@@ -225,6 +226,16 @@ def _log_pairing(clusters: Array, pairs: Array) -> Float[Array, ""]:
     k, p = clusters.astype(float), pairs.astype(float)
     pairings = gammaln(k + 1) - gammaln(k - 2 * p + 1) - gammaln(p + 1) - p * jnp.log(2.0)
     return -pairings - jnp.log(k // 2 + 1)
+
+
+def _turns(units: Units) -> Int[Array, " m"]:
+    """The order in which proposals are decided: that of the lowest anchor of each unit.
+
+    Acceptances interact through the number of clusters, the number of pairs and the capacity. Each is valid given the others,
+    but one after the other only in an order that no acceptance changes. Units are numbered with the pairs first, and an
+    accepted proposal makes a pair of a single cluster or the reverse; its anchors stay the same.
+    """
+    return jnp.argsort(units.anchors.min(1))
 
 
 def split_and_merge(
@@ -342,6 +353,8 @@ def split_and_merge(
     )
     if_by_cluster = jnp.log(count * jnp.maximum(count - 1.0, 1.0) / (2.0 * left_count * right_count))
 
+    turn = _turns(units)
+
     def decide(carry: Any, unit: Any) -> tuple[Any, Any]:
         occupied, pairs = carry
         present, split, slot, ratio, anchored, uniform = unit
@@ -361,9 +374,9 @@ def split_and_merge(
 
     uniforms = jax.random.uniform(key_accept, (slots,))
     state = (clusters.counts > 0, units.pairs)
-    _, (goes, accepted, refused) = jax.lax.scan(
-        decide, state, (active, splits, units.slots, log_ratio, if_by_cluster, uniforms)
-    )
+    moves = (active, splits, units.slots, log_ratio, if_by_cluster, uniforms)
+    _, (decided, accepted, refused) = jax.lax.scan(decide, state, jax.tree.map(lambda leaf: leaf[turn], moves))
+    goes = decided[jnp.argsort(turn)]
     moved = goes[jnp.minimum(unit_of_row, slots - 1), jnp.where(flat(is_left, n), 0, 1)].astype(clusters.labels.dtype)
     labels = jnp.where(unit_of_row < slots, moved, clusters.labels)
     return labels, accepted.sum(), refused.sum()

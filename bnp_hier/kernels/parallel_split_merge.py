@@ -242,7 +242,8 @@ def _step(
     size = values.X.shape[0]
     keys = jax.random.split(key, 5)
     clusters = sum_clusters(table, labels, slots)
-    # rows drawn uniformly seldom meet a given cluster, so most steps go over all clusters
+    # Which kind of move comes, in which order and how often, is fixed or decided by a coin, never by the partition.
+    # Rows drawn uniformly seldom meet a given cluster, so most steps go over all clusters.
     units = jax.lax.cond(jax.random.bernoulli(keys[0], 0.75), units_of_clusters, units_of_rows, keys[1], clusters)
     labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
     labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)

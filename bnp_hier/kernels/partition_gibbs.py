@@ -173,6 +173,7 @@ class PartitionGibbs(PartitionKernel):
         component, prior = values.component, Prior(values.concentration, values.discount)
         rows = component.suff_stats(values.X)
         key, key_sweep, key_moves = jax.random.split(state.rng_key, 3)
+        # a fresh random order of the items and a fixed number of moves: neither depends on the partition that they change
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         old = state.z[sites.partition]
         labels, refused = sweep(component, rows, old, prior, jnp.argsort(order), uniforms, self._capacity)

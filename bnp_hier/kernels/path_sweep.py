@@ -308,6 +308,7 @@ def path_sweep(
         )
         return moved, (new_path, new_label, hit, mass)
 
+    # a fresh random order of the items, which does not depend on the paths that the visits change
     key_order, key_uniform, key_chain = jax.random.split(key, 3)
     order = jnp.argsort(jax.random.uniform(key_order, (n,)))
     uniforms = jax.random.uniform(key_uniform, (n, 3), dtype)

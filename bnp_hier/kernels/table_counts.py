@@ -62,7 +62,7 @@ def draw_mixing(
 ) -> Float[Array, "m k"]:
     """Proportions from the root down: Dir(its shares + customers) there, Dir(γβ_parent + customers) below; zeros if unused.
 
-    γ is one number, or one for every node.
+    γ is one number, or one for every node. All nodes are drawn anew, each given its parent: one joint draw, whatever the order.
     """
     nodes, components = customers.shape
     unused = tree.level < 0

@@ -54,6 +54,9 @@ def split_merge_siblings(
     The units are items at leaves, and child nodes above. Two are drawn whose nodes have one parent; if they are in one node it
     is split, its other units allocated one by one, or else the two nodes are merged.
 
+    No attempt changes what decides the next choice: the units, how many there are, and which of them have one grandparent. The
+    capacity is read anew in every attempt, each of which is valid by itself.
+
     Returns
     -------
     climb, accepted, refused
@@ -136,6 +139,8 @@ def regraft(
     It goes under a node of the level above, or down a new chain of nodes from a higher one, whose proportions are drawn from
     their prior as the auxiliary parameters of Neal (2000), Algorithm 8; if it is alone at the end of its own chain, that is
     the auxiliary one. On level 1, whose nodes can only hang from the root, nothing happens.
+
+    A graft changes nodes of higher levels only, so that the nodes to draw from, and their number, stay the same.
 
     Returns
     -------

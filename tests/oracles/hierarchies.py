@@ -131,3 +131,17 @@ class HierarchyEnumeration:
     def state_of(self, paths, labels) -> int:
         """Index of a draw, whatever its numbers."""
         return self.index[in_order_of_opening(paths.tolist()), first_come(labels)]
+
+    @staticmethod
+    def summaries(paths: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Of states, (s, n, depth) and (s, n): nodes, components, and the pairs in one branch, one leaf and one component."""
+        levels = [*np.moveaxis(paths, -1, 0), labels]
+        *nodes, components = (1 + (np.diff(np.sort(level, axis=1), axis=1) > 0).sum(1) for level in levels)
+        n = labels.shape[1]
+        pairs = [z[:, i] == z[:, j] for z in (levels[0], levels[-2], labels) for i in range(n) for j in range(i)]
+        return np.column_stack([1 + sum(nodes), components, *pairs]).astype(float)
+
+    def expected_summaries(self) -> np.ndarray:
+        """Posterior means of the summaries."""
+        paths, labels = (np.array(part) for part in zip(*self.states, strict=True))
+        return self.probabilities @ self.summaries(paths, labels)

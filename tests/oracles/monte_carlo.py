@@ -15,6 +15,12 @@ def effective_draws(*series: np.ndarray) -> float:
     return min([*sizes, len(values[0])])
 
 
+def batch_means(series: np.ndarray, batches: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """Means of some series of one chain, (s, m), and their standard errors from as many batches, taken as independent."""
+    means = series[: len(series) // batches * batches].reshape(batches, -1, series.shape[1]).mean(1)
+    return means.mean(0), means.std(0, ddof=1) / np.sqrt(batches)
+
+
 def independent_total_variation(probabilities: np.ndarray, draws: int, seed: int = 0, repeats: int = 200) -> np.ndarray:
     """Total variation between a distribution and the frequencies of independent draws from it, `repeats` times."""
     counts = np.random.default_rng(seed).multinomial(draws, probabilities, size=repeats)

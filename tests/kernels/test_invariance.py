@@ -1,0 +1,252 @@
+"""Every kernel in every configuration leaves the posterior invariant: long chains on four and five rows, by enumeration.
+
+Each test says how small a bias in the number of clusters it would see, and fails where its chain is too short for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpyro.infer import MCMC, NUTS, CustomGibbs, Gibbs
+from scipy.special import gammaln
+from scipy.stats import gamma as gamma_distribution
+
+import bnp_hier as bnp
+from bnp_hier.kernels import parallel_moves
+from bnp_hier.models import bhmc, pitman_yor_mixture
+from tests.components.user_family import ExponentialGamma
+from tests.oracles.hierarchies import HierarchyEnumeration
+from tests.oracles.monte_carlo import batch_means, excess_variation
+from tests.oracles.partitions import Enumeration
+
+pytestmark = [pytest.mark.slow, pytest.mark.optimised]
+
+DRAWS = 200_000
+ROWS = np.array([[-1.5], [-1.0], [0.3], [1.2], [1.6]])
+NORMAL = bnp.NormalInverseGamma(np.zeros(1), 0.4, 2.0, 0.6)
+LIMIT = 4.5
+"""Standard errors from the exact value at which a chain's mean fails: false-alarm rate 7e-6 a comparison, of which a test of a
+partition has at most eleven and one of a tree at most 32."""
+
+SEEN = LIMIT + 2
+"""Standard errors of a bias that fails in 98 of 100 runs."""
+
+
+def target(
+    n: int, discount: float, *, component: Any = NORMAL, X: np.ndarray = ROWS, alpha: float = 1.0, capacity: int | None = None
+) -> tuple[Enumeration, np.ndarray]:
+    """All partitions of the first rows, and their probabilities given at most `capacity` clusters."""
+    exact = Enumeration(n, lambda rows: component.log_evidence(X[rows]), alpha, discount)
+    allowed = np.array(exact.labels).max(1) < (capacity or n)
+    return exact, np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
+
+
+def deviations(labels: np.ndarray, exact: Enumeration, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of E[K] and of the probability of every pair of rows, and their standard errors by batch means."""
+    partitions = np.array(exact.labels)
+
+    def summaries(z: np.ndarray) -> np.ndarray:
+        pairs = [z[:, i] == z[:, j] for i in range(exact.n) for j in range(i)]
+        return np.column_stack([z.max(1) + 1, *pairs]).astype(float)
+
+    mean, error = batch_means(summaries(labels))
+    return mean - probabilities @ summaries(partitions), error
+
+
+def assert_invariant(labels: np.ndarray, exact: Enumeration, probabilities: np.ndarray, sees: float = 0.03) -> None:
+    """E[K], all pairs and the total variation are those of the posterior.
+
+    Parameters
+    ----------
+    sees
+        Bias of E[K] that must fail in 98 of 100 runs.
+    """
+    bias, error = deviations(labels, exact, probabilities)
+    assert SEEN * error[0] <= sees, f"the chain is too short: it would miss a bias of {SEEN * error[0]:.4f} clusters"
+    scores = bias / np.maximum(error, 1e-9)
+    assert np.abs(scores).max() < LIMIT, scores
+    excess = excess_variation(labels, exact, probabilities, labels.max(1))
+    assert excess <= 1.3, excess
+
+
+def draw(kernel: Any, *arguments: Any, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+    """Labels of one chain in order of appearance."""
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=draws, progress_bar=False)
+    mcmc.run(jax.random.key(seed), *arguments)
+    labels = np.asarray(mcmc.get_samples()["z"])
+    first = (labels[:, :, None] == labels[:, None, :]).argmax(2)
+    rank = np.cumsum(first == np.arange(labels.shape[1]), axis=1) - 1
+    return np.take_along_axis(rank, first, axis=1)
+
+
+def mixture(discount: float, component: Any = NORMAL) -> Callable[..., Any]:
+    return partial(pitman_yor_mixture, component=component, concentration=1.0, discount=discount)
+
+
+PARALLEL = {
+    "no sweep": (5, 0.6, {"sweep": False}, False),
+    "no sweep, no discount": (5, 0.0, {"sweep": False}, False),
+    "no sweep, double": (4, 0.6, {"sweep": False}, True),
+    "sweep, double": (5, 0.6, {"sweep": True}, True),
+    "default": (5, 0.0, {}, False),
+    "default, from labels": (4, 0.3, {"init": [0, 1, 0, 1]}, False),
+    "no sweep, capacity": (5, 0.6, {"sweep": False, "max_clusters": 3, "init": "one"}, False),
+    "sweep, capacity": (4, 0.0, {"sweep": True, "max_clusters": 2, "init": "one"}, False),
+}
+PARTITION = {
+    "default": (5, 0.6, {}, False),
+    "sweeps alone": (4, 0.0, {"split_merge": 0}, False),
+    "sweeps alone, discount": (5, 0.6, {"split_merge": 0}, True),
+    "one move, double": (5, 0.0, {"split_merge": 1, "init": "singletons"}, True),
+    "restricted": (5, 0.6, {"proposal": "restricted_gibbs"}, False),
+    "restricted, no scans": (4, 0.3, {"proposal": "restricted_gibbs", "restricted_scans": 0}, False),
+    "capacity": (5, 0.6, {"max_clusters": 3}, False),
+    "restricted, capacity": (4, 0.0, {"max_clusters": 2, "proposal": "restricted_gibbs"}, True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.* met its capacity:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("make", "n", "discount", "options", "double"),
+    [
+        pytest.param(make, *case, id=f"{make.__name__}: {name}")
+        for make, cases in ((bnp.ParallelSplitMerge, PARALLEL), (bnp.PartitionGibbs, PARTITION))
+        for name, case in cases.items()
+    ],
+)
+def test_partition_kernels(make: Any, n: int, discount: float, options: dict[str, Any], double: bool) -> None:
+    if isinstance(options.get("init"), list):
+        options = options | {"init": np.array(options["init"])}
+    with jax.enable_x64(double):
+        labels = draw(make(mixture(discount), **options), ROWS[:n])
+    assert_invariant(labels, *target(n, discount, capacity=options.get("max_clusters")))
+
+
+def test_parallel_moves_by_likelihood_alone() -> None:
+    """A family that gives no natural parameters goes by its likelihood instead of matrix products."""
+    component, X = ExponentialGamma(np.full(1, 2.0), np.full(1, 1.0)), np.exp(ROWS)
+    labels = draw(bnp.ParallelSplitMerge(mixture(0.3, component), sweep=False, init="one"), X)
+    assert_invariant(labels, *target(5, 0.3, component=component, X=X))
+
+
+def test_an_order_that_the_moves_change_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs decided before single clusters: half as many draws see it, in the number of clusters."""
+    monkeypatch.setattr(parallel_moves, "_turns", lambda units: jnp.arange(units.anchors.shape[0]))
+    labels = draw(bnp.ParallelSplitMerge(mixture(0.6), sweep=False, init="one"), ROWS, draws=DRAWS // 2)
+    bias, error = deviations(labels, *target(5, 0.6))
+    assert bias[0] < -LIMIT * error[0], (bias[0], error[0])
+
+
+def test_rows_on_two_devices_give_the_draws_of_one() -> None:
+    """So that what holds for one device holds for several."""
+    rows = ROWS[:4]
+    spread = jax.device_put(rows, NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), PartitionSpec("rows")))
+    draws = [draw(bnp.ParallelSplitMerge(mixture(0.6), sweep=False, init="one"), X, draws=500) for X in (rows, spread)]
+    assert len(np.unique(draws[0], axis=0)) > 10
+    np.testing.assert_array_equal(*draws)
+
+
+@pytest.mark.parametrize(
+    "make", [bnp.PartitionGibbs, partial(bnp.ParallelSplitMerge, sweep=False), bnp.ParallelSplitMerge], ids=str
+)
+def test_concentration_under_nuts(make: Any) -> None:
+    """α ~ Gamma(2, 1) is integrated out by quadrature."""
+    n = 4
+    exact, _ = target(n, 0.0)
+    sizes = [np.bincount(z) for z in exact.labels]
+    marginals = exact.log_joint - np.array([gammaln(s).sum() - gammaln(n + 1) for s in sizes])
+    alphas = gamma_distribution(2.0).ppf((np.arange(4000) + 0.5) / 4000)
+    priors = [len(s) * np.log(alphas) + gammaln(s).sum() + gammaln(alphas) - gammaln(n + alphas) for s in sizes]
+    log_joint = marginals + np.logaddexp.reduce(np.array(priors), axis=1)
+    model = partial(pitman_yor_mixture, component=NORMAL, concentration=dist.Gamma(2.0, 1.0), discount=0.0)
+    # long enough steps for α, and few of them
+    nuts = NUTS(model, step_size=1.0, adapt_step_size=False, adapt_mass_matrix=False, max_tree_depth=2)
+    labels = draw(Gibbs([(make(model), ["z"]), (nuts, None)]), ROWS[:n])
+    assert_invariant(labels, exact, np.exp(log_joint - np.logaddexp.reduce(log_joint)), sees=0.03)
+
+
+def normal_means(alpha: float, discount: float, n: int, slots: int) -> None:
+    """A mixture with the clusters' means as a site, for `AuxiliaryGibbs`."""
+    z = numpyro.sample("z", bnp.ChineseRestaurantProcess(alpha, n, discount, max_clusters=slots))
+    with numpyro.plate("clusters", slots):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+    with numpyro.plate("rows", n):
+        numpyro.sample("X", dist.Normal(loc[z], 1.0), obs=jnp.asarray(ROWS[:n, 0]))
+
+
+def exact_means(rng_key: jax.Array, gibbs_sites: dict, hmc_sites: dict, n: int) -> dict:
+    """The means given the labels in closed form."""
+    z, slots = hmc_sites["z"], gibbs_sites["loc"].shape[0]
+    precision = 0.25 + jax.ops.segment_sum(jnp.ones(n), z, slots)
+    mean = jax.ops.segment_sum(jnp.asarray(ROWS[:n, 0], jnp.result_type(float)), z, slots) / precision
+    return {"loc": mean + jax.random.normal(rng_key, (slots,)) / jnp.sqrt(precision)}
+
+
+@pytest.mark.filterwarnings("ignore:AuxiliaryGibbs met its capacity:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("n", "discount", "slots", "means", "double"),
+    [
+        (5, 0.0, 5, "exact", False),
+        (4, 0.4, 7, "exact", False),
+        (5, 0.4, 3, "exact", True),
+        (4, 0.0, 4, "nuts", False),
+    ],
+)
+def test_auxiliary_gibbs(n: int, discount: float, slots: int, means: str, double: bool) -> None:
+    component = bnp.NormalKnownCovariance(np.zeros(1), 4.0 * np.eye(1), np.eye(1))
+    model = partial(normal_means, discount=discount, n=n, slots=slots)
+    block: Any = CustomGibbs(partial(exact_means, n=n))
+    if means == "nuts":
+        block = NUTS(model, step_size=0.8, adapt_step_size=False, adapt_mass_matrix=False, max_tree_depth=2)
+    with jax.enable_x64(double):
+        labels = draw(Gibbs([(bnp.AuxiliaryGibbs(model), ["z"]), (block, ["loc"])]), 1.0)
+    assert_invariant(labels, *target(n, discount, component=component, capacity=slots), sees=0.05)
+
+
+FIXED = {"concentration": 0.9, "root_concentration": 1.5, "mixing_concentration": 0.8}
+MOVES = {"split_merge": 1, "sibling_split_merge": 1, "regraft": 1}
+TREES = {
+    "default": (4, 2, {}, {}),
+    "gibbs, items alone": (5, 2, {"split_merge": 0}, {"max_components": 2}),
+    "mh": (4, 2, {"path": "mh", "split_merge": 0}, {}),
+    "relabel": (4, 2, {"split_merge": 0, "relabel": True}, {}),
+    "siblings": (4, 2, {"split_merge": 0, "sibling_split_merge": 2}, {}),
+    "grafts, three levels": (4, 3, {"split_merge": 0, "regraft": 2}, {}),
+    "all moves, capacity": (4, 2, MOVES | {"relabel": True}, {"max_nodes": 6}),
+    "infinite root": (4, 2, MOVES, {"root": "infinite"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.parametrize(("n", "depth", "options", "tree"), [pytest.param(*case, id=name) for name, case in TREES.items()])
+def test_bhmc(n: int, depth: int, options: dict[str, Any], tree: dict[str, Any]) -> None:
+    """Means of nodes, components, and of pairs of items in one branch, one leaf and one component."""
+    component, X = bnp.NormalKnownCovariance(np.zeros(1), 2.0 * np.eye(1), 0.5 * np.eye(1)), ROWS[:n]
+    infinite = tree.get("root") == "infinite"
+    sizes = {"max_components": n + 1 if infinite else 3, "max_nodes": 1 + n * depth} | tree
+    exact = HierarchyEnumeration(
+        n,
+        depth,
+        n if infinite else sizes["max_components"],
+        *FIXED.values(),
+        lambda rows: component.log_evidence(X[rows]),
+        infinite=infinite,
+        max_nodes=sizes["max_nodes"],
+    )
+    kernel = bnp.BHMCGibbs(partial(bhmc, depth=depth, component=component, **sizes, **FIXED), **options)
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=DRAWS, progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    draws = mcmc.get_samples()
+    mean, error = batch_means(exact.summaries(np.asarray(draws["paths"]), np.asarray(draws["labels"])))
+    assert SEEN * error[:2].max() <= 0.1, f"the chain is too short: it would miss a bias of {SEEN * error[:2].max():.3f}"
+    scores = (mean - exact.expected_summaries()) / np.maximum(error, 1e-9)
+    assert np.abs(scores).max() < LIMIT, scores
