@@ -28,8 +28,6 @@ import pytest  # noqa: E402
 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
 
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave exhaustive tests out of every run that does not name them, whatever other marks they have."""
@@ -37,12 +35,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("exhaustive") is not None]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item.get_closest_marker("exhaustive") is None]
+    if "BNP_HIER_DATA" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("data") is not None:
+                item.add_marker(pytest.mark.skip(reason="BNP_HIER_DATA names no folder of the larger data sets"))
 
 
 @pytest.fixture(autouse=True)
-def local_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Library code finds the papers' data sets in the shared folder, never on the network."""
-    monkeypatch.setenv("BNP_HIER_DATA", str(SHARED_DATA))
+def larger_data(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only tests marked `data` see the folder of the larger data sets: all others run as they do without one."""
+    if request.node.get_closest_marker("data") is None:
+        monkeypatch.delenv("BNP_HIER_DATA", raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -261,7 +261,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
     assert answer["family"] == "normal" and not any(route["run"] for route in answer["routes"])
     assert _run(monkeypatch, "datasets", "--json") == 0
     listed = {row["name"]: row["source"] for row in json.loads(capsys.readouterr().out)["datasets"]}
-    assert listed["iris"] == "scikit-learn" and set(listed) == set(bnp.datasets.names())
+    assert (listed["iris"], listed["glass"]) == ("scikit-learn", "bnp_hier") and set(listed) == set(bnp.datasets.names())
     assert _run(monkeypatch, "datasets", "iris") == 0
     assert "150 rows, 4 columns, 3 known classes" in capsys.readouterr().out
     assert _run(monkeypatch, "datasets") == 0
@@ -282,7 +282,6 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["fit", "iris", "--method", "gips"], "--method must be one of map-dp"),
         (["fit", "iris", "--concentration", "0"], "--concentration must be positive"),
         (["predict", "nothing.joblib", "iris"], "there is no such file; bnp-hier fit writes one"),
-        (["evidence", "letter"], "letter has 20000 rows, which take very long; take a part of them, such as --rows 2000"),
         (["tree", "iris", "--out", "tree.gif"], "found a file name ending in '.gif', expected .nwk"),
         (["tree", "iris", "--threshold", "2"], "--threshold must be a probability"),
         (["tree", "iris", "--method", "upgma"], "--method must be one of bhc, bhmc"),
@@ -293,6 +292,14 @@ def test_errors_are_one_line(words: list[str], match: str, monkeypatch: pytest.M
     assert _run(monkeypatch, *words) == 1
     message = capsys.readouterr().err
     assert match in message and message.startswith("error:") and "Traceback" not in message and message.count("\n") == 1
+
+
+def test_evidence_of_many_rows_asks_for_a_part_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    np.save(tmp_path / "many.npy", np.random.default_rng(0).normal(size=(2001, 2)))
+    assert _run(monkeypatch, "evidence", str(tmp_path / "many.npy")) == 1
+    message = capsys.readouterr().err
+    assert "has 2001 rows, which take very long; take a part of them, such as --rows 2000" in message
+    assert message.startswith("error:") and message.count("\n") == 1
 
 
 def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:

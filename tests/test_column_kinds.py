@@ -75,10 +75,22 @@ def test_mixed_columns_go_to_their_families() -> None:
     assert parts == {"BetaBernoulli": (0,), "GammaPoisson": (2,), "NormalInverseGamma": (1, 3)}
 
 
-def test_known_data_sets() -> None:
-    expected = {"iris": "normal", "wine": "normal", "breast_cancer": "diagonal", "animals33": "bernoulli"}
-    expected |= {"newsgroups20_hier": "multinomial", "flipkart_products_1050": "multinomial", "animals50_ratings": "diagonal"}
-    for name, family in expected.items():
+KNOWN = {
+    "iris": "normal",
+    "wine": "normal",
+    "breast_cancer": "diagonal",
+    "animals33": "bernoulli",
+    "animals50_ratings": "diagonal",
+    "glass": "normal",
+    "pendigits_sample": "normal",
+    "newsgroups_words": "poisson",
+}
+LARGER = {"newsgroups20_hier": "multinomial", "flipkart_products_1050": "multinomial"}
+
+
+@pytest.mark.parametrize("sets", [KNOWN, pytest.param(LARGER, marks=pytest.mark.data)], ids=["package", "folder"])
+def test_known_data_sets(sets: dict[str, str]) -> None:
+    for name, family in sets.items():
         assert component_for(bnp.datasets.load(name).X).name == family, name
 
 

@@ -13,6 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+SHIPPED_CELLS = "3366 4250 4250 1926 6528 24000 10000"
+"""Of the data sets that come with the package, in the order of their names in `load`."""
+
+
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
@@ -77,6 +81,13 @@ def test_readme_hierarchical_mixtures() -> None:
     assert "log_tree_prior" in _run("-W", "ignore", "-c", code + check).stdout
 
 
+def test_what_a_fresh_machine_must_pass_begins_with_the_second_command() -> None:
+    _, second = re.findall(r"```sh\n(python3 -m venv .*?)\n```", (ROOT / "README.md").read_text(encoding="utf-8"))
+    install, tests = second.rsplit(" && ", 1)
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert lines.index("unset BNP_HIER_DATA") < lines.index(install) < lines.index(tests)
+
+
 def test_readme_has_no_untested_code() -> None:
     assert len(BLOCKS) == 8
 
@@ -96,7 +107,7 @@ def test_readme_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_wheel_and_sdist_hold_the_models_and_import(tmp_path: Path) -> None:
+def test_wheel_and_sdist_hold_models_and_data_and_import(tmp_path: Path) -> None:
     """Built from the files git knows; imported in a fresh environment that sees this one's dependencies only."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
@@ -117,8 +128,10 @@ def test_wheel_and_sdist_hold_the_models_and_import(tmp_path: Path) -> None:
         code = (
             f"import sys; sys.path.append({site!r}); import bnp_hier, bnp_hier.models as m; "
             f"assert {str(environment)!r} in bnp_hier.__file__; print(m.dpm.__module__); "
-            "import pathlib; print((pathlib.Path(bnp_hier.__file__).parent / 'py.typed').exists())"
+            "import pathlib; folder = pathlib.Path(bnp_hier.__file__).parent; print((folder / 'py.typed').exists()); "
+            "print((folder / 'datasets' / 'files' / 'README.md').exists()); from bnp_hier.datasets import listing, load; "
+            "source = listing()['source']; print(*[load(name).X.size for name in source[source == 'bnp_hier'].index])"
         )
         done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == ["bnp_hier.models.dirichlet_process", "True"]
+        assert done.stdout.splitlines() == ["bnp_hier.models.dirichlet_process", "True", "True", SHIPPED_CELLS]

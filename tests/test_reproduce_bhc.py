@@ -33,6 +33,7 @@ def test_figure8(tmp_path: Path) -> None:
     assert_picture(tmp_path / "bhc_figure8.png")
 
 
+@pytest.mark.data
 @pytest.mark.slow
 def test_figures_5_and_7(tmp_path: Path) -> None:
     written = run(tmp_path, "bhc_figures", "--figures", "5")

@@ -38,6 +38,7 @@ def test_animals(tmp_path: Path) -> None:
         assert_picture(tmp_path / f"{name}.png")
 
 
+@pytest.mark.data
 @pytest.mark.slow
 def test_fashion(tmp_path: Path) -> None:
     written = run(tmp_path, "bhmc_fashion", "--items", "50", "--depth", "3", "--components", "20", "--nodes", "64", *FEW)
@@ -48,6 +49,7 @@ def test_fashion(tmp_path: Path) -> None:
     assert_picture(tmp_path / "bhmc_figure5.png")
 
 
+@pytest.mark.data
 @pytest.mark.slow
 def test_text(tmp_path: Path) -> None:
     sizes = ("--items", "40", "--columns", "8", "--components", "10", "--nodes", "64", *FEW)

@@ -173,6 +173,7 @@ def test_figure3(tmp_path: Path) -> None:
     assert_picture(tmp_path / "me_figure3.png")
 
 
+@pytest.mark.data
 @pytest.mark.slow
 def test_figure4(tmp_path: Path) -> None:
     written = run(tmp_path, "me_figures3_4", "--figures", "4")

@@ -40,7 +40,9 @@ def datasets(
         if as_json:
             print_json({"datasets": table.reset_index().to_dict("records")})
         else:
-            print_table(table, "Data sets", "a folder of files is named by the environment variable BNP_HIER_DATA")
+            print_table(
+                table, "Data sets", "files are looked for in the folder that the environment variable BNP_HIER_DATA names"
+            )
         return
     data = read_data(name)
     kinds = column_kinds(data.X, data.feature_names, data.categories)

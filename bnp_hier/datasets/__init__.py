@@ -1,4 +1,4 @@
-"""Data sets: the papers' data by name (:func:`load`), a user's own CSV or Parquet table (:func:`read_table`).
+"""Data sets: known ones by name (:func:`load`), a user's own CSV or Parquet table (:func:`read_table`).
 
 :func:`principal_components` gives them fewer columns.
 """

@@ -1,4 +1,4 @@
-"""The data sets of the papers by name: from scikit-learn, from a folder of files, or from a public repository."""
+"""Data sets by name: from scikit-learn, from this package, from a folder of files, or from a public repository."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["listing", "load", "names"]
 
 _FOLDER_VARIABLE = "BNP_HIER_DATA"
+_SHIPPED_FOLDER = Path(__file__).with_name("files")
 
 
 def names() -> tuple[str, ...]:
     """Return the names that :func:`load` knows."""
-    return (*_BUNDLED, *_FILES)
+    return (*_BUNDLED, *_SHIPPED, *_FILES)
 
 
 def listing(data_home: str | Path | None = None) -> pd.DataFrame:
@@ -42,7 +43,8 @@ def listing(data_home: str | Path | None = None) -> pd.DataFrame:
     Returns
     -------
     table
-        Columns `source` ("scikit-learn", "file", "download", or "not here": its file is needed) and `description`.
+        Columns `source` ("scikit-learn", "bnp_hier", "file", "download", or "not here": its file is needed) and
+        `description`.
 
     Examples
     --------
@@ -57,13 +59,19 @@ def listing(data_home: str | Path | None = None) -> pd.DataFrame:
     def source(name: str) -> str:
         if name in _BUNDLED:
             return "scikit-learn"
+        if name in _SHIPPED:
+            return "bnp_hier"
         if home is not None and (home / _FILES[name].file).is_file():
             return "file"
         return "not here" if _FILES[name].fetch is None else "download"
 
-    rows = {name: (source(name), _BUNDLED[name] if name in _BUNDLED else _FILES[name].description) for name in names()}
+    rows = {name: (source(name), _description(name)) for name in names()}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["source", "description"])
     return table.rename_axis("name")
+
+
+def _description(name: str) -> str:
+    return _BUNDLED[name] if name in _BUNDLED else (_SHIPPED | _FILES)[name].description
 
 
 def _home(data_home: str | Path | None) -> Path | None:
@@ -75,10 +83,11 @@ def _home(data_home: str | Path | None) -> Path | None:
 def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
     """Load a data set by name.
 
-    ``iris``, ``wine``, ``digits`` and ``breast_cancer`` come with scikit-learn. Every other set is read from its file
-    in ``data_home``, or else in the folder that the environment variable ``BNP_HIER_DATA`` names. Without that file,
-    the sets marked * are downloaded with scikit-learn's fetchers (which keep a copy in scikit-learn's own folder); the
-    rows of a downloaded set may come in another order than those of the file.
+    The first four of the table come with scikit-learn, and the next seven with this package; the page ``README.md`` beside
+    their files tells their sources and licences. Every other set is read from its file in ``data_home``, or else in the
+    folder that the environment variable ``BNP_HIER_DATA`` names. Without that file, the sets marked * are downloaded with
+    scikit-learn's fetchers (which keep a copy in scikit-learn's own folder); the rows of a downloaded set may come in
+    another order than those of the file.
 
     ==========================  ============  =====================================================================
     name                        n x d         labels ``y``, and what to know
@@ -87,21 +96,23 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
     wine                        178 x 13      cultivar 0-2
     digits                      1797 x 64     digit; pixel values 0-16
     breast_cancer               569 x 30      0 malignant, 1 benign
-    abalone *                   4177 x 7      rings (28 values); the letter column ``sex`` is left out of ``X``
-    glass *                     214 x 9       glass type 1, 2, 3, 5, 6, 7
-    spambase *                  4601 x 57     1 spam, 0 not; not binarised
-    pendigits_train *           7494 x 16     digit
-    pendigits_test *            3498 x 16     digit
     animals33                   33 x 102      none; 0/1 features; ``item_names`` are the animals
     animals50_binary            50 x 85       none; 0/1 features; ``item_names`` are the animals
     animals50_ratings           50 x 85       none; ratings 0-100, 4 missing cells are NaN; same animals
+    glass                       214 x 9       glass type 1, 2, 3, 5, 6, 7
+    yeast_cellcycle_384         384 x 17      cell cycle phase 1-5; ``item_names`` are the genes
+    pendigits_sample            1500 x 16     digit; random rows of ``pendigits_train``
+    newsgroups_words            500 x 20      group, 4 names; counts of 20 words in random messages of ``newsgroups4``
+    abalone *                   4177 x 7      rings (28 values); the letter column ``sex`` is left out of ``X``
+    spambase *                  4601 x 57     1 spam, 0 not; not binarised
+    pendigits_train *           7494 x 16     digit
+    pendigits_test *            3498 x 16     digit
     newsgroups4 *               3970 x 7689   group 0-3; word counts
     newsgroups20_hier *         2400 x 4430   group, 20 names; word counts
     fashion_products_2303       2303 x 355    category (4 names); word counts of the titles
     flipkart_products_1050      1050 x 671    category (7 names); word counts of names and descriptions
     fashion_mnist_1000 *        1000 x 784    class 0-9, 100 rows each; pixel values 0-255
     mnist_1000 *                1000 x 784    digit, 100 rows each; pixel values 0-255
-    yeast_cellcycle_384         384 x 17      cell cycle phase 1-5; ``item_names`` are the genes
     letter *                    20000 x 16    letter A-Z
     ==========================  ============  =====================================================================
 
@@ -122,7 +133,7 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
     name
         One of :func:`names`.
     data_home
-        Folder with the files (``glass.csv.gz``, ``newsgroups4.npz``, ...). Default: the folder that the environment
+        Folder with the files (``abalone.csv.gz``, ``newsgroups4.npz``, ...). Default: the folder that the environment
         variable ``BNP_HIER_DATA`` names, if set.
 
     Returns
@@ -151,10 +162,12 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         raise ValueError(f"there is no data set {name!r}{hint} The data sets are {', '.join(names())}.")
     if name in _BUNDLED:
-        dataset, description = _bundled(name), _BUNDLED[name]
+        dataset = _bundled(name)
+    elif name in _SHIPPED:
+        dataset = _SHIPPED[name].read(_SHIPPED_FOLDER / _SHIPPED[name].file)
     else:
-        dataset, description = _find(name, _FILES[name], data_home), _FILES[name].description
-    return dataclasses.replace(dataset, name=name, description=description)
+        dataset = _find(name, _FILES[name], data_home)
+    return dataclasses.replace(dataset, name=name, description=_description(name))
 
 
 class _Entry(NamedTuple):
@@ -210,6 +223,10 @@ def _read_animals_with_plus(path: Path) -> Dataset:
     dataset = read_table(path, items="animal")
     animals = tuple(name.replace("+", " ") for name in dataset.item_names or ())
     return dataclasses.replace(dataset, item_names=animals)
+
+
+def _read_newsgroup_table(path: Path) -> Dataset:
+    return _with_newsgroup_paths(read_table(path, truth="group"))
 
 
 def _read_images(path: Path) -> Dataset:
@@ -271,13 +288,12 @@ def _fetch_openml(
     rename: Callable[[str], str] = str,
     *,
     drop: Collection[str] = (),
-    relabel: Callable[[str], object] = str,
     rows: Callable[[Shaped[np.ndarray, " n"]], slice | Int[np.ndarray, " m"]] = lambda y: slice(None),
 ) -> Dataset:
     from sklearn.datasets import fetch_openml
 
     bunch = fetch_openml(name=name, version=1, target_column=target, as_frame=True)
-    y = as_labels(map(relabel, bunch.target))
+    y = as_labels(map(str, bunch.target))
     features = bunch.data.drop(columns=list(drop))
     kept = rows(y)
     return _dataset(features.iloc[kept].to_numpy(), y[kept], map(rename, features.columns))
@@ -333,15 +349,6 @@ _images = partial(
 _PENDIGITS_TRAIN_ROWS = 7494
 _PENDIGITS_TRAIN_COUNTS = [780, 779, 780, 719, 780, 720, 720, 778, 719, 719]
 _WORDS = {"stop_words": "english", "token_pattern": "(?<![a-z])[a-z]{3,20}(?![a-z])"}
-_GLASS_TYPES = {
-    "build wind float": 1,
-    "build wind non-float": 2,
-    "vehic wind float": 3,
-    "vehic wind non-float": 4,
-    "containers": 5,
-    "tableware": 6,
-    "headlamps": 7,
-}
 
 _BUNDLED = {
     "iris": "150 flowers of three iris species; four lengths in cm.",
@@ -350,18 +357,50 @@ _BUNDLED = {
     "breast_cancer": "569 breast masses, malignant or benign; 30 measurements of cell nuclei.",
 }
 
+_SHIPPED = {
+    "animals33": _Entry(
+        "33 animals; 102 features that an animal has (1) or has not (0).",
+        "animals33.csv.gz",
+        partial(read_table, items="animal"),
+    ),
+    "animals50_binary": _Entry(
+        "50 mammals; 85 features that an animal has (1) or has not (0): the ratings cut at their overall mean.",
+        "animals50_binary.csv.gz",
+        _read_animals_with_plus,
+    ),
+    "animals50_ratings": _Entry(
+        "50 mammals; people's ratings 0-100 of 85 features, four of them missing.",
+        "animals50_ratings.csv.gz",
+        partial(read_table, items="animal"),
+    ),
+    "glass": _Entry(
+        "214 pieces of glass of six types; refractive index and eight oxides in percent by weight.",
+        "glass.csv.gz",
+        partial(read_table, truth="type"),
+    ),
+    "yeast_cellcycle_384": _Entry(
+        "384 yeast genes of five cell cycle phases; expression at 17 times, scaled per gene.",
+        "yeast_cellcycle_384.csv.gz",
+        partial(read_table, truth="phase", items="gene"),
+    ),
+    "pendigits_sample": _Entry(
+        "1500 pen-written digits, drawn from UCI's training part; eight resampled points (x, y) scaled to 0-100.",
+        "pendigits_sample.csv.gz",
+        partial(read_table, truth="digit"),
+    ),
+    "newsgroups_words": _Entry(
+        "500 messages of four newsgroups; counts of the 20 words that tell most about the group.",
+        "newsgroups_words.csv.gz",
+        _read_newsgroup_table,
+    ),
+}
+
 _FILES = {
     "abalone": _Entry(
         "4177 abalone shells labelled with their number of rings; seven lengths and weights.",
         "abalone.csv.gz",
         partial(read_table, truth="rings", drop=("sex",)),
         partial(_fetch_openml, "abalone", "Class_number_of_rings", str.lower, drop=("Sex",)),
-    ),
-    "glass": _Entry(
-        "214 pieces of glass of six types; refractive index and eight oxides in percent by weight.",
-        "glass.csv.gz",
-        partial(read_table, truth="type"),
-        partial(_fetch_openml, "glass", "Type", relabel=_GLASS_TYPES.__getitem__),
     ),
     "spambase": _Entry(
         "4601 e-mails, spam or not; frequencies of 48 words and six characters, and three lengths of capital runs.",
@@ -381,21 +420,6 @@ _FILES = {
         "pendigits_test.csv.gz",
         partial(read_table, truth="digit"),
         partial(_pendigits, rows=partial(_pendigits_rows, part=slice(_PENDIGITS_TRAIN_ROWS, None))),
-    ),
-    "animals33": _Entry(
-        "33 animals; 102 features that an animal has (1) or has not (0).",
-        "animals33.csv.gz",
-        partial(read_table, items="animal"),
-    ),
-    "animals50_binary": _Entry(
-        "50 mammals; 85 features that an animal has (1) or has not (0): the ratings cut at their overall mean.",
-        "animals50_binary.csv.gz",
-        _read_animals_with_plus,
-    ),
-    "animals50_ratings": _Entry(
-        "50 mammals; people's ratings 0-100 of 85 features, four of them missing.",
-        "animals50_ratings.csv.gz",
-        partial(read_table, items="animal"),
     ),
     "newsgroups4": _Entry(
         "3970 messages of the groups rec.autos, rec.sport.baseball, rec.sport.hockey and sci.space; word counts.",
@@ -430,11 +454,6 @@ _FILES = {
         "mnist_1000.npz",
         _read_images,
         partial(_images, "mnist_784", "class"),
-    ),
-    "yeast_cellcycle_384": _Entry(
-        "384 yeast genes of five cell cycle phases; expression at 17 times, scaled per gene.",
-        "yeast_cellcycle_384.csv.gz",
-        partial(read_table, truth="phase", items="gene"),
     ),
     "letter": _Entry(
         "20000 images of capital letters in 20 fonts; 16 integer features 0-15.",

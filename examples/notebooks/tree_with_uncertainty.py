@@ -48,20 +48,11 @@ plt.switch_backend(plt.get_backend())  # until pyplot has loaded it, a notebook 
 # %% [markdown]
 # ## The data
 #
-# 33 animals and 102 features that an animal has (1) or has not (0), such as "lives in water". The table, `animals33.csv.gz`,
-# cannot be downloaded by `bnp.datasets.load`: it is read from the folder that the environment variable `BNP_HIER_DATA` names.
-# Without it the cells below run on 33 handwritten digits, black or white in each of 64 pixels; what the text says of the
-# result then holds no more.
+# 33 animals and 102 features that an animal has (1) or has not (0), such as "lives in water". The table comes with the package.
 
 # %%
-try:
-    data = bnp.datasets.load("animals33")
-    X, names = data.X, list(data.item_names)
-except FileNotFoundError:
-    print("animals33.csv.gz is not here (see above): 33 handwritten digits stand in, and the text below is not about them")
-    data = bnp.datasets.load("digits")
-    X = (data.X[:33] > 8).astype(float)
-    names = [f"{digit} (row {row})" for row, digit in enumerate(data.y[:33])]
+data = bnp.datasets.load("animals33")
+X, names = data.X, list(data.item_names)
 print(f"{X.shape[0]} items, {X.shape[1]} features of 0 and 1")
 
 # %% [markdown]

@@ -51,8 +51,11 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 @lru_cache
 def load(name: str) -> bnp.datasets.Dataset:
-    """The data set, read once."""
-    return bnp.datasets.load(name)
+    """The data set, read once; where its file is missing and cannot be fetched, the script ends with advice."""
+    try:
+        return bnp.datasets.load(name)
+    except OSError as error:
+        raise SystemExit(f"this script needs a larger data set: {error}") from error
 
 
 def information_gain(X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -115,6 +118,13 @@ def newsgroups(rng: np.random.Generator, size: int = 30, words: int = 500) -> Su
     data = load("newsgroups4")
     rows = per_class(data.y, size, rng)
     return (data.X[np.ix_(rows, best_words(words))] > 0).astype(float), data.y[rows]
+
+
+def newsgroup_words(rng: np.random.Generator, size: int) -> Subset:
+    """Presence of 20 informative words in `size` documents of each group, of the table that comes with the package."""
+    data = load("newsgroups_words")
+    rows = per_class(data.y, size, rng)
+    return (data.X[rows] > 0).astype(float), data.y[rows]
 
 
 def glass(rng: np.random.Generator, size: int = 107) -> Subset:

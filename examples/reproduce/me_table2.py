@@ -25,6 +25,7 @@ from common import (
     arguments,
     linkage,
     load,
+    newsgroup_words,
     newsgroups,
     per_class,
     spambase,
@@ -69,8 +70,8 @@ def makers(full: bool) -> dict[str, tuple[str, Maker]]:
     """Component and subset of each data set, at the paper's sizes or at small ones."""
     if not full:
         return {
-            "pendigits": (NORMAL, partial(numbers, name="pendigits_train", size=4)),
-            "spambase": (BITS, partial(spambase, size=20)),
+            "pendigits": (NORMAL, partial(numbers, name="pendigits_sample", size=4)),
+            "newsgroups": (BITS, partial(newsgroup_words, size=10)),
         }
     return {
         "pendigits": (NORMAL, partial(numbers, name="pendigits_train")),

@@ -92,9 +92,9 @@ def synthetic_sets(n: int, seed: int) -> dict[str, np.ndarray]:
 
 def gaussian_set(name: str, seed: int) -> np.ndarray:
     """Rows of iris (150 x 4), abalone (600 x 5) or wine (120 x 6) in a random order."""
-    import bnp_hier as bnp
+    from common import load
 
-    data = bnp.datasets.load(name)
+    data = load(name)
     rows = np.random.default_rng(seed).permutation(len(data.X))[: {"iris": 150, "abalone": 600, "wine": 120}[name]]
     columns: Any = slice(6 if name == "wine" else None)
     if name == "abalone":
@@ -104,10 +104,10 @@ def gaussian_set(name: str, seed: int) -> np.ndarray:
 
 def binary_set(name: str, seed: int) -> np.ndarray:
     """Bits of digits (300 x 64), newsgroups (300 x 500 words) or spambase (200 x 57), rows in a random order."""
-    import bnp_hier as bnp
+    from common import load
 
     rng = np.random.default_rng(seed)
-    data = bnp.datasets.load({"newsgroups": "newsgroups20_hier"}.get(name, name))
+    data = load({"newsgroups": "newsgroups20_hier"}.get(name, name))
     bits = (data.X >= 8 if name == "digits" else data.X > 0).astype(float)
     if name == "newsgroups":
         bits = bits[:, np.sort(np.argsort(-_information_gain(bits, data.y), kind="stable")[:500])]

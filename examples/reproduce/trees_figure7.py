@@ -55,7 +55,7 @@ for name, pool in common.synthetic_sets(60, seed).items():
             found[-1]["exact"] = exact(model, X) - found[-1]["bhc"]
         panels.setdefault(f"set {name}", []).append({"set": name, "n": n, **mean_of(found)})
         all_cases += [{"set": name, "n": n, **one} for one in found]
-sizes = {"iris": [20], "spambase": [20]}
+sizes = {"iris": [20], "digits": [20]}
 if full:
     sizes = {"iris": [50, 150], "abalone": [150, 600], "wine": [40, 120]}
     sizes |= {"digits": [100, 300], "newsgroups": [100, 300], "spambase": [100, 200]}

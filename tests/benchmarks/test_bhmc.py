@@ -92,7 +92,7 @@ def timed(program: Program, state: Any) -> tuple[Any, dict[str, np.ndarray], flo
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("size", "limit"), [("animals", None), ("fashion", 10.0)])
+@pytest.mark.parametrize(("size", "limit"), [("animals", None), pytest.param("fashion", 10.0, marks=pytest.mark.data)])
 def test_sweeps_against_a_plain_loop(size: str, limit: float | None) -> None:
     """Both from one state, on trees of equal size, side by side; the median of five."""
     X, options = (animals(), ANIMALS) if size == "animals" else (fashion(), FASHION)
@@ -177,6 +177,7 @@ def test_moves_side_by_side(data: str) -> None:
         assert np.isfinite(middle).all()
 
 
+@pytest.mark.data
 @pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
 def test_cost_per_sweep_grows_no_faster_than_n_log_n() -> None:
     """From 500 to 4,000 rows at fixed capacity; 5 repetitions, interleaved, the least of each."""

@@ -55,7 +55,7 @@ def test_compare(rows: int, minutes: int, tmp_path: Path) -> None:
     assert cold <= 60 * minutes
 
 
-@pytest.mark.parametrize("name", ["iris", "animals33", "abalone"])
+@pytest.mark.parametrize("name", ["iris", "animals33", pytest.param("abalone", marks=pytest.mark.data)])
 def test_foretold_times(name: str) -> None:
     """Every route's expected time beside its own, each in a process that has compiled nothing."""
     X = bnp.datasets.load(name).X

@@ -1,6 +1,7 @@
 import gzip
 import http.client
-import shutil
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,40 +13,44 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 
-from bnp_hier import Hierarchy
-from bnp_hier.datasets import load, names
+from bnp_hier import Hierarchy, datasets
+from bnp_hier.datasets import listing, load, names
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
-needs_files = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the folder of data files {FOLDER} is not here")
+FILES = Path(datasets.__file__).with_name("files")
 
-# n, d, rows per label in the order of the sorted labels; as in the README of the folder of data files
+# n, d, rows per label in the order of the sorted labels
 SETS: dict[str, tuple[int, int, list[int] | None]] = {
     "iris": (150, 4, [50] * 3),
     "wine": (178, 13, [59, 71, 48]),
     "digits": (1797, 64, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]),
     "breast_cancer": (569, 30, [212, 357]),
-    "glass": (214, 9, [70, 76, 17, 13, 9, 29]),
-    "spambase": (4601, 57, [2788, 1813]),
-    "pendigits_train": (7494, 16, [780, 779, 780, 719, 780, 720, 720, 778, 719, 719]),
-    "pendigits_test": (3498, 16, [363, 364, 364, 336, 364, 335, 336, 364, 336, 336]),
     "animals33": (33, 102, None),
     "animals50_binary": (50, 85, None),
     "animals50_ratings": (50, 85, None),
+    "glass": (214, 9, [70, 76, 17, 13, 9, 29]),
+    "yeast_cellcycle_384": (384, 17, [67, 135, 75, 52, 55]),
+    "pendigits_sample": (1500, 16, [161, 156, 139, 146, 158, 165, 156, 141, 135, 143]),
+    "newsgroups_words": (500, 20, [125] * 4),
+    "spambase": (4601, 57, [2788, 1813]),
+    "pendigits_train": (7494, 16, [780, 779, 780, 719, 780, 720, 720, 778, 719, 719]),
+    "pendigits_test": (3498, 16, [363, 364, 364, 336, 364, 335, 336, 364, 336, 336]),
     "newsgroups4": (3970, 7689, [990, 994, 999, 987]),
     "newsgroups20_hier": (2400, 4430, [120] * 20),
     "fashion_mnist_1000": (1000, 784, [100] * 10),
     "mnist_1000": (1000, 784, [100] * 10),
-    "yeast_cellcycle_384": (384, 17, [67, 135, 75, 52, 55]),
 }
-BUNDLED = {"iris", "wine", "digits", "breast_cancer"}
-WITHOUT_DOWNLOAD = (
+BUNDLED = ("iris", "wine", "digits", "breast_cancer")
+SHIPPED = (
     "animals33",
     "animals50_binary",
     "animals50_ratings",
-    "fashion_products_2303",
-    "flipkart_products_1050",
+    "glass",
     "yeast_cellcycle_384",
+    "pendigits_sample",
+    "newsgroups_words",
 )
+LARGER = tuple(name for name in SETS if name not in (*BUNDLED, *SHIPPED))
+WITHOUT_DOWNLOAD = ("fashion_products_2303", "flipkart_products_1050")
 Fetch = Callable[..., Any]
 
 
@@ -56,12 +61,12 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for fetcher in ("fetch_openml", "fetch_20newsgroups"):
         monkeypatch.setattr(sklearn.datasets, fetcher, refuse)
-    monkeypatch.delenv("BNP_HIER_DATA", raising=False)
 
 
 @pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BNP_HIER_DATA", str(FOLDER))
+def folder() -> Path:
+    """The folder of the larger data sets; of tests marked `data`."""
+    return Path(os.environ["BNP_HIER_DATA"])
 
 
 def openml(monkeypatch: pytest.MonkeyPatch, bunches: dict[str, tuple[pd.DataFrame, str]]) -> None:
@@ -78,14 +83,13 @@ def openml(monkeypatch: pytest.MonkeyPatch, bunches: dict[str, tuple[pd.DataFram
 def test_names_are_all_documented_sets() -> None:
     others = {"abalone", "letter", "fashion_products_2303", "flipkart_products_1050"}
     assert set(names()) == set(SETS) | others
-    assert len(names()) == 20
+    assert len(names()) == 22
     assert load.__doc__ is not None
     assert all(f"    {name} " in load.__doc__ for name in names())
 
 
-@needs_files
-@pytest.mark.parametrize("name", SETS)
-def test_shapes_and_label_counts(files: None, name: str) -> None:
+@pytest.mark.parametrize("name", [*BUNDLED, *SHIPPED, *(pytest.param(name, marks=pytest.mark.data) for name in LARGER)])
+def test_shapes_and_label_counts(name: str) -> None:
     n, d, counts = SETS[name]
     data = load(name)
     assert data.name == name
@@ -103,14 +107,58 @@ def test_shapes_and_label_counts(files: None, name: str) -> None:
         assert np.unique(data.y, return_counts=True)[1].tolist() == counts
 
 
-@pytest.mark.parametrize("name", sorted(BUNDLED))
-def test_bundled_sets_need_no_files(name: str) -> None:
-    assert load(name).X.shape == SETS[name][:2]
-    assert load(name, data_home="no/such/folder").name == name
+@pytest.mark.parametrize("name", [*BUNDLED, *SHIPPED])
+def test_sets_of_scikit_learn_and_of_the_package_need_no_folder(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = load(name)
+    assert expected.X.shape == SETS[name][:2]
+    (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress(b"RI,type\n1.5,2\n"))  # names have one meaning
+    monkeypatch.setenv("BNP_HIER_DATA", str(tmp_path))
+    for data_home in (None, tmp_path, "no/such/folder"):
+        np.testing.assert_array_equal(load(name, data_home=data_home).X, expected.X)
 
 
-@needs_files
-def test_abalone(files: None) -> None:
+def test_listing_says_where_sets_come_from(tmp_path: Path) -> None:
+    (tmp_path / "spambase.csv.gz").touch()
+    for source in (listing()["source"], listing(tmp_path)["source"]):
+        assert set(source[[*BUNDLED]]) == {"scikit-learn"} and set(source[[*SHIPPED]]) == {"bnp_hier"}
+        assert set(source[[*WITHOUT_DOWNLOAD]]) == {"not here"}
+    assert source["spambase"] == "file" and set(source[["letter", "newsgroups4"]]) == {"download"}
+
+
+def test_files_of_the_package_are_small_and_described() -> None:
+    assert {path.name for path in FILES.iterdir()} == {"README.md", *(f"{name}.csv.gz" for name in SHIPPED)}
+    assert sum(path.stat().st_size for path in FILES.iterdir()) < 400_000
+    page = (FILES / "README.md").read_text(encoding="utf-8")
+    for name in SHIPPED:
+        n, d, _ = SETS[name]
+        assert f"| `{name}` | {n} x {d}" in page
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_samples_are_drawn_as_their_page_says(folder: Path, tmp_path: Path) -> None:
+    (recipe,) = re.findall(r"```python\n(.*?)```", (FILES / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(recipe, {"source": folder, "target": tmp_path})
+    for name in ("pendigits_sample", "newsgroups_words"):
+        assert gzip.decompress((tmp_path / f"{name}.csv.gz").read_bytes()) == gzip.decompress(
+            (FILES / f"{name}.csv.gz").read_bytes()
+        )
+
+
+def test_words_of_newsgroups() -> None:
+    data = load("newsgroups_words")
+    assert {"hockey", "car", "nasa", "baseball"} < set(data.feature_names)
+    assert data.y is not None and sorted(set(data.y)) == ["rec.autos", "rec.sport.baseball", "rec.sport.hockey", "sci.space"]
+    np.testing.assert_array_equal(data.X, np.round(data.X))
+    assert data.X.any(axis=1).all()
+    leagues = data.X[:, data.feature_names.index("nhl")]
+    assert leagues[data.y == "rec.sport.hockey"].sum() > 0.9 * leagues.sum() > 0
+
+
+@pytest.mark.data
+def test_abalone() -> None:
     data = load("abalone")
     assert data.X.shape == (4177, 7)
     assert data.feature_names == (
@@ -128,8 +176,8 @@ def test_abalone(files: None) -> None:
     assert data.y[0] == 15
 
 
-@needs_files
-def test_letter(files: None) -> None:
+@pytest.mark.data
+def test_letter() -> None:
     data = load("letter")
     assert data.X.shape == (20000, 16)
     labels, counts = np.unique(data.y, return_counts=True)
@@ -138,21 +186,22 @@ def test_letter(files: None) -> None:
     assert (data.X.min(), data.X.max()) == (0, 15)
 
 
-@needs_files
-def test_label_values(files: None) -> None:
-    for name, values in {
-        "glass": [1, 2, 3, 5, 6, 7],
-        "spambase": [0, 1],
-        "pendigits_test": list(range(10)),
-        "newsgroups4": [0, 1, 2, 3],
-        "yeast_cellcycle_384": [1, 2, 3, 4, 5],
-        "mnist_1000": list(range(10)),
-    }.items():
+LABELS = {"glass": [1, 2, 3, 5, 6, 7], "pendigits_sample": list(range(10)), "yeast_cellcycle_384": [1, 2, 3, 4, 5]}
+LARGER_LABELS = {
+    "spambase": [0, 1],
+    "pendigits_test": list(range(10)),
+    "newsgroups4": [0, 1, 2, 3],
+    "mnist_1000": list(range(10)),
+}
+
+
+@pytest.mark.parametrize("sets", [LABELS, pytest.param(LARGER_LABELS, marks=pytest.mark.data)], ids=["package", "folder"])
+def test_label_values(sets: dict[str, list[int]]) -> None:
+    for name, values in sets.items():
         assert np.unique(load(name).y).tolist() == values
 
 
-@needs_files
-def test_animals(files: None) -> None:
+def test_animals() -> None:
     small, binary, ratings = (load(name) for name in ("animals33", "animals50_binary", "animals50_ratings"))
     assert small.item_names is not None and small.item_names[:2] == ("Elephant", "Rhino")
     assert small.feature_names[0] == "has lungs"
@@ -166,18 +215,17 @@ def test_animals(files: None) -> None:
     assert (np.nanmin(ratings.X), np.nanmax(ratings.X)) == (0, 100)
 
 
-@needs_files
-def test_genes_have_names(files: None) -> None:
+def test_genes_have_names() -> None:
     data = load("yeast_cellcycle_384")
     assert data.item_names is not None and data.item_names[0] == "YDL179w"
     assert data.feature_names[0] == "t00"
     np.testing.assert_allclose(data.X.mean(axis=1), 0, atol=1e-4)
 
 
-@needs_files
-def test_newsgroups_are_dense_counts(files: None) -> None:
+@pytest.mark.data
+def test_newsgroups_are_dense_counts(folder: Path) -> None:
     data = load("newsgroups4")
-    with np.load(FOLDER / "newsgroups4.npz", allow_pickle=False) as arrays:
+    with np.load(folder / "newsgroups4.npz", allow_pickle=False) as arrays:
         first = slice(arrays["indptr"][7], arrays["indptr"][8])
         np.testing.assert_array_equal(data.X[7, arrays["indices"][first]], arrays["data"][first])
         assert data.X.sum() == arrays["data"].sum()
@@ -187,7 +235,7 @@ def test_newsgroups_are_dense_counts(files: None) -> None:
     assert "comp.os.ms-windows.misc" in hierarchical.y
 
 
-@needs_files
+@pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "counts", "min_df", "word"),
     [
@@ -195,7 +243,7 @@ def test_newsgroups_are_dense_counts(files: None) -> None:
         ("flipkart_products_1050", [150] * 7, 10, "curtain"),
     ],
 )
-def test_product_texts(files: None, name: str, counts: list[int], min_df: int, word: str) -> None:
+def test_product_texts(name: str, counts: list[int], min_df: int, word: str) -> None:
     data = load(name)
     assert np.unique(data.y, return_counts=True)[1].tolist() == counts
     assert data.item_names is not None and len(data.item_names) == len(data.X) == int(name.rsplit("_")[-1])
@@ -207,40 +255,41 @@ def test_product_texts(files: None, name: str, counts: list[int], min_df: int, w
     assert with_word[titled].all() and any(titled)
 
 
-@needs_files
 @pytest.mark.parametrize(
     ("name", "nodes"),
     [
-        ("newsgroups20_hier", [7, 16, 20]),
-        ("fashion_products_2303", [4, 34, 97]),
-        ("flipkart_products_1050", [7, 62, 224, 392]),
+        ("newsgroups_words", [2, 3, 4]),
+        pytest.param("newsgroups20_hier", [7, 16, 20], marks=pytest.mark.data),
+        pytest.param("fashion_products_2303", [4, 34, 97], marks=pytest.mark.data),
+        pytest.param("flipkart_products_1050", [7, 62, 224, 392], marks=pytest.mark.data),
     ],
 )
-def test_paths_down_a_hierarchy_of_classes(files: None, name: str, nodes: list[int]) -> None:
+def test_paths_down_a_hierarchy_of_classes(name: str, nodes: list[int]) -> None:
     data = load(name)
     assert data.paths is not None and len(data.paths) == len(data.X)
     tree = Hierarchy.from_names(data.paths)
     assert [len(np.unique(tree.labels_at(level))) for level in range(1, tree.depth + 1)] == nodes
-    if name != "newsgroups20_hier":
+    if not name.startswith("newsgroups"):
         assert [path[0] for path in data.paths] == list(data.y)
     assert load("iris").paths is None
 
 
-@needs_files
+@pytest.mark.data
 @pytest.mark.parametrize("name", ["mnist_1000", "fashion_mnist_1000"])
-def test_images(files: None, name: str) -> None:
+def test_images(name: str) -> None:
     data = load(name)
     assert (data.X.min(), data.X.max()) == (0, 255)
     assert (data.feature_names[0], data.feature_names[-1]) == ("pixel0", "pixel783")
 
 
-@needs_files
-def test_data_home_comes_before_the_environment(tmp_path: Path, files: None) -> None:
-    path = tmp_path / "glass.csv.gz"
-    path.write_bytes(gzip.compress(b"RI,type\n1.5,2\n"))
-    assert load("glass", data_home=tmp_path).X.tolist() == [[1.5]]
-    assert load("glass", data_home=str(tmp_path)).X.shape == (1, 1)
-    assert load("glass").X.shape == (214, 9)
+def test_data_home_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, rows in (("named", b"0.5,1\n"), ("environment", b"0.5,1\n0.2,0\n")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "spambase.csv.gz").write_bytes(gzip.compress(b"make,spam\n" + rows))
+    monkeypatch.setenv("BNP_HIER_DATA", str(tmp_path / "environment"))
+    assert load("spambase", data_home=tmp_path / "named").X.tolist() == [[0.5]]
+    assert load("spambase", data_home=str(tmp_path / "named")).X.shape == (1, 1)
+    assert load("spambase").X.tolist() == [[0.5], [0.2]]
 
 
 def test_an_unknown_name() -> None:
@@ -266,11 +315,11 @@ def test_sets_that_cannot_be_downloaded(tmp_path: Path, name: str) -> None:
 
 def test_a_folder_that_is_not_there_is_not_replaced_by_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BNP_HIER_DATA", str(tmp_path / "typo"))
-    with pytest.raises(FileNotFoundError, match=r"typo.glass\.csv\.gz, but there is no such folder; name the folder"):
-        load("glass")
+    with pytest.raises(FileNotFoundError, match=r"typo.letter\.csv\.gz, but there is no such folder; name the folder"):
+        load("letter")
 
 
-@pytest.mark.parametrize("name", ["glass", "newsgroups4"])
+@pytest.mark.parametrize("name", ["letter", "newsgroups4"])
 @pytest.mark.parametrize("failure", [URLError("no route to host"), http.client.IncompleteRead(b""), TimeoutError("timed out")])
 def test_a_failing_network(monkeypatch: pytest.MonkeyPatch, name: str, failure: Exception) -> None:
     def fail(**options: object) -> NoReturn:
@@ -301,9 +350,9 @@ def test_a_broken_file_of_arrays(tmp_path: Path, content: str) -> None:
 
 
 def test_a_broken_table(tmp_path: Path) -> None:
-    (tmp_path / "animals33.csv.gz").write_bytes(gzip.compress(b"animal,legs\nowl,two\n"))
-    with pytest.raises(ValueError, match=r"animals33\.csv\.gz, line 2, column 'legs': found the text 'two'"):
-        load("animals33", data_home=tmp_path)
+    (tmp_path / "letter.csv.gz").write_bytes(gzip.compress(b"letter,legs\nA,two\n"))
+    with pytest.raises(ValueError, match=r"letter\.csv\.gz, line 2, column 'legs': found the text 'two'"):
+        load("letter", data_home=tmp_path)
 
 
 OPENML_ABALONE = {
@@ -329,52 +378,43 @@ def test_download_of_abalone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert data.name == "abalone" and data.description.startswith("4177 abalone")
 
 
-def from_file(name: str, label: str, target: str, rename: dict[str, str] | Callable[[str], str]) -> pd.DataFrame:
+def from_file(path: Path, label: str, target: str, rename: dict[str, str] | Callable[[str], str]) -> pd.DataFrame:
     """A file's table as OpenML gives it: other column names, labels as categories of text."""
-    frame = pd.read_csv(FOLDER / f"{name}.csv.gz", keep_default_na=False)
+    frame = pd.read_csv(path, keep_default_na=False)
     frame[label] = pd.Categorical(frame[label].astype(str))
     return frame.rename(columns={label: target}).rename(columns=rename)
 
 
-GLASS = {
-    "1": "build wind float",
-    "2": "build wind non-float",
-    "3": "vehic wind float",
-    "5": "containers",
-    "6": "tableware",
-    "7": "headlamps",
-}
 LETTER = {"xbox": "x-box", "ybox": "y-box", "xbar": "x-bar", "ybar": "y-bar", "xege": "x-ege", "yege": "y-ege"}
 SPAM = {f"char_freq_{character}": f"char_freq_%{ord(character):02X}" for character in ";([!$#"}
 
 
-@needs_files
+@pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "label", "target", "rename"),
-    [("glass", "type", "Type", {}), ("spambase", "spam", "class", SPAM), ("letter", "letter", "class", LETTER)],
+    [("spambase", "spam", "class", SPAM), ("letter", "letter", "class", LETTER)],
 )
 def test_downloads_equal_the_files(
-    monkeypatch: pytest.MonkeyPatch, name: str, label: str, target: str, rename: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, label: str, target: str, rename: dict[str, str]
 ) -> None:
-    frame = from_file(name, label, target, rename)
-    if name == "glass":
-        frame[target] = frame[target].cat.rename_categories(GLASS)
-    openml(monkeypatch, {name: (frame, target)})
-    downloaded, read = load(name), load(name, data_home=FOLDER)
+    monkeypatch.delenv("BNP_HIER_DATA")
+    openml(monkeypatch, {name: (from_file(folder / f"{name}.csv.gz", label, target, rename), target)})
+    downloaded, read = load(name), load(name, data_home=folder)
     np.testing.assert_array_equal(downloaded.X, read.X)
     np.testing.assert_array_equal(downloaded.y, read.y)
     assert downloaded.feature_names == read.feature_names
 
 
-@needs_files
-def test_download_of_pendigits_is_split_where_uci_does(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.data
+def test_download_of_pendigits_is_split_where_uci_does(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.delenv("BNP_HIER_DATA")
     parts = [
-        from_file(f"pendigits_{part}", "digit", "class", lambda column: column.replace("x", "input"))
+        from_file(folder / f"pendigits_{part}.csv.gz", "digit", "class", lambda column: column.replace("x", "input"))
         for part in ("train", "test")
     ]
     openml(monkeypatch, {"pendigits": (pd.concat(parts, ignore_index=True), "class")})
     for name in ("pendigits_train", "pendigits_test"):
-        downloaded, read = load(name), load(name, data_home=FOLDER)
+        downloaded, read = load(name), load(name, data_home=folder)
         np.testing.assert_array_equal(downloaded.X, read.X)
         np.testing.assert_array_equal(downloaded.y, read.y)
         assert downloaded.feature_names == read.feature_names
@@ -425,10 +465,3 @@ def test_download_of_twenty_newsgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data.feature_names == ("creed", "orbit")
     assert data.X.tolist() == [[20, 0]] * 120 + [[0, 20]] * 120
     assert data.y is not None and data.y.tolist() == ["alt.atheism"] * 120 + ["sci.space"] * 120
-
-
-@needs_files
-def test_the_environment_names_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(FOLDER / "animals33.csv.gz", tmp_path)
-    monkeypatch.setenv("BNP_HIER_DATA", str(tmp_path))
-    assert load("animals33").X.shape == (33, 102)

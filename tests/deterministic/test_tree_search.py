@@ -254,6 +254,5 @@ def real_data(name: str) -> np.ndarray:
     if name == "mixture":
         return 6.0 * rng.normal(size=(10, 2))[rng.integers(0, 10, 1000)] + rng.normal(size=(1000, 2))
     if name == "pendigits":
-        X = bnp.datasets.load("pendigits_train").X
-        return X[rng.choice(len(X), 500, replace=False)]
+        return bnp.datasets.load("pendigits_sample").X[:500]
     return bnp.datasets.load({"animals": "animals50_binary"}.get(name, name)).X
