@@ -25,8 +25,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 EXAMPLES: dict[Callable[..., None], str] = {
     compare: "bnp-hier compare iris   |   bnp-hier compare survey.csv --truth group --held-out 0.2 --out report",
-    fit: "bnp-hier fit survey.csv --drop id --method map-dp --out survey.joblib --labels clusters.csv",
-    predict: "bnp-hier predict survey.joblib new-answers.csv --out predictions.csv",
+    fit: "bnp-hier fit survey.csv --drop id --method map-dp --out survey.npz --labels clusters.csv",
+    predict: "bnp-hier predict survey.npz new-answers.csv --out predictions.csv",
     evidence: "bnp-hier evidence iris   |   bnp-hier evidence survey.csv --family poisson --rows 500 --plot bounds.png",
     tree: "bnp-hier tree animals.csv --items animal --out tree.svg   |   bnp-hier tree wine --method bhmc --out tree.html",
     recommend: "bnp-hier recommend survey.csv --drop id --minutes 10",

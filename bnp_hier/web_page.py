@@ -6,13 +6,14 @@ import base64
 import io
 import math
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bnp_hier.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,18 +148,7 @@ def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[S
 </body>
 </html>
 """
-    return _write_whole(Path(path), page)
-
-
-def _write_whole(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8", errors="replace")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+    return write_text(path, page)
 
 
 def _scrolling(name: str, content: str) -> str:

@@ -125,7 +125,7 @@ def test_ctrl_c_while_the_report_is_written(
 
 
 def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    saved, labels, predictions = tmp_path / "fit.joblib", tmp_path / "labels.csv", tmp_path / "predictions.csv"
+    saved, labels, predictions = tmp_path / "fit.npz", tmp_path / "labels.csv", tmp_path / "predictions.csv"
     words = ["fit", str(survey), "--truth", "group", "--items", "who", "--method", "map-dp", "--out", str(saved)]
     assert _run(monkeypatch, *words, "--labels", str(labels)) == 0
     assert "2 clusters, numbered from 0, of " in capsys.readouterr().out
@@ -158,7 +158,7 @@ def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.Monkey
     frame["size"] = rng.normal(size=50) + 5 * group
     frame.loc[:2, ["colour", "smokes"]] = None
     frame.to_csv(tmp_path / "people.csv", index=False)
-    saved, out = str(tmp_path / "fit.joblib"), str(tmp_path / "p.csv")
+    saved, out = str(tmp_path / "fit.npz"), str(tmp_path / "p.csv")
     assert _run(monkeypatch, "fit", str(tmp_path / "people.csv"), "--method", "map-dp", "--out", saved, "--json") == 0
     captured = capsys.readouterr()
     told = " ".join(captured.err.split())
@@ -170,7 +170,7 @@ def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("method", few(["gibbs", "bhc", *sorted(set(routes.ROUTES) - {"gibbs", "bhc", "map-dp"})], plain=0))
 def test_fit_by_any_route(method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    saved = tmp_path / "fit.joblib"
+    saved = tmp_path / "fit.npz"
     words = ["fit", str(survey), "--truth", "group", "--drop", "who", "--method", method, "--out", str(saved), "--json"]
     assert _run(monkeypatch, *words, *QUICK) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -188,7 +188,7 @@ def test_tree_in_every_format(survey: Path, tmp_path: Path, monkeypatch: pytest.
     assert [file.read_bytes()[: len(start)] for file, start in zip(files, starts, strict=True)] == starts
     page = files[-1].read_text()
     assert "p39" in page and "<details>" in page and "Known classes: " in page
-    saved = tmp_path / "fit.joblib"
+    saved = tmp_path / "fit.npz"
     fit = ["fit", str(survey), "--truth", "group", "--items", "who", "--method", "bhc", "--out", str(saved), "--no-progress"]
     assert _run(monkeypatch, *fit) == 0
     capsys.readouterr()
@@ -218,7 +218,7 @@ def test_tree_of_any_branching(survey: Path, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.slow
 def test_fit_of_trees(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Saved, read by Python, drawn, and put to new rows: probabilities of the leaves, densities averaged over draws."""
-    saved, labels, table = tmp_path / "fit.joblib", tmp_path / "labels.csv", tmp_path / "predictions.csv"
+    saved, labels, table = tmp_path / "fit.npz", tmp_path / "labels.csv", tmp_path / "predictions.csv"
     words = ["fit", str(survey), "--truth", "group", "--items", "who", "--method", "bhmc", "--depth", "2", *QUICK, "--json"]
     assert _run(monkeypatch, *words, "--out", str(saved), "--labels", str(labels)) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -281,7 +281,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["compare", "iris", "--family", "bernoulli"], "needs 0 or 1"),
         (["fit", "iris", "--method", "gips"], "--method must be one of map-dp"),
         (["fit", "iris", "--concentration", "0"], "--concentration must be positive"),
-        (["predict", "nothing.joblib", "iris"], "there is no such file; bnp-hier fit writes one"),
+        (["predict", "nothing.npz", "iris"], "there is no such file; bnp-hier fit writes one"),
         (["tree", "iris", "--out", "tree.gif"], "found a file name ending in '.gif', expected .nwk"),
         (["tree", "iris", "--threshold", "2"], "--threshold must be a probability"),
         (["tree", "iris", "--method", "upgma"], "--method must be one of bhc, bhmc"),

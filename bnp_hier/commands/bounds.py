@@ -30,6 +30,8 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.model_options import described, mixture
+from bnp_hier.commands.output_files import PICTURES, check_outputs
+from bnp_hier.files import replacing
 from bnp_hier.model_checks import check_model
 
 if TYPE_CHECKING:
@@ -63,6 +65,9 @@ def evidence(
     Between a family of counts or bits and one of continuous numbers they are not: a probability meets a density there.
     """
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise ValueError(f"--plot {plot}: found a file name ending in {plot.suffix!r}, expected {', '.join(PICTURES)}")
+    check_outputs({"the data": data}, {"--out": out_file, "--plot": plot})
     whole = read_data(data, truth, items, drop)
     X = whole.X
     if rows is not None and rows < len(X):
@@ -77,17 +82,17 @@ def evidence(
     print_warnings(check_model(model, X, whole.feature_names))
     table = estimators.table(model, X, n_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
     if out_file is not None:
-        out_file.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(out_file)
+        with replacing(out_file) as draft:
+            table.to_csv(draft)
     if plot is not None:
         from matplotlib.figure import Figure
 
         from bnp_hier import plots
 
-        plot.parent.mkdir(parents=True, exist_ok=True)
         figure = Figure(figsize=(8, 5), layout="constrained")
         plots.evidence_bounds(table, ax=figure.subplots())
-        figure.savefig(plot, dpi=150)
+        with replacing(plot) as draft:
+            figure.savefig(draft, dpi=150)
     if as_json:
         rows_of = table.reset_index().to_dict("records")
         print_json({"data": whole.name, "model": described(chosen.component, concentration), "n": len(X), "rows": rows_of})

@@ -39,8 +39,10 @@ from bnp_hier.commands.console import (
 from bnp_hier.commands.fitting import write_clusters
 from bnp_hier.commands.interruption import finishing
 from bnp_hier.commands.model_options import described, mixture
+from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC
+from bnp_hier.files import replacing, write_text
 from bnp_hier.model_checks import check_model
 from bnp_hier.recommendation import default_budget, plan_routes, size_of
 from bnp_hier.routes import ROUTES, RunOptions, run_routes
@@ -88,6 +90,7 @@ def compare(
     if not 0.0 <= held_out < 1.0:
         raise ValueError(f"--held-out must be a share of at least 0 and below 1, but it is {held_out}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
+    check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
     whole = read_data(data, truth, items, drop)
     training, test = _split(whole, held_out, seed)
     suited = component_for(training.X, family, training.feature_names, training.categories)
@@ -197,10 +200,21 @@ def _write_files(folder: Path, findings: object) -> None:
     from bnp_hier.report import Findings
 
     assert isinstance(findings, Findings)
-    folder.mkdir(parents=True, exist_ok=True)
     write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})
     for fit in findings.fits.values():
         if isinstance(fit, BHC):
-            (folder / "tree.nwk").write_text(fit.dendrogram_.to_newick(findings.data.item_names) + "\n", encoding="utf-8")
+            write_text(folder / "tree.nwk", fit.dendrogram_.to_newick(findings.data.item_names) + "\n")
     for name, package in findings.packages.items():
-        package.to_netcdf(str(folder / f"{name.lower().replace(' ', '-')}.nc"), engine="h5netcdf")
+        with replacing(folder / _package_file(name)) as draft:
+            package.to_netcdf(str(draft), engine="h5netcdf")
+
+
+def _package_file(route: str) -> str:
+    """Name of a route's ArviZ file."""
+    return f"{route.lower().replace(' ', '-')}.nc"
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """All files that a comparison may write."""
+    names = ["report.html", "labels.csv", "tree.nwk", *(_package_file(route.title) for route in ROUTES.values())]
+    return [folder / name for name in names]

@@ -34,9 +34,11 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.model_options import mixture
+from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
+from bnp_hier.files import replacing
 from bnp_hier.model_checks import check_model
 from bnp_hier.routes import ROUTES, RunOptions, run_routes
 from bnp_hier.saved_fit import SavedFit, load_fit
@@ -63,7 +65,7 @@ def fit(
     concentration: Concentration = None,
     depth: Depth = 3,
     seed: Seed = 0,
-    out_file: Annotated[Path, typer.Option("--out", help="File for the fit; bnp_hier.load_fit reads it.")] = Path("fit.joblib"),
+    out_file: Annotated[Path, typer.Option("--out", help="File for the fit; bnp_hier.load_fit reads it.")] = Path("fit.npz"),
     labels_file: Labels = None,
     chains: Chains = 4,
     warmup: Warmup = None,
@@ -75,6 +77,7 @@ def fit(
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
+    check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
     whole = read_data(data, truth, items, drop)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
     model = mixture(chosen.component, concentration)
@@ -147,6 +150,7 @@ def predict(
     """Put new rows to the clusters of a fit: cluster, its probability, that of a new cluster, and log density."""
     import pandas as pd
 
+    check_outputs({"the fit": fit_file, "the data": data}, {"--out": out_file})
     saved = load_fit(fit_file)
     X, names = _new_rows(data, saved.data, items)
     probabilities = saved.predict_proba(X)
@@ -160,8 +164,8 @@ def predict(
             "log_density": saved.score_samples(X),
         }
     )
-    out_file.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(out_file, index=False)
+    with replacing(out_file) as draft:
+        table.to_csv(draft, index=False)
     new = int((cluster == probabilities.shape[1] - 1).sum())
     if as_json:
         print_json({"rows": table.to_dict("records"), "clusters": probabilities.shape[1] - 1, "new": new, "file": out_file})
@@ -188,8 +192,8 @@ def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> 
     frame = pd.DataFrame({"item": data.item_names if data.item_names is not None else np.arange(len(data.X))})
     if data.y is not None:
         frame["truth"] = data.y
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame.assign(**labels).to_csv(path, index=False)
+    with replacing(path) as draft:
+        frame.assign(**labels).to_csv(draft, index=False)
 
 
 def _new_rows(data: str, fitted: Dataset, items: str | None) -> tuple[np.ndarray, tuple[str, ...] | None]:

@@ -32,19 +32,20 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.model_options import mixture
+from bnp_hier.commands.output_files import PICTURES, check_outputs
 from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.datasets import Dataset
-from bnp_hier.deterministic import BHC
+from bnp_hier.deterministic import BHC, AgglomerativeBayesianClustering
+from bnp_hier.files import replacing, write_text
 from bnp_hier.kernels import ResumableRun
 from bnp_hier.model_checks import check_model
 from bnp_hier.routes import ROUTES, RunOptions
-from bnp_hier.saved_fit import load_fit
+from bnp_hier.saved_fit import is_saved_fit, load_fit
 from bnp_hier.verdicts import clusters_at_cuts
 
 __all__ = ["tree"]
 
 METHODS = ("bhc", "bhmc")
-PICTURES = (".png", ".svg", ".pdf")
 FORMATS = (".nwk", ".newick", *PICTURES, ".html")
 
 
@@ -77,7 +78,8 @@ def tree(
 ) -> None:
     """Build a tree with the probability of every merge or node, and write it as Newick text, a picture, or a web page.
 
-    DATA may also be a file of `bnp-hier fit --method bhc` (or bhmc). Without --out, the tree is printed as Newick text.
+    DATA may also be a file of `bnp-hier fit --method bhc` (or agglomerative, or bhmc), whatever its name. Without --out, the
+    tree is printed as Newick text.
     """
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
@@ -88,14 +90,17 @@ def tree(
     unknown = [file for file in files if file.suffix.lower() not in FORMATS]
     if unknown:
         raise ValueError(f"{unknown[0]}: found a file name ending in {unknown[0].suffix!r}, expected {', '.join(FORMATS)}")
-    if data.endswith(".joblib"):
+    check_outputs({"the fit" if is_saved_fit(data) else "the data": data}, {"--out": files})
+    if is_saved_fit(data):
         saved = load_fit(data)
         if saved.trees is not None:
             _write_sampled(saved.fit, saved.data, saved.seconds, files, as_json, notes=saved.notes)
-        elif isinstance(saved.fit, BHC):
+        elif isinstance(saved.fit, BHC | AgglomerativeBayesianClustering):
             _write_merges(saved.fit, saved.data, threshold, files, as_json)
         else:
-            raise ValueError(f"{data} holds a fit by {saved.route}, which has no tree; fit it with --method bhc or bhmc")
+            raise ValueError(
+                f"{data} holds a fit by {saved.route}, which has no tree; those of bhc, agglomerative and bhmc have"
+            )
         return
     whole = read_data(data, truth, items, drop)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
@@ -112,24 +117,27 @@ def tree(
         raise typer.Exit(INCOMPLETE)
 
 
-def _write_merges(bhc: BHC, data: Dataset, threshold: float, files: list[Path], as_json: bool) -> None:
+def _write_merges(
+    fit: BHC | AgglomerativeBayesianClustering, data: Dataset, threshold: float, files: list[Path], as_json: bool
+) -> None:
     """The tree of merges."""
     from bnp_hier.tree_page import tree_figure, write_tree_page
 
-    labels = bhc.dendrogram_.cut(threshold)
-    newick = bhc.dendrogram_.to_newick(data.item_names)
+    merges = fit.dendrogram_
+    labels = merges.cut(threshold)
+    newick = merges.to_newick(data.item_names)
     for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix.lower() in PICTURES:
-            tree_figure(bhc.dendrogram_, names=data.item_names, threshold=threshold).savefig(file, dpi=150)
+            with replacing(file) as draft:
+                tree_figure(merges, names=data.item_names, threshold=threshold).savefig(draft, dpi=150)
         elif file.suffix.lower() == ".html":
-            title = f"{data.name}: tree of Bayesian hierarchical clustering"
-            write_tree_page(file, bhc.dendrogram_, title=title, names=data.item_names, threshold=threshold, classes=data.y)
+            method = "Bayesian hierarchical" if isinstance(fit, BHC) else "agglomerative Bayesian"
+            title = f"{data.name}: tree of {method} clustering"
+            write_tree_page(file, merges, title=title, names=data.item_names, threshold=threshold, classes=data.y)
         else:
-            file.write_text(newick + "\n", encoding="utf-8")
+            write_text(file, newick + "\n")
     if as_json:
-        bound = bhc.log_evidence_bound_
-        merges = bhc.dendrogram_
+        bound = fit.log_evidence_bound_ if isinstance(fit, BHC) else fit.log_joint_  # one partition bounds it, too
         print_json(
             {
                 "data": data.name,
@@ -142,7 +150,7 @@ def _write_merges(bhc: BHC, data: Dataset, threshold: float, files: list[Path], 
             }
         )
         return
-    cuts = ", ".join(f"{at:g}: {clusters}" for at, clusters in clusters_at_cuts(bhc.dendrogram_).items())
+    cuts = ", ".join(f"{at:g}: {clusters}" for at, clusters in clusters_at_cuts(merges).items())
     err.print(f"cut at merge probability {threshold:g}: {labels.max() + 1} clusters (cut at {cuts})", highlight=False)
     _tell_files(newick, files)
 
@@ -163,13 +171,13 @@ def _write_sampled(
     sampled.notes.extend(notes)
     newick = sampled.tree.to_newick(data.item_names)
     for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix.lower() in PICTURES:
-            sampled.figure(data).savefig(file, dpi=150)
+            with replacing(file) as draft:
+                sampled.figure(data).savefig(draft, dpi=150)
         elif file.suffix.lower() == ".html":
             sampled.write_page(file, data)
         else:
-            file.write_text(newick + "\n", encoding="utf-8")
+            write_text(file, newick + "\n")
     if as_json:
         print_json(
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,17 @@ class PartitionKernel(MCMCKernel):
     """
 
     sample_field = "z"
+
+    constructor_options: dict[str, Any]
+    """The arguments that the kernel was made with, the model apart."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep the arguments as they were given, so that a saved run can tell them; copies and pickles give none."""
+        self = super().__new__(cls)
+        given = inspect.signature(cls.__init__).bind_partial(self, *args, **kwargs)
+        given.apply_defaults()
+        self.constructor_options = {name: value for name, value in list(given.arguments.items())[1:] if name != "model"}
+        return self
 
     def __init__(self, model: Model) -> None:
         self._model = model

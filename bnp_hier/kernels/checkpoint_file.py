@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Checkpoint", "fingerprint", "read_checkpoint", "restore", "write_checkpoint"]
+from bnp_hier.array_files import read_arrays
+from bnp_hier.files import replacing
+
+__all__ = ["Checkpoint", "checkpoint_kind", "fingerprint", "read_checkpoint", "restore", "write_checkpoint"]
 
 
 class Checkpoint(NamedTuple):
@@ -43,8 +44,10 @@ def _is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def write_checkpoint(path: str | os.PathLike[str], header: Mapping[str, Any], trees: Mapping[str, Any]) -> None:
-    """Write named trees as an uncompressed .npz file; a file of that name is replaced as a whole, or stays as it is.
+def write_checkpoint(
+    path: str | os.PathLike[str], header: Mapping[str, Any], trees: Mapping[str, Any], *, compress: bool = False
+) -> None:
+    """Write named trees as an .npz file; a file of that name is replaced as a whole, or stays as it is.
 
     Parameters
     ----------
@@ -54,6 +57,8 @@ def write_checkpoint(path: str | os.PathLike[str], header: Mapping[str, Any], tr
         Whole numbers, texts, and lists of them.
     trees
         Name -> tree of arrays, random keys among them.
+    compress
+        Whether the arrays are compressed, which takes longer.
     """
     arrays: dict[str, np.ndarray] = {}
     index: dict[str, list[tuple[str, str | None]]] = {}
@@ -63,16 +68,21 @@ def write_checkpoint(path: str | os.PathLike[str], header: Mapping[str, Any], tr
             generator = str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
             index[name].append((jax.tree_util.keystr(place), generator))
             arrays[f"{name}_{i}"] = np.asarray(leaf if generator is None else jax.random.key_data(leaf))
-    target = Path(path)
-    with tempfile.NamedTemporaryFile(dir=target.absolute().parent, prefix=target.name, suffix=".part", delete=False) as file:
-        try:
-            np.savez(file, header=np.array(json.dumps({"index": index, **header})), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, target)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    arrays["header"] = np.array(json.dumps({"index": index, **header}))
+    save = np.savez_compressed if compress else np.savez
+    with replacing(path) as draft, draft.open("wb") as file:  # a name alone would be given the suffix .npz
+        save(file, **arrays)  # type: ignore[arg-type]
+
+
+def checkpoint_kind(path: str | os.PathLike[str]) -> str | None:
+    """The `kind` in the header of a file of `write_checkpoint`, told by its content; None if it is no such file or has none."""
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        header = read_arrays(path, ["header"])
+        return str(json.loads(str(header["header"])).get("kind"))
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -86,9 +96,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         If it was written by something else, or is not whole.
     """
     try:
-        # opened here: NumPy leaves a file open that it cannot read
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(path)
         header = json.loads(str(arrays.pop("header")))
         leaves: dict[str, dict[str, Any]] = {}
         for name, places in header.pop("index").items():
@@ -96,7 +104,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             for place, generator in places:
                 if generator is not None:
                     leaves[name][place] = jax.random.wrap_key_data(leaves[name][place], impl=generator)
-    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)} is damaged, or no saved run: {error}") from error
     return Checkpoint(header, leaves)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,6 +20,8 @@ from numpyro.util import fori_collect, is_prng_key, nested_attrgetter
 from tqdm import tqdm
 
 from bnp_hier.kernels.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
+from bnp_hier.kernels.kernel_options import described_options
+from bnp_hier.model_parameters import difference, model_parameters
 
 __all__ = ["ResumableRun"]
 
@@ -105,6 +107,8 @@ class ResumableRun:
         self.piece_fields = tuple(piece_fields)
         self._progress: _Progress | None = None
         self._data = ""
+        self._parameters: dict[str, np.ndarray] = {}
+        self._ready = True  # the kernel knows its model's sites, once it has made a state
         self._extra_fields: tuple[str, ...] = ()
         self._programs: dict[tuple[int, tuple[str, ...]], Callable[[Any], Any]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
@@ -197,6 +201,7 @@ class ResumableRun:
         if self.num_chains > 1 and is_prng_key(rng_key):
             rng_key = jax.random.split(rng_key, self.num_chains)
         self._progress, self._data, self._extra_fields = None, fingerprint((args, kwargs)), tuple(extra_fields)
+        self._parameters = self._read_parameters(args, kwargs)
         state = self._init(rng_key, init_params, args, kwargs)
         self._advance(_Progress(0, state, ()), args, kwargs)
 
@@ -216,7 +221,14 @@ class ResumableRun:
         if self._progress is None:
             raise ValueError("the run has not begun: call its run method first")
         self._check_data(args, kwargs)
+        if not self._ready:
+            self._first_state(jax.tree.leaves(self._progress.state), args, kwargs)
         self._advance(self._progress, args, kwargs)
+
+    def _read_parameters(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """What the kernel's model is made of, if it has one."""
+        model = getattr(self.sampler, "model", None)
+        return {} if model is None else model_parameters(model, args, kwargs)
 
     def _check_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if fingerprint((args, dict(kwargs))) != self._data:
@@ -233,6 +245,13 @@ class ResumableRun:
 
         params = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), init_params)
         return self._for_chains(one)(keys, params)
+
+    def _first_state(self, leaves: Iterable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Some state at the start, with keys of the kind that a saved state's leaves have; the kernel is ready after it."""
+        saved = [leaf for leaf in leaves if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
+        key = jax.random.key(0, impl=str(jax.random.key_impl(saved[0]))) if saved else jax.random.PRNGKey(0)
+        self._ready = True
+        return self._init(jax.random.split(key, self.num_chains) if self.num_chains > 1 else key, None, args, kwargs)
 
     def _for_chains(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of one chain, applied to all by the chain method."""
@@ -328,6 +347,52 @@ class ResumableRun:
 
         return jax.tree.map(arranged, draws)
 
+    # ---- in parts -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def parts_of(run: MCMC | ResumableRun, *args: Any) -> dict[str, Any]:
+        """What a run consists of besides the model, for `from_parts`.
+
+        Parameters
+        ----------
+        run
+            A run with draws, or an `MCMC` object that has run, which counts as a finished one.
+        args
+            The data and other arguments of the model.
+
+        Raises
+        ------
+        ValueError
+            If there are no draws, or the chain method or the postprocessing is a function.
+        """
+        if isinstance(run, MCMC):
+            whole = ResumableRun(run, run.thinning)
+            if run.last_state is not None:
+                draws = {run.sampler.sample_field: run.get_samples(True), **run.get_extra_fields(True)}
+                whole._progress = _Progress(whole._total, run.last_state, (jax.tree.map(np.asarray, draws),))
+                whole._data = fingerprint((args, {}))
+            run = whole
+        mcmc = run.mcmc
+        if run._progress is None:
+            raise ValueError("the run has not begun: there is nothing to save")
+        if not isinstance(mcmc.chain_method, str) or mcmc.postprocess_fn is not None:
+            raise ValueError("a chain method or postprocessing that is a function cannot be saved")
+        chains = {name: getattr(mcmc, name) for name in (*SAME, "num_samples", "chain_method", "progress_bar")}
+        own = {"piece": run.piece, "time_limit": run.time_limit, "piece_fields": run.piece_fields}
+        began = {"data": run._data, "extra_fields": run._extra_fields, "steps": run.steps, "state": run._progress.state}
+        return {"kernel": mcmc.sampler, "mcmc": chains, "run": own, **began, "draws": run._collected(True)}
+
+    @classmethod
+    def from_parts(cls, parts: Mapping[str, Any]) -> Self:
+        """The run that `parts_of` took apart; it can be resumed with the same data."""
+        with warnings.catch_warnings():  # of fewer devices than chains, which was told when it ran
+            warnings.simplefilter("ignore", UserWarning)
+            run = cls(MCMC(parts["kernel"], **parts["mcmc"]), **parts["run"])
+        run._data, run._extra_fields = parts["data"], tuple(parts["extra_fields"])
+        run._progress = _Progress(parts["steps"], parts["state"], (parts["draws"],))
+        run._ready = False
+        return run
+
     # ---- saving -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -349,10 +414,11 @@ class ResumableRun:
             "steps": self.steps,
             "num_samples": self.mcmc.num_samples,
             "versions": _versions(),
+            "kernel": described_options(self.sampler),
             **{name: getattr(self.mcmc, name) for name in SAME},
         }
         draws = self._collected(True) if self._progress.draws else {}
-        write_checkpoint(path, header, {"state": self._progress.state, "draws": draws})
+        write_checkpoint(path, header, {"state": self._progress.state, "draws": draws, "model": self._parameters})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mcmc: MCMC, *args: Any, piece: int = 100, **kwargs: Any) -> Self:
@@ -363,8 +429,8 @@ class ResumableRun:
         path
             The file.
         mcmc
-            Built as the one that was saved, on the same model: of the model, only the sites can be compared. `num_samples` may
-            be larger.
+            Built as the one that was saved, on the same model: options of the kernel that matter after the start, and what the
+            distributions of the model's sites hold, are compared. `num_samples` may be larger.
         args, kwargs
             The data and other arguments of the model, as they were given to `run`.
         piece
@@ -375,7 +441,8 @@ class ResumableRun:
         FileNotFoundError
             If there is no such file.
         ValueError
-            If the file is damaged, or was written for other data, another kernel, or other numbers of steps.
+            If the file is damaged, or was written for other data, another kernel, other options of it, another model or
+            hyperparameters, or other numbers of steps; the message names the option and both values.
 
         Warns
         -----
@@ -390,12 +457,17 @@ class ResumableRun:
             steps, saved, versions = header["steps"], {name: header[name] for name in SAME}, header["versions"]
             remainder = header["num_samples"] % header["thinning"]
             state_leaves, draw_leaves = leaves["state"], leaves["draws"]
+            options, parameters = header["kernel"], {place[2:-2]: leaf for place, leaf in leaves["model"].items()}
         except KeyError as error:
             raise ValueError(f"{os.fspath(path)} is no saved run: it has no {error}") from error
         run._check_data(args, kwargs)
         for name, value in saved.items():
             if (given := getattr(mcmc, name)) != value:
                 raise ValueError(f"{os.fspath(path)} was saved with {name}={value}, but the MCMC object has {given}")
+        run._check_kernel(path, options)
+        run._parameters = run._read_parameters(args, kwargs)
+        if unlike := difference(parameters, run._parameters):
+            raise ValueError(f"{os.fspath(path)} was saved with {unlike}")
         if mcmc.num_samples % mcmc.thinning != remainder or steps > run._total:
             raise ValueError(
                 f"{os.fspath(path)} has {steps} steps, of num_samples={header['num_samples']}, which the MCMC object with "
@@ -407,10 +479,7 @@ class ResumableRun:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        generators = [jax.random.key_impl(leaf) for leaf in state_leaves.values() if isinstance(leaf, jax.Array)]
-        key = jax.random.key(0, impl=str(generators[0])) if generators else jax.random.PRNGKey(0)
-        template = run._init(jax.random.split(key, mcmc.num_chains) if mcmc.num_chains > 1 else key, None, args, kwargs)
-        state = restore(template, state_leaves, "state")
+        state = restore(run._first_state(state_leaves.values(), args, kwargs), state_leaves, "state")
         run._set_arguments(args, kwargs)
         draws: tuple[dict[str, Any], ...] = ()
         if draw_leaves:
@@ -420,6 +489,13 @@ class ResumableRun:
             draws = (restore(template | run._at_end(state), draw_leaves, "draws", skip=2),)
         run._progress = _Progress(steps, state, draws)
         return run
+
+    def _check_kernel(self, path: str | os.PathLike[str], saved: Mapping[str, str]) -> None:
+        given = described_options(self.sampler)
+        for name in [*saved, *(name for name in given if name not in saved)]:
+            old, new = saved.get(name, "missing"), given.get(name, "missing")
+            if old != new:
+                raise ValueError(f"{os.fspath(path)} was saved with {name}={old}, but the kernel given has {new}")
 
 
 def _versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -30,6 +31,15 @@ FIELDS = ("log_joint", "i")
 def _partition(**options) -> MCMC:
     settings = {"num_warmup": 7, "num_samples": 23, "thinning": 5, "progress_bar": False, **options}
     return MCMC(bnp.PartitionGibbs(FIXED, split_merge=1, init="prior"), **settings)
+
+
+def _other(concentration: float = 1.0, kappa: float | None = None, **options) -> MCMC:
+    """As the saved run, but for an option of the kernel or a hyperparameter."""
+    component = COMPONENT if kappa is None else dataclasses.replace(COMPONENT, kappa=kappa)
+    kernel = bnp.PartitionGibbs(
+        partial(dpm, component=component, concentration=concentration), **{"split_merge": 1, "init": "prior", **options}
+    )
+    return MCMC(kernel, num_warmup=0, num_samples=5, thinning=5, progress_bar=False)
 
 
 def _composition(**options) -> MCMC:
@@ -130,7 +140,7 @@ def test_other_chain_methods_and_both_kinds_of_keys(tmp_path: Path, method: str,
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run.npz"
-    bnp.ResumableRun(_partition(num_warmup=0, num_samples=5), piece=5, path=path).run(jax.random.key(0), X)
+    bnp.ResumableRun(_other(), piece=5, path=path).run(jax.random.key(0), X)
     return path
 
 
@@ -144,9 +154,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(
             partial(_composition, num_warmup=0, num_samples=5, thinning=5),
             X,
-            r"another kernel's: \.block_states.* is not in",
+            "saved with kernel=PartitionGibbs, but the kernel given has Gibbs",
             marks=pytest.mark.slow,
         ),
+        (partial(_other, split_merge=2), X, "saved with PartitionGibbs.split_merge=1, but the kernel given has 2"),
+        (partial(_other, proposal="restricted_gibbs"), X, "PartitionGibbs.proposal=sequential, but the kernel given has"),
+        (partial(_other, concentration=2.0), X, r"saved with z\.concentration=1, but the model given has 2"),
+        (partial(_other, kappa=0.5), X, r"saved with X\.component\.kappa=.*, but the model given has 0\.5"),
     ],
 )
 def test_a_file_goes_on_only_where_it_began(saved: Path, build, data: np.ndarray, match: str) -> None:

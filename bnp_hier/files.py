@@ -1,0 +1,98 @@
+"""Writing a file as a whole or not at all: every file that the package writes is written here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["replacing", "write_text"]
+
+_HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node())[:40]
+_MARK = ".bnp-hier-"
+_DAY = 86400.0
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A draft beside a file, which takes the file's place once it is written and on the disk.
+
+    Until then the file stays as it is, and it stays so if the block raises: then the draft is removed. A draft that a killed
+    process left behind is removed by the next write to its folder. Missing folders are made, a link is followed, and a file
+    that is replaced keeps its permissions. What is no regular file, such as a pipe or ``/dev/stdout``, is written to directly.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Yields
+    ------
+    draft
+        Path to write to; it has the file's suffix.
+
+    Raises
+    ------
+    OSError
+        If the path is a folder, or the file cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder, expected the name of a file")
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(target.parent)
+    suffix = target.suffix if len(target.suffix) < 16 else ""
+    draft = target.parent / f"{_MARK}{_HOST}-{os.getpid()}-{uuid.uuid4().hex}.part{suffix}"
+    try:
+        yield draft
+        with draft.open("rb+") as written:
+            os.fsync(written.fileno())
+        if target.exists():
+            shutil.copymode(target, draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a text in UTF-8, as `replacing` does; what UTF-8 cannot hold becomes a question mark."""
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8", errors="replace")
+    return Path(path)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove drafts whose process has ended, and those of other machines that are older than a day."""
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if entry.name.startswith(_MARK) and ".part" in entry.name]
+    for entry in found:
+        host, _, rest = entry.name.removeprefix(_MARK).partition("-")
+        process = rest.partition("-")[0]
+        try:
+            ended = host == _HOST and process.isdigit() and not _runs(int(process))
+            if ended or time.time() - entry.stat().st_mtime > _DAY:
+                os.unlink(entry.path)
+        except OSError:  # gone already, or another user's
+            continue
+
+
+def _runs(process: int) -> bool:
+    """Whether a process of this machine is running; elsewhere than on POSIX that is not asked for."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
