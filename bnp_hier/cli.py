@@ -7,10 +7,11 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import jax
 import typer
+from rich.text import Text
 
 from bnp_hier.commands.bounds import evidence
 from bnp_hier.commands.comparing import compare
@@ -18,10 +19,15 @@ from bnp_hier.commands.console import err
 from bnp_hier.commands.fitting import fit, predict
 from bnp_hier.commands.overview import datasets, recommend
 from bnp_hier.commands.trees import tree
+from bnp_hier.interruption import interrupted, interruptible
+from bnp_hier.wording import printable
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C has stopped."""
 
 EXAMPLES: dict[Callable[..., None], str] = {
     compare: "bnp-hier compare iris   |   bnp-hier compare survey.csv --truth group --held-out 0.2 --out report",
@@ -54,15 +60,29 @@ def main() -> None:
     sys.argv = [word for word in sys.argv if word != "--debug"]
     _keep_programs()
     try:
-        app()
+        with interruptible():
+            app()
     except KeyboardInterrupt:
-        err.print("interrupted")
-        raise SystemExit(130) from None
+        _leave(INTERRUPTED)
+    except SystemExit as stop:  # typer makes one of a KeyboardInterrupt, too
+        _leave(stop.code)
     except (ValueError, TypeError, OSError, ImportError) as error:
         if debug:
             raise
-        err.print(f"[bold red]error:[/] {' '.join(str(error).split())}", highlight=False, soft_wrap=True)
-        raise SystemExit(1) from None
+        message = printable(" ".join(str(error).split()))
+        err.print(Text.assemble(("error:", "bold red"), f" {message}"), soft_wrap=True)
+        _leave(1)
+
+
+def _leave(code: str | int | None) -> NoReturn:
+    """Exit; after an interruption without taking the interpreter down, in which a program that still runs would crash."""
+    if code == INTERRUPTED:
+        err.print("interrupted")
+    if interrupted():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+    raise SystemExit(code)
 
 
 def _keep_programs() -> None:

@@ -11,6 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
+from bnp_hier.wording import printable
+
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
@@ -616,6 +618,7 @@ def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
 
 
 def _newick_name(name: str) -> str:
+    name = printable(name).replace("\n", "\\u000a")
     # an underscore outside quotes stands for a space
     if name and not any(c in " _()[]{}/\\,;:'\"\t\n" for c in name):
         return name

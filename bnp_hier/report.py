@@ -28,6 +28,7 @@ from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.tree_page import tree_figures
 from bnp_hier.verdicts import (
     agreement,
+    association,
     best_partition,
     chains_verdict,
     clusters_at_cuts,
@@ -123,7 +124,8 @@ class Findings:
 
     def notes(self) -> list[str]:
         """What was found, in plain sentences."""
-        found = [*best_partition(self.table), *agreement(self.table), *held_out_verdict(self.table)]
+        known = {} if self.data.y is None else {name: association(self.draws(name), self.data.y) for name in self.fits}
+        found = [*best_partition(self.table), *agreement(self.table, known), *held_out_verdict(self.table)]
         for name, fit in self.fits.items():
             if isinstance(fit, CHAINS):
                 found += chains_verdict(name, diagnostics(self.packages[name]), fit.num_chains)

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from numpyro.infer import MCMC, NUTS, Gibbs
 
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, VariationalDP
+from bnp_hier.interruption import interruptible
 from bnp_hier.kernels import ParallelSplitMerge, PartitionGibbs, ResumableRun
 from bnp_hier.model_sites import find_sites
 from bnp_hier.model_trace import Model
@@ -289,7 +290,8 @@ def run_routes(
         started = time.perf_counter()
         fit = None
         try:
-            fit = route.run(model, X, of_route)
+            with interruptible():
+                fit = route.run(model, X, of_route)
         except KeyboardInterrupt as stop:
             fit = getattr(stop, "chains", None)
             outcome.interrupted = True

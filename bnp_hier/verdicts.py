@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 from bnp_hier.hierarchy import Dendrogram, Hierarchy
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 
 __all__ = [
+    "Association",
     "agreement",
+    "association",
     "best_partition",
     "chains_verdict",
     "clusters_at_cuts",
@@ -52,7 +56,13 @@ IDENTICAL = 1.0 - 1e-9
 """Agreement from which on partitions are the same."""
 
 UNRELATED = 0.05
-"""Adjusted Rand index below which clusters are said to have nothing to do with classes."""
+"""Adjusted Rand index below which clusters are said not to be the known classes."""
+
+CHANCE = 0.05
+"""P-value from which on an association is taken for chance."""
+
+WEAK, STRONG = 0.3, 0.5
+"""Cramér's V below which an association is called weak, and from which on strong."""
 
 NEAR = 10.0
 """Nats within which a partition is said to be about as probable as the best."""
@@ -90,8 +100,65 @@ def best_partition(table: pd.DataFrame) -> Iterator[str]:
     yield line + "."
 
 
-def agreement(table: pd.DataFrame) -> Iterator[str]:
-    """Whether the routes' partitions agree with each other, and with known classes."""
+class Association(NamedTuple):
+    """How strongly clusters and classes go together.
+
+    - **value** - Cramér's V with Bergsma's (2013) correction for bias, 0 at independence and 1 if one tells the other: the
+      median over the draws.
+    - **low**, **high** - between which 95 % of the draws lie.
+    - **p_value** - of Pearson's chi-squared test of independence, the median over the draws; rough where clusters are small.
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+
+
+def association(draws: Int[np.ndarray, "chain draw n"], classes: ArrayLike, most: int = 200) -> Association:
+    """Association of known classes with the clusters of draws of partitions.
+
+    Parameters
+    ----------
+    draws
+        Partitions.
+    classes
+        (n,) classes.
+    most
+        Most draws that are looked at, evenly spaced.
+    """
+    from scipy.stats import chi2_contingency
+    from sklearn.metrics.cluster import contingency_matrix
+
+    flat = draws.reshape(-1, draws.shape[-1])
+    some = np.unique(np.linspace(0, len(flat) - 1, min(most, len(flat))).round().astype(int))
+    found = []
+    for labels in flat[some]:
+        counts = contingency_matrix(classes, labels)
+        test = chi2_contingency(counts, correction=False)
+        found.append((_corrected_v(float(test.statistic), counts.shape, len(labels)), float(test.pvalue)))
+    values, p_values = np.array(found).T
+    low, high = np.quantile(values, (0.025, 0.975))
+    return Association(float(np.median(values)), float(low), float(high), float(np.median(p_values)))
+
+
+def _corrected_v(chi_squared: float, shape: tuple[int, ...], n: int) -> float:
+    rows, columns = shape
+    beyond = max(0.0, chi_squared / n - (rows - 1) * (columns - 1) / (n - 1))
+    least = min(size - (size - 1) ** 2 / (n - 1) for size in (rows, columns)) - 1
+    return float(np.sqrt(beyond / least)) if least > 0 else 0.0
+
+
+def agreement(table: pd.DataFrame, associations: Mapping[str, Association] | None = None) -> Iterator[str]:
+    """Whether the routes' partitions agree with each other, and with known classes.
+
+    Parameters
+    ----------
+    table
+        Of `bnp_hier.compare`.
+    associations
+        Route -> association of its clusters with the known classes, if there are any.
+    """
     names = list(table.index)
     off = _between(table)
     if len(names) > 1 and off.min() < IDENTICAL:
@@ -109,13 +176,29 @@ def agreement(table: pd.DataFrame) -> Iterator[str]:
             exact = [str(name) for name in table.index[table["ARI"] >= IDENTICAL]]
             yield f"The known classes are found exactly, by {_and(exact)}."
         elif index < UNRELATED:
-            least = max(index, 0.0)
-            yield f"The clusters of no route have to do with the known classes: adjusted Rand index at most {least:.2f}."
+            yield from _unlike(max(index, 0.0), associations or {})
         else:
             yield (
                 f"Of the known classes {best} recovers most: adjusted Rand index {index:.2f} (1 is all, 0 is chance), "
                 f"normalised mutual information {information:.2f}."
             )
+
+
+def _unlike(index: float, associations: Mapping[str, Association]) -> Iterator[str]:
+    """What clusters that are not the known classes have to do with them."""
+    line = f"No route recovers the known classes: adjusted Rand index at most {index:.2f} (1 is all, 0 is chance)"
+    if not associations:
+        yield f"{line}."
+        return
+    name, strongest = max(associations.items(), key=lambda item: item[1].value)
+    value, low, high, p_value = strongest
+    span = f", 95 % of its draws between {low:.2f} and {high:.2f}" if low < high else ""
+    size = f"bias-corrected Cramér's V {value:.2f}{span}; chi-squared test of independence, p = {p_value:.2g}"
+    if p_value >= CHANCE:
+        yield f"{line}, and no association of clusters and classes beyond chance is seen ({name}: {size})."
+    else:
+        strength = "strongly" if value >= STRONG else "moderately" if value >= WEAK else "weakly"
+        yield f"{line}; but the clusters of {name} are {strength} associated with them ({size})."
 
 
 def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnp_hier.files import write_text
+from bnp_hier.wording import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,4 +229,4 @@ def _is_missing(value: Any) -> bool:
 
 
 def _text(value: object) -> str:
-    return escape(str(value), quote=True)
+    return escape(printable(value), quote=True)

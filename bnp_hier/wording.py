@@ -1,10 +1,32 @@
-"""Long lists in words."""
+"""Names and long lists in words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-__all__ = ["listed"]
+__all__ = ["listed", "printable"]
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Characters that steer a terminal, turn the direction of text around, or are in no XML."""
+
+
+def printable(text: object, *, one_line: bool = False) -> str:
+    """A text in which control characters, and others that no page or picture may hold, are written by their number.
+
+    Parameters
+    ----------
+    text
+        The text, or what has one.
+    one_line
+        Whether line feeds and tabs are written so, too.
+    """
+    shown = _UNPRINTABLE.sub(_escaped, str(text))
+    return re.sub("[\n\t]", _escaped, shown) if one_line else shown
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found.group()):04x}"
 
 
 def listed(words: Iterable[object], most: int) -> str:

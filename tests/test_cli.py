@@ -15,6 +15,7 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier import cli, report, routes
+from bnp_hier.commands import console
 from tests.parameters import few
 
 COMMANDS = ["compare", "fit", "predict", "evidence", "tree", "recommend", "datasets"]
@@ -43,6 +44,7 @@ def survey(tmp_path: Path) -> Path:
 def _as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     """`main` sets filters and keeps programs: for the command, not for the tests after it."""
     monkeypatch.setattr(cli, "_keep_programs", lambda: None)
+    monkeypatch.setattr(cli, "interrupted", lambda: False)  # else the process is left at once
 
 
 @pytest.mark.slow
@@ -70,7 +72,7 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
 
 def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     out = tmp_path / "report"
-    words = ["compare", str(survey), "--drop", "group", "--drop", "who", "--methods", "map-dp", "--out", str(out), "--json"]
+    words = ["compare", str(survey), "--drop", "group,who", "--methods", "map-dp", "--out", str(out), "--json"]
     assert _run(monkeypatch, *words, *QUICK) == 0
     assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "map-dp.nc"}
     answer = json.loads(capsys.readouterr().out)
@@ -282,6 +284,11 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["fit", "iris", "--method", "gips"], "--method must be one of map-dp"),
         (["fit", "iris", "--concentration", "0"], "--concentration must be positive"),
         (["predict", "nothing.npz", "iris"], "there is no such file; bnp-hier fit writes one"),
+        (["fit", "iris", "--seed", str(2**64)], "--seed must be a whole number from 0 to 9223372036854775807, but it is 1844"),
+        (["compare", "iris", "--seed", "-1"], "--seed must be a whole number from 0"),
+        (["compare", "iris", "--held-out", "0.994"], "--held-out 0.994 keeps 149 of 150 rows from the routes and leaves 1"),
+        (["compare", "iris", "--held-out", "0.999"], "leaves 0; they need at least 2"),
+        (["datasets", "iris", "--no-header"], "a named data set brings its own names"),
         (["tree", "iris", "--out", "tree.gif"], "found a file name ending in '.gif', expected .nwk"),
         (["tree", "iris", "--threshold", "2"], "--threshold must be a probability"),
         (["tree", "iris", "--method", "upgma"], "--method must be one of bhc, bhmc"),
@@ -322,6 +329,28 @@ def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> N
         assert _run(monkeypatch, "compare", str(path), "--out", str(tmp_path / "out"), *QUICK) == 1
         message = " ".join(capsys.readouterr().err.split())
         assert match in message, (name, message)
+
+
+def test_files_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    np.savetxt(tmp_path / "rows.csv", np.random.default_rng(0).normal(size=(30, 3)), delimiter=",")
+    path = str(tmp_path / "rows.csv")
+    commands = (["recommend"], ["datasets"], ["fit"], ["compare"], ["evidence"], ["tree"])
+    for words in commands:
+        assert _run(monkeypatch, *words, path) == 1
+        assert "line 1: found only numbers" in capsys.readouterr().err
+    for words in commands[:2]:
+        assert _run(monkeypatch, *words, path, "--no-header") == 0
+    assert "30 rows, 3 columns" in capsys.readouterr().out
+    saved = str(tmp_path / "fit.npz")
+    assert _run(monkeypatch, "fit", path, "--no-header", "--method", "map-dp", "--out", saved) == 0
+    out = ["--out", str(tmp_path / "p.csv")]
+    assert _run(monkeypatch, "predict", saved, path, "--no-header", *out) == 0
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 30
+
+
+@pytest.mark.parametrize("methods", [["map-dp,bhc"], ["map-dp", "bhc"], ["map-dp, bhc", "map-dp"]])
+def test_lists_by_commas_and_by_repetition(methods: list[str]) -> None:
+    assert console.route_names(methods) == ["map-dp", "bhc"] and console.route_names(["auto"]) is None
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from bnp_hier.verdicts import (
     agreement,
+    association,
     best_partition,
     chains_verdict,
     clusters_verdict,
@@ -43,9 +46,44 @@ def test_same_partitions_and_classes() -> None:
     assert list(best_partition(same)) == ["All routes found the same partition: 3 clusters."]
     assert list(agreement(same)) == []
     (line,) = agreement(same.assign(ARI=[-0.01, 0.02, 0.0], NMI=[0.0, 0.01, 0.0]))
-    assert line == "The clusters of no route have to do with the known classes: adjusted Rand index at most 0.02."
+    assert line == "No route recovers the known classes: adjusted Rand index at most 0.02 (1 is all, 0 is chance)."
     (line,) = agreement(same.assign(ARI=[1.0, 0.9, 1.0], NMI=[1.0, 0.9, 1.0]))
     assert line == "The known classes are found exactly, by Gibbs and MAP-DP."
+
+
+def test_classes_that_are_not_recovered_may_be_associated() -> None:
+    """A weak association has an adjusted Rand index near 0, and a chi-squared test that sees it: the sentence follows both."""
+    rng = np.random.default_rng(0)
+    clusters = rng.integers(2, size=(2, 5, 400))
+    clusters[:] = clusters[0, 0]
+    clusters[..., :40] = rng.integers(2, size=(2, 5, 40))
+    weak = np.where(rng.random(400) < 0.6, clusters[0, 0], 1 - clusters[0, 0])
+    found = association(clusters, np.array(["no", "yes"])[weak])
+    assert found.p_value < 0.005 and adjusted_rand_score(weak, clusters[0, 0]) < 0.05
+    assert 0.1 < found.low < found.value < found.high < 0.3
+    scores = table(ARI=[0.03, 0.02, 0.0], NMI=[0.02, 0.01, 0.0])
+    none = association(rng.integers(2, size=(1, 5, 400)), weak)
+    *_, line = agreement(scores, {"BHC": none, "Gibbs": found})
+    assert "No route recovers the known classes" in line and "the clusters of Gibbs are weakly associated with them" in line
+    assert f"V {found.value:.2f}, 95 % of its draws between {found.low:.2f} and {found.high:.2f}" in line
+    *_, line = agreement(scores, {"BHC": none})
+    assert "no association of clusters and classes beyond chance is seen" in line
+
+
+def test_association_against_known_values() -> None:
+    """At independence the mean of V² without correction is (r − 1)(k − 1)/(n − 1) / (min − 1); the correction takes it off.
+
+    500 tables of 100 rows, 4 classes and 5 clusters: the corrected V is 0 in about half of them, the plain one never.
+    """
+    rng = np.random.default_rng(1)
+    values = [association(rng.integers(5, size=(1, 1, 100)), rng.integers(4, size=100)).value for _ in range(500)]
+    assert np.median(values) < 0.05 and np.mean(np.array(values) == 0) > 0.4
+    same = np.repeat([0, 1, 2], 20)
+    assert association(same[None, None], same).value == pytest.approx(1.0)
+    assert association(same[None, None], np.zeros(60)) == (0.0, 0.0, 0.0, 1.0)
+    counts = np.array([[30, 10], [15, 45]])  # by hand: chi² = 24.242, V² = (.24242 − 1/99)/(2 − 1/99 − 1)
+    rows, columns = np.repeat([0, 0, 1, 1], counts.ravel()), np.repeat([0, 1, 0, 1], counts.ravel())
+    assert association(columns[None, None], rows).value == pytest.approx(np.sqrt((0.242424 - 1 / 99) / (1 - 1 / 99)), rel=1e-5)
 
 
 def test_held_out() -> None:

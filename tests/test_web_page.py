@@ -203,4 +203,4 @@ def test_file_is_replaced_as_a_whole(tmp_path: Path, table: pd.DataFrame, monkey
         write_page(path, title="second", sections=[])
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
     write_page(str(path), title="third \ud800", sections=[])
-    assert Page(path.read_text(encoding="utf-8")).texts("h1") == ["third ?"]
+    assert Page(path.read_text(encoding="utf-8")).texts("h1") == ["third \\ud800"]

@@ -16,6 +16,7 @@ from bnp_hier.commands.console import (
     Data,
     Drop,
     Family,
+    Header,
     Items,
     Json,
     Progress,
@@ -48,6 +49,7 @@ def evidence(
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
+    header: Header = None,
     family: Family = "auto",
     concentration: Annotated[float, typer.Option(help="Concentration of the Dirichlet process.")] = 1.0,
     rows: Annotated[int | None, typer.Option(help="Take so many rows, drawn at random, instead of all.")] = None,
@@ -68,7 +70,7 @@ def evidence(
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise ValueError(f"--plot {plot}: found a file name ending in {plot.suffix!r}, expected {', '.join(PICTURES)}")
     check_outputs({"the data": data}, {"--out": out_file, "--plot": plot})
-    whole = read_data(data, truth, items, drop)
+    whole = read_data(data, truth, items, drop, header)
     X = whole.X
     if rows is not None and rows < len(X):
         X = X[np.sort(np.random.default_rng(seed).choice(len(X), rows, replace=False))]

@@ -19,6 +19,7 @@ from bnp_hier.commands.console import (
     Data,
     Drop,
     Family,
+    Header,
     Items,
     Json,
     Minutes,
@@ -35,14 +36,15 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
     route_names,
+    told_of_finishing,
 )
 from bnp_hier.commands.fitting import write_clusters
-from bnp_hier.commands.interruption import finishing
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC
 from bnp_hier.files import replacing, write_text
+from bnp_hier.interruption import finishing
 from bnp_hier.model_checks import check_model
 from bnp_hier.recommendation import default_budget, plan_routes, size_of
 from bnp_hier.routes import ROUTES, RunOptions, run_routes
@@ -66,10 +68,15 @@ def compare(
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
+    header: Header = None,
     family: Family = "auto",
     methods: Annotated[
-        str, typer.Option(help=f"auto (those that fit in the time), or some of {', '.join(ROUTES)}, comma-separated.")
-    ] = "auto",
+        list[str] | None,
+        typer.Option(
+            help=f"auto (those that fit in the time), or some of {', '.join(ROUTES)}, comma-separated; may be repeated.",
+            show_default="auto",
+        ),
+    ] = None,
     minutes: Minutes = None,
     concentration: Concentration = None,
     held_out: Annotated[float, typer.Option(help="Share of the rows kept from all routes, to score their predictions.")] = 0.0,
@@ -86,12 +93,12 @@ def compare(
     Writes report.html, labels.csv (with the certainty of every row: the share of draws in which it is with the rest of its
     cluster), tree.nwk (with bhc) and one ArviZ file (netCDF) per route into the output folder.
     """
-    chosen = None if methods.strip() == "auto" else route_names(methods)
+    chosen = None if methods is None else route_names(methods)
     if not 0.0 <= held_out < 1.0:
         raise ValueError(f"--held-out must be a share of at least 0 and below 1, but it is {held_out}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
     check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
-    whole = read_data(data, truth, items, drop)
+    whole = read_data(data, truth, items, drop, header)
     training, test = _split(whole, held_out, seed)
     suited = component_for(training.X, family, training.feature_names, training.categories)
     model = mixture(suited.component, concentration)
@@ -119,6 +126,8 @@ def compare(
     )
     print_warnings(outcome.problems)
     if not outcome.fits:
+        if outcome.interrupted:
+            raise KeyboardInterrupt
         raise ValueError("; ".join(outcome.problems))
     words = {
         "--truth": truth,
@@ -135,6 +144,7 @@ def compare(
     }
     again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
     again += [word for column in drop or [] for word in ("--drop", column)]
+    again += [] if header is None else ["--header" if header else "--no-header"]
     facts = {
         "data": f"{whole.name}, {n} rows × {d} columns" + (f", {len(test)} rows held out" if test is not None else ""),
         "family": f"{suited.name}: {suited.reason}",
@@ -143,7 +153,7 @@ def compare(
         "seed": str(seed),
         "not run": "; ".join(skipped) or "–",
     }
-    with finishing("the report"), err.status("comparing") if progress else nullcontext():
+    with finishing(lambda: told_of_finishing("the report")), err.status("comparing") if progress else nullcontext():
         from bnp_hier.report import Findings, write_report
 
         findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, seed=seed)
@@ -189,6 +199,8 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
     n, m = len(data.X), round(share * len(data.X))
     if m == 0:
         return data, None
+    if n - m < 2:
+        raise ValueError(f"--held-out {share:g} keeps {m} of {n} rows from the routes and leaves {n - m}; they need at least 2")
     order = np.random.default_rng(seed).permutation(n)
     kept, rest = np.sort(order[m:]), order[:m]
     names = None if data.item_names is None else tuple(data.item_names[i] for i in kept)

@@ -13,12 +13,13 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bnp_hier import datasets
 from bnp_hier.column_kinds import FAMILIES
 from bnp_hier.datasets import Dataset
 from bnp_hier.routes import ROUTES
-from bnp_hier.wording import listed
+from bnp_hier.wording import listed, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,7 @@ __all__ = [
     "Data",
     "Drop",
     "Family",
+    "Header",
     "Items",
     "Json",
     "Minutes",
@@ -46,9 +48,21 @@ __all__ = [
     "print_warnings",
     "read_data",
     "route_names",
+    "told_of_finishing",
 ]
 
-out, err = Console(), Console(stderr=True)
+
+class _Plain(Console):
+    """Prints texts as they are: names may hold what Rich takes for markup, or a terminal for a command."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(printable(each) if isinstance(each, str) else each for each in objects), **options)
+
+
+out, err = _Plain(), _Plain(stderr=True)
 
 INCOMPLETE = 3
 """Exit code of a command that came to its end, but a part of what was asked for is missing."""
@@ -58,14 +72,30 @@ MOST_LISTED = 6
 
 Data = Annotated[str, typer.Argument(help="Name of a data set (iris, wine, ...), or a CSV, Parquet, NPY or NPZ file.")]
 Truth = Annotated[str | None, typer.Option(help="Column of the file that holds the true classes; no route sees them.")]
-Drop = Annotated[list[str] | None, typer.Option(help="Column of the file to leave out; may be repeated.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Columns of the file to leave out, comma-separated; may be repeated.")]
 Items = Annotated[str | None, typer.Option(help="Column of the file that names the rows.")]
 Family = Annotated[str, typer.Option(help=f"Likelihood of one cluster: auto, {', '.join(FAMILIES)}.")]
 Concentration = Annotated[
     float | None, typer.Option(help="Concentration of the Dirichlet process; without it, a Gamma(1, 1) prior (bhmc: 0.4).")
 ]
 Depth = Annotated[int, typer.Option(help="Levels of the tree below the root (bhmc).")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first row of a CSV file holds the names of the columns; without names they are x0, x1, ....",
+        show_default="it does, but numbers only are refused",
+    ),
+]
+
+
+def _checked_seed(seed: int) -> int:
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"--seed must be a whole number from 0 to {2**63 - 1}, but it is {seed}")
+    return seed
+
+
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", callback=_checked_seed)]
 Chains = Annotated[int, typer.Option(help="MCMC chains.")]
 Warmup = Annotated[int | None, typer.Option(help="Warm-up sweeps per chain; by default 500, or as many as there is time for.")]
 Samples = Annotated[int | None, typer.Option(help="Kept sweeps per chain; by default 1000, or as many as there is time for.")]
@@ -79,11 +109,17 @@ Progress = Annotated[bool, typer.Option(help="Show progress bars.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, to standard output.")]
 
 
-def read_data(data: str, truth: str | None = None, items: str | None = None, drop: Sequence[str] | None = None) -> Dataset:
+def read_data(
+    data: str,
+    truth: str | None = None,
+    items: str | None = None,
+    drop: Sequence[str] | None = None,
+    header: bool | None = None,
+) -> Dataset:
     """A file if there is one of that name or it has a suffix, otherwise a data set by name."""
     path = Path(data)
     if path.suffix or path.exists():
-        table = datasets.read_table(path, truth=truth, items=items, drop=drop or ())
+        table = datasets.read_table(path, truth=truth, items=items, drop=drop or (), header=header)
         if table.levels:
             held = listed((f"{name!r} ({len(levels)})" for name, levels in table.levels.items()), MOST_LISTED)
             err.print(
@@ -95,15 +131,18 @@ def read_data(data: str, truth: str | None = None, items: str | None = None, dro
         return table
     if truth is not None or items is not None or drop:
         raise ValueError("--truth, --items and --drop name columns of a file; a named data set brings its own classes")
+    if header is not None:
+        raise ValueError("--header and --no-header are about a file; a named data set brings its own names")
     return datasets.load(data)
 
 
-def route_names(words: str, extra: Iterable[str] = ()) -> list[str]:
-    """Routes from a comma-separated list; ValueError if one is unknown."""
-    chosen = [word.strip() for word in words.split(",") if word.strip()]
-    known = [*ROUTES, *extra]
-    if not chosen or any(name not in known for name in chosen):
-        raise ValueError(f"--methods must name some of {', '.join(known)}, but it is {words!r}")
+def route_names(words: Sequence[str]) -> list[str] | None:
+    """Routes from comma-separated lists, None for "auto" alone; ValueError if one is unknown."""
+    chosen = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    if chosen == ["auto"]:
+        return None
+    if not chosen or any(name not in ROUTES for name in chosen):
+        raise ValueError(f"--methods must name some of {', '.join(ROUTES)}, but it is {','.join(words)!r}")
     return list(dict.fromkeys(chosen))
 
 
@@ -117,19 +156,24 @@ def check_positive(**values: float | None) -> None:
 def print_warnings(warnings: Iterable[str]) -> None:
     """Each on a line of its own, to standard error."""
     for warning in warnings:
-        err.print(f"[bold yellow]warning:[/] {warning}", highlight=False, soft_wrap=True)
+        err.print(Text.assemble(("warning:", "bold yellow"), f" {printable(warning)}"), soft_wrap=True)
+
+
+def told_of_finishing(what: str) -> None:
+    """What a first Ctrl-C is answered with while results are written down."""
+    err.print(f"finishing {what} with what is there; Ctrl-C once more stops at once, and loses it", highlight=False)
 
 
 def print_table(table: pd.DataFrame, title: str, caption: str = "", *, transpose: bool = False) -> None:
     """A data frame as a table; its columns become rows if `transpose`."""
-    view = Table(title=title, caption=caption or None)
+    view = Table(title=printable(title), caption=printable(caption) or None)
     rows = table.T if transpose else table
-    view.add_column(str(table.index.name or ""), style="bold")
+    view.add_column(printable(table.index.name or ""), style="bold")
     for name in rows.columns:
         numeric = all(isinstance(value, int | float | np.number) or value is None for value in rows[name])
-        view.add_column(str(name).replace("_", " "), justify="right" if numeric or transpose else "left")
+        view.add_column(printable(name).replace("_", " "), justify="right" if numeric or transpose else "left")
     for name, values in zip(rows.index, rows.to_numpy(dtype=object), strict=True):
-        view.add_row(str(name).replace("_", " ") if transpose else str(name), *map(_cell, values))
+        view.add_row(printable(name).replace("_", " ") if transpose else printable(name), *map(_cell, values))
     out.print(view)
 
 
@@ -139,7 +183,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if not isinstance(value, int | float | np.number):
-        return str(value)
+        return printable(value)
     number = float(value)
     return str(int(number)) if number.is_integer() else f"{number:.3f}" if abs(number) < 10 else f"{number:.1f}"
 

@@ -18,6 +18,7 @@ from bnp_hier.commands.console import (
     Depth,
     Drop,
     Family,
+    Header,
     Items,
     Json,
     Progress,
@@ -32,6 +33,7 @@ from bnp_hier.commands.console import (
     print_table,
     print_warnings,
     read_data,
+    told_of_finishing,
 )
 from bnp_hier.commands.model_options import mixture
 from bnp_hier.commands.output_files import check_outputs
@@ -39,6 +41,7 @@ from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
 from bnp_hier.files import replacing
+from bnp_hier.interruption import finishing
 from bnp_hier.model_checks import check_model
 from bnp_hier.routes import ROUTES, RunOptions, run_routes
 from bnp_hier.saved_fit import SavedFit, load_fit
@@ -61,6 +64,7 @@ def fit(
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
+    header: Header = None,
     family: Family = "auto",
     concentration: Concentration = None,
     depth: Depth = 3,
@@ -78,7 +82,7 @@ def fit(
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
     check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
-    whole = read_data(data, truth, items, drop)
+    whole = read_data(data, truth, items, drop, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
     model = mixture(chosen.component, concentration)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
@@ -92,11 +96,14 @@ def fit(
         outcome = run_routes([method], model, whole.X, options)
         title, problems = ROUTES[method].title, outcome.problems
         if title not in outcome.fits:
+            if outcome.interrupted:
+                raise KeyboardInterrupt
             raise ValueError("; ".join(problems))
         saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], (*problems, *warnings))
-    path = saved.save(out_file)
-    if labels_file is not None:
-        write_clusters(labels_file, whole, {_title(method): saved.labels})
+    with finishing(lambda: told_of_finishing("the fit")):
+        path = saved.save(out_file)
+        if labels_file is not None:
+            write_clusters(labels_file, whole, {_title(method): saved.labels})
     summary, lines = _of_trees(saved) if method == "bhmc" else _of_partition(saved, truth)
     sizes = np.bincount(saved.labels)  # in the order of the clusters' numbers, as `predict` gives them
     if as_json:
@@ -144,6 +151,7 @@ def predict(
     fit_file: Annotated[Path, typer.Argument(help="File that `bnp-hier fit` wrote.")],
     data: Annotated[str, typer.Argument(help="New rows: a file with the same columns (others are ignored), or a data set.")],
     items: Items = None,
+    header: Header = None,
     out_file: Annotated[Path, typer.Option("--out", help="CSV file for the predictions.")] = Path("predictions.csv"),
     as_json: Json = False,
 ) -> None:
@@ -152,7 +160,7 @@ def predict(
 
     check_outputs({"the fit": fit_file, "the data": data}, {"--out": out_file})
     saved = load_fit(fit_file)
-    X, names = _new_rows(data, saved.data, items)
+    X, names = _new_rows(data, saved.data, items, header)
     probabilities = saved.predict_proba(X)
     cluster = probabilities.argmax(axis=1)
     table = pd.DataFrame(
@@ -196,11 +204,11 @@ def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> 
         frame.assign(**labels).to_csv(draft, index=False)
 
 
-def _new_rows(data: str, fitted: Dataset, items: str | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
+def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """The fit's columns of a file, in the fit's order."""
     path = Path(data)
     if path.suffix or path.exists():
-        return datasets.read_columns(path, fitted.feature_names, items=items, levels=fitted.levels)
+        return datasets.read_columns(path, fitted.feature_names, items=items, levels=fitted.levels, header=header)
     known = datasets.load(data)
     missing = [name for name in fitted.feature_names if name not in known.feature_names]
     if missing:

@@ -13,6 +13,7 @@ from bnp_hier.commands.console import (
     Data,
     Drop,
     Family,
+    Header,
     Items,
     Json,
     Minutes,
@@ -32,6 +33,7 @@ __all__ = ["datasets", "recommend"]
 
 def datasets(
     name: Annotated[str | None, typer.Argument(help="A data set or a file, to be looked at more closely.")] = None,
+    header: Header = None,
     as_json: Json = False,
 ) -> None:
     """List the data sets known by name, or describe one, or a file: its size, and what its columns hold."""
@@ -44,7 +46,7 @@ def datasets(
                 table, "Data sets", "files are looked for in the folder that the environment variable BNP_HIER_DATA names"
             )
         return
-    data = read_data(name)
+    data = read_data(name, header=header)
     kinds = column_kinds(data.X, data.feature_names, data.categories)
     classes = None if data.y is None else len(np.unique(data.y))
     n, d = data.X.shape
@@ -68,13 +70,14 @@ def recommend(
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
+    header: Header = None,
     family: Family = "auto",
     minutes: Minutes = None,
     as_json: Json = False,
 ) -> None:
     """Say which likelihood suits a data set, which routes are feasible in the time, and what looks wrong; runs nothing."""
     check_positive(minutes=minutes)
-    whole = read_data(data, truth, items, drop)
+    whole = read_data(data, truth, items, drop, header)
     budget = None if minutes is None else 60 * minutes
     advice = recommend_for(
         whole.X, family=family, feature_names=whole.feature_names, categories=whole.categories, budget=budget

@@ -17,6 +17,7 @@ from bnp_hier.commands.console import (
     Depth,
     Drop,
     Family,
+    Header,
     Items,
     Json,
     Progress,
@@ -61,6 +62,7 @@ def tree(
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
+    header: Header = None,
     family: Family = "auto",
     concentration: Concentration = None,
     threshold: Annotated[float, typer.Option(help="Merge probability below which a branch is cut (bhc).")] = 0.5,
@@ -102,7 +104,7 @@ def tree(
                 f"{data} holds a fit by {saved.route}, which has no tree; those of bhc, agglomerative and bhmc have"
             )
         return
-    whole = read_data(data, truth, items, drop)
+    whole = read_data(data, truth, items, drop, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     model = mixture(chosen.component, concentration)

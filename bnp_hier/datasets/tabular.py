@@ -7,8 +7,8 @@ import dataclasses
 import difflib
 import gzip
 import io
+import re
 import shlex
-import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from bnp_hier.array_files import read_arrays
 from bnp_hier.wording import listed
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ __all__ = ["Dataset", "Table", "as_labels", "read_columns", "read_table"]
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null"})
 _BOOLEANS = {"true": "1", "false": "0"}
+
+_DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?$|\d{1,2}:\d{2}(:\d{2})?$")
+"""A date or a time, as tables have them."""
 
 MOST_LEVELS = 30
 """Most different texts in a column that is taken for a category."""
@@ -75,7 +79,14 @@ class Dataset:
         return tuple(tuple(place[_indicator(name, level)] for level in levels) for name, levels in more)
 
 
-def read_table(path: str | Path, truth: str | None = None, *, items: str | None = None, drop: Collection[str] = ()) -> Dataset:
+def read_table(
+    path: str | Path,
+    truth: str | None = None,
+    *,
+    items: str | None = None,
+    drop: Collection[str] = (),
+    header: bool | None = None,
+) -> Dataset:
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells
@@ -97,7 +108,10 @@ def read_table(path: str | Path, truth: str | None = None, *, items: str | None 
     items
         Name of the column of row names, which becomes ``item_names``.
     drop
-        Names of columns to leave out.
+        Names of columns to leave out; a text that is no column's name may hold several, comma-separated.
+    header
+        Whether the first row of a CSV file holds the names of the columns. False: they are named x0, x1, .... None: it does,
+        but a row of numbers only is refused, as it is more likely data.
 
     Returns
     -------
@@ -111,17 +125,17 @@ def read_table(path: str | Path, truth: str | None = None, *, items: str | None 
     ImportError
         If the file is Parquet and pyarrow is not installed.
     ValueError
-        If the suffix is unknown; the file is empty, not readable as its format, or without data rows; a CSV row has
-        another number of fields than the header; column names are empty or repeated; a named column is not there; a
-        label is missing; a column holds text and numbers, or too many texts for a category; or no column is left. CSV rows
-        are named by their line in the file, Parquet rows are counted from 1.
+        If the suffix is unknown; the first row of a CSV file holds numbers only; the file is empty, not readable as its
+        format, or without data rows; a CSV row has another number of fields than the header; column names are empty or
+        repeated; a named column is not there; a label is missing; a column holds text and numbers, or too many texts for a
+        category; or no column is left. CSV rows are named by their line in the file, Parquet rows are counted from 1.
     """
-    table = Table.read(path)
+    table = Table.read(path, header)
     if truth is None and "y" in table.beside:
         truth = "y"
     y = None if truth is None else as_labels(table.complete(truth))
     item_names = None if items is None else tuple(map(str, table.column(items)))
-    apart = [name for name in (truth, items) if name is not None] + [table.column(name).name for name in drop]
+    apart = [name for name in (truth, items) if name is not None] + table.named(drop)
     features = table.frame.drop(columns=[name for name in apart if name in table.frame])
     if features.shape[1] == 0:
         raise ValueError(
@@ -146,6 +160,7 @@ def read_columns(
     *,
     items: str | None = None,
     levels: Mapping[str, tuple[str, ...]] | None = None,
+    header: bool | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
     """Read the columns of a data set by name, in the order asked for, from a file that may hold others.
 
@@ -159,6 +174,8 @@ def read_columns(
         Name of the column of row names, if any.
     levels
         Columns of text and their texts, as in a `Dataset`.
+    header
+        As of :func:`read_table`.
 
     Returns
     -------
@@ -170,7 +187,7 @@ def read_columns(
     FileNotFoundError, ImportError, ValueError
         As :func:`read_table`, and if a column of text holds one that is not among its levels; other columns may hold anything.
     """
-    table, levels = Table.read(path), levels or {}
+    table, levels = Table.read(path, header), levels or {}
     owner = {_indicator(name, level): name for name, texts in levels.items() for level in texts}
     X, names = table.features(dict.fromkeys(owner.get(name, name) for name in columns), levels)
     place = {name: j for j, name in enumerate(names)}
@@ -210,7 +227,7 @@ class Table:
     beside: dict[str, pd.Series] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: str | Path) -> Table:
+    def read(cls, path: str | Path, header: bool | None = None) -> Table:
         """Read a file; :func:`read_table` lists the errors."""
         path = Path(path)
         suffix = next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
@@ -219,11 +236,13 @@ class Table:
         if not path.exists():
             raise FileNotFoundError(f"{path}: there is no such file")
         if not path.is_file():
-            raise ValueError(f"{path}: found a folder, expected a file")
+            raise ValueError(f"{path}: found a {'folder' if path.is_dir() else 'pipe or a device'}, expected a file")
+        if header is not None and not suffix.startswith(".csv"):
+            raise ValueError(f"{path.name}: only CSV files have a header row to be told of (header= or --no-header)")
         if suffix in (".npy", ".npz"):
             table = cls(path.name, *_read_arrays(path))
         else:
-            table = cls(path.name, *(_read_parquet(path) if suffix == ".parquet" else _read_csv(path)))
+            table = cls(path.name, *(_read_parquet(path) if suffix == ".parquet" else _read_csv(path, header)))
         table._check()
         return table
 
@@ -256,6 +275,11 @@ class Table:
             raise ValueError(f"{self.name}: there is no column {name!r}; {hint} columns are {_listed(known)}")
         return self.frame[name]
 
+    def named(self, words: Iterable[str]) -> list[str]:
+        """The columns that are named, one by one or several in a word with commas; ValueError if one is not there."""
+        parts = ([word] if word in self.frame.columns else [part.strip() for part in word.split(",")] for word in words)
+        return [str(self.column(name).name) for found in parts for name in found if name]
+
     def complete(self, name: str) -> pd.Series:
         """One column by name; ValueError naming the first row in which its value is missing."""
         column = self.column(name)
@@ -269,29 +293,53 @@ class Table:
 
     def numbers(self, names: Iterable[str]) -> Float[np.ndarray, "n d"]:
         """The named columns as float64; ValueError naming the first value that is not a number."""
-        values, text_columns = [], {}
+        values: list[np.ndarray] = []
+        text_columns: dict[str, int] = {}
         for name in names:
             column, is_text = _as_numbers(self.column(name))
             values.append(column)
             if is_text.any():
                 text_columns[name] = int(is_text.argmax())
         if text_columns:
-            name, row = next(iter(text_columns.items()))
-            cells = self.column(name)
-            if len(cells) > 2 and cells.nunique() > 0.9 * len(cells) and _as_numbers(cells)[1].all():
-                raise ValueError(
-                    f"{self.name}, {self.place(row)}, column {name!r}: found the text {str(cells.iloc[row])!r}, and another in "
-                    f"almost every row; if it names the rows, say so (items={name!r} or --items {shlex.quote(name)}), "
-                    "otherwise drop it"
-                )
-            others = [other for other in text_columns if other != name]
-            also = f" Other columns with text: {_listed(others)}." if others else ""
-            raise ValueError(
-                f"{self.name}, {self.place(row)}, column {name!r}: found the text {str(self.frame[name].iloc[row])!r}, "
-                "expected a number. If the column holds the true labels, name it (truth= or --truth), and if it names the "
-                f"rows, so too (items= or --items); otherwise drop it.{also}"
-            )
+            raise ValueError(self._told_of_text(text_columns))
         return np.column_stack(values)
+
+    def _told_of_text(self, rows: Mapping[str, int]) -> str:
+        """What to do about all columns of text: the first with its place, then by what they seem to hold."""
+        names = [name for name in rows if self._names_rows(name)]
+        dates = [name for name in rows if name not in names and self._holds_dates(name)]
+        rest = [name for name in rows if name not in (*names, *dates)]
+        first, row = next(iter(rows.items()))
+        found = f"{self.name}, {self.place(row)}, column {first!r}: found the text {str(self.frame[first].iloc[row])!r}"
+        parts = []
+        if names:
+            hint = f"(items={names[0]!r} or --items {shlex.quote(names[0])})"
+            parts.append(f"{_listed(names)}: another text in almost every row; if it names the rows, say so {hint}, or drop it")
+        if dates:
+            parts.append(
+                f"{_listed(dates)}: dates or times; drop them, or put numbers in their place, such as days since a start"
+            )
+        if rest:
+            parts.append(
+                f"{_listed(rest)}: if the column holds the true labels, name it (truth= or --truth), and if it names the rows, "
+                "so too (items= or --items); otherwise drop it"
+            )
+        drop = ",".join(rows)
+        return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
+
+    def _names_rows(self, name: str) -> bool:
+        cells = self.column(name)
+        every = len(cells) > 2 and cells.nunique() > 0.9 * len(cells) and bool(_as_numbers(cells)[1].all())
+        return every and not self._holds_dates(name)
+
+    def _holds_dates(self, name: str) -> bool:
+        import pandas as pd
+
+        cells = self.column(name)
+        if pd.api.types.is_datetime64_any_dtype(cells):
+            return True
+        texts = [str(cell).strip() for cell in cells[~_missing(cells)]][:20]
+        return bool(texts) and all(_DATE.match(text) for text in texts)
 
     def features(
         self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]]
@@ -342,7 +390,7 @@ def _levels(column: pd.Series) -> tuple[str, ...]:
     return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
 
 
-def _read_csv(path: Path) -> tuple[pd.DataFrame, list[int]]:
+def _read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
     # pandas' own reader pads short rows with NaN without a word, hence the standard library's reader here.
     import pandas as pd
 
@@ -370,8 +418,24 @@ def _read_csv(path: Path) -> tuple[pd.DataFrame, list[int]]:
             f"{path.name}, line {reader.line_num}: not readable as CSV ({error}); "
             "expected commas between fields and double quotes around text"
         ) from error
-    header = [name.strip() for name in rows[0]]
-    return pd.DataFrame(rows[1:], columns=header, dtype=object), lines[1:]
+    if header is False:
+        return pd.DataFrame(rows, columns=[f"x{j}" for j in range(len(rows[0]))], dtype=object), lines
+    names = [name.strip() for name in rows[0]]
+    if header is None and all(map(_is_number, names)):
+        raise ValueError(
+            f"{path.name}, line 1: found only numbers ({_listed(names[:3])}{', ...' if len(names) > 3 else ''}), expected the "
+            "names of the columns; if there are none in the file, say so (header=False or --no-header), and if these are the "
+            "names, that (header=True or --header)"
+        )
+    return pd.DataFrame(rows[1:], columns=names, dtype=object), lines[1:]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
 
 
 def _text(path: Path) -> str:
@@ -413,10 +477,11 @@ def _read_arrays(path: Path) -> tuple[pd.DataFrame, None, dict[str, pd.Series]]:
     import pandas as pd
 
     try:
-        stored = np.load(path, allow_pickle=False)
-        arrays = {"X": stored} if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        arrays = read_arrays(path)
+    except ValueError as error:
         raise ValueError(f"{path.name}: not readable as arrays ({error}); expected arrays of numbers or text") from error
+    if "header" in arrays and arrays["header"].shape == ():
+        raise ValueError(f"{path.name}: found a saved fit or run, expected a table")
     tables = [name for name, array in arrays.items() if array.ndim == 2]
     shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
     if "X" not in tables and len(tables) != 1:

@@ -25,6 +25,7 @@ from bnp_hier.evidence import bounds
 from bnp_hier.evidence.enumeration import LARGEST, exact
 from bnp_hier.evidence.occupancy_identity import occupancy
 from bnp_hier.evidence.particle_filter import smc
+from bnp_hier.interruption import interruptible
 from bnp_hier.kernels import PartitionGibbs
 from bnp_hier.model_trace import Model
 
@@ -123,7 +124,8 @@ def table(
     for name, kind, job in _jobs(run):
         started = time.perf_counter()
         try:
-            done = [Row(name, kind, verdict="not run: interrupted")] if interrupted else job()
+            with interruptible():
+                done = [Row(name, kind, verdict="not run: interrupted")] if interrupted else job()
         except KeyboardInterrupt:
             interrupted = True
             done = [Row(name, kind, verdict="failed: interrupted")]

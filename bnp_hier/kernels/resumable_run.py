@@ -19,6 +19,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import fori_collect, is_prng_key, nested_attrgetter
 from tqdm import tqdm
 
+from bnp_hier.interruption import interruptible
 from bnp_hier.kernels.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.model_parameters import difference, model_parameters
@@ -272,7 +273,7 @@ class ResumableRun:
         self._progress = progress
         until = None if self.time_limit is None else time.perf_counter() + self.time_limit
         bar = tqdm(total=self._total, initial=progress.steps, disable=not self.mcmc.progress_bar, unit="step")
-        with bar:
+        with interruptible(), bar:
             while progress.steps < self._total and (until is None or not progress.draws or time.perf_counter() < until):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.piece, end - progress.steps)

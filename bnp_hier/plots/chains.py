@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_colours
 from bnp_hier.posterior.convergence import scalar_variables
+from bnp_hier.wording import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +55,7 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
         n_chains, n_draws = values.shape
         for colour, line in zip(cluster_colours(n_chains), values, strict=True):
             trace.plot(line, color=colour, linewidth=0.7, alpha=0.8, rasterized=n_draws > 2000)
-        trace.set_title(str(name), loc="left", fontsize=10, parse_math=False)
+        trace.set_title(printable(name, one_line=True), loc="left", fontsize=10, parse_math=False)
         trace.margins(x=0.0)
         _tidy(trace)
         _rank_histogram(histogram, name, values)
@@ -116,7 +117,7 @@ def _rank_histogram(axes: Axes, name: str, values: Float[np.ndarray, "chains dra
     axes.axhline(n_draws / bins, color="0.3", linestyle="dashed", linewidth=1.0)
     axes.set(xlim=(0, values.size), ylabel="draws per bin")
     axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1.5 * n_draws / bins))
-    axes.set_title(f"ranks of {name}", loc="left", fontsize=10, parse_math=False)
+    axes.set_title(f"ranks of {printable(name, one_line=True)}", loc="left", fontsize=10, parse_math=False)
     _tidy(axes)
 
 

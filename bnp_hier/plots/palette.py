@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
+from bnp_hier.wording import printable
+
 __all__ = ["cluster_codes", "cluster_colours", "short_name"]
 
 # Told apart with the common colour blindnesses: after the "muted" scheme of Paul Tol's note on colour schemes (2021),
@@ -77,7 +79,7 @@ def cluster_codes(labels: ArrayLike, n_items: int) -> tuple[Shaped[np.ndarray, "
 
 
 def short_name(name: object, most: int = 20) -> str:
-    """The name as text, with the middle left out if it has more than `most` characters."""
-    text = str(name)
+    """The name as one line of printable text, with the middle left out if it has more than `most` characters."""
+    text = printable(name, one_line=True)
     tail = most // 2 - 1
     return text if len(text) <= most else f"{text[: most - 1 - tail]}…{text[-tail:]}"

@@ -7,13 +7,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 from numpyro.infer import MCMC
 
-from bnp_hier.posterior.draws import draws_of
+from bnp_hier.kernels import ResumableRun
+from bnp_hier.posterior.draws import CHAINS, draws_of
 from bnp_hier.posterior.explicit_mixtures import StickMixture
 
 __all__ = ["recover_labels"]
 
 
-def recover_labels(mcmc: MCMC, X: ArrayLike, random_state: int | Array = 0) -> Int[np.ndarray, "chain draw n"]:
+def recover_labels(mcmc: MCMC | ResumableRun, X: ArrayLike, random_state: int | Array = 0) -> Int[np.ndarray, "chain draw n"]:
     """Labels of every draw of a stick-breaking mixture whose labels were summed out, as for NUTS.
 
     z_i ~ Categorical(w_k f(x_i|θ_k)) for each draw of weights and parameters: together with them, a draw from the joint
@@ -22,8 +23,8 @@ def recover_labels(mcmc: MCMC, X: ArrayLike, random_state: int | Array = 0) -> I
     Parameters
     ----------
     mcmc
-        `MCMC` that has run NUTS on `dpm_stick_breaking`, or on another model with `StickBreaking` weights and one observed
-        `FiniteMixture` or NumPyro `MixtureSameFamily`.
+        `MCMC` or `ResumableRun` that has run NUTS on `dpm_stick_breaking`, or on another model with `StickBreaking` weights
+        and one observed `FiniteMixture` or NumPyro `MixtureSameFamily`.
     X
         The data that were fitted, (n, d).
     random_state
@@ -39,7 +40,7 @@ def recover_labels(mcmc: MCMC, X: ArrayLike, random_state: int | Array = 0) -> I
     ValueError, TypeError
         If the fit has not run, is of another kind, or its draws hold labels already.
     """
-    if not isinstance(mcmc, MCMC):
+    if not isinstance(mcmc, CHAINS):
         raise TypeError(f"expected an MCMC object, but got {type(mcmc).__name__}")
     draws = draws_of(mcmc, X, random_state=random_state)
     if not isinstance(draws.mixture, StickMixture):

@@ -1,6 +1,9 @@
 import dataclasses
 import gzip
+import io
+import os
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -109,10 +112,11 @@ ERRORS = {
     "text": (
         "a,b\n1,2\n,3\nlow,4\nhigh,5\n",
         None,
-        "table.csv, line 4, column 'a': found the text 'low', expected a number. If the column holds the true labels, "
-        "name it (truth= or --truth), and if it names the rows, so too (items= or --items); otherwise drop it.",
+        "table.csv, line 4, column 'a': found the text 'low', expected a number. 'a': if the column holds the true labels, "
+        "name it (truth= or --truth), and if it names the rows, so too (items= or --items); otherwise drop it "
+        "(to drop all: --drop a)",
     ),
-    "text in several columns": ("a,b,c\n1,x,2\ny,3,4\n", None, "Other columns with text: 'b'."),
+    "text in several columns": ("a,b,c\n1,x,2\ny,3,4\n", None, "'a', 'b': if the column holds"),
     "text after a quoted line break": (
         'k,a\n"two\nlines",1\none,x\n',
         "k",
@@ -215,7 +219,9 @@ def test_errors_of_parquet_files(tmp_path: Path, frame: pd.DataFrame) -> None:
     path = tmp_path / "table.parquet"
     frame["day"] = pd.to_datetime(["2020-01-01"] * 3)
     frame.to_parquet(path)
-    with pytest.raises(ValueError, match=r"data row 1, column 'kind': found the text 'x'.*with text: 'day'\."):
+    with pytest.raises(
+        ValueError, match=r"data row 1, column 'kind': found the text 'x'.*'day': dates or times; drop them.* 'kind': if"
+    ):
         read_table(path)
     frame["kind"] = ["x", None, "y"]
     frame.to_parquet(path)
@@ -252,7 +258,7 @@ def test_text_becomes_indicators(tmp_path: Path) -> None:
 def test_names_of_rows_are_no_category(tmp_path: Path) -> None:
     rows = "".join(f"{i},row {i}\n" for i in range(40))
     with pytest.raises(
-        ValueError, match=r"line 2, column 'b': found the text 'row 0', and another in almost every row; .*--items b"
+        ValueError, match=r"line 2, column 'b': found the text 'row 0'.*'b': another text in almost every row; .*--items b"
     ):
         read_table(write(tmp_path, "a,b\n" + rows))
 
@@ -304,3 +310,68 @@ def test_numpy_files_of_objects_or_of_something_else(tmp_path: Path) -> None:
 def test_a_close_column_name_is_offered(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no column 'specie'; did you mean 'species'[?] The columns are"):
         read_table(write(tmp_path, "a,species\n1,x\n"), truth="specie")
+
+
+@pytest.mark.parametrize("text", ["1,2\n3,4\n", "1.5,-2e3\n3,4\n", "nan,7\n3,4\n"])
+def test_a_file_without_a_header_keeps_its_first_row(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text.encode())
+    with pytest.raises(ValueError, match=r"line 1: found only numbers \(.*the names of the columns.*--no-header"):
+        read_table(path)
+    table = read_table(path, header=False)
+    assert table.feature_names == ("x0", "x1") and table.X.shape == (2, 2)
+    np.testing.assert_array_equal(table.X[1], [3, 4])
+    np.testing.assert_array_equal(read_columns(path, ["x1"], header=False)[0], table.X[:, 1:])
+    named = read_table(path, header=True)
+    assert named.X.shape == (1, 2) and named.feature_names == tuple(text.split("\n")[0].split(","))
+    np.save(tmp_path / "rows.npy", table.X)
+    with pytest.raises(ValueError, match="only CSV files have a header row"):
+        read_table(tmp_path / "rows.npy", header=False)
+
+
+def test_columns_to_drop_with_commas(tmp_path: Path) -> None:
+    path = write(tmp_path, b'a,b,c,"d,e"\n1,2,3,4\n5,6,7,8\n')
+    assert read_table(path, drop=["a, b", "d,e"]).feature_names == ("c",)
+    with pytest.raises(ValueError, match="no column 'f'"):
+        read_table(path, drop=["a,f"])
+
+
+def test_all_columns_of_text_are_told_at_once(tmp_path: Path) -> None:
+    rows = "".join(f"p{i},2024-01-{i + 1:02},{i}.5,note {i % 7} {i}\n" for i in range(20))
+    with pytest.raises(ValueError) as caught:
+        read_table(write(tmp_path, f"who,day,size,note\n{rows}".encode()))
+    message = str(caught.value)
+    assert "'who', 'note': another text in almost every row" in message and "'day': dates or times" in message
+    assert message.endswith("(to drop all: --drop who,day,note)") and "\n" not in message
+    assert read_table(tmp_path / "table.csv", drop=["who,day,note"]).feature_names == ("size",)
+
+
+def test_arrays_that_claim_more_than_there_is(tmp_path: Path) -> None:
+    """A header of 72 TB in a file of a few bytes, alone and in an archive."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (3_000_000, 3_000_000)})
+    content = head.getvalue() + b"\0" * 64
+    (tmp_path / "huge.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("X.npy", content)
+    for name in ("huge.npy", "huge.npz"):
+        with pytest.raises(ValueError, match=f"{name}: not readable as arrays"):
+            read_table(tmp_path / name)
+
+
+def test_archives_with_damaged_directories(tmp_path: Path) -> None:
+    """Whatever the damage, the promised error: `zipfile` raises others for unknown methods and for encrypted members."""
+    np.savez(tmp_path / "rows.npz", X=np.eye(3))
+    whole = (tmp_path / "rows.npz").read_bytes()
+    start = whole.index(b"PK\x01\x02")
+    for place in range(start, len(whole)):
+        (tmp_path / "rows.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            read_table(tmp_path / "rows.npz")
+        except ValueError as error:
+            assert "rows.npz: " in str(error)
+
+
+def test_a_pipe_is_no_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match="found a pipe or a device, expected a file"):
+        read_table(tmp_path / "pipe.csv")

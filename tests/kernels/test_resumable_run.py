@@ -180,6 +180,14 @@ def test_bad_files(saved: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "code.npz", header=np.array([print], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle=False"):
         bnp.ResumableRun.load(tmp_path / "code.npz", _partition(), X)
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(ValueError, match=r"folder\.npz is damaged, or no saved run: .*directory"):
+        bnp.ResumableRun.load(tmp_path / "folder.npz", _partition(), X)
+    start = whole.index(b"PK\x01\x02")
+    for place, value in ((start + 6, 99), (start + 8, 1), (start + 10, 77)):  # version needed, encrypted, method of compression
+        (tmp_path / "directory.npz").write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"directory\.npz is damaged, or no saved run"):
+            bnp.ResumableRun.load(tmp_path / "directory.npz", _partition(), X)
     with pytest.raises(FileNotFoundError):
         bnp.ResumableRun.load(tmp_path / "absent.npz", _partition(), X)
 

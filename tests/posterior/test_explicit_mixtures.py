@@ -192,6 +192,8 @@ def test_recover_labels(sticks_run: MCMC, slots_run: MCMC) -> None:
     np.testing.assert_array_equal(labels, bnp.recover_labels(sticks_run, TABLE, random_state=jax.random.key(3)))
     np.testing.assert_array_equal(labels, draws_of(sticks_run, TABLE, random_state=3).labels)
     assert (labels != bnp.recover_labels(sticks_run, TABLE)).any()
+    resumable = bnp.ResumableRun.from_parts(bnp.ResumableRun.parts_of(sticks_run, TABLE))
+    np.testing.assert_array_equal(labels, bnp.recover_labels(resumable, TABLE, random_state=3))
     with pytest.raises(ValueError, match='nothing to recover: the draws hold the labels, at the site "z"'):
         bnp.recover_labels(slots_run, X)
     with pytest.raises(TypeError, match="expected an MCMC object, but got str"):
