@@ -17,7 +17,16 @@ from numpyro.infer import init_to_uniform
 from bnp_hier.components import Component
 from bnp_hier.components.base import own_arrays
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
-from bnp_hier.model_trace import Model, base_distribution, feasible, listed_sites, placeholder, run_model, sample_sites
+from bnp_hier.model_trace import (
+    TRACING,
+    Model,
+    base_distribution,
+    feasible,
+    listed_sites,
+    placeholder,
+    run_model,
+    sample_sites,
+)
 
 __all__ = [
     "Hyperprior",
@@ -268,7 +277,8 @@ def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], k
             return np.zeros(size, int) if site["name"] == sites.partition else init_to_uniform(site)
 
         drawing = handlers.substitute(handlers.seed(model, jax.random.key(0)), substitute_fn=drawn)
-        trace = handlers.trace(drawing).get_trace(*args, **(kwargs or {}))
+        with TRACING:
+            trace = handlers.trace(drawing).get_trace(*args, **(kwargs or {}))
         latent.update((name, trace[name]["fn"].support) for name in sites.parameters)
         values = {name: trace[name]["value"] for name in (*sites.parameters, *sites.local)}
         table = read_slot_values(model, sites, values, args, kwargs).log_density

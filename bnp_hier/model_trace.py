@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,16 +14,33 @@ from numpyro import handlers
 
 from bnp_hier.distributions import ChineseRestaurantProcess
 
-__all__ = ["Model", "base_distribution", "feasible", "listed_sites", "placeholder", "run_model", "sample_sites"]
+__all__ = [
+    "TRACING",
+    "Model",
+    "base_distribution",
+    "feasible",
+    "listed_sites",
+    "placeholder",
+    "run_model",
+    "sample_sites",
+]
 
 Model = Callable[..., Any]
 """A NumPyro model."""
+
+TRACING = threading.RLock()
+"""Held while a model runs: all threads share NumPyro's stack of handlers, so that one would answer the sites of another.
+
+Whoever runs a model under handlers holds it; so does `ResumableRun` where NumPyro's own kernels do: at their start and in the
+first piece of a run, which compiles. `MCMC.run` and other functions of NumPyro's do not, and need a process of their own.
+"""
 
 
 def run_model(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], substitute_fn: Any) -> dict[str, Any]:
     """All sites of the model, with the values that the function gives to sites, and draws for those where it gives None."""
     seeded = handlers.seed(handlers.substitute(model, substitute_fn=substitute_fn), jax.random.key(0))
-    return handlers.trace(seeded).get_trace(*args, **kwargs)
+    with TRACING:
+        return handlers.trace(seeded).get_trace(*args, **kwargs)
 
 
 def sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

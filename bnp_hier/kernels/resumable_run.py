@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -23,6 +24,7 @@ from bnp_hier.interruption import interruptible
 from bnp_hier.kernels.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.model_parameters import difference, model_parameters
+from bnp_hier.model_trace import TRACING
 
 __all__ = ["ResumableRun"]
 
@@ -245,7 +247,8 @@ class ResumableRun:
             return self.sampler.init(key, self.mcmc.num_warmup, params, model_args=args, model_kwargs=kwargs)
 
         params = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), init_params)
-        return self._for_chains(one)(keys, params)
+        with TRACING:
+            return self._for_chains(one)(keys, params)
 
     def _first_state(self, leaves: Iterable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Some state at the start, with keys of the kind that a saved state's leaves have; the kernel is ready after it."""
@@ -277,7 +280,10 @@ class ResumableRun:
             while progress.steps < self._total and (until is None or not progress.draws or time.perf_counter() < until):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.piece, end - progress.steps)
-                state, draws = self._program(steps)(progress.state)
+                # the first call traces the model, also in NumPyro's own kernels
+                fresh = (steps, self._extra_fields) not in self._programs
+                with TRACING if fresh else nullcontext():
+                    state, draws = self._program(steps)(progress.state)
                 kept = (self._whole(draws) | self._at_end(state),) if progress.steps >= self._first_kept else ()
                 progress = _Progress(progress.steps + steps, jax.block_until_ready(state), progress.draws + kept)
                 self._progress = progress
@@ -484,7 +490,8 @@ class ResumableRun:
         run._set_arguments(args, kwargs)
         draws: tuple[dict[str, Any], ...] = ()
         if draw_leaves:
-            template = jax.eval_shape(run._program(mcmc.thinning), state)[1]
+            with TRACING:
+                template = jax.eval_shape(run._program(mcmc.thinning), state)[1]
             if mcmc.num_chains == 1:
                 template = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[None], tree), template)
             draws = (restore(template | run._at_end(state), draw_leaves, "draws", skip=2),)
