@@ -75,14 +75,18 @@ def log_joint(component: Component, rows: Statistics, labels: Int[Array, " n"], 
     return log_partition_prior(cluster_counts(labels, slots), *prior) + component.log_marginal(stats).sum()
 
 
-def log_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k1"]:
-    """Log probability that the next item joins each cluster (−inf where empty) and, last, opens a new one."""
+def log_seating(counts: Float[Array, " k"], prior: Prior, max_clusters: ArrayLike = jnp.inf) -> Float[Array, " k1"]:
+    """Log probability that the next item joins each cluster (−inf where empty) and, last, opens a new one.
+
+    Once there are `max_clusters`, none opens, and the others share its probability as they share theirs.
+    """
     concentration, discount = prior
     occupied = counts > 0
+    room = occupied.sum() < max_clusters
     weights = jnp.append(jnp.where(occupied, counts - discount, 0.0), concentration + occupied.sum() * discount)
-    possible = jnp.append(occupied, True)
+    possible = jnp.append(occupied, room)
     logs = jnp.where(possible, jnp.log(jnp.where(possible, weights, 1.0)), -jnp.inf)
-    return logs - jnp.log(counts.sum() + concentration)
+    return logs - jnp.log(jnp.where(room, counts.sum() + concentration, weights[:-1].sum()))
 
 
 def log_slot_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k"]:

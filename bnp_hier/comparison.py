@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Int
+from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.variational import VariationalDP
+from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, shared_programs, summaries
 from bnp_hier.posterior.point_estimates import point_estimate
@@ -157,12 +159,19 @@ def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
     hits = _capacity_hits(fit.last_state)
     if hits:
         warnings.warn(
-            f"{name} met its capacity {hits} times: its draws are of the posterior restricted to that many clusters; raise "
-            "PartitionGibbs(..., max_clusters=...), or max_clusters of the partition site for AuxiliaryGibbs",
+            f"{name} met its capacity {hits} times: its draws are of the posterior restricted to that many clusters; "
+            f"{'; '.join(_capacity_advice(fit.sampler))}",
             RuntimeWarning,
             stacklevel=3,
         )
     return {"rhat": chains["rhat"].max(), "ess": chains[["ess_bulk", "ess_tail"]].min(axis=None), "capacity_hits": hits}
+
+
+def _capacity_advice(kernel: MCMCKernel) -> list[str]:
+    """What the kernel, or every block of a composite kernel that has a capacity, says of it."""
+    if isinstance(kernel, PartitionKernel):
+        return [kernel.capacity_advice]
+    return [advice for block, _ in getattr(kernel, "blocks", ()) for advice in _capacity_advice(block)]
 
 
 def _capacity_hits(state: Any) -> int:

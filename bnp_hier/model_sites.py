@@ -192,7 +192,7 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     ------
     ValueError
         If the model has no site, or several, with a partition prior; or it sits in a plate, has fewer than two items or
-        declares no `max_clusters` of at least two; or no observed site depends on its labels; or a site that does has not one
+        declares no `max_clusters`; or no observed site depends on its labels; or a site that does has not one
         density per item.
     """
     trace: dict[str, Any] = {}
@@ -204,10 +204,10 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         raise ValueError("the partition must not have batch dimensions or sit in a plate")
     if prior.size < 2:
         raise ValueError(f'partition site "{partition}" has {prior.size} item; clustering needs at least 2')
-    if prior.max_clusters is None or prior.max_clusters < 2:
+    if prior.max_clusters is None:
         raise ValueError(
-            f'partition site "{partition}" has max_clusters={prior.max_clusters}; expected '
-            "ChineseRestaurantProcess(..., max_clusters=K) with K ≥ 2 the size of the plate over the clusters' parameters"
+            f'partition site "{partition}" has max_clusters=None; expected '
+            "ChineseRestaurantProcess(..., max_clusters=K) with K the size of the plate over the clusters' parameters"
         )
 
     def densities(labels: Array) -> dict[str, Array]:
@@ -290,7 +290,8 @@ def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], k
     nans = np.isnan(table).all(1)
     if nans.any():
         raise ValueError(f"the log density of row {np.argmax(nans)} is NaN in every slot; does the row have missing values?")
-    if latent and not any(support.is_discrete for support in latent.values()) and np.array_equal(table[:, -2], table[:, -1]):
+    continuous = latent and not any(support.is_discrete for support in latent.values())
+    if slots > 1 and continuous and np.array_equal(table[:, -2], table[:, -1]):
         # JAX reads the last entry of an array where an index leads beyond it
         raise ValueError(
             f"the last two of {slots} slots give every row the same density: is the plate over the clusters' parameters "

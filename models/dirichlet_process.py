@@ -82,7 +82,7 @@ def dpm_stick_breaking(
     X, component, concentration
         As in `dpm`.
     truncation
-        Number of components K ≥ 2; the last weight takes the rest of the stick.
+        Number of components K ≥ 1; the last weight takes the rest of the stick.
     """
     component = _component(component, X)
     alpha = _hyperparameter("alpha", concentration)

@@ -318,7 +318,6 @@ NO_SLOTS = {
     "plate": (in_a_plate, "outside any plate"),
     "batch": (a_batch, "must not have batch dimensions or sit in a plate"),
     "no capacity": (partial(lines, partition=ChineseRestaurantProcess(1.0, 6)), r'"z" has max_clusters=None; expected .*K'),
-    "one slot": (partial(lines, slots=1), "max_clusters=1; expected .*K ≥ 2"),
     "one item": (partial(lines, partition=ChineseRestaurantProcess(1.0, 1, max_clusters=3)), '"z" has 1 item; clustering'),
     "no likelihood": (independent_of_labels, 'no observed site depends on the labels of the partition site "z".*x: Normal'),
     "fewer rows": (partial(lines, rows=slice(4)), r"shape \(4,\), but the partition has 6 items"),

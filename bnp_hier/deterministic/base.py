@@ -256,12 +256,20 @@ def in_chunks(
 
 @jax.jit
 def mixture_log_weights(
-    component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
+    component: Component,
+    stats: Statistics,
+    counts: Float[Array, " k"],
+    prior: Prior,
+    X: Float[Array, "m d"],
+    max_clusters: ArrayLike = np.inf,
 ) -> Float[Array, "m k1"]:
-    """Log of (seating probability × predictive density) of new rows at each cluster and, last, at a new one (nats)."""
+    """Log of (seating probability × predictive density) of new rows at each cluster and, last, at a new one (nats).
+
+    Once there are `max_clusters`, no new one has any.
+    """
     rows = component.suff_stats(X)
     cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
-    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + log_seating(counts, prior)
+    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + log_seating(counts, prior, max_clusters)
 
 
 @partial(jax.jit, static_argnames="slots")
@@ -361,8 +369,9 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         with jax.enable_x64(True):
             counts = jnp.asarray(self.counts_, dtype=float)
             prior = Prior(self.concentration_, self.discount_)
+            most = float(self._max_clusters_ or np.inf)
             return in_chunks(
-                lambda rows: mixture_log_weights(self.component_, self._stats_, counts, prior, rows), self._new_rows(X)
+                lambda rows: mixture_log_weights(self.component_, self._stats_, counts, prior, rows, most), self._new_rows(X)
             )
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
@@ -391,7 +400,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         """Log predictive density of each new row given the fitted clusters (nats).
 
         p(x|D, v) = Σ_k (n_k − δ)/(n + α) p(x|D_k) + (α + Kδ)/(n + α) p(x), each row on its own; the discount δ is 0 for
-        the Dirichlet process.
+        the Dirichlet process. Where the model's `max_clusters` is reached, no new one opens, and the other weights are
+        divided by their sum.
 
         Raises
         ------

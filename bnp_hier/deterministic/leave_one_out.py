@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import Prior
@@ -19,7 +20,12 @@ __all__ = ["leave_one_out"]
 
 @partial(jax.jit, static_argnames="slots")
 def leave_one_out(
-    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], prior: Prior, slots: int
+    component: Component,
+    X: Float[Array, "n d"],
+    labels: Int[Array, " n"],
+    prior: Prior,
+    slots: int,
+    max_clusters: ArrayLike = jnp.inf,
 ) -> Float[Array, " n"]:
     """Log predictive density of each row given all other rows and their labels (nats).
 
@@ -34,6 +40,8 @@ def leave_one_out(
         (n,) clusters from 0, below `slots`.
     slots
         Capacity.
+    max_clusters
+        Most clusters that the prior allows: where the others have as many, the row opens none.
     """
     rows = component.suff_stats(X)
     stats = cluster_statistics(rows, labels, slots)
@@ -49,5 +57,7 @@ def leave_one_out(
     seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left - discount, 1.0)), -jnp.inf)
     density = jnp.where(mine, own[:, None], whole)
     joined = seats + jnp.where(left > 0, density, 0.0)
-    opened = jnp.log(alpha + clusters * discount) + component.log_marginal(rows)
-    return logsumexp(jnp.column_stack([joined, opened]), axis=1) - jnp.log(len(X) - 1 + alpha)
+    room = clusters < max_clusters
+    opened = jnp.where(room, jnp.log(alpha + clusters * discount) + component.log_marginal(rows), -jnp.inf)
+    total = len(X) - 1 + jnp.where(room, alpha, -clusters * discount)
+    return logsumexp(jnp.column_stack([joined, opened]), axis=1) - jnp.log(total)

@@ -62,9 +62,11 @@ class _Found(NamedTuple):
     converged: bool
 
 
-def _log_leave_one_out(values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"]) -> Float[Array, ""]:
+def _log_leave_one_out(
+    values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], limit: int
+) -> Float[Array, ""]:
     prior = Prior(values.concentration, values.discount)
-    return leave_one_out(values.component, jnp.asarray(values.X), labels, prior, table.shape[0]).sum()
+    return leave_one_out(values.component, jnp.asarray(values.X), labels, prior, table.shape[0], limit).sum()
 
 
 class MAPDP(StreamingClustering):
@@ -176,7 +178,7 @@ class MAPDP(StreamingClustering):
                 return self._descended(values, orders, starts, limit)
             return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before]), limit)
 
-        objective = _log_leave_one_out if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
+        objective = partial(_log_leave_one_out, limit=limit) if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
         found = alternate(problem, find, objective, self.max_rounds if self.optimize else 0)
         if not found.converged:
             warnings.warn(

@@ -232,7 +232,7 @@ class VariationalDP(DeterministicClustering):
         out, a tighter bound (Kurihara, Welling & Teh 2007). "collapsed_dirichlet": weights ~ Dirichlet(α/K) integrated
         out (same paper); a finite mixture.
     truncation
-        Number of components K ≥ 2; it may exceed the number of rows.
+        Number of components K ≥ 1; it may exceed the number of rows.
     n_restarts
         Number of starts, climbed from at once; the best bound is kept. The first is one greedy pass over the rows in their
         order; then random soft labels and greedy passes in random orders take turns.
@@ -318,7 +318,7 @@ class VariationalDP(DeterministicClustering):
     def _check_options(self) -> None:
         if self.inference not in get_args(Inference):
             raise ValueError(f"inference must be one of {', '.join(get_args(Inference))}, but it is {self.inference!r}")
-        require_count("truncation", self.truncation, 2)
+        require_count("truncation", self.truncation)
         for name in ("n_restarts", "max_iter", "max_rounds"):
             require_count(name, getattr(self, name))
         number = isinstance(self.tolerance, int | float | np.number) and not isinstance(self.tolerance, bool)

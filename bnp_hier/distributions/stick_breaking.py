@@ -24,7 +24,7 @@ class StickBreaking(dist.Distribution):
     concentration
         α > 0 of the Dirichlet process.
     truncation
-        Number of weights K ≥ 2; the last takes the whole remainder of the stick.
+        Number of weights K ≥ 1; the last takes the whole remainder of the stick.
 
     Notes
     -----
@@ -47,8 +47,8 @@ class StickBreaking(dist.Distribution):
     reparametrized_params = ["concentration"]
 
     def __init__(self, concentration: ArrayLike, truncation: int, *, validate_args: bool | None = None) -> None:
-        if truncation != int(truncation) or truncation < 2:
-            raise ValueError(f"StickBreaking: truncation must be a whole number of at least 2, but it is {truncation}")
+        if truncation != int(truncation) or truncation < 1:
+            raise ValueError(f"StickBreaking: truncation must be a whole number of at least 1, but it is {truncation}")
         if not is_traced(concentration) and not _finite_and_positive(concentration):
             raise ValueError(f"StickBreaking: concentration must be finite and positive, but it is {concentration}")
         self.concentration, self.truncation = concentration, int(truncation)

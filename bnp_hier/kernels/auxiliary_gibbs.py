@@ -113,6 +113,12 @@ class AuxiliaryGibbs(PartitionKernel):
             return begin(rng_key, start)
         return jax.vmap(begin)(rng_key, start)
 
+    @property
+    def capacity_advice(self) -> str:
+        """How more clusters are allowed."""
+        assert self._sites is not None
+        return f'raise max_clusters of the site "{self._sites.partition}", and the plate over the clusters\' parameters with it'
+
     def _sample_one(
         self, state: AuxiliaryGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
     ) -> AuxiliaryGibbsState:
@@ -125,8 +131,7 @@ class AuxiliaryGibbs(PartitionKernel):
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-        advice = f'raise max_clusters of the site "{sites.partition}", and the plate over the clusters\' parameters with it'
-        warn_of_capacity("AuxiliaryGibbs", sites.slots, advice, state.capacity_hits, hits)
+        warn_of_capacity(self, f"{sites.slots} clusters", state.capacity_hits, hits)
         return AuxiliaryGibbsState({sites.partition: labels}, *_diagnostics(values, labels), hits, state.i + 1, key)
 
 

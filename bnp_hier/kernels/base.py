@@ -42,8 +42,9 @@ class PartitionKernel(MCMCKernel):
         self.constructor_options = {name: value for name, value in list(given.arguments.items())[1:] if name != "model"}
         return self
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, max_clusters: int | None = None) -> None:
         self._model = model
+        self._max_clusters = max_clusters
         # static metadata resolved at `init`
         self._sites: Any = None
         self._sample_fn: Callable[..., Any] | None = None
@@ -64,6 +65,18 @@ class PartitionKernel(MCMCKernel):
         text = f"{int(state.n_clusters)} clusters, log joint {float(state.log_joint):.1f}"
         mass = f", refused mass {float(state.refused_mass):.1e}" if hasattr(state, "refused_mass") else ""
         return text + (f", {hits} capacity hits{mass}" if hits else "")
+
+    @property
+    def capacity_advice(self) -> str:
+        """What to raise where the capacity was met: the kernel's argument or the model's, whichever is the smaller."""
+        assert self._sites is not None, "`init` must be called first"
+        own, model = self._max_clusters, self._sites.max_clusters
+        places = []
+        if model is None or own is not None and own <= model:
+            places.append(f"{type(self).__name__}(..., max_clusters=...)")
+        if model is not None and (own is None or model <= own):
+            places.append(f'max_clusters of the site "{self._sites.partition}"')
+        return f"raise {' and '.join(places)}"
 
     def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
         """One step of every chain in the state."""
@@ -152,32 +165,23 @@ def spread_rows(n: int) -> Int[np.ndarray, " m"]:
 
 
 def warn_of_capacity(
-    kernel: str,
-    capacity: int,
-    advice: str,
-    before: Array,
-    now: Array,
-    refused_mass: Array | None = None,
-    of: str = "clusters",
+    kernel: PartitionKernel, capacity: str, before: Array, now: Array, refused_mass: Array | None = None
 ) -> None:
     """Warn, also from inside a compiled program, when capacity hits turn from none to some."""
     arguments = (now,) if refused_mass is None else (now, refused_mass)
-    jax.lax.cond(
-        (now > 0) & (before == 0),
-        lambda: jax.debug.callback(partial(_warn, kernel=kernel, capacity=capacity, advice=advice, of=of), *arguments),
-        lambda: None,
-    )
+    warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
+    jax.lax.cond((now > 0) & (before == 0), lambda: jax.debug.callback(warn, *arguments), lambda: None)
 
 
-def _warn(hits: Array, mass: Array | None = None, *, kernel: str, capacity: int, advice: str, of: str) -> None:
+def _warn(hits: Array, mass: Array | None = None, *, kernel: str, capacity: str, advice: str) -> None:
     # under `vmap` a branch runs for all chains
     if hits > 0:
         refused = (
             "" if mass is None else f", and an item was so far refused a new one with a mean probability of {float(mass):.1e}"
         )
         warnings.warn(
-            f"{kernel} met its capacity of {capacity} {of}: the draws are of the posterior restricted to at most "
-            f"{capacity} {of}{refused}; {advice}",
+            f"{kernel} met its capacity of {capacity}: the draws are of the posterior restricted to at most "
+            f"{capacity}{refused}; {advice}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -187,6 +187,14 @@ class BHMCGibbs(PartitionKernel):
         hits = int(state.capacity_hits)
         return text + (f", {hits} capacity hits, refused mass {float(state.refused_mass):.1e}" if hits else "")
 
+    @property
+    def capacity_advice(self) -> str:
+        """How larger trees are allowed."""
+        sites = self._sites
+        assert sites is not None
+        advice = f'raise max_nodes of the site "{sites.paths}"'
+        return advice + (f', or components of "{sites.mixing}"' if sites.infinite else "")
+
     def init(
         self,
         rng_key: Array,
@@ -376,15 +384,9 @@ class BHMCGibbs(PartitionKernel):
         hits = swept.hits + moved.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
         hits = state.capacity_hits + hits.astype(state.capacity_hits.dtype)
         mass = state.refused_mass + (swept.refused - state.refused_mass) / (state.i + 1)
-        warn_of_capacity(
-            "BHMCGibbs",
-            sites.max_nodes,
-            f'raise max_nodes of the site "{sites.paths}"' + (f', or components of "{sites.mixing}"' if sites.infinite else ""),
-            state.capacity_hits,
-            hits,
-            mass,
-            "nodes",
-        )
+        # the last component of an infinite root is what is left of them
+        capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
+        warn_of_capacity(self, capacity, state.capacity_hits, hits, mass)
         mass = mass.astype(state.refused_mass.dtype)
         return BHMCGibbsState(
             z,

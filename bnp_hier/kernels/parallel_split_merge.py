@@ -93,7 +93,8 @@ class ParallelSplitMerge(PartitionKernel):
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
     max_clusters
-        Capacity: the target is the posterior restricted to at most this many clusters. Meeting it is counted in the state's
+        Capacity: the target is the posterior restricted to at most this many clusters; the partition site's own `max_clusters`
+        holds where it is smaller. Meeting it is counted in the state's
         `capacity_hits`, weighed in `refused_mass`, and warned about. The work of a step grows with it.
     init
         "fits": the clusters of `BayesianKMeans` or of `MAPDP`, either by chance, fitted to at most 5,000 rows drawn from a seed
@@ -133,8 +134,8 @@ class ParallelSplitMerge(PartitionKernel):
             raise ValueError(f"max_clusters must be a whole number of at least 1, but it is {max_clusters}")
         if isinstance(init, str) and init not in ("fits", "one"):
             raise ValueError(f'init must be "fits", "one" or labels, but it is {init!r}')
-        super().__init__(model)
-        self._max_clusters, self._init, self._sweep, self._keep_labels = int(max_clusters), init, sweep, keep_labels
+        super().__init__(model, int(max_clusters))
+        self._init, self._sweep, self._keep_labels = init, sweep, keep_labels
         self._sites: MixtureSites | None = None
         self._features: Features | None = None
 
@@ -182,7 +183,7 @@ class ParallelSplitMerge(PartitionKernel):
     @property
     def _capacity(self) -> int:
         assert self._sites is not None
-        return min(self._sites.size, self._max_clusters, self._sites.max_clusters or self._max_clusters)
+        return min(limit for limit in (self._sites.size, self._max_clusters, self._sites.max_clusters) if limit is not None)
 
     def _start(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
         n = values.X.shape[0]
@@ -229,8 +230,7 @@ class ParallelSplitMerge(PartitionKernel):
         rows = table.component.suff_stats(table.X[asked])
         mass = refused_mass(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
         mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
-        advice = "raise ParallelSplitMerge(..., max_clusters=...)"
-        warn_of_capacity("ParallelSplitMerge", slots, advice, state.capacity_hits, hits, mass)
+        warn_of_capacity(self, f"{slots} clusters", state.capacity_hits, hits, mass)
         summaries = _summaries(table, prior, clusters)
         return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, mass, state.i + 1, key)
 

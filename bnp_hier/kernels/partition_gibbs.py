@@ -73,8 +73,8 @@ class PartitionGibbs(PartitionKernel):
     split_merge
         Split-merge moves per sweep; 0 for none.
     max_clusters
-        Capacity: the target is the posterior restricted to at most this many clusters. Default: the partition site's own
-        `max_clusters`, else min(n, 64). Meeting it is counted in the state's `capacity_hits`, weighed in `refused_mass`, and
+        Capacity: the target is the posterior restricted to at most this many clusters. The partition site's own
+        `max_clusters`, which is part of the model, holds where it is smaller; min(n, 64) if neither is given. Meeting it is counted in the state's `capacity_hits`, weighed in `refused_mass`, and
         warned about.
     proposal
         Of split-merge moves: "sequential" allocation of the items to the two sides (Dahl 2005), or "restricted_gibbs" scans
@@ -118,9 +118,8 @@ class PartitionGibbs(PartitionKernel):
             raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, but it is {proposal!r}")
         if isinstance(init, str) and init not in STARTS:
             raise ValueError(f"init must be labels or one of {', '.join(STARTS)}, but it is {init!r}")
-        super().__init__(model)
+        super().__init__(model, max_clusters)
         self._split_merge = int(split_merge)
-        self._max_clusters = max_clusters
         self._restricted_scans = int(restricted_scans) if proposal == "restricted_gibbs" else None
         self._start = init
         self._sites: MixtureSites | None = None
@@ -161,8 +160,8 @@ class PartitionGibbs(PartitionKernel):
     def _capacity(self) -> int:
         assert self._sites is not None
         size = self._sites.size
-        limit = self._max_clusters or self._sites.max_clusters or default_capacity(size)
-        return min(size, limit)
+        limits = [limit for limit in (self._max_clusters, self._sites.max_clusters) if limit is not None]
+        return min([size, *limits] if limits else [default_capacity(size)])
 
     def _sample_one(
         self, state: PartitionGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -199,8 +198,7 @@ class PartitionGibbs(PartitionKernel):
         mass = refused_mass(component, stats, counts, some, labels[asked], prior)
         mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-        advice = "raise PartitionGibbs(..., max_clusters=...)"
-        warn_of_capacity("PartitionGibbs", self._capacity, advice, state.capacity_hits, hits, mass)
+        warn_of_capacity(self, f"{self._capacity} clusters", state.capacity_hits, hits, mass)
         return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, mass, state.i + 1, key)
 
 

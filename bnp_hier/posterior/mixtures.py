@@ -113,6 +113,11 @@ class CollapsedMixture(Mixture):
         """Yes."""
         return True
 
+    @property
+    def _most(self) -> float:
+        """Most clusters that the model allows."""
+        return float(self.sites.max_clusters or np.inf)
+
     def conjugate(self, values: Values) -> MixtureValues:
         """Read off the model."""
         return as_arrays(read_values(self.model, self.sites, values, (self.X,)))
@@ -126,7 +131,7 @@ class CollapsedMixture(Mixture):
         read = self.conjugate(values)
         prior = Prior(read.concentration, read.discount)
         joint = log_joint(read.component, read.component.suff_stats(read.X), labels, prior, slots)
-        return joint, leave_one_out(read.component, read.X, labels, prior, slots)
+        return joint, leave_one_out(read.component, read.X, labels, prior, slots, self._most)
 
     def log_predictive(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
@@ -141,7 +146,7 @@ class CollapsedMixture(Mixture):
         read = self.conjugate(values)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
         prior = Prior(read.concentration, read.discount)
-        return mixture_log_weights(read.component, stats, cluster_counts(labels, slots), prior, rows)
+        return mixture_log_weights(read.component, stats, cluster_counts(labels, slots), prior, rows, self._most)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
         """Check that the rows fit the component."""

@@ -167,7 +167,7 @@ def test_validation_of_samples():
 
 
 BAD = {
-    "one weight": (lambda: StickBreaking(1.0, 1), "truncation must be a whole number of at least 2, but it is 1"),
+    "no weight": (lambda: StickBreaking(1.0, 0), "truncation must be a whole number of at least 1, but it is 0"),
     "fractional": (lambda: StickBreaking(1.0, 3.5), "truncation must be a whole number.*3.5"),
     "zero": (lambda: StickBreaking(0.0, 3), "concentration must be finite and positive, but it is 0"),
     "negative": (lambda: StickBreaking(np.array([1.0, -1.0]), 3), "concentration must be finite and positive"),
