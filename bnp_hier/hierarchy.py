@@ -513,8 +513,10 @@ class Hierarchy:
         ValueError
             If there is not one row per item.
         """
-        X = np.asarray(X, dtype=np.float64)
-        if X.ndim != 2 or len(X) != self.n_items:
+        from bnp_hier.components.base import as_matrix
+
+        X = as_matrix(X)
+        if len(X) != self.n_items:
             raise ValueError(f"X must have one row per item, {self.n_items}, but it has shape {X.shape}")
         found = []
         for node in range(self.n_nodes):

@@ -12,6 +12,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
 
+from bnp_hier.components.input_cells import real_cells
 from bnp_hier.distributions import ChineseRestaurantProcess
 
 __all__ = [
@@ -44,7 +45,19 @@ def run_model(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], su
 
 
 def sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All sample sites, and the latent ones among them."""
+    """All sample sites, and the latent ones among them.
+
+    Raises
+    ------
+    TypeError
+        If a site is observed with complex numbers, dates or masked cells, which a density would read as other numbers.
+    """
+    for name, site in trace.items():
+        if site["type"] == "sample" and site["is_observed"]:
+            where = f'the observed site "{name}"'
+            real_cells(site["value"], where)
+            if isinstance(site["value"], np.ma.MaskedArray) and np.ma.is_masked(site["value"]):
+                raise TypeError(f"{where} has masked cells, which a model reads under the mask; expected X.filled(np.nan)")
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     return samples, {name: site for name, site in samples.items() if not site["is_observed"]}
 

@@ -16,6 +16,8 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
+from bnp_hier.components.input_cells import real_cells
+
 __all__ = [
     "Component",
     "ComponentLikelihood",
@@ -93,17 +95,23 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
-def as_matrix(X: ArrayLike, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
-    """The data as a float64 NumPy matrix of its own.
+def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
+    """The data as a float64 NumPy matrix of its own, NaN where a cell is missing or masked.
 
     Raises
     ------
     ValueError
         If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column.
+    TypeError
+        If it holds complex numbers, dates, times or durations.
     """
+    cells = real_cells(X, name)
     try:
         # a copy, for the reason told in `own_arrays`
-        matrix = np.array(X, dtype=np.float64)
+        if hasattr(cells, "iloc"):  # of pandas, whose missing values are no floats
+            matrix = cells.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+        else:
+            matrix = np.array(cells, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a table of numbers, shape (n, d); {error}") from error
     if matrix.ndim != 2:

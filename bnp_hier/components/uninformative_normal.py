@@ -12,7 +12,7 @@ from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from bnp_hier.components.base import Component, Quadratic, component, is_traced, shifted
+from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced, shifted
 from bnp_hier.components.checks import check_vector, column_moments
 from bnp_hier.components.linear_algebra import inverse_and_log_det, log_det, quadratic_form
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
@@ -91,7 +91,7 @@ class UninformativeNormal(Component):
         if is_traced(X):
             return cls(low=jnp.min(X, axis=0), high=jnp.max(X, axis=0))
         column_moments(cls.__name__, X)  # for its checks
-        matrix = np.asarray(X, dtype=float)
+        matrix = as_matrix(X)
         return cls(low=matrix.min(0), high=matrix.max(0))
 
     @property

@@ -257,6 +257,12 @@ class Table:
         if names.has_duplicates:
             repeated = names[names.duplicated()].unique()
             raise ValueError(f"{self.name}: found repeated column names {_listed(repeated)}; expected distinct names")
+        complex_columns = [name for name in names if self.frame[name].dtype.kind == "c"]
+        if complex_columns:
+            raise ValueError(
+                f"{self.name}, column {complex_columns[0]!r}: found complex numbers, expected real ones: store real and "
+                "imaginary parts as two columns"
+            )
         if len(self.frame) == 0:
             raise ValueError(f"{self.name}: found column names but no data rows; expected at least one row")
 

@@ -9,6 +9,8 @@ from jax.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from bnp_hier.components.input_cells import real_cells
+
 __all__ = ["input_rows"]
 
 
@@ -21,7 +23,8 @@ def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min
         Whose rows they are: with `reset` it gets `n_features_in_` and, from a frame whose columns have text for names,
         `feature_names_in_`; without, the rows must have the same columns.
     X
-        The rows, (n, d). Missing values and infinities pass: whether they are allowed is the component's to say.
+        The rows, (n, d). Missing values, masked cells among them, and infinities pass: whether they are allowed is the
+        component's to say.
     reset
         Whether these are the rows of `fit`.
     min_rows
@@ -31,8 +34,9 @@ def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min
     ------
     ValueError, TypeError
         If this is no table of numbers with enough rows, is sparse, or has other columns than those fitted; a cell that is no
-        number is named.
+        number is named. `TypeError` if it holds dates, times or durations; complex numbers are scikit-learn's `ValueError`.
     """
+    X = real_cells(X, allow_complex=True)
     try:
         # a copy, for the reason told in `own_arrays`
         return validate_data(

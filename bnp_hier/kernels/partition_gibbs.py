@@ -74,8 +74,8 @@ class PartitionGibbs(PartitionKernel):
         Split-merge moves per sweep; 0 for none.
     max_clusters
         Capacity: the target is the posterior restricted to at most this many clusters. The partition site's own
-        `max_clusters`, which is part of the model, holds where it is smaller; min(n, 64) if neither is given. Meeting it is counted in the state's `capacity_hits`, weighed in `refused_mass`, and
-        warned about.
+        `max_clusters`, which is part of the model, holds where it is smaller; min(n, 64) if neither is given. Meeting it is
+        counted in the state's `capacity_hits`, weighed in `refused_mass`, and warned about.
     proposal
         Of split-merge moves: "sequential" allocation of the items to the two sides (Dahl 2005), or "restricted_gibbs" scans
         from a random launch state (Jain & Neal 2004), which cost several times as much.

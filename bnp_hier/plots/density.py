@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from bnp_hier.components.base import as_matrix
 from bnp_hier.plots.palette import cluster_codes, cluster_colours
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def predictive_density(
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    X = np.asarray(X, dtype=np.float64)
+    X = as_matrix(X)
     if X.ndim != 2 or X.shape[1] != 2:
         raise ValueError(f"the predictive density is drawn for data of exactly two columns, but X has shape {X.shape}")
     if sorted(columns) != [0, 1]:

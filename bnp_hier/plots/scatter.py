@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
+from bnp_hier.components.base import as_matrix
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
 from bnp_hier.plots.texts import write_apart
 
@@ -62,9 +63,7 @@ def pairs(
     """
     from matplotlib.figure import Figure
 
-    X = np.asarray(X, dtype=np.float64)
-    if X.ndim != 2 or not X.size:
-        raise ValueError(f"X must have shape (n, d) with at least one row and column, but it has shape {X.shape}")
+    X = as_matrix(X)
     n, d = X.shape
     if feature_names is not None and len(feature_names) != d:
         raise ValueError(f"feature_names must have one entry per column, {d}, but they have {len(feature_names)}")

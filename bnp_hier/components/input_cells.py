@@ -1,0 +1,92 @@
+"""What the cells of given data are, before they are converted to float64 and it is forgotten."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["real_cells"]
+
+TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+"""Types of dates, times and durations; datetime and pandas' Timestamp and NaT are dates."""
+
+COMPLEX = "expected real numbers: give real and imaginary parts as two columns"
+TEMPORAL = "expected numbers: give durations in a unit of your choice, such as (t - t.min()) / np.timedelta64(1, 'D')"
+
+
+def real_cells(X: Any, name: str = "X", *, allow_complex: bool = False) -> Any:
+    """The data with NaN in the place of masked cells, under which NumPy would read.
+
+    Masked arrays, and arrays of Python objects, get NaN where a cell is missing; everything else is handed back as it is.
+
+    Parameters
+    ----------
+    X
+        What was given as data: an array, a DataFrame of pandas or polars, a list, or anything else.
+    name
+        Its name in messages.
+    allow_complex
+        Whether complex numbers pass, for callers that refuse them in another way.
+
+    Raises
+    ------
+    TypeError
+        If it holds complex numbers, which would lose their imaginary parts, or dates, times or durations, which would become
+        counts of ticks.
+    """
+    if isinstance(X, list | tuple):
+        masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
+        try:
+            cells = np.ma.stack(X) if masked else np.asarray(X)
+        except (TypeError, ValueError):  # rows of different lengths, of which whoever reads them tells
+            return X
+        X = cells if masked or cells.dtype.kind not in "fiub" else X
+    for dtype, place, cells in _columns(X):
+        kind = getattr(dtype, "kind", None)
+        if kind == "O":
+            wrong = np.array([_unfit(cell) for cell in cells.ravel()])
+            if wrong.any():
+                at = np.unravel_index(int(np.argmax(wrong != "")), cells.shape)
+                kind, place = wrong[wrong != ""][0], f"{place} at row {at[0]}" if cells.ndim == 1 else f" at {_cell(at)}"
+        elif hasattr(dtype, "is_temporal") and dtype.is_temporal():  # of polars
+            kind = "m" if str(dtype).startswith("Duration") else "M"
+        if kind == "c" and not allow_complex:
+            raise TypeError(f"{name} holds complex numbers{place}; {COMPLEX}")
+        if kind in ("m", "M"):
+            raise TypeError(f"{name} holds {'durations' if kind == 'm' else 'dates or times'}{place}; {TEMPORAL}")
+    if isinstance(X, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(X)
+        return np.where(mask, np.nan, X.data.astype(object if X.dtype.kind in "OUS" else np.float64))
+    if isinstance(X, np.ndarray) and X.dtype.kind == "O":
+        import pandas as pd
+
+        return np.where(pd.isna(X), np.nan, X)
+    return X
+
+
+def _columns(X: Any) -> Iterator[tuple[Any, str, np.ndarray]]:
+    """Type, place and, where they are Python objects, cells of each column of a DataFrame, or of the whole of an array."""
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        for j, (label, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+            cells = np.empty(0)
+            if getattr(dtype, "kind", None) == "O":
+                cells = X.iloc[:, j].to_numpy(dtype=object)
+            yield dtype, f" in column {label!r}", cells
+    elif hasattr(X, "dtype"):
+        yield X.dtype, "", X if isinstance(X, np.ndarray) else np.empty(0)
+
+
+def _unfit(cell: Any) -> str:
+    """What a Python object is, by NumPy's codes; nothing if it may be a number."""
+    if isinstance(cell, datetime.timedelta | np.timedelta64):
+        return "m"
+    if isinstance(cell, TIMES) or type(cell).__name__ == "Period":
+        return "M"
+    return "c" if isinstance(cell, complex | np.complexfloating) else ""
+
+
+def _cell(at: tuple[Any, ...]) -> str:
+    return ", ".join(f"{what} {int(index)}" for what, index in zip(("row", "column"), at, strict=False))
