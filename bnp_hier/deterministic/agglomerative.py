@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int
+from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration import Merges, agglomerate, row_leaves
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, alternate, require_count, require_flag
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, alternate
 from bnp_hier.deterministic.conga_lines import conga_line_merges
 from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS
 from bnp_hier.deterministic.tree_mass import node_statistics
@@ -21,6 +22,7 @@ from bnp_hier.hierarchy import Dendrogram, canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
 from bnp_hier.models import dpm
+from bnp_hier.option_checks import WholeNumber
 
 __all__ = ["AgglomerativeBayesianClustering"]
 
@@ -104,6 +106,14 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     Kurihara & Welling (2009), section 7. The search is greedy: it is the tree that it is for, not the number of clusters.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **DeterministicClustering._parameter_constraints,
+        "prior": [StrOptions(set(LABEL_MODELS))],
+        "engine": [StrOptions(set(ENGINES))],
+        "max_rounds": [WholeNumber()],
+        "progress_bar": ["boolean"],
+    }
+
     def __init__(
         self,
         model: Model = dpm,
@@ -120,13 +130,6 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         self.engine = engine
         self.max_rounds = max_rounds
         self.progress_bar = progress_bar
-
-    def _check_options(self) -> None:
-        for name, options in (("prior", LABEL_MODELS), ("engine", ENGINES)):
-            if getattr(self, name) not in options:
-                raise ValueError(f"{name} must be one of {', '.join(options)}, but it is {getattr(self, name)!r}")
-        require_flag("optimize", self.optimize)
-        require_count("max_rounds", self.max_rounds)
 
     def _fit(self, problem: Problem) -> None:
         values = problem.values

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import jax
 import jax.flatten_util
@@ -40,7 +40,6 @@ __all__ = [
     "random_generators",
     "random_key",
     "require_count",
-    "require_flag",
     "summarise",
 ]
 
@@ -61,18 +60,6 @@ def require_count(name: str, value: Any, minimum: int = 1) -> None:
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < minimum:
         raise ValueError(f"{name} must be a whole number of at least {minimum}, but it is {value!r}")
-
-
-def require_flag(name: str, value: Any) -> None:
-    """Check that an option is True or False.
-
-    Raises
-    ------
-    ValueError
-        If it is not; the message names the option.
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, but it is {value!r}")
 
 
 def random_key(random_state: int | Array) -> Array:
@@ -292,6 +279,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     model: Model
     optimize: bool | str
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"model": [callable], "optimize": ["boolean"]}
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True  # what may be missing is the component's to say
@@ -353,9 +342,9 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self._fit(problem)
         return problem
 
-    @abstractmethod
     def _check_options(self) -> None:
-        """Raise ValueError if a constructor argument is unfit."""
+        """Raise ValueError if an option is not as `_parameter_constraints` declares it, or does not suit another."""
+        self._validate_params()
 
     @abstractmethod
     def _fit(self, problem: Problem) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.deterministic.assignment import Assigner, DenseAssigner
-from bnp_hier.deterministic.base import Problem, alternate, random_generators, require_count, require_flag
+from bnp_hier.deterministic.base import Problem, alternate, random_generators, require_count
 from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS, free_energy
 from bnp_hier.deterministic.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.partition_search import descend
@@ -26,6 +27,7 @@ from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
 from bnp_hier.models import dpm
+from bnp_hier.option_checks import RANDOM_STATE, WholeNumber
 
 __all__ = ["BayesianKMeans"]
 
@@ -119,6 +121,17 @@ class BayesianKMeans(StreamingClustering):
     _labels: Int[np.ndarray, " n"] | None = None
     _reread: Callable[[], Int[np.ndarray, " n"]] | None = None
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **StreamingClustering._parameter_constraints,
+        "prior": [StrOptions(set(LABEL_MODELS))],
+        "assignment": [StrOptions(set(ASSIGNERS))],
+        "starts": ["array-like"],
+        "max_iter": [WholeNumber()],
+        "polish": ["boolean"],
+        "max_rounds": [WholeNumber()],
+        "random_state": RANDOM_STATE,
+    }
+
     def __init__(
         self,
         model: Model = dpm,
@@ -143,14 +156,7 @@ class BayesianKMeans(StreamingClustering):
         self.random_state = random_state
 
     def _check_options(self) -> None:
-        for name, options in (("prior", LABEL_MODELS), ("assignment", tuple(ASSIGNERS))):
-            if getattr(self, name) not in options:
-                raise ValueError(f"{name} must be one of {', '.join(options)}, but it is {getattr(self, name)!r}")
-        require_flag("optimize", self.optimize)
-        for name in ("max_iter", "max_rounds"):
-            require_count(name, getattr(self, name))
-        if isinstance(self.starts, str) or not isinstance(self.starts, Sequence):
-            raise ValueError(f"starts must be a sequence of numbers of clusters, such as (1, 4), but it is {self.starts!r}")
+        super()._check_options()
         if not len(self.starts):
             raise ValueError("starts must hold at least one number of clusters, but it is empty")
         for start in self.starts:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.allocation import Prior
@@ -25,6 +27,7 @@ from bnp_hier.hierarchy import Dendrogram, canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
 from bnp_hier.models import dpm
+from bnp_hier.option_checks import RANDOM_STATE, WholeNumber
 
 __all__ = ["BHC", "METHODS"]
 
@@ -102,6 +105,16 @@ class BHC(DeterministicClustering):
     (array([0, 0, 0, 1, 1]), -13.45)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **DeterministicClustering._parameter_constraints,
+        "method": [StrOptions(set(METHODS))],
+        "refine": [StrOptions({"polish", "full"}), None],
+        "shape": [StrOptions({"bound", "ratio"})],
+        "max_rounds": [WholeNumber()],
+        "random_state": RANDOM_STATE,
+        "progress_bar": ["boolean"],
+    }
+
     def __init__(
         self,
         model: Model = dpm,
@@ -124,14 +137,9 @@ class BHC(DeterministicClustering):
         self.progress_bar = progress_bar
 
     def _check_options(self) -> None:
-        options = {"method": METHODS, "refine": (None, "polish", "full"), "shape": ("bound", "ratio")}
-        for name, allowed in options.items():
-            if getattr(self, name) not in allowed:
-                known = ", ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in allowed)
-                raise ValueError(f"{name} must be one of {known}, but it is {getattr(self, name)!r}")
+        super()._check_options()
         if self.method != "exact" and self.refine == "full":
             raise ValueError(f'refine="full" needs method="exact", but method is {self.method!r}')
-        require_count("max_rounds", self.max_rounds)
 
     def _fit(self, problem: Problem) -> None:
         values = problem.values

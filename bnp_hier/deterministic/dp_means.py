@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from functools import partial
-from numbers import Real
-from typing import NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +16,8 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.components.base import first_cell
-from bnp_hier.deterministic.base import require_count
 from bnp_hier.deterministic.input_rows import input_rows
+from bnp_hier.option_checks import PositiveNumber, WholeNumber
 
 __all__ = ["DPMeans"]
 
@@ -112,6 +111,12 @@ class DPMeans(ClusterMixin, BaseEstimator):
     array([0, 0, 0, 1, 1])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "penalty": [PositiveNumber(), None],
+        "n_clusters": [WholeNumber(), None],
+        "max_iter": [WholeNumber()],
+    }
+
     def __init__(self, penalty: float | None = None, n_clusters: int | None = None, *, max_iter: int = 100) -> None:
         self.penalty = penalty
         self.n_clusters = n_clusters
@@ -126,18 +131,15 @@ class DPMeans(ClusterMixin, BaseEstimator):
             If the penalty is not positive, both or neither of `penalty` and `n_clusters` are given, or X is no complete table.
         """
         started = time.perf_counter()
+        self._validate_params()
         matrix = self._finite_rows(X, reset=True, min_rows=2)
-        require_count("max_iter", self.max_iter)
         if (self.penalty is None) == (self.n_clusters is None):
             raise ValueError("give either penalty or n_clusters, and not both")
         with jax.enable_x64(True):
             if self.penalty is not None:
-                if not (isinstance(self.penalty, Real) and 0 < self.penalty < np.inf):
-                    raise ValueError(f"penalty must be a positive number, but it is {self.penalty!r}")
                 penalty = float(self.penalty)
                 found = self._run(matrix, penalty)
             else:
-                require_count("n_clusters", self.n_clusters)
                 wanted = cast(int, self.n_clusters)
                 if wanted > len(matrix):
                     raise ValueError(f"n_clusters is {wanted}, but X has only {len(matrix)} rows")

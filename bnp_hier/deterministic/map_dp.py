@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.allocation import Prior, default_capacity, merge_best_pair
 from bnp_hier.components import Component
-from bnp_hier.deterministic.base import Problem, alternate, random_generators, random_key, require_count
+from bnp_hier.deterministic.base import Problem, alternate, random_generators, random_key
 from bnp_hier.deterministic.free_energy import LOG_JOINTS
 from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.deterministic.partition_search import Descent, descend
@@ -24,6 +25,7 @@ from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
 from bnp_hier.models import dpm
+from bnp_hier.option_checks import RANDOM_STATE, WholeNumber
 
 __all__ = ["MAPDP"]
 
@@ -42,9 +44,6 @@ INITS = ("sequential", "single", "k-means++")
 
 SEEDINGS = (2, 4, 8, 16)
 """Numbers of clusters of k-means++ starts, by turns."""
-
-OPTIMIZE = (False, True, "leave_one_out")
-"""Ways to fit the hyperparameters."""
 
 
 class _Found(NamedTuple):
@@ -129,6 +128,17 @@ class MAPDP(StreamingClustering):
     array([0, 0, 0, 1, 1])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **StreamingClustering._parameter_constraints,
+        "n_restarts": [WholeNumber()],
+        "init": [StrOptions(set(INITS)), "array-like"],
+        "max_iter": [WholeNumber()],
+        "optimize": ["boolean", StrOptions({"leave_one_out"})],
+        "merge": ["boolean"],
+        "max_rounds": [WholeNumber()],
+        "random_state": RANDOM_STATE,
+    }
+
     def __init__(
         self,
         model: Model = dpm,
@@ -149,14 +159,6 @@ class MAPDP(StreamingClustering):
         self.merge = merge
         self.max_rounds = max_rounds
         self.random_state = random_state
-
-    def _check_options(self) -> None:
-        if isinstance(self.init, str) and self.init not in INITS:
-            raise ValueError(f"init must be one of {', '.join(INITS)} or labels, but it is {self.init!r}")
-        if self.optimize not in OPTIMIZE:
-            raise ValueError(f'optimize must be False, True or "leave_one_out", but it is {self.optimize!r}')
-        for name in ("n_restarts", "max_iter", "max_rounds"):
-            require_count(name, getattr(self, name))
 
     def _fit(self, problem: Problem) -> None:
         if isinstance(self.init, str) and self.init == "single":

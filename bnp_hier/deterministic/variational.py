@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,18 @@ import numpy as np
 from jax.scipy.special import xlogy
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.allocation import Prior, sweep
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key, require_count
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key
 from bnp_hier.deterministic.soft_labels import Inference, expected_weights, label_scores, log_label_prior, log_stick_pieces
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues
 from bnp_hier.model_trace import Model
 from bnp_hier.models import dpm
+from bnp_hier.option_checks import RANDOM_STATE, PositiveNumber, WholeNumber
 
 __all__ = ["VariationalDP"]
 
@@ -292,6 +294,17 @@ class VariationalDP(DeterministicClustering):
     are kept in the order that is best for the bound.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **DeterministicClustering._parameter_constraints,
+        "inference": [StrOptions(set(get_args(Inference)))],
+        "truncation": [WholeNumber()],
+        "n_restarts": [WholeNumber()],
+        "max_iter": [WholeNumber()],
+        "tolerance": [PositiveNumber()],
+        "max_rounds": [WholeNumber()],
+        "random_state": RANDOM_STATE,
+    }
+
     def __init__(
         self,
         model: Model = dpm,
@@ -314,16 +327,6 @@ class VariationalDP(DeterministicClustering):
         self.optimize = optimize
         self.max_rounds = max_rounds
         self.random_state = random_state
-
-    def _check_options(self) -> None:
-        if self.inference not in get_args(Inference):
-            raise ValueError(f"inference must be one of {', '.join(get_args(Inference))}, but it is {self.inference!r}")
-        require_count("truncation", self.truncation)
-        for name in ("n_restarts", "max_iter", "max_rounds"):
-            require_count(name, getattr(self, name))
-        number = isinstance(self.tolerance, int | float | np.number) and not isinstance(self.tolerance, bool)
-        if not number or not 0 < self.tolerance < np.inf:
-            raise ValueError(f"tolerance must be a positive number of nats, but it is {self.tolerance!r}")
 
     def _fit(self, problem: Problem) -> None:
         values = problem.values

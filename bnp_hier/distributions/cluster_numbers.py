@@ -15,13 +15,18 @@ UNSEEN = 1e-14
 """Probability of larger numbers of clusters under which they are left out."""
 
 
-def _check(n: int, discount: float, concentration: float | None = None) -> None:
+def _check(n: int, discount: float, concentration: float = 1.0) -> None:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n must be a whole number of items, at least 1, but it is {n!r}")
-    if not 0 <= discount < 1:
-        raise ValueError(f"discount must lie in [0, 1), but it is {discount!r}")
-    if concentration is not None and not (-discount < concentration < np.inf):
+    if not (_is_number(discount) and 0 <= discount < 1):
+        raise ValueError(f"discount must be a number in [0, 1), but it is {discount!r}")
+    if not (_is_number(concentration) and -discount < concentration < np.inf):
         raise ValueError(f"concentration must be a number above {-discount:g}, but it is {concentration!r}")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is one real number, of Python, NumPy or JAX."""
+    return not isinstance(value, bool) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 
 
 def mean_clusters(alpha: float, n: int, discount: float) -> float:
@@ -117,7 +122,7 @@ def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -
     0.62
     """
     _check(n, discount)
-    if not 1 < expected_clusters < n:
+    if not (_is_number(expected_clusters) and 1 < expected_clusters < n):
         raise ValueError(f"expected_clusters must lie between 1 and n = {n}, both excluded, but it is {expected_clusters!r}")
 
     def gap(log_alpha: float) -> float:

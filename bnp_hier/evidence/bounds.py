@@ -59,6 +59,9 @@ class TreeBound(float):
         bound.increments, bound._family = increments, family
         return bound
 
+    def __getnewargs__(self) -> tuple[float, str]:
+        return float(self), self.kind  # copies and pickles take the other attributes with them
+
     def _partitions(self) -> UnionFamily:
         if self._family is None:
             raise ValueError(f'weights, co-clustering and draws come with kind "recursive" or "pairs", not {self.kind!r}')

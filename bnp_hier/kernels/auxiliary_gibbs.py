@@ -19,6 +19,7 @@ from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partit
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, size_summaries, warn_of_capacity
 from bnp_hier.model_sites import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
 from bnp_hier.model_trace import Model
+from bnp_hier.option_checks import check_options
 
 __all__ = ["AuxiliaryGibbs", "AuxiliaryGibbsState"]
 
@@ -75,6 +76,7 @@ class AuxiliaryGibbs(PartitionKernel):
     """
 
     def __init__(self, model: Model) -> None:
+        check_options("AuxiliaryGibbs", {"model": [callable]}, {"model": model})
         super().__init__(model)
         self._sites: SlotSites | None = None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
+from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components.base import as_matrix, is_traced
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
@@ -32,6 +33,7 @@ from bnp_hier.kernels.table_counts import draw_mixing, papers_customers, tables_
 from bnp_hier.kernels.tree_starts import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
 from bnp_hier.kernels.tree_summaries import tree_summaries
 from bnp_hier.model_trace import Model
+from bnp_hier.option_checks import WholeNumber, check_options
 from bnp_hier.tree_sites import TreeSites, TreeValues, find_tree_sites, read_tree_values
 
 __all__ = ["BHMCGibbs", "BHMCGibbsState"]
@@ -140,6 +142,17 @@ class BHMCGibbs(PartitionKernel):
     `capacity_hits`, weighed in `refused_mass`, and warned about.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [callable],
+        "path": [StrOptions(set(PATHS))],
+        "mixing": [StrOptions(set(MIXINGS))],
+        "init": [StrOptions(set(TREE_STARTS))],
+        "split_merge": [WholeNumber(0), None],
+        "relabel": ["boolean"],
+        "sibling_split_merge": [WholeNumber(0)],
+        "regraft": [WholeNumber(0)],
+    }
+
     def __init__(
         self,
         model: Model,
@@ -152,9 +165,17 @@ class BHMCGibbs(PartitionKernel):
         sibling_split_merge: int = 0,
         regraft: int = 0,
     ) -> None:
-        for name, value, allowed in (("path", path, PATHS), ("mixing", mixing, MIXINGS), ("init", init, TREE_STARTS)):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, but it is {value!r}")
+        options = {
+            "model": model,
+            "path": path,
+            "mixing": mixing,
+            "init": init,
+            "split_merge": split_merge,
+            "relabel": relabel,
+            "sibling_split_merge": sibling_split_merge,
+            "regraft": regraft,
+        }
+        check_options("BHMCGibbs", self._parameter_constraints, options)
         if mixing == "paper":
             warnings.warn(
                 'mixing="paper" does not leave the posterior invariant: its draws are not from the posterior. Use it to '
@@ -165,10 +186,6 @@ class BHMCGibbs(PartitionKernel):
         super().__init__(model)
         if split_merge is None:
             split_merge = SPLIT_MERGE if mixing == "exact" else 0
-        counts = {"split_merge": split_merge, "sibling_split_merge": sibling_split_merge, "regraft": regraft}
-        for name, number in counts.items():
-            if number != int(number) or number < 0:
-                raise ValueError(f"{name} must be a whole number of at least 0, but it is {number!r}")
         self._split_merge, self._moves = int(split_merge), Moves(bool(relabel), int(sibling_split_merge), int(regraft))
         if mixing == "paper" and (split_merge or any(self._moves)):
             raise ValueError('split_merge, relabel, sibling_split_merge and regraft need mixing="exact"')

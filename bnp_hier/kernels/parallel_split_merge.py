@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
+from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.allocation import Prior, first_come_labels, refused_mass, sweep
 from bnp_hier.components.base import as_matrix, is_traced
@@ -34,6 +35,7 @@ from bnp_hier.kernels.starts import check_labels
 from bnp_hier.model_sites import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.model_trace import Model
 from bnp_hier.models import pitman_yor_mixture
+from bnp_hier.option_checks import WholeNumber, check_options
 from bnp_hier.row_features import Features, row_features
 
 __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
@@ -121,6 +123,14 @@ class ParallelSplitMerge(PartitionKernel):
     of its first dimension: no row leaves its device, and results do not depend on their number.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [callable],
+        "max_clusters": [WholeNumber()],
+        "init": [StrOptions({"fits", "one"}), "array-like"],
+        "sweep": ["boolean", None],
+        "keep_labels": ["boolean"],
+    }
+
     def __init__(
         self,
         model: Model,
@@ -130,10 +140,8 @@ class ParallelSplitMerge(PartitionKernel):
         sweep: bool | None = None,
         keep_labels: bool = True,
     ) -> None:
-        if max_clusters != int(max_clusters) or max_clusters < 1:
-            raise ValueError(f"max_clusters must be a whole number of at least 1, but it is {max_clusters}")
-        if isinstance(init, str) and init not in ("fits", "one"):
-            raise ValueError(f'init must be "fits", "one" or labels, but it is {init!r}')
+        options = {"model": model, "max_clusters": max_clusters, "init": init, "sweep": sweep, "keep_labels": keep_labels}
+        check_options("ParallelSplitMerge", self._parameter_constraints, options)
         super().__init__(model, int(max_clusters))
         self._init, self._sweep, self._keep_labels = init, sweep, keep_labels
         self._sites: MixtureSites | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
+from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, refused_mass, sweep
 from bnp_hier.components import Component
@@ -23,6 +24,7 @@ from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, 
 from bnp_hier.kernels.starts import STARTS, check_labels, check_singletons, starting_labels
 from bnp_hier.model_sites import MixtureSites, find_sites, read_values
 from bnp_hier.model_trace import Model
+from bnp_hier.option_checks import WholeNumber, check_options
 from bnp_hier.split_merge_moves import split_or_merge
 
 __all__ = ["PartitionGibbs", "PartitionGibbsState"]
@@ -99,6 +101,15 @@ class PartitionGibbs(PartitionKernel):
         its data are unfit, or the initial labels are no partition of the items within the capacity.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [callable],
+        "split_merge": [WholeNumber(0)],
+        "max_clusters": [WholeNumber(), None],
+        "proposal": [StrOptions(set(PROPOSALS))],
+        "restricted_scans": [WholeNumber(0)],
+        "init": [StrOptions(set(STARTS)), "array-like"],
+    }
+
     def __init__(
         self,
         model: Model,
@@ -109,15 +120,15 @@ class PartitionGibbs(PartitionKernel):
         restricted_scans: int = 5,
         init: str | ArrayLike = "overdispersed",
     ) -> None:
-        for name, value in (("split_merge", split_merge), ("restricted_scans", restricted_scans)):
-            if value != int(value) or value < 0:
-                raise ValueError(f"{name} must be a whole number of at least 0, but it is {value}")
-        if max_clusters is not None and max_clusters < 1:
-            raise ValueError(f"max_clusters must be at least 1, but it is {max_clusters}")
-        if proposal not in PROPOSALS:
-            raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, but it is {proposal!r}")
-        if isinstance(init, str) and init not in STARTS:
-            raise ValueError(f"init must be labels or one of {', '.join(STARTS)}, but it is {init!r}")
+        options = {
+            "model": model,
+            "split_merge": split_merge,
+            "max_clusters": max_clusters,
+            "proposal": proposal,
+            "restricted_scans": restricted_scans,
+            "init": init,
+        }
+        check_options("PartitionGibbs", self._parameter_constraints, options)
         super().__init__(model, max_clusters)
         self._split_merge = int(split_merge)
         self._restricted_scans = int(restricted_scans) if proposal == "restricted_gibbs" else None

@@ -117,13 +117,7 @@ def test_optimize_raises_the_log_joint_with_the_log_prior(prior: str) -> None:
 def test_bad_input() -> None:
     X = np.random.default_rng(0).normal(size=(5, 2))
     component = bnp.NormalInverseWishart.from_data(X)
-    with pytest.raises(ValueError, match="prior must be one of dp, finite, but it is 'both'"):
-        bnp.AgglomerativeBayesianClustering(partial(dpm, component=component, concentration=1.0), "both").fit(X)
     model = partial(dpm, component=component, concentration=1.0)
-    with pytest.raises(ValueError, match="engine must be one of row_best, conga_line, but it is 'fast'"):
-        bnp.AgglomerativeBayesianClustering(model, engine="fast").fit(X)
-    with pytest.raises(ValueError, match="max_rounds must be a whole number of at least 1, but it is 0"):
-        bnp.AgglomerativeBayesianClustering(model, max_rounds=0).fit(X)
     with pytest.raises(ValueError, match="optimize=True, but no hyperparameter of the model has a prior"):
         bnp.AgglomerativeBayesianClustering(model, optimize=True).fit(X)
     discounted = partial(pitman_yor_mixture, component=component, concentration=1.0, discount=0.3)

@@ -107,10 +107,6 @@ def test_options() -> None:
     problem = random_problem("niw", 9, 0)
     with pytest.raises(ValueError, match='refine="full" needs method="exact"'):
         bnp.BHC(problem.model, method="randomised", refine="full").fit(problem.X)
-    with pytest.raises(ValueError, match='method must be one of "exact", "randomised", "bayes_kmeans", but it is \'fast\''):
-        bnp.BHC(problem.model, method="fast").fit(problem.X)
-    with pytest.raises(ValueError, match='shape must be one of "bound", "ratio"'):
-        bnp.BHC(problem.model, shape="round").fit(problem.X)
 
 
 @pytest.mark.parametrize("method", METHODS)

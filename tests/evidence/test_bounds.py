@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import Counter
+from collections.abc import Callable
 from functools import cache, partial
 
 import jax
@@ -275,6 +278,20 @@ def test_two_rows() -> None:
     for kind in KINDS:
         assert tree_bound(two, kind) == pytest.approx(exact, abs=1e-10)
         assert isinstance(tree_bound(two, kind), float)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda bound: pickle.loads(pickle.dumps(bound))])
+def test_copies_and_pickles(kind: str, way: Callable[[bnp.evidence.TreeBound], bnp.evidence.TreeBound]) -> None:
+    _, bhc = fitted("niw", 5, 0)
+    bound = tree_bound(bhc, kind)
+    again = way(bound)
+    assert type(again) is type(bound) and again == bound
+    assert (again.kind, again.start, again.n_relocations) == (kind, bound.start, bound.n_relocations)
+    np.testing.assert_array_equal(again.increments, bound.increments)
+    if kind in ("recursive", "pairs"):
+        np.testing.assert_array_equal(again.coclustering(), bound.coclustering())
+        np.testing.assert_array_equal(again.sample_partitions(0, 5), bound.sample_partitions(0, 5))
 
 
 def test_bad_input() -> None:

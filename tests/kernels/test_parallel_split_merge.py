@@ -324,19 +324,6 @@ def test_data_may_span_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"max_clusters": 0}, "max_clusters must be a whole number of at least 1"),
-        ({"max_clusters": 2.5}, "max_clusters must be a whole number"),
-        ({"init": "prior"}, 'init must be "fits", "one" or labels'),
-    ],
-)
-def test_bad_options(options, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        bnp.ParallelSplitMerge(dpm, **options)
-
-
-@pytest.mark.parametrize(
     ("alpha", "X", "options", "match"),
     [
         (dist.Gamma(1.0, 1.0), np.eye(4), {}, r"latent sites \['alpha'\]: use Gibbs\(\[\(ParallelSplitMerge"),

@@ -313,28 +313,6 @@ def test_data_far_from_the_origin_in_single_precision() -> None:
     np.testing.assert_array_equal(*runs)
 
 
-@pytest.mark.parametrize(
-    ("build", "match"),
-    [
-        (lambda: PartitionGibbs(dpm, split_merge=-1), "split_merge must be a whole number of at least 0"),
-        (lambda: PartitionGibbs(dpm, split_merge=1.5), "split_merge must be a whole number"),
-        (lambda: PartitionGibbs(dpm, max_clusters=0), "max_clusters must be at least 1"),
-        (lambda: PartitionGibbs(dpm, restricted_scans=-1), "restricted_scans must be a whole number of at least 0"),
-        (
-            lambda: PartitionGibbs(dpm, proposal="gibbs"),
-            "proposal must be one of .*, but it is 'gibbs'",
-        ),
-        (
-            lambda: PartitionGibbs(dpm, init="random"),
-            "init must be labels or one of .*, but it is 'random'",
-        ),
-    ],
-)
-def test_bad_options(build, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        build()
-
-
 def _no_partition(X: np.ndarray) -> None:
     numpyro.sample("X", dist.Normal(numpyro.sample("m", dist.Normal()), 1.0).expand(X.shape).to_event(2), obs=X)
 
