@@ -43,7 +43,8 @@ def row_features(component: Component) -> Features:
         rng.integers(0, 2, (4, component.dim)),
         rng.integers(0, 9, (4, component.dim)),
     )
-    leaves = jax.tree.leaves(component.suff_stats(np.concatenate(kinds)))
+    with jax.ensure_compile_time_eval():  # on numbers, also where a chain method stages `init` out
+        leaves = jax.tree.leaves(component.suff_stats(np.concatenate(kinds)))
     kept: list[tuple[int, ...]] = []
     group: list[int] = []
     for leaf in map(np.asarray, leaves):

@@ -183,9 +183,9 @@ class ParallelSplitMerge(PartitionKernel):
 
         begin = partial(_begin, capacity=self._capacity, site=sites.partition, features=self._features)
         if is_prng_key(rng_key):
-            return begin(values, rng_key, self._start(values, rng_key) if start is None else start)
+            return begin(values, rng_key, self._starting_labels(values, rng_key) if start is None else start)
         if start is None:
-            start = jnp.stack([self._start(values, key) for key in rng_key])
+            start = jnp.stack([self._starting_labels(values, key) for key in rng_key])
         return jax.vmap(begin, (None, 0, 0))(values, rng_key, start)
 
     @property
@@ -193,10 +193,14 @@ class ParallelSplitMerge(PartitionKernel):
         assert self._sites is not None
         return min(limit for limit in (self._sites.size, self._max_clusters, self._sites.max_clusters) if limit is not None)
 
-    def _start(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
-        n = values.X.shape[0]
+    def _starting_labels(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
         if self._init == "one" or is_traced(values) or _is_spread(values.X):
-            return jnp.zeros(n, int)
+            return jnp.zeros(values.X.shape[0], int)
+        with jax.ensure_compile_time_eval():  # fitted to numbers, also where a chain method stages `init` out
+            return self._fitted_labels(values, key)
+
+    def _fitted_labels(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
+        n = values.X.shape[0]
         key = jax.random.key(0) if is_traced(key) else key
         seed, kind = map(int, jax.random.randint(key, (2,), 0, 1 << 30))
         model = partial(

@@ -7,7 +7,6 @@ import inspect
 import warnings
 from functools import partial
 from itertools import product
-from typing import Any
 
 import jax
 import jax.numpy as jnp

@@ -372,3 +372,38 @@ def test_a_uniform_draw_of_zero_accepts_no_bad_merge(monkeypatch: pytest.MonkeyP
     moved, accepted, _ = parallel_moves.split_and_merge(jax.random.key(0), table, clusters, Prior(1.0, 0.0), units)
     assert not accepted
     np.testing.assert_array_equal(moved, labels)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["one", "fits, few rows"])
+def test_parallel_chains(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two devices: from one cluster the draws of sequential chains; from fits, where the chain's key is hidden, no error."""
+    if start == "fits, few rows":
+        monkeypatch.setattr(parallel_split_merge, "START_ROWS", 12)
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(0.0, 1.0, (10, 2)), rng.normal(9.0, 1.0, (10, 2))])
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+
+    def draws(method: str) -> np.ndarray:
+        kernel = bnp.ParallelSplitMerge(model, init=start.split(",")[0])
+        mcmc = MCMC(kernel, num_warmup=5, num_samples=10, num_chains=2, chain_method=method, progress_bar=False)
+        mcmc.run(jax.random.key(0), X)
+        return np.asarray(mcmc.get_samples(group_by_chain=True)["z"])
+
+    assert len(jax.devices()) == 2
+    found = draws("parallel")
+    assert found.shape == (2, 10, 20)
+    assert all((z[:10] == 0).all() and (z[10:] == 1).all() for z in found[:, -1])
+    if start == "one":
+        np.testing.assert_array_equal(found, draws("sequential"))
+
+
+@pytest.mark.slow
+def test_parallel_chains_beside_nuts() -> None:
+    X = np.concatenate([np.zeros((6, 1)), 9.0 + np.zeros((6, 1))]) + np.random.default_rng(0).normal(size=(12, 1))
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    kernel = Gibbs([(bnp.ParallelSplitMerge(model), ["z"]), (NUTS(model), None)])
+    mcmc = MCMC(kernel, num_warmup=20, num_samples=20, num_chains=2, chain_method="parallel", progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    assert (np.asarray(mcmc.get_samples(group_by_chain=True)["z"]).max(-1) >= 1).all()
+    assert np.isfinite(mcmc.get_samples()["alpha"]).all()
