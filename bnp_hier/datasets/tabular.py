@@ -10,6 +10,7 @@ import io
 import re
 import shlex
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ __all__ = ["Dataset", "Table", "as_labels", "read_columns", "read_table"]
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null"})
+_RENAME = "rename one of them, or leave it out (drop= or --drop)"
 _BOOLEANS = {"true": "1", "false": "0"}
 
 _DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?$|\d{1,2}:\d{2}(:\d{2})?$")
@@ -60,6 +62,11 @@ class Dataset:
     levels
         Name of every column of text -> its different texts. Such a column stands in ``X`` as indicators named "column=text":
         one for the second of two texts, NaN where the cell is missing; one for each of more texts, all 0 where it is missing.
+
+    Raises
+    ------
+    ValueError
+        If an indicator of a column of text is not the name of exactly one column: another column may not bear it.
     """
 
     name: str
@@ -71,12 +78,22 @@ class Dataset:
     paths: tuple[tuple[str, ...], ...] | None = None
     levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        times = Counter(self.feature_names)
+        for column, levels in self.levels.items():
+            for indicator in _indicators(column, levels):
+                if times[indicator] != 1:
+                    raise ValueError(
+                        f"{self.name}: {times[indicator]} columns have the name {indicator!r}, expected one: the indicator of "
+                        f"the column of text {column!r}; {_RENAME}"
+                    )
+
     @property
     def categories(self) -> tuple[tuple[int, ...], ...]:
         """Columns of ``X`` that are together the indicators of one column of three or more texts."""
         place = {name: j for j, name in enumerate(self.feature_names)}
-        more = ((name, levels) for name, levels in self.levels.items() if len(levels) > 2)
-        return tuple(tuple(place[_indicator(name, level)] for level in levels) for name, levels in more)
+        more = (_indicators(name, levels) for name, levels in self.levels.items() if len(levels) > 2)
+        return tuple(tuple(place[indicator] for indicator in indicators) for indicators in more)
 
 
 def read_table(
@@ -127,8 +144,9 @@ def read_table(
     ValueError
         If the suffix is unknown; the first row of a CSV file holds numbers only; the file is empty, not readable as its
         format, or without data rows; a CSV row has another number of fields than the header; column names are empty or
-        repeated; a named column is not there; a label is missing; a column holds text and numbers, or too many texts for a
-        category; or no column is left. CSV rows are named by their line in the file, Parquet rows are counted from 1.
+        repeated, or one is that of an indicator; a named column is not there; a label is missing; a column holds text and
+        numbers, or too many texts for a category; or no column is left. CSV rows are named by their line in the file, Parquet
+        rows are counted from 1.
     """
     table = Table.read(path, header)
     if truth is None and "y" in table.beside:
@@ -188,7 +206,7 @@ def read_columns(
         As :func:`read_table`, and if a column of text holds one that is not among its levels; other columns may hold anything.
     """
     table, levels = Table.read(path, header), levels or {}
-    owner = {_indicator(name, level): name for name, texts in levels.items() for level in texts}
+    owner = {indicator: name for name, texts in levels.items() for indicator in _indicators(name, texts)}
     X, names = table.features(dict.fromkeys(owner.get(name, name) for name in columns), levels)
     place = {name: j for j, name in enumerate(names)}
     return X[:, [place[name] for name in columns]], None if items is None else tuple(map(str, table.column(items)))
@@ -359,12 +377,19 @@ class Table:
                 values.append(next(numbers))
                 found.append(name)
                 continue
-            for level, column in self._indicators(name, levels[name]).items():
+            for level, column in self._cells_of_levels(name, levels[name]).items():
                 values.append(column)
                 found.append(_indicator(name, level))
+        twice = next((name for name, times in Counter(found).items() if times > 1), None)
+        if twice is not None:
+            owners = [name for name in names if name == twice or twice in _indicators(name, levels.get(name, ()))]
+            raise ValueError(
+                f"{self.name}: the columns {_listed(owners)} both give a column named {twice!r}, since one of text becomes "
+                f"indicators named column=text; {_RENAME}"
+            )
         return np.column_stack(values), tuple(found)
 
-    def _indicators(self, name: str, levels: tuple[str, ...]) -> dict[str, Float[np.ndarray, " n"]]:
+    def _cells_of_levels(self, name: str, levels: tuple[str, ...]) -> dict[str, Float[np.ndarray, " n"]]:
         column = self.column(name)
         missing, cells = _missing(column), np.array([str(cell).strip() for cell in column])
         unknown = ~missing & ~np.isin(cells, levels)
@@ -381,6 +406,11 @@ class Table:
 
 def _indicator(name: str, level: str) -> str:
     return f"{name}={level}"
+
+
+def _indicators(name: str, levels: tuple[str, ...]) -> list[str]:
+    """Names of the columns that a column of text becomes: one of two texts says it all."""
+    return [_indicator(name, level) for level in (levels[1:] if len(levels) == 2 else levels)]
 
 
 def _levels(column: pd.Series) -> tuple[str, ...]:

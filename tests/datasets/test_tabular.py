@@ -255,6 +255,30 @@ def test_text_becomes_indicators(tmp_path: Path) -> None:
         read_columns(wrong, data.feature_names, levels=data.levels)
 
 
+def test_a_column_with_the_name_of_an_indicator(tmp_path: Path) -> None:
+    """It is refused where both would stand in the table, and read as itself where they do not."""
+    text = "c,c=y,n\nx,10,1\ny,11,2\nx,12,3\ny,13,4\n"
+    with pytest.raises(ValueError, match=r"the columns 'c', 'c=y' both give a column named 'c=y', .*rename one.*--drop"):
+        read_table(write(tmp_path, text))
+    nested = "a,a=b\nb=c,c\nz,d\nb=c,c\nz,d\nw,e\nw,e\n"
+    with pytest.raises(ValueError, match=r"the columns 'a', 'a=b' both give a column named 'a=b=c'"):
+        read_table(write(tmp_path, nested))
+    # of two texts one has no indicator, and its name is free
+    data = read_table(write(tmp_path, text.replace("c=y", "c=x")))
+    assert data.feature_names == ("c=y", "c=x", "n")
+    X, _ = read_columns(write(tmp_path, "n,c=x,c\n5,20,y\n", "new.csv"), data.feature_names, levels=data.levels)
+    np.testing.assert_array_equal(X, [[1, 20, 5]])
+    # a file of new rows may have a column that bears an indicator's name: the column of text is meant
+    plain = read_table(write(tmp_path, text), drop=["c=y"])
+    X, _ = read_columns(write(tmp_path, text, "again.csv"), plain.feature_names, levels=plain.levels)
+    np.testing.assert_array_equal(X, plain.X)
+    numbers = read_table(write(tmp_path, text), drop=["c"])
+    X, _ = read_columns(write(tmp_path, text, "again.csv"), numbers.feature_names, levels=numbers.levels)
+    np.testing.assert_array_equal(X[:, 0], [10, 11, 12, 13])
+    with pytest.raises(ValueError, match="2 columns have the name 'c=y', expected one: the indicator of the column"):
+        Dataset("by hand", np.zeros((2, 2)), None, ("c=y", "c=y"), None, "", levels={"c": ("x", "y")})
+
+
 def test_names_of_rows_are_no_category(tmp_path: Path) -> None:
     rows = "".join(f"{i},row {i}\n" for i in range(40))
     with pytest.raises(
