@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.scipy.special import gammaln, logsumexp
 from jax.typing import ArrayLike
@@ -21,6 +22,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 
 __all__ = [
     "Prior",
+    "check_seated",
     "default_capacity",
     "draw_index",
     "first_come_labels",
@@ -62,11 +64,11 @@ def pack(tree: Any, batch: int) -> Float[Array, "... p"]:
 
 
 def first_come_labels(labels: Int[Array, " n"], slots: int) -> Int[Array, " n"]:
-    """Labels renamed 0, 1, ... in the order in which the items first show them; labels lie below `slots`."""
+    """Labels renamed 0, 1, ... in the order in which the items first show them; labels lie below `slots`, −1 stays."""
     n = labels.shape[0]
     first = jax.ops.segment_min(jnp.arange(n), labels, slots)
     rank = jnp.argsort(jnp.argsort(first))
-    return rank[labels].astype(labels.dtype)
+    return jnp.where(labels < 0, -1, rank[labels]).astype(labels.dtype)
 
 
 def log_joint(component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int) -> Float[Array, ""]:
@@ -163,7 +165,8 @@ def sweep(
     Returns
     -------
     labels, refused
-        New labels, and the number of items that met a full capacity.
+        New labels, −1 for an item whose conditional is no distribution (a density is NaN or infinite, or all are zero); and
+        the number of items that met a full capacity.
     """
     # every cluster's cache is one row of a table: one small read and one small write per change
     empty, unpack = ravel_pytree(component.cache(component.empty()))
@@ -201,13 +204,31 @@ def sweep(
         else:
             new = draw_index(jnp.exp((weight - weight.max()) / temperature), uniform)
         new = new.astype(old.dtype)
+        # said in so many words: the maximum of NaN and a number may be either
+        defined = (weight < jnp.inf).all() & (weight > -jnp.inf).any()
         table = table.at[new].set(pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
         size = counts[new] + 1.0
-        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full), new
+        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full), jnp.where(defined, new, -1)
 
     start = (counts, log_seat(counts), table, jnp.int32(0))
     (*_, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
     return labels.at[order].set(moved), refused
+
+
+def check_seated(component: Component, labels: Int[np.ndarray, "... n"]) -> None:
+    """Check what `sweep` and `merge_best_pair` made of some items.
+
+    Raises
+    ------
+    ValueError
+        If an item has label −1; its row is named.
+    """
+    left = np.argwhere(labels < 0)
+    if len(left):
+        raise ValueError(
+            f"row {left[0, -1]} fits no cluster: {type(component).__name__} gives it, or clusters that it is in, no finite log "
+            "density"
+        )
 
 
 def refused_mass(
@@ -249,7 +270,10 @@ def refused_mass(
 def merge_best_pair(
     component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int
 ) -> tuple[Int[Array, " n"], Array]:
-    """Merge the two clusters whose union raises log p(X, partition) most, if any does; also says whether one did."""
+    """Merge the two clusters whose union raises log p(X, partition) most, if any does; also says whether one did.
+
+    Of two whose union has no finite log marginal likelihood the items get −1.
+    """
     stats, counts = cluster_statistics(rows, labels, slots), cluster_counts(labels, slots)
     marginal = component.log_marginal(stats)
     size = counts.astype(float)
@@ -261,9 +285,11 @@ def merge_best_pair(
         union = component.log_marginal(jax.tree.map(lambda leaf: leaf + leaf[k], stats))
         gain = union + gammaln(jnp.maximum(size + size[k], 1.0) - discount) - terms - terms[k] - opening
         possible = (counts > 0) & (counts[k] > 0) & (jnp.arange(slots) > k)
-        return jnp.where(possible, gain, -jnp.inf)
+        return jnp.where(possible, jnp.where(jnp.isnan(gain), jnp.inf, gain), -jnp.inf)
 
     gains = jax.lax.map(row, jnp.arange(slots))
     first, second = jnp.unravel_index(gains.argmax(), gains.shape)
-    better = gains.max() > 1e-9 * jnp.abs(marginal.sum())
-    return jnp.where(better & (labels == second), first, labels), better
+    best = gains.max()
+    better = (best > 1e-9 * jnp.abs(marginal.sum())) & (best < jnp.inf)
+    undefined = (best == jnp.inf) & ((labels == first) | (labels == second))
+    return jnp.where(undefined, -1, jnp.where(better & (labels == second), first, labels)), better

@@ -91,6 +91,7 @@ def split_or_merge(
 
     halves, counts = cluster_statistics(rows, sides, 2), cluster_counts(sides, 2).astype(float)
     whole = jax.tree.map(lambda leaf: leaf.sum(0), halves)
+    marginals, whole_marginal = component.log_marginal(halves), component.log_marginal(whole)
     occupied = cluster_counts(labels, slots) > 0
     merged_clusters = occupied.sum() - ~splits  # clusters in the state in which the two are one
     log_ratio = (
@@ -98,8 +99,8 @@ def split_or_merge(
         + gammaln(counts - discount).sum()
         - gammaln(counts.sum() - discount)
         - gammaln(1.0 - jnp.asarray(discount, counts.dtype))
-        + component.log_marginal(halves).sum()
-        - component.log_marginal(whole)
+        + marginals.sum()
+        - whole_marginal
         - log_proposals[-1]
     )
     refused = splits & occupied.all()
@@ -108,7 +109,10 @@ def split_or_merge(
     accepted = (jnp.log1p(-draws[2]) <= log_accept) & ~refused
     free = jnp.argmin(occupied).astype(labels.dtype)
     proposal = jnp.where(splits, jnp.where(sides == 1, free, labels), jnp.where(member, slot[0], labels))
-    return jnp.where(accepted, proposal, labels), accepted.astype(int), refused.astype(int)
+    # a NaN would be a refusal like any other
+    undefined = ~((marginals < jnp.inf).all() & (whole_marginal < jnp.inf))
+    labels = jnp.where(accepted, proposal, labels)
+    return jnp.where(undefined, labels.at[anchors].set(-1), labels), accepted.astype(int), refused.astype(int)
 
 
 def _scan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from bnp_hier.deterministic.merge_scores import (
     cut,
     leaf_trees,
     merge_scorer,
+    ordered,
     paste,
     put,
     tolerance,
@@ -39,6 +41,7 @@ __all__ = [
     "cluster_leaves",
     "greedy_tree",
     "row_leaves",
+    "undefined_score",
 ]
 
 BAR_FROM = 2000
@@ -57,11 +60,13 @@ class Leaves(NamedTuple):
     - **stats** - sufficient statistics of each leaf, the leading dimension padded to a capacity.
     - **items** - number of rows in each leaf, padded.
     - **n** - number of leaves.
+    - **names** - what messages call each leaf.
     """
 
     stats: Statistics
     items: Int[np.ndarray, " s"]
     n: int
+    names: Sequence[str]
 
 
 class Merges(NamedTuple):
@@ -162,7 +167,7 @@ def _pair_up_rows(component: Component, scorer: MergeScorer, trees: Trees, left:
         joint = component.log_marginal_of_row_pairs(part(one), part(two))
         scores = scorer.score(joint, jax.tree.map(lambda leaf: leaf[:, None], a), b)
         possible = (a.node[:, None] < b.node) & (b.node < left) & (a.group[:, None] == b.group)
-        scores = jnp.where(possible, scores, -jnp.inf)
+        scores = ordered(scores, possible)
         for side, table, nodes in ((one, scores, b.node), (two, scores.T, a.node)):
             old = cut(best, side * width, width)
             new = better_of((old.score, old.partner), best_of(table, nodes))
@@ -258,9 +263,68 @@ def _grow(
         return forest._replace(best=best, evaluations=forest.evaluations + forest.left - 1)
 
     def unfinished(forest: _Forest) -> Array:
-        return (forest.step < until) & (forest.best.score.max() > -jnp.inf)
+        top = forest.best.score.max()
+        return (forest.step < until) & (top > -jnp.inf) & (top < jnp.inf)
 
+    # a turn merges, or makes one stale slot fresh: between two merges there are at most as many turns as slots
     return jax.lax.while_loop(unfinished, turn, forest)
+
+
+@partial(jax.jit, static_argnames=("n_items", "criterion"))
+def _scores_of(
+    component: Component, trees: Trees, left: Array, slot: Array, concentration: Array, n_items: int, criterion: str
+) -> Float[Array, " s"]:
+    """Scores of the tree in a slot with those in all slots."""
+    scorer = merge_scorer(component, concentration, n_items, criterion)
+    return scorer.block(trees, left, slot, jnp.int64(0), trees.node.shape[0])
+
+
+def undefined_score(
+    component: Component,
+    leaves: Leaves,
+    trees: Trees,
+    left: int,
+    slot: int,
+    concentration: np.ndarray,
+    n_items: int,
+    criterion: str,
+    children: Int[np.ndarray, "m 2"],
+) -> ValueError:
+    """The error for a tree with which no merge has a score that could be compared; it names the pair.
+
+    Parameters
+    ----------
+    component, leaves, concentration, criterion
+        As for `agglomerate`; `n_items` as for `merge_scorer`.
+    trees, left, slot
+        The trees, how many are left, and the slot of the one in question.
+    children
+        The merges made so far.
+    """
+    arguments = trees, np.asarray(left), np.asarray(slot), concentration
+    scores = np.array(_scores_of(component, *arguments, n_items, criterion))[:left]
+    scores[slot] = -np.inf  # a tree is not merged with itself
+    other = int(scores.argmax()) if scores.max() == np.inf else int(slot == 0)
+    names = " and ".join(_named(int(trees.node[k]), leaves, children) for k in sorted((slot, other)))
+    return ValueError(
+        f"the score of merging {names} is no finite number: {type(component).__name__} gives the two, or their union, no "
+        "finite log marginal likelihood"
+    )
+
+
+def _named(node: int, leaves: Leaves, children: Int[np.ndarray, "m 2"]) -> str:
+    """What is in a tree."""
+    waiting, found = [node], []
+    while waiting:  # every node of a tree once
+        top = waiting.pop()
+        if top < leaves.n:
+            found.append(top)
+        else:
+            waiting += children[top - leaves.n].tolist()
+    found.sort()
+    shown = ", ".join(leaves.names[leaf] for leaf in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return shown if len(found) == 1 else f"{{{shown}{more}}}"
 
 
 def capacity(n: int) -> int:
@@ -279,10 +343,11 @@ def _row_statistics(component: Component, X: Array) -> Statistics:
     return component.suff_stats(X)
 
 
-def row_leaves(component: Component, X: np.ndarray) -> Leaves:
-    """Every row a leaf."""
+def row_leaves(component: Component, X: np.ndarray, numbers: Int[np.ndarray, " n"] | None = None) -> Leaves:
+    """Every row a leaf; messages call them by their place in X, or by these numbers."""
     slots = capacity(len(X))
-    return Leaves(_row_statistics(component, _pad(np.asarray(X), slots)), np.ones(slots, int), len(X))
+    names = [f"row {number}" for number in (range(len(X)) if numbers is None else numbers)]
+    return Leaves(_row_statistics(component, _pad(np.asarray(X), slots)), np.ones(slots, int), len(X), names)
 
 
 def cluster_leaves(component: Component, X: np.ndarray, labels: Int[np.ndarray, " n"]) -> Leaves:
@@ -290,7 +355,7 @@ def cluster_leaves(component: Component, X: np.ndarray, labels: Int[np.ndarray, 
     k = int(labels.max()) + 1
     slots = capacity(k)
     stats = _cluster_statistics(component, jnp.asarray(X), jnp.asarray(labels), slots)
-    return Leaves(stats, np.bincount(labels, minlength=slots), k)
+    return Leaves(stats, np.bincount(labels, minlength=slots), k, [f"cluster {label}" for label in range(k)])
 
 
 @partial(jax.jit, static_argnames="slots")
@@ -330,6 +395,11 @@ def agglomerate(
     -------
     merges
         The tree; with groups, a pair whose groups differ counts as evaluated too.
+
+    Raises
+    ------
+    ValueError
+        If a merge has no finite score, because the component gives no finite log marginal likelihood; the pair is named.
     """
     n, slots = leaves.n, len(leaves.items)
     rows = bool((leaves.items[:n] == 1).all())
@@ -341,14 +411,19 @@ def agglomerate(
     forest = _plant(component, leaves.stats, leaves.items, group, size, alpha, n_items, criterion, rows)
     shown = progress_bar and n >= BAR_FROM
     chunk = max(n // 50, 1) if shown else n
-    done = 0
+    done, apart = 0, groups is not None
     with tqdm(total=n - 1, desc="BHC", disable=not shown, unit="merge") as bar:
         while done < n - 1:
             goal = np.asarray(min(done + chunk, n - 1))
             forest = _grow(component, forest, size, alpha, goal, n_items, criterion)
             made = int(forest.step)
-            if made < int(goal):  # every group is one tree
-                criterion = "odds"
+            if made < int(goal):
+                score = np.asarray(forest.best.score)[: int(forest.left)]
+                if score.max() == np.inf or not apart:
+                    slot, so_far = int(score.argmax()), np.asarray(forest.children)
+                    raise undefined_score(component, leaves, forest.trees, len(score), slot, alpha, n_items, criterion, so_far)
+                # every group is one tree
+                criterion, apart = "odds", False
                 forest = _release(component, forest, alpha, n_items, criterion)
             bar.update(made - done)
             done = made

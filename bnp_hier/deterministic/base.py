@@ -33,6 +33,7 @@ __all__ = [
     "DeterministicClustering",
     "Problem",
     "alternate",
+    "check_log_weights",
     "in_chunks",
     "in_steps",
     "mixture_log_weights",
@@ -241,6 +242,29 @@ def in_chunks(
     return np.concatenate(parts)[:m]
 
 
+def check_log_weights(log_weights: Float[np.ndarray, "m k"], X: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m k"]:
+    """The log weights of new rows at their clusters, which must say something about every row.
+
+    Raises
+    ------
+    ValueError
+        If those of a row are NaN, infinite, or all −inf, as they are where the squares of a cell overflow; the row and its
+        largest cell are named.
+    """
+    highest = log_weights.max(axis=1, initial=-np.inf)  # NaN if any is
+    wrong = ~np.isfinite(highest)
+    if wrong.any():
+        row = int(wrong.argmax())
+        cells = np.nan_to_num(X[row])
+        column = int(np.abs(cells).argmax())
+        what = "not a number" if np.isnan(highest[row]) else "infinite" if highest[row] > 0 else "0 under every cluster"
+        raise ValueError(
+            f"the predictive density of row {row} is {what} in the range of floating point; its largest cell is "
+            f"{cells[column]:g}, in column {column}"
+        )
+    return log_weights
+
+
 @jax.jit
 def mixture_log_weights(
     component: Component,
@@ -296,6 +320,13 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         prior = Prior(self.concentration_, self.discount_)
         joint, stats = summarise(self.component_, values.X, jnp.asarray(self.labels_), prior, slots)
         self.log_joint_ = float(joint)
+        if np.isnan(self.log_joint_):
+            marginals = np.asarray(self.component_.log_marginal(stats))
+            rows = np.flatnonzero(self.labels_ == np.isnan(marginals).argmax()) if np.isnan(marginals).any() else []
+            raise ValueError(
+                f"log p(X, labels) is NaN: {type(self.component_).__name__} gives no log marginal likelihood to the cluster of the "
+                f"rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
+            )
         self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.n_clusters_], stats)
 
     def _describe(self, problem: Problem) -> MixtureValues:
@@ -355,13 +386,15 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         return self.fit(X).labels_
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        matrix = self._new_rows(X)
         with jax.enable_x64(True):
             counts = jnp.asarray(self.counts_, dtype=float)
             prior = Prior(self.concentration_, self.discount_)
             most = float(self._max_clusters_ or np.inf)
-            return in_chunks(
-                lambda rows: mixture_log_weights(self.component_, self._stats_, counts, prior, rows, most), self._new_rows(X)
+            log_weights = in_chunks(
+                lambda rows: mixture_log_weights(self.component_, self._stats_, counts, prior, rows, most), matrix
             )
+        return check_log_weights(log_weights, matrix)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new one.

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.allocation import Prior
+from bnp_hier.allocation import Prior, check_seated
 from bnp_hier.components import Component
 from bnp_hier.deterministic.assignment import Assigner, DenseAssigner
 from bnp_hier.deterministic.base import Problem, alternate, random_generators, require_count
@@ -327,6 +327,9 @@ class BayesianKMeans(StreamingClustering):
             labels = min(seedings, key=search.free_energy_of) if clusters > 1 else seedings[0]
             reached.append((search.climb(labels, len(X)), search.trace))
         energies = np.array([state.free_energy for state, _ in reached])
+        if np.isnan(energies).any():
+            name = type(values.component).__name__
+            raise ValueError(f"the free energy of a start is NaN: {name} gives one of its clusters no log marginal likelihood")
         state, trace = reached[int(energies.argmin())]
         return _Found(canonical_labels(assigner.labels(state.scores)), trace, energies, assigner)
 
@@ -340,6 +343,7 @@ class BayesianKMeans(StreamingClustering):
         order = jnp.arange(n)[None]
         descent = descend(component, X, prior, order, jnp.asarray(found.labels)[None], slots, self.max_iter)
         moved = np.asarray(descent.labels[0])
+        check_seated(component, moved)
         stats, counts = sum_by_label(component, np.asarray(X), moved, slots)
         energy = float(free_energy(component, stats, counts, prior, self.prior))
         return found._replace(labels=moved, trace=[*found.trace, energy]) if energy < found.trace[-1] else found

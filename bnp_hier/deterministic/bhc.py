@@ -18,7 +18,14 @@ from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration import greedy_tree
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key, require_count
+from bnp_hier.deterministic.base import (
+    DeterministicClustering,
+    Problem,
+    check_log_weights,
+    in_chunks,
+    random_key,
+    require_count,
+)
 from bnp_hier.deterministic.micro_clusters import bayes_kmeans_tree
 from bnp_hier.deterministic.random_subsets import randomised_tree
 from bnp_hier.deterministic.tree_mass import merge_odds, node_statistics, node_weights, tree_bound
@@ -240,7 +247,7 @@ class BHC(DeterministicClustering):
             log_weights = in_chunks(
                 lambda rows: _node_log_weights(self.component_, self._node_stats_, jnp.asarray(expected), prior, rows), matrix
             )
-        return np.column_stack([log_weights[:, :kept], log_weights[:, -1]])
+        return check_log_weights(np.column_stack([log_weights[:, :kept], log_weights[:, -1]]), matrix)
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row, averaged over the partitions of the tree (nats).

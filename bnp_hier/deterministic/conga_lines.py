@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.agglomeration import BAR_FROM, BLOCK, Leaves, Merges, capacity
+from bnp_hier.deterministic.agglomeration import BAR_FROM, BLOCK, Leaves, Merges, capacity, undefined_score
 from bnp_hier.deterministic.merge_scores import LAST, TIE, Trees, at, best_of, better_of, cut, leaf_trees, merge_scorer, put
 
 __all__ = ["conga_line_merges"]
@@ -198,6 +198,11 @@ def conga_line_merges(
     progress_bar
         Whether to show a bar when there are many leaves.
 
+    Raises
+    ------
+    ValueError
+        If a merge has no finite score; the pair is named.
+
     Notes
     -----
     Eppstein (2000), Fast hierarchical clustering and other applications of dynamic closest pairs. The two removals and the
@@ -218,8 +223,15 @@ def conga_line_merges(
             members[slot[np.flatnonzero(subsets.of == subset)]] = True
             line = _draw(component, trees, np.asarray(left), members, alpha, n_items, criterion)
             length = int(line.length)
+            steps = np.asarray(line.scores)[: length - 1]
+            if (steps == np.inf).any():
+                tail = int(line.order[steps.argmax()])
+                raise undefined_score(component, leaves, trees, left, tail, alpha, n_items, criterion, children)
             subsets.add(subset, node[np.asarray(line.order)[:length]], np.asarray(line.scores)[:length])
             evaluations += int(line.evaluations)
+        if subsets.edges.score.max() == -np.inf:
+            tail = int(slot[subsets.edges.tail[0]])
+            raise undefined_score(component, leaves, trees, left, tail, alpha, n_items, criterion, children)
         pair, last = subsets.edges.best(2 * n), left - 1
         places = slot[list(pair)]
         trees, odds = _join(component, trees, places, np.asarray(last), np.asarray(n + t), alpha, n_items, criterion)

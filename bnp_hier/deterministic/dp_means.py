@@ -21,6 +21,9 @@ from bnp_hier.option_checks import PositiveNumber, WholeNumber
 
 __all__ = ["DPMeans"]
 
+MOST = 1e150
+"""Largest cell whose squared distances can be added up."""
+
 HALVINGS = 60
 """Most halvings of the interval in which a penalty is looked for."""
 
@@ -160,6 +163,9 @@ class DPMeans(ClusterMixin, BaseEstimator):
         if wrong.any():
             what = "a missing value (NaN)" if np.isnan(matrix[wrong][0]) else "an infinite value (inf)"
             raise ValueError(f"X has {what} at {first_cell(wrong)}; DPMeans needs finite numbers")
+        beyond = np.abs(matrix) > MOST
+        if beyond.any():
+            raise ValueError(f"X has {matrix[beyond][0]:g} at {first_cell(beyond)}, whose square is beyond double precision")
         return matrix
 
     def _run(self, X: np.ndarray, penalty: float) -> _Found:

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.allocation import Prior, default_capacity, merge_best_pair
+from bnp_hier.allocation import Prior, check_seated, default_capacity, merge_best_pair
 from bnp_hier.components import Component
 from bnp_hier.deterministic.base import Problem, alternate, random_generators, random_key
 from bnp_hier.deterministic.free_energy import LOG_JOINTS
@@ -219,12 +219,16 @@ class MAPDP(StreamingClustering):
             if slots == limit or not np.asarray(result.refused).any():
                 break
             slots = min(2 * slots, limit)
+        check_seated(values.component, np.asarray(result.labels))
         traces = [_traces(result)]
-        while self.merge:
+        # every round lowers the number of clusters or raises the log joint; rounding errors must not make it go on
+        for _ in range(X.shape[0] if self.merge else 0):
             merged, changed = _merge(values.component, X, prior, result.labels, slots)
+            check_seated(values.component, np.asarray(merged))
             if not np.asarray(changed).any():
                 break
             result = descend(values.component, X, prior, paths, merged, slots, self.max_iter)
+            check_seated(values.component, np.asarray(result.labels))
             traces.append(_traces(result))
         joints = np.asarray(result.log_joint)
         best = int(joints.argmax())

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -25,6 +25,7 @@ __all__ = [
     "cut",
     "leaf_trees",
     "merge_scorer",
+    "ordered",
     "paste",
     "put",
     "tolerance",
@@ -95,12 +96,12 @@ class MergeScorer(NamedTuple):
         return Trees(stats, mass, marginal, a.items + b.items, node, a.group), odds
 
     def block(self, trees: Trees, left: Array, slot: Array, start: Array, width: int) -> Float[Array, " w"]:
-        """Scores of the tree in a slot with those in a block of slots; −inf where the two may not be merged."""
+        """Scores of the tree in a slot with those in a block of slots, as `ordered` gives them."""
         one, others = at(trees, slot), cut(trees, start, width)
         joint = jax.tree.map(lambda leaf, mine: leaf + mine[..., None], others.stats, one.stats)
         scores = self.score(jax.vmap(self.log_marginal, in_axes=-1)(joint), others, one)
         index = start + jnp.arange(width)
-        return jnp.where((index < left) & (index != slot) & (others.group == one.group), scores, -jnp.inf)
+        return ordered(scores, (index < left) & (index != slot) & (others.group == one.group))
 
 
 def at(columns: Any, slot: Array) -> Any:
@@ -121,6 +122,14 @@ def put(columns: Any, values: Any, slot: Array) -> Any:
 def paste(columns: Any, values: Any, start: Array) -> Any:
     """The columns with new values in a block of slots."""
     return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_slice_in_dim(leaf, value, start, -1), columns, values)
+
+
+def ordered(scores: Float[Array, "..."], possible: Bool[Array, "..."]) -> Float[Array, "..."]:
+    """The scores, −inf where a pair may not be merged, and inf for NaN, which a search must not overlook.
+
+    XLA's maximum of NaN and a number is either of them.
+    """
+    return jnp.where(possible, jnp.where(jnp.isnan(scores), jnp.inf, scores), -jnp.inf)
 
 
 def tolerance(score: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, first_come_labels, merge_best_pair, sweep
+from bnp_hier.allocation import Prior, check_seated, first_come_labels, merge_best_pair, sweep
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration import agglomerate, cluster_leaves
 from bnp_hier.deterministic.random_subsets import Assembly, filled
@@ -57,6 +57,7 @@ def bayes_kmeans(component: Component, X: Float[np.ndarray, "n d"], concentratio
     prior = Prior(jnp.asarray(concentration, float), jnp.zeros(()))
     while True:
         labels, refused = _seat(component, jnp.asarray(X), prior, jnp.asarray(order), jnp.asarray(order[:seeds]), slots)
+        check_seated(component, np.asarray(labels))
         if slots == n or not int(refused):
             return canonical_labels(np.asarray(labels))
         slots = min(2 * slots, n)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, first_come_labels, log_joint, sweep
+from bnp_hier.allocation import Prior, check_seated, first_come_labels, log_joint, sweep
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration import agglomerate, cluster_leaves
 from bnp_hier.hierarchy import Dendrogram
@@ -199,7 +199,10 @@ def search_partitions(
 
     def mended(labels: np.ndarray, slots: int) -> Descent:
         order = np.broadcast_to(np.arange(n), labels.shape)
-        return descend(component, data, prior, jnp.asarray(order), jnp.asarray(labels), slots, MOST_SWEEPS)
+        check_seated(component, labels)
+        descent = descend(component, data, prior, jnp.asarray(order), jnp.asarray(labels), slots, MOST_SWEEPS)
+        check_seated(component, np.asarray(descent.labels))
+        return descent
 
     nobody = _Population(np.empty((0, n), int), np.empty(0))
     found = nobody.joined(mended(starts, _slots(starts)))

@@ -85,13 +85,16 @@ def filled(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 
 @jax.jit
 def _filter(component: Component, stats: Statistics, items: Array, X: Float[Array, "m d"]) -> Int[Array, " m"]:
-    """Most probable cluster of each row, by items × predictive density."""
+    """Most probable cluster of each row, by items × predictive density; −1 where a density is NaN."""
     cache = component.cache(stats)
     log_items = jnp.log(items)
     rows = component.suff_stats(X)
-    return jax.lax.map(
-        lambda row: (component.cached_log_predictive(cache, row) + log_items).argmax(), rows, batch_size=min(256, X.shape[0])
-    )
+
+    def best(row: Statistics) -> Array:
+        weights = component.cached_log_predictive(cache, row) + log_items
+        return jnp.where(jnp.isnan(weights).any(), -1, weights.argmax())
+
+    return jax.lax.map(best, rows, batch_size=min(256, X.shape[0]))
 
 
 def _parts(
@@ -103,6 +106,8 @@ def _parts(
     # to a power of two, so that few programs serve all sizes
     padded = np.concatenate([rest, np.full((1 << (len(rest) - 1).bit_length()) - len(rest), rest[0])])
     filtered = np.asarray(_filter(component, leaves.stats, leaves.items, X[padded]))[: len(rest)]
+    if (filtered < 0).any():
+        raise ValueError(f"the predictive density of row {rest[filtered < 0][0]} is NaN: {type(component).__name__} has no number")
     joined, where = np.concatenate([subset, rest]), np.concatenate([labels, filtered])
     return [joined[where == k] for k in range(leaves.n)]
 
@@ -143,12 +148,12 @@ def randomised_tree(
             if len(rows) <= SUBSET:
                 merges = np.empty((0, 2), int)
                 if len(rows) > 1:
-                    merges, *_ = agglomerate(component, row_leaves(component, X[rows]), concentration)
+                    merges, *_ = agglomerate(component, row_leaves(component, X[rows], rows), concentration)
                 tree.hang(merges, rows.tolist(), branch)
                 bar.update(len(rows))
                 continue
             subset = rng.choice(rows, SUBSET, replace=False)
-            merges, log_odds, _ = agglomerate(component, row_leaves(component, X[subset]), concentration)
+            merges, log_odds, _ = agglomerate(component, row_leaves(component, X[subset], subset), concentration)
             labels = Dendrogram(merges, log_odds).cut()
             if labels.max() == 0:
                 parts = [rows[half] for half in halves_of(points[rows])]

@@ -149,7 +149,7 @@ class SplitMergeSearch:
 
     def _accept(self, proposal: Scores, state: Clusters) -> Clusters | None:
         settled, trace = self.settle(proposal, target=state.free_energy)
-        if settled.free_energy >= state.free_energy - LEAST_GAIN:
+        if not settled.free_energy < state.free_energy - LEAST_GAIN:  # NaN is no gain: the searches end
             return None
         self.trace += [energy for energy in trace if energy < state.free_energy]
         return settled

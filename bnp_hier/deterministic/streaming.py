@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, sweep
+from bnp_hier.allocation import Prior, check_seated, sweep
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import DeterministicClustering, in_steps, more_slots, require_count
@@ -112,6 +112,7 @@ class StreamingClustering(DeterministicClustering):
                 extra = min(slots, limit - slots)
                 stats, counts, slots = more_slots(stats, extra), jnp.pad(counts, (0, extra)), slots + extra
                 continue
+            check_seated(self.component_, np.asarray(labels))
             stats, counts = new_stats, new_counts
             found.append(np.asarray(labels))
             at += size

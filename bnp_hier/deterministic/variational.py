@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 from bnp_hier.allocation import Prior, sweep
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, in_chunks, random_key
+from bnp_hier.deterministic.base import DeterministicClustering, Problem, check_log_weights, in_chunks, random_key
 from bnp_hier.deterministic.soft_labels import Inference, expected_weights, label_scores, log_label_prior, log_stick_pieces
 from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.model_sites import MixtureValues
@@ -338,6 +338,12 @@ class VariationalDP(DeterministicClustering):
         prior = Prior(jnp.asarray(values.concentration, float))
         found = self._ascend(values, _starts(values.component, jnp.asarray(values.X), prior, keys, self.truncation))
         self.restart_bounds_ = np.asarray(found.bound)
+        if np.isnan(self.restart_bounds_).any():
+            name = type(values.component).__name__
+            raise ValueError(
+                f"the bound of restart {np.isnan(self.restart_bounds_).argmax()} is NaN: {name} gives the rows, weighted by their "
+                "responsibilities, no log marginal likelihood"
+            )
         best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.restart_bounds_.argmax()], found)
 
         reached = self._objective(problem, best) if self.optimize else -np.inf
@@ -397,13 +403,14 @@ class VariationalDP(DeterministicClustering):
         self._finish(problem, labels)
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        matrix = self._new_rows(X)
         with jax.enable_x64(True):
             parts = in_chunks(
-                lambda rows: _component_log_weights(self.component_, self._soft_stats_, self.weights_, rows), self._new_rows(X)
+                lambda rows: _component_log_weights(self.component_, self._soft_stats_, self.weights_, rows), matrix
             )
         others = np.delete(parts, self.label_components_, axis=1)
         rest = np.logaddexp.reduce(others, axis=1, initial=-np.inf)
-        return np.column_stack([parts[:, self.label_components_], rest])
+        return check_log_weights(np.column_stack([parts[:, self.label_components_], rest]), matrix)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to none of them.

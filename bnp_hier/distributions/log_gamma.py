@@ -10,7 +10,7 @@ __all__ = ["log_gamma_draw"]
 
 
 def log_gamma_draw(key: Array, shape: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Logs of variates of Gamma(shape, 1), for shapes down to the smallest float (nats).
+    """Logs of variates of Gamma(shape, 1), for shapes down to the smallest float (nats); NaN where the shape is none.
 
     Marsaglia & Tsang (2000), all entries in one loop until the last is accepted; for a < 1 one of a + 1, times a uniform
     number to the power 1/a. `jax.random.loggamma` draws the same, one entry after the other on a CPU.
@@ -31,6 +31,8 @@ def log_gamma_draw(key: Array, shape: Float[Array, "..."]) -> Float[Array, "..."
         logs = jnp.where(waiting & fits, jnp.log(d) + jnp.log(v), logs)
         return key, logs, jnp.where(waiting, jnp.log(u[2]), power), waiting & ~fits
 
-    start = key, jnp.zeros_like(d), jnp.zeros_like(d), jnp.ones(shape.shape, bool)
+    # no proposal would ever fit a NaN, a negative or an infinite shape
+    possible = (shape >= 0) & (shape < jnp.inf)
+    start = key, jnp.where(possible, 0.0, jnp.nan).astype(d.dtype), jnp.zeros_like(d), possible
     _, logs, power, _ = jax.lax.while_loop(lambda state: state[-1].any(), propose, start)
     return logs + jnp.where(low, power / jnp.where(low, shape, 1.0), 0.0)

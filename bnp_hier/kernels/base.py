@@ -19,7 +19,7 @@ from numpyro.util import identity, is_prng_key
 
 from bnp_hier.model_trace import Model
 
-__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "split_arrays", "spread_rows", "warn_of_capacity"]
+__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "split_arrays", "spread_rows", "stop_if_undefined", "warn_of_capacity"]
 
 
 class PartitionKernel(MCMCKernel):
@@ -171,6 +171,31 @@ def warn_of_capacity(
     arguments = (now,) if refused_mass is None else (now, refused_mass)
     warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
     jax.lax.cond((now > 0) & (before == 0), lambda: jax.debug.callback(warn, *arguments), lambda: None)
+
+
+def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | None = None) -> None:
+    """End the run, also from inside a compiled program, where a step met numbers that are none.
+
+    A log joint that is NaN or inf, or an item with label −1 (see `sweep`): what a chain draws then means nothing. JAX makes a
+    `JaxRuntimeError` of it.
+    """
+    item = jnp.asarray(-1) if labels is None else jnp.where(labels.min() < 0, labels.argmin(), -1)
+    defined = log_joint < jnp.inf
+    jax.lax.cond(
+        (item >= 0) | ~defined,
+        lambda: jax.debug.callback(partial(_stop, kernel=kernel), item, log_joint),
+        lambda: None,
+    )
+
+
+def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
+    # under `vmap` a branch runs for all chains
+    if item >= 0:
+        raise FloatingPointError(
+            f"{kernel}: row {int(item)} fits no cluster: the component gives it, or clusters that it is in, no finite log density"
+        )
+    if not log_joint < np.inf:
+        raise FloatingPointError(f"{kernel}: the log joint of the state is {float(log_joint)}")
 
 
 def _warn(hits: Array, mass: Array | None = None, *, kernel: str, capacity: str, advice: str) -> None:

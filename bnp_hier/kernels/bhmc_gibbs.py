@@ -18,7 +18,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.hierarchy import Hierarchy
-from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays, stop_if_undefined, warn_of_capacity
 from bnp_hier.kernels.component_moves import split_merge_components
 from bnp_hier.kernels.franchise import Moves, climb_to_root
 from bnp_hier.kernels.hyperparameter_draws import (
@@ -405,9 +405,11 @@ class BHMCGibbs(PartitionKernel):
         capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
         warn_of_capacity(self, capacity, state.capacity_hits, hits, mass)
         mass = mass.astype(state.refused_mass.dtype)
+        summaries = tree_summaries(sites, values, z)
+        stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         return BHMCGibbsState(
             z,
-            **tree_summaries(sites, values, z),
+            **summaries,
             capacity_hits=hits,
             refused_mass=mass,
             accepted=state.accepted + jnp.append(divided, moved.accepted).astype(state.accepted.dtype),

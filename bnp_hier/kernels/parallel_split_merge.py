@@ -20,7 +20,7 @@ from bnp_hier.deterministic.base import mixture_log_weights
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
-from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
     Table,
@@ -244,6 +244,7 @@ class ParallelSplitMerge(PartitionKernel):
         mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
         warn_of_capacity(self, f"{slots} clusters", state.capacity_hits, hits, mass)
         summaries = _summaries(table, prior, clusters)
+        stop_if_undefined("ParallelSplitMerge", summaries[1], labels)
         return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, mass, state.i + 1, key)
 
 

@@ -20,7 +20,7 @@ from bnp_hier.components.base import Statistics, as_matrix, is_traced
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
-from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
 from bnp_hier.kernels.starts import STARTS, check_labels, check_singletons, starting_labels
 from bnp_hier.model_sites import MixtureSites, find_sites, read_values
 from bnp_hier.model_trace import Model
@@ -202,6 +202,7 @@ class PartitionGibbs(PartitionKernel):
             accepted = moves.sum()
         labels = first_come_labels(labels, self._capacity)
         diagnostics = _diagnostics(component, rows, labels, prior, self._capacity)
+        stop_if_undefined("PartitionGibbs", diagnostics[0], labels)
         asked = jnp.asarray(spread_rows(sites.size))
         stats = cluster_statistics(rows, labels, self._capacity)
         counts = cluster_counts(labels, self._capacity).astype(float)

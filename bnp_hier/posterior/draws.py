@@ -16,7 +16,7 @@ from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.components.base import as_matrix
-from bnp_hier.deterministic.base import DeterministicClustering, random_key
+from bnp_hier.deterministic.base import DeterministicClustering, check_log_weights, random_key
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.kernels import ResumableRun
@@ -247,7 +247,9 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
         draws.mixture.validate(first, new_rows)
         (scores,) = map_draws(of_many_draws(one), (draws.labels, draws.hyperparameters), _batch(draws.mixture, slots))
         scores = scores.reshape(-1, len(new_rows))
-        return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
+    if isinstance(draws.mixture, CollapsedMixture):  # where parameters are drawn, a density may well be 0
+        check_log_weights(scores.T, new_rows)
+    return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
 
 
 def _batch(mixture: Mixture, slots: int) -> int:

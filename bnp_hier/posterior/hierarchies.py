@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from numpyro.infer import MCMC
 
 from bnp_hier.components.base import as_matrix
-from bnp_hier.deterministic.base import random_key
+from bnp_hier.deterministic.base import check_log_weights, random_key
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.hierarchy import Hierarchy
@@ -260,6 +260,7 @@ class HierarchyDraws:
         with jax.enable_x64(True):
             z = {name: jnp.asarray(value[draw]) for name, value in self.samples.items()}
             prior, mixing, logs = self._new_items(z, self._new_rows(X))
+            check_log_weights(np.asarray(logs), np.asarray(X, float))
             table = np.asarray(prior * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.T))
         numbers = np.zeros(tree.n_nodes, dtype=int)  # the draw's own number of every node
         numbers[tree.paths] = self.paths[draw]
@@ -290,6 +291,7 @@ class HierarchyDraws:
             return logsumexp(logs, axis=1, b=prior @ mixing)
 
         scores = self._map(one, len(rows) * self.sites.components)
+        check_log_weights(scores.reshape(-1, len(rows)).T, np.asarray(rows))
         return np.logaddexp.reduce(scores, axis=(0, 1)) - np.log(np.prod(self.shape))
 
     def _new_rows(self, X: ArrayLike) -> Array:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.components.base import as_matrix
-from bnp_hier.deterministic.base import CHUNK, DeterministicClustering
+from bnp_hier.deterministic.base import CHUNK, DeterministicClustering, check_log_weights
 from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.partitions import one_partition
@@ -67,15 +67,17 @@ def cluster_probabilities(
     slots = mixture.slots(draws.labels)
     members = np.eye(int(labels.max()) + 1)[labels]
 
-    def one(chunk: np.ndarray, item: tuple[Array, dict[str, Array]]) -> tuple[Array]:
-        weights = jax.nn.softmax(mixture.log_weights(*item, slots, jnp.asarray(chunk)), axis=1)
+    def one(chunk: np.ndarray, item: tuple[Array, dict[str, Array]]) -> tuple[Array, Array]:
+        log_weights = mixture.log_weights(*item, slots, jnp.asarray(chunk))
+        weights = jax.nn.softmax(log_weights, axis=1)
         together = jax.ops.segment_sum(jnp.asarray(members), item[0], slots)
         shares = together / jnp.maximum(together.sum(1, keepdims=True), 1.0)
-        return (jnp.concatenate([weights[:, :-1] @ shares, weights[:, -1:]], axis=1),)
+        return jnp.concatenate([weights[:, :-1] @ shares, weights[:, -1:]], axis=1), jnp.where(jnp.isnan(log_weights).any(1), jnp.nan, log_weights.max(1))
 
     with jax.enable_x64(True):
         mixture.validate({name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}, rows)
         chunks = (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK))
-        return np.concatenate(
-            [map_draws(of_many_draws(partial(one, chunk)), kept, batch=1)[0].mean((0, 1)) for chunk in chunks]
-        )
+        found = [map_draws(of_many_draws(partial(one, chunk)), kept, batch=1) for chunk in chunks]
+    highest = np.concatenate([top.reshape(-1, top.shape[-1]).T for _, top in found])
+    check_log_weights(highest, rows)
+    return np.concatenate([shares.mean((0, 1)) for shares, _ in found])

@@ -1,0 +1,70 @@
+"""A family without a number for some sets of rows: every search ends, with an error that names them."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bnp_hier as bnp
+from bnp_hier.components import component
+from bnp_hier.models import dpm
+from tests.components.user_family import ExponentialGamma, WaitingTimes
+
+X = np.array([[0.3, 2.0], [1.2, 0.1], [0.4, 5.0], [2.2, 0.7], [0.9, 1.1], [1.0, 0.4]])
+
+
+@component
+class Undefined(ExponentialGamma):
+    """Waiting times whose log marginal likelihood is `value` once a cluster's first column sums to more than `above`."""
+
+    above: float = dataclasses.field(metadata={"static": True})
+    value: float = dataclasses.field(default=np.nan, metadata={"static": True})
+
+    def log_marginal(self, stats: WaitingTimes) -> jnp.ndarray:
+        """As its base, or `value`."""
+        return jnp.where(stats.total[..., 0] > self.above, self.value, super().log_marginal(stats))
+
+
+def model(above: float, value: float = np.nan) -> partial:
+    return partial(dpm, component=Undefined(np.full(2, 2.5), np.full(2, 1.5), above, value))
+
+
+def test_merges_without_a_number_end() -> None:
+    """Rows 1 and 3 alone sum to 3.4; in a process of its own, for without a guard neither search returns."""
+    program = """
+import bnp_hier as bnp
+from tests.deterministic.test_undefined_scores import X, model
+for estimator in (bnp.BHC(model(3.3)), bnp.AgglomerativeBayesianClustering(model(3.3))):
+    try:
+        estimator.fit(X)
+    except ValueError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    message = (
+        "the score of merging row 1 and row 3 is no finite number: Undefined gives the two, or their union, no finite log "
+        "marginal likelihood"
+    )
+    assert done.stdout.splitlines() == [message] * 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("engine", ["row_best", "conga_line"])
+def test_both_engines_name_the_pair(engine: str, value: float) -> None:
+    """Past 4.5 only unions of several rows have no number: trees are named by what is in them."""
+    with pytest.raises(ValueError, match=r"the score of merging .*row \d.* and .*row \d.* is no finite number: Undefined"):
+        bnp.AgglomerativeBayesianClustering(model(4.5, value), engine=engine).fit(X)
+
+
+def test_a_row_of_many_is_named_by_its_place() -> None:
+    """The randomised tree works on subsets, the message counts in all rows."""
+    many = np.random.default_rng(0).exponential(size=(400, 2))
+    many[321] = 50.0
+    with pytest.raises(ValueError, match=r"row 321"):
+        bnp.BHC(model(49.0), method="randomised", refine=None).fit(many)
