@@ -151,7 +151,8 @@ def read_values(
     """The partition prior's parameters, the component and the data at the given hyperparameters; works under ``jit``."""
     trace = run_model(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], placeholder(site)))
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
-    return own_arrays(MixtureValues(prior.concentration, prior.discount, observed["fn"].component, observed["value"]))
+    component, X = observed["fn"].component.centred_on(observed["value"]), observed["value"]
+    return own_arrays(MixtureValues(prior.concentration, prior.discount, component, X))
 
 
 class SlotSites(NamedTuple):
@@ -419,7 +420,7 @@ def read_stick_values(
     trace = run_model(model, args, kwargs or {}, lambda site: values.get(site["name"]))
     mixture, X = base_distribution(trace[sites.observed]["fn"]), trace[sites.observed]["value"]
     log_density = mixture.component_log_probs(jnp.asarray(X if rows is None else rows))
-    component = mixture.component if sites.conjugate else None
+    component = mixture.component.centred_on(X) if sites.conjugate else None
     return own_arrays(StickValues(trace[sites.weights]["fn"].concentration, log_density, component, X))
 
 

@@ -231,14 +231,20 @@ class Component(ABC):
         Raises
         ------
         ValueError
-            If the data does not fit the family; see `validate`.
+            If the data does not fit the family, see `validate`, or double precision has not digits enough.
         """
         matrix = as_matrix(X)
         self.validate(matrix)
         with jax.enable_x64(True):
-            component = own_arrays(self)
+            component = own_arrays(self.centred_on(matrix))
+            component.check_precision(matrix)
             total = jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(matrix))
-            return float(component.log_marginal(total))
+            value = float(component.log_marginal(total))
+        if np.isnan(value):
+            raise ValueError(
+                f"{type(self).__name__} gives the {len(matrix)} rows no log marginal likelihood in double precision"
+            )
+        return value
 
     def validate(self, X: ArrayLike) -> None:
         """Check data at the door, outside ``jit``; traced data passes.
@@ -265,6 +271,41 @@ class Component(ABC):
 
     def _validate_values(self, X: np.ndarray) -> None:  # noqa: B027 (most families have nothing to check)
         """Family-specific check of finite (or missing) cells."""
+
+    # ---- digits ------------------------------------------------------------------------------------------------------
+
+    def centred_on(self, X: ArrayLike) -> Self:
+        """The same component, its statistics kept about a point amid the rows where that saves digits.
+
+        No probability depends on that point, but statistics about different points must not be added. Rows whose numbers
+        cannot be looked at (traced, or on another process's devices) always get a point of their own.
+        """
+        return self
+
+    def reference(self) -> Float[Array | np.ndarray, " d"]:
+        """The point about which statistics are kept; 0 in columns whose statistics depend on no such point."""
+        return np.zeros(self.dim)
+
+    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+        """The component of the rows x − `by`, whose statistics and densities are those of x; `by` is 0 where `reference` is."""
+        return self
+
+    def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:  # noqa: B027 (most families need none)
+        """Check that the precision in force has the digits that inference on these rows needs; traced rows pass.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d), that passed `validate`.
+        parameters
+            Whether clusters' parameters are kept as numbers in the units of the data.
+
+        Raises
+        ------
+        ValueError
+            If log marginal likelihoods of clusters of these rows would be wrong by more than a tenth of a nat, or overflow; the
+            message names the column.
+        """
 
     # ---- primitives of hard assignments by kd-tree -------------------------------------------------------------------
 

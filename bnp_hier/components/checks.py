@@ -12,6 +12,10 @@ from bnp_hier.components.base import as_matrix, is_traced
 __all__ = ["check_covariance", "check_positive", "check_vector", "close_distance", "column_moments"]
 
 
+LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+"""Below it a variance has lost digits."""
+
+
 def _numbers(family: str, name: str, value: ArrayLike) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
@@ -88,7 +92,8 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
     Raises
     ------
     ValueError
-        If there are fewer than two rows, an infinite cell, or a column is constant or has no value.
+        If there are fewer than two rows, an infinite cell, or a column is constant, has no value, or has a variance out of the
+        range of floating point.
     """
     if is_traced(X):
         import jax.numpy as jnp
@@ -102,13 +107,23 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
     if not there.any(axis=0).all():
         raise ValueError(f"X has no value at all in column {int(np.argmin(there.any(axis=0)))}")
     mean = np.nanmean(matrix, axis=0)
-    variance = np.nanmean((matrix - mean) ** 2, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = np.nanmean((matrix - mean) ** 2, axis=0)
     constant = np.nanmax(matrix, axis=0) == np.nanmin(matrix, axis=0)
     if constant.any():
         column = int(np.argmax(constant))
         raise ValueError(
             f"X is constant in column {column} (value {matrix[there[:, column], column][0]:g}): {family}.from_data reads the "
             "prior's scale off the data; drop the column or give the hyperparameters explicitly"
+        )
+    wrong = ~((variance > LEAST_VARIANCE) & (variance < np.inf))
+    if wrong.any():
+        column = int(np.argmax(wrong))
+        with np.errstate(over="ignore"):
+            reach = np.nanmax(np.abs(matrix[:, column] - mean[column]))
+        raise ValueError(
+            f"X varies by {reach:.1e} in column {column}, whose square is out of the range of double precision: change the "
+            "units of the column"
         )
     return mean, variance
 

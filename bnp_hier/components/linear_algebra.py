@@ -8,8 +8,11 @@ from jaxtyping import Array, Float
 
 __all__ = [
     "UNROLLED_UP_TO",
+    "cholesky_with_rank_one",
     "inverse_and_log_det",
     "log_det",
+    "log_det_and_form",
+    "log_det_and_form_of_entries",
     "log_det_of_entries",
     "matrix_vector",
     "quadratic_form",
@@ -44,7 +47,46 @@ def log_det_of_entries(lower: dict[tuple[int, int], Float[Array, "*batch"]], siz
 
     The matrices themselves are never formed, so that all the work on one of a large batch stays in registers.
     """
-    lower = dict(lower)
+    return _eliminated(lower, size, None)[0]
+
+
+def log_det_and_form_of_entries(
+    lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int, vector: list[Float[Array, "*batch"]]
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    """Log determinants, and ``vector @ inverse @ vector``, of matrices given as in `log_det_of_entries`."""
+    return _eliminated(lower, size, vector)
+
+
+def log_det_and_form(
+    matrix: Float[Array, "*batch d d"], vector: Float[Array, "*batch d"]
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    """Log determinants of symmetric positive-definite matrices, and ``vector @ inverse @ vector``."""
+    factor = jnp.linalg.cholesky(matrix)
+    half = solve_triangular(factor, vector[..., None], lower=True)[..., 0]
+    return 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1), (half * half).sum(-1)
+
+
+def cholesky_with_rank_one(
+    matrix: Float[Array, "*batch d d"], weight: Float[Array, "*batch"], vector: Float[Array, "*batch d"]
+) -> Float[Array, "*batch d d"]:
+    """Cholesky factor of ``matrix + weight * outer(vector, vector)``, weight ≥ 0, of which the second may be huge.
+
+    The factor of the matrix times that of I + weight w wᵀ, which is known: in the sum the digits of the matrix would be lost.
+    """
+    factor = jnp.linalg.cholesky(matrix)
+    w = jnp.sqrt(weight)[..., None] * solve_triangular(factor, vector[..., None], lower=True)[..., 0]
+    upto = 1.0 + jnp.cumsum(w * w, axis=-1)
+    before = jnp.concatenate([jnp.ones_like(upto[..., :1]), upto[..., :-1]], axis=-1)
+    columns = w[..., :, None] * (w / jnp.sqrt(upto) / jnp.sqrt(before))[..., None, :]
+    diagonal = jnp.sqrt(upto / before)[..., None] * jnp.eye(w.shape[-1], dtype=w.dtype)
+    return factor @ (jnp.tril(columns, -1) + diagonal)
+
+
+def _eliminated(
+    lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int, vector: list[Float[Array, "*batch"]] | None
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    lower, solved = dict(lower), list(vector or ())
+    form = jnp.zeros_like(lower[0, 0])
     # one logarithm for several pivots; so few that their product cannot overflow on sensible data
     group = 4 if lower[0, 0].dtype == jnp.float64 else 2
     total, product = jnp.zeros_like(lower[0, 0]), None
@@ -54,11 +96,15 @@ def log_det_of_entries(lower: dict[tuple[int, int], Float[Array, "*batch"]], siz
         if (k + 1) % group == 0 or k + 1 == size:
             total, product = total + jnp.log(product), None
         inverse = 1.0 / pivot  # one division a pivot: they cost more than everything else
+        if solved:
+            form = form + solved[k] * solved[k] * inverse
         for i in range(k + 1, size):
             ratio = lower[i, k] * inverse
+            if solved:
+                solved[i] = solved[i] - ratio * solved[k]
             for j in range(k + 1, i + 1):
                 lower[i, j] = lower[i, j] - ratio * lower[j, k]
-    return total
+    return total, form
 
 
 def whiten(factor: Float[Array, "d d"], rows: Float[Array, "... d"]) -> Float[Array, "... d"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
@@ -11,8 +12,9 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, Quadratic, component, shifted
+from bnp_hier.components.base import Component, Quadratic, component, is_traced, shifted
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
+from bnp_hier.components.digits import check_digits, check_origin, moved_back, with_origin
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
@@ -23,7 +25,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class ColumnStatistics(NamedTuple):
-    """Sums over the cells that are there, in coordinates y = (x − mean)/√rate.
+    """Sums over the cells that are there, in coordinates y = (x − origin)/√rate.
 
     - **n** - number of cells per column, shape (d,).
     - **total** - Σ y, shape (d,).
@@ -59,6 +61,9 @@ class NormalInverseGamma(Component):
     kappa, shape, rate
         Numbers or vectors of length d, all > 0: prior observations behind the means, and shape and rate of the
         inverse-gamma prior of the variances.
+    origin
+        Point about which statistics are kept, (d,), by default `mean`. No probability depends on it, only digits do; see
+        `centred_on`.
 
     Notes
     -----
@@ -70,6 +75,7 @@ class NormalInverseGamma(Component):
     kappa: ArrayLike
     shape: ArrayLike
     rate: ArrayLike
+    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
     allows_missing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -77,6 +83,7 @@ class NormalInverseGamma(Component):
         d = check_vector(name, "mean", self.mean)
         for field in ("kappa", "shape", "rate"):
             check_positive(name, field, getattr(self, field), d)
+        check_origin(name, self.origin, d)
 
     @classmethod
     def from_data(cls, X: ArrayLike, *, kappa: float = 0.1, shape: float = 2.0, within: float = 0.3) -> Self:
@@ -117,17 +124,61 @@ class NormalInverseGamma(Component):
 
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> ColumnStatistics:
         """Count, sum and sum of squares of each cell, zero where the cell is missing."""
-        x = shifted(X, self.mean)
+        x = shifted(X, self.reference())
         there = ~jnp.isnan(x)
         # scaled after the missing cells are gone: a NaN would poison the gradient of the scale
         y = jnp.where(there, x, 0.0) / jnp.sqrt(jnp.asarray(self.rate))
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
 
+    def reference(self) -> Float[Array | np.ndarray, " d"]:
+        """`origin`, or else `mean`."""
+        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
+
+    def centred_on(self, X: ArrayLike) -> Self:
+        """About the rows' mean where the prior mean lies far off them."""
+        return with_origin(self, X)
+
+    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+        """All points moved."""
+        return moved_back(self, by)
+
+    def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
+        """As for every component."""
+        if is_traced(self):
+            return
+        rate = np.broadcast_to(np.asarray(self.rate, dtype=np.float64), (self.dim,))
+        shape = np.broadcast_to(np.asarray(self.shape, dtype=np.float64), (self.dim,))
+        deviation = np.sqrt(rate / shape)
+        check_digits(self, X, {"rate": rate}, lambda rows: rows / np.sqrt(rate), deviation, self._lost, parameters)
+
+    def _lost(self, Y: Float[np.ndarray, "g m d"], unit: float) -> Float[np.ndarray, "g d"]:
+        """Nats that rounding takes from the log marginal of the groups of whitened rows, by column."""
+        m, average = Y.shape[1], Y.mean(1)
+        kappa, shape = np.asarray(self.kappa), np.asarray(self.shape)
+        offset = (np.asarray(self.mean) - np.asarray(self.reference())) / np.sqrt(np.asarray(self.rate))
+        rate = 1 + (((Y - average[:, None]) ** 2).sum(1) + kappa * m / (kappa + m) * (average - offset) ** 2) / 2
+        return (shape + m / 2) * unit * (Y**2).sum(1) / 2 / rate
+
+    @property
+    def _offset(self) -> Float[Array, " d"]:
+        """The prior mean in standardised coordinates about the origin."""
+        return shifted(self.mean, self.origin) / jnp.sqrt(self._columns(self.rate))  # type: ignore[arg-type]
+
+    def _posterior(self, stats: ColumnStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d"]]:
+        """Mean and rate of each column, in standardised coordinates."""
+        kappa = self._columns(self.kappa) + stats.n
+        rate = 1.0 + (stats.squares - stats.total**2 / kappa) / 2
+        if self.origin is None:
+            return stats.total / kappa, rate
+        m = self._offset
+        pull = self._columns(self.kappa) * m / kappa
+        return pull + stats.total / kappa, rate + pull * (stats.n * m - 2 * stats.total) / 2
+
     def log_marginal(self, stats: ColumnStatistics) -> Float[Array, "..."]:
         """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihood (nats)."""
         shape, kappa = self._columns(self.shape), self._columns(self.kappa)
         posterior_shape = shape + stats.n / 2
-        rate = 1.0 + (stats.squares - stats.total**2 / (kappa + stats.n)) / 2
+        rate = self._posterior(stats)[1]
         columns = (
             gammaln(posterior_shape)
             - gammaln(shape)
@@ -139,8 +190,7 @@ class NormalInverseGamma(Component):
 
     def cache(self, stats: ColumnStatistics) -> ColumnCache:
         """Posterior mean and rate of each column."""
-        kappa = self._columns(self.kappa) + stats.n
-        return ColumnCache(stats.n, stats.total / kappa, 1.0 + (stats.squares - stats.total**2 / kappa) / 2)
+        return ColumnCache(stats.n, *self._posterior(stats))
 
     def update_cache(self, cache: ColumnCache, row: ColumnStatistics, sign: ArrayLike) -> ColumnCache:
         """Running mean and rate; a missing cell changes nothing."""
@@ -178,7 +228,7 @@ class NormalInverseGamma(Component):
     def natural_parameters(self, parameters: Float[Array, "... 2 d"]) -> ColumnStatistics:
         """Of independent normals, in standardised coordinates."""
         rate = self._columns(self.rate)
-        mean = (parameters[..., 0, :] - jnp.asarray(self.mean)) / jnp.sqrt(rate)
+        mean = (parameters[..., 0, :] - jnp.asarray(self.reference())) / jnp.sqrt(rate)
         precision = rate / parameters[..., 1, :]
         constant = precision * mean**2 + LOG_2PI + jnp.log(parameters[..., 1, :])
         return ColumnStatistics(-constant / 2, precision * mean, -precision / 2)
@@ -189,13 +239,13 @@ class NormalInverseGamma(Component):
         kappa = self._columns(self.kappa) + stats.n
         shape = self._columns(self.shape) + stats.n / 2
         scale = root * jnp.sqrt(cache.rate * (kappa + 1) / (shape * kappa))
-        return CellsOrMissing(dist.StudentT(2 * shape, jnp.asarray(self.mean) + root * cache.mean, scale))
+        return CellsOrMissing(dist.StudentT(2 * shape, jnp.asarray(self.reference()) + root * cache.mean, scale))
 
     def posterior(self, stats: ColumnStatistics) -> NormalInverseGammaParameters:
         """Normal-inverse-gamma over (2, d) arrays: means, then variances."""
         cache, rate = self.cache(stats), self._columns(self.rate)
         return NormalInverseGammaParameters(
-            jnp.asarray(self.mean) + jnp.sqrt(rate) * cache.mean,
+            jnp.asarray(self.reference()) + jnp.sqrt(rate) * cache.mean,
             self._columns(self.kappa) + stats.n,
             self._columns(self.shape) + stats.n / 2,
             rate * cache.rate,

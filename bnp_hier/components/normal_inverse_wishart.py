@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +13,16 @@ from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, Quadratic, as_matrix, component, shifted
+from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced, shifted
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
+from bnp_hier.components.digits import check_digits, check_origin, moved_back, with_origin
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
+    cholesky_with_rank_one,
     inverse_and_log_det,
     log_det,
+    log_det_and_form,
+    log_det_and_form_of_entries,
     log_det_of_entries,
     matrix_vector,
     quadratic_form,
@@ -64,6 +69,27 @@ class NormalCache(NamedTuple):
     gamma_ratios: Float[Array, "... 2"]
 
 
+class FarNormalCache(NamedTuple):
+    """As `NormalCache`, for a prior mean that may lie far away: that is kept apart from the scatter of the rows.
+
+    With B = I + Σ (y − ȳ)(y − ȳ)ᵀ and v = ȳ − m the posterior scale is B + h v vᵀ, h = κN/(κ + N).
+
+    - **n** - number of rows, shape ().
+    - **average** - ȳ, 0 without rows, shape (d,).
+    - **inverse** - B⁻¹, shape (d, d).
+    - **pull** - B⁻¹ v, shape (d,).
+    - **form** - vᵀ B⁻¹ v, shape ().
+    - **log_det** - log |B|, shape ().
+    """
+
+    n: Float[Array, "..."]
+    average: Float[Array, "... d"]
+    inverse: Float[Array, "... d d"]
+    pull: Float[Array, "... d"]
+    form: Float[Array, "..."]
+    log_det: Float[Array, "..."]
+
+
 @component
 class NormalInverseWishart(Component):
     """Normal rows; covariance Σ ~ InverseWishart(nu, scale), mean given Σ ~ N(mean, Σ/kappa).
@@ -78,6 +104,9 @@ class NormalInverseWishart(Component):
         Degrees of freedom of the covariance prior, > d - 1.
     scale
         Scale matrix of the covariance prior, (d, d), positive definite; E[Σ] = scale / (nu - d - 1).
+    origin
+        Point about which statistics are kept, (d,), by default `mean`. No probability depends on it, only digits do; see
+        `centred_on`.
 
     Notes
     -----
@@ -89,6 +118,7 @@ class NormalInverseWishart(Component):
     kappa: ArrayLike
     nu: ArrayLike
     scale: ArrayLike
+    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -96,6 +126,7 @@ class NormalInverseWishart(Component):
         check_positive(name, "kappa", self.kappa)
         check_positive(name, "nu", self.nu, above=d - 1)
         check_covariance(name, "scale", self.scale, d)
+        check_origin(name, self.origin, d)
 
     @classmethod
     def from_data(
@@ -172,8 +203,74 @@ class NormalInverseWishart(Component):
 
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> NormalStatistics:
         """Count, sum and sum of squares of each row in whitened coordinates."""
-        y = whiten(self._factor, shifted(X, self.mean))
+        y = whiten(self._factor, shifted(X, self.reference()))
         return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
+
+    def reference(self) -> Float[Array | np.ndarray, " d"]:
+        """`origin`, or else `mean`."""
+        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
+
+    def centred_on(self, X: ArrayLike) -> Self:
+        """About the rows' mean where the prior mean lies far off them."""
+        return with_origin(self, X)
+
+    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+        """All points moved."""
+        return moved_back(self, by)
+
+    def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
+        """As for every component."""
+        if is_traced(self):
+            return
+        scale = np.asarray(self.scale, dtype=np.float64)
+        diagonal = np.diagonal(scale)
+        whitened = lambda rows: np.linalg.solve(np.linalg.cholesky(scale), rows.T).T  # noqa: E731
+        deviation = np.sqrt(diagonal / np.asarray(self.nu))
+        check_digits(self, X, {"scale": diagonal}, whitened, deviation, self._lost, parameters)
+
+    def _lost(self, Y: Float[np.ndarray, "g m d"], unit: float) -> Float[np.ndarray, "g d"]:
+        """Nats that rounding takes from the log marginal of the groups of whitened rows, by column."""
+        m, d = Y.shape[1:]
+        kappa, nu = float(np.asarray(self.kappa)), float(np.asarray(self.nu))
+        average = Y.mean(1)
+        deviation = Y - average[:, None]
+        inverse = np.linalg.inv(np.eye(d) + np.einsum("gmi,gmj->gij", deviation, deviation))
+        left = np.einsum("gii->gi", inverse)
+        if self.origin is None:  # the scale is then formed as one sum
+            weight, pull = kappa * m / (kappa + m), np.einsum("gij,gj->gi", inverse, average)
+            left = left - weight * pull**2 / (1 + weight * (pull * average).sum(1, keepdims=True))
+        return (nu + m) / 2 * unit * (Y**2).sum(1) * left
+
+    @property
+    def _offset(self) -> Float[Array, " d"]:
+        """The prior mean in whitened coordinates about the origin."""
+        return whiten(self._factor, shifted(self.mean, self.origin))  # type: ignore[arg-type]
+
+    def _average(self, stats: NormalStatistics) -> Float[Array, "... d"]:
+        return stats.total / jnp.where(stats.n > 0, stats.n, 1.0)[..., None]
+
+    def _pull_weight(self, n: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The weight h of `FarNormalCache`."""
+        return jnp.asarray(self.kappa) * n / (self.kappa + n)
+
+    def _scatter(self, stats: NormalStatistics, average: Float[Array, "... d"]) -> Float[Array, "... d d"]:
+        """B of `FarNormalCache`."""
+        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * average[..., None, :]
+
+    def _far_log_det(self, stats: NormalStatistics) -> Float[Array, "..."]:
+        """Log determinant of the posterior scale: log |B| + log(1 + h vᵀB⁻¹v), B and v of `FarNormalCache`."""
+        d, average = self.dim, self._average(stats)
+        far = average - self._offset
+        if d > UNROLLED_UP_TO:
+            determinant, form = log_det_and_form(self._scatter(stats, average), far)
+        else:
+            lower = {
+                (i, j): stats.outer[..., i, j] - stats.total[..., i] * average[..., j] + (1.0 if i == j else 0.0)
+                for i in range(d)
+                for j in range(i + 1)
+            }
+            determinant, form = log_det_and_form_of_entries(lower, d, [far[..., i] for i in range(d)])
+        return determinant + jnp.log1p(self._pull_weight(stats.n) * form)
 
     def _posterior_scale(self, stats: NormalStatistics) -> Float[Array, "... d d"]:
         total = stats.total * (1.0 / (self.kappa + stats.n))[..., None]
@@ -182,6 +279,8 @@ class NormalInverseWishart(Component):
     def _log_det_posterior_scale(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log determinant of `_posterior_scale`, in whitened coordinates."""
         d = self.dim
+        if self.origin is not None:
+            return self._far_log_det(stats)
         if d > UNROLLED_UP_TO:
             return log_det(self._posterior_scale(stats))
         shrink = 1.0 / (self.kappa + stats.n)
@@ -221,6 +320,8 @@ class NormalInverseWishart(Component):
 
     def log_marginal_of_row_pairs(self, left: NormalStatistics, right: NormalStatistics) -> Float[Array, "a b"]:
         """From dot products: with u = (y + y')/√2 and v = (y − y')/√2 the scale is I + κ/(κ+2) u uᵀ + v vᵀ."""
+        if self.origin is not None:
+            return super().log_marginal_of_row_pairs(left, right)
         square, other = (left.total**2).sum(-1)[:, None], (right.total**2).sum(-1)
         product = left.total @ right.total.T
         u, v, uv = (square + other) / 2 + product, jnp.maximum((square + other) / 2 - product, 0.0), (square - other) / 2
@@ -229,8 +330,11 @@ class NormalInverseWishart(Component):
         two = jnp.asarray(2.0, determinant.dtype)
         return self._log_count_terms(two) - (self.nu + two) / 2 * determinant
 
-    def cache(self, stats: NormalStatistics) -> NormalCache:
+    def cache(self, stats: NormalStatistics) -> NormalCache | FarNormalCache:
         """Posterior mean and inverse scale matrix of each cluster."""
+        if self.origin is not None:
+            average = self._average(stats)
+            return self._far_cache(stats.n, average, *inverse_and_log_det(self._scatter(stats, average)))
         inverse, determinant = inverse_and_log_det(self._posterior_scale(stats))
         mean = stats.total / (self.kappa + stats.n)[..., None]
         d, kappa = self.dim, self.kappa + stats.n
@@ -238,13 +342,54 @@ class NormalInverseWishart(Component):
         log_norm = ratios[..., 0] + d / 2 * (jnp.log(kappa / (kappa + 1)) - LOG_PI) - self._log_det_scale() / 2
         return NormalCache(stats.n, mean, inverse, determinant, log_norm, ratios)
 
+    def _far_cache(
+        self,
+        n: Float[Array, "..."],
+        average: Float[Array, "... d"],
+        inverse: Float[Array, "... d d"],
+        log_det: Float[Array, "..."],
+    ) -> FarNormalCache:
+        far = average - self._offset
+        pull = matrix_vector(inverse, far)
+        return FarNormalCache(n, average, inverse, pull, (pull * far).sum(-1), log_det)
+
+    def _far_update(self, cache: FarNormalCache, row: NormalStatistics, sign: Array) -> FarNormalCache:
+        """As `update_cache`, with N for κ + N."""
+        new_n = cache.n + sign
+        divisor = jnp.where(new_n > 0, new_n, 1.0)
+        difference = row.total - cache.average
+        projected = matrix_vector(cache.inverse, difference)
+        ratio = jnp.where(new_n > 0, sign * cache.n / divisor, 0.0)
+        factor = 1.0 + ratio * (projected * difference).sum(-1)
+        factor = jnp.maximum(factor, jnp.finfo(factor.dtype).eps)
+        inverse = cache.inverse - (ratio / factor)[..., None, None] * projected[..., :, None] * projected[..., None, :]
+        average = cache.average + jnp.expand_dims(sign / divisor, -1) * difference
+        average = jnp.where((new_n > 0)[..., None], average, 0.0)
+        return self._far_cache(new_n, average, inverse, cache.log_det + jnp.log(factor))
+
+    def _far_log_predictive(self, cache: FarNormalCache, row: NormalStatistics) -> Float[Array, "..."]:
+        """As `cached_log_predictive`: with e = y − ȳ, w = κ/(κ + N) and S the posterior scale, (e + w v)ᵀ S⁻¹ (e + w v)."""
+        d, kappa, nu = self.dim, self.kappa + cache.n, self.nu + cache.n
+        difference, weight = row.total - cache.average, self.kappa / kappa
+        widened = self._pull_weight(cache.n) * cache.form
+        along = (cache.pull * difference).sum(-1)
+        rest = (2 * weight * along + weight**2 * cache.form - self._pull_weight(cache.n) * along**2) / (1.0 + widened)
+        square = jnp.maximum(quadratic_form(cache.inverse, difference) + rest, 0.0)
+        log_norm = log_gamma_ratio(self._half_df(cache.n), d / 2) + d / 2 * (jnp.log(kappa / (kappa + 1)) - LOG_PI)
+        log_norm = log_norm - (self._log_det_scale() + cache.log_det + jnp.log1p(widened)) / 2
+        return log_norm - (nu + 1) / 2 * jnp.log1p(kappa / (kappa + 1) * square)
+
     def _half_df(self, n: Float[Array, "..."]) -> Float[Array, "..."]:
         """Half the degrees of freedom of the Student-t predictive after n rows."""
         return (jnp.asarray(self.nu) + n + 1 - self.dim) / 2
 
-    def update_cache(self, cache: NormalCache, row: NormalStatistics, sign: ArrayLike) -> NormalCache:
+    def update_cache(
+        self, cache: NormalCache | FarNormalCache, row: NormalStatistics, sign: ArrayLike
+    ) -> NormalCache | FarNormalCache:
         """Rank-one update of mean, inverse (Sherman-Morrison) and log determinant."""
         sign = jnp.asarray(sign)
+        if isinstance(cache, FarNormalCache):
+            return self._far_update(cache, row, sign)
         kappa = self.kappa + cache.n
         new_kappa = kappa + sign
         difference = row.total - cache.mean
@@ -268,8 +413,10 @@ class NormalInverseWishart(Component):
             jnp.moveaxis(ratios, 0, -1),
         )
 
-    def cached_log_predictive(self, cache: NormalCache, row: NormalStatistics) -> Float[Array, "..."]:
+    def cached_log_predictive(self, cache: NormalCache | FarNormalCache, row: NormalStatistics) -> Float[Array, "..."]:
         """Student-t predictive with nu + N - d + 1 degrees of freedom."""
+        if isinstance(cache, FarNormalCache):
+            return self._far_log_predictive(cache, row)
         kappa, nu = self.kappa + cache.n, self.nu + cache.n
         difference = row.total - cache.mean
         square = quadratic_form(cache.inverse, difference)
@@ -286,18 +433,29 @@ class NormalInverseWishart(Component):
     def expected_natural_parameters(self, stats: NormalStatistics) -> NormalStatistics:
         """With E[Σ⁻¹] = ν Ψ⁻¹ and E[log|Σ|] = log|Ψ| − d log 2 − Σ_i ψ((ν + 1 − i)/2), ν and Ψ of the posterior."""
         d, kappa, nu = self.dim, self.kappa + stats.n, self.nu + stats.n
-        inverse, determinant = inverse_and_log_det(self._posterior_scale(stats))
-        mean = jnp.asarray(stats.total / kappa[..., None])
-        precision = jnp.asarray(nu)[..., None, None] * inverse
-        weighted = matrix_vector(precision, mean)
+        if self.origin is None:
+            inverse, determinant = inverse_and_log_det(self._posterior_scale(stats))
+            mean = jnp.asarray(stats.total / kappa[..., None])
+            solved = matrix_vector(inverse, mean)
+            form = (mean * solved).sum(-1)
+        else:
+            cache = cast(FarNormalCache, self.cache(stats))
+            widened = 1.0 + self._pull_weight(stats.n) * cache.form
+            pull, weight = cache.pull / widened[..., None], self.kappa / kappa
+            change = self._pull_weight(stats.n)[..., None, None] * cache.pull[..., :, None] * pull[..., None, :]
+            inverse, determinant = cache.inverse - change, cache.log_det + jnp.log(widened)
+            # the posterior mean is ȳ − w v
+            solved = matrix_vector(inverse, cache.average) - weight[..., None] * pull
+            form = (cache.average * (solved - weight[..., None] * pull)).sum(-1) + weight**2 * cache.form / widened
+        precision, weighted = jnp.asarray(nu)[..., None, None] * inverse, jnp.asarray(nu)[..., None] * solved
         log_det = determinant + self._log_det_scale() - d * np.log(2.0) - digamma((nu[..., None] - jnp.arange(d)) / 2).sum(-1)
-        constant = (mean * weighted).sum(-1) + d / kappa + log_det + d * (LOG_PI + np.log(2.0))
+        constant = nu * form + d / kappa + log_det + d * (LOG_PI + np.log(2.0))
         return NormalStatistics(-constant / 2, weighted, -precision / 2)
 
     def natural_parameters(self, parameters: Float[Array, "... p d"]) -> NormalStatistics:
         """In whitened coordinates y: −yᵀPy/2 + (Pb)ᵀy − (bᵀPb + log|2πΣ|)/2, P the precision and b the mean."""
         factor = self._factor
-        mean = whiten(factor, jnp.asarray(parameters[..., 0, :] - jnp.asarray(self.mean)))
+        mean = whiten(factor, jnp.asarray(parameters[..., 0, :] - jnp.asarray(self.reference())))
         half = whiten(factor, jnp.swapaxes(parameters[..., 1:, :], -1, -2))
         precision, determinant = inverse_and_log_det(whiten(factor, jnp.swapaxes(half, -1, -2)))
         weighted = matrix_vector(precision, mean)
@@ -315,8 +473,14 @@ class NormalInverseWishart(Component):
         """Normal-inverse-Wishart over (d + 1, d) arrays: the mean, then the covariance."""
         factor = self._factor
         kappa = self.kappa + stats.n
-        mean = jnp.asarray(self.mean) + jnp.einsum("ij,...j->...i", factor, stats.total / kappa[..., None])
-        scale_tril = factor @ jnp.linalg.cholesky(self._posterior_scale(stats))
+        if self.origin is None:
+            whitened, scale_tril = stats.total / kappa[..., None], jnp.linalg.cholesky(self._posterior_scale(stats))
+        else:
+            average = self._average(stats)
+            far = average - self._offset
+            whitened = average - (self.kappa / kappa)[..., None] * far
+            scale_tril = cholesky_with_rank_one(self._scatter(stats, average), self._pull_weight(stats.n), far)
+        mean, scale_tril = jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", factor, whitened), factor @ scale_tril
         return NormalInverseWishartParameters(mean, kappa, self.nu + stats.n, scale_tril)
 
     def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
@@ -13,8 +14,9 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import Component, Quadratic, component, shifted
+from bnp_hier.components.base import Component, Quadratic, component, is_traced, shifted
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
+from bnp_hier.components.digits import check_digits, check_origin, moved_back, with_origin
 from bnp_hier.components.linear_algebra import whiten
 
 __all__ = ["NormalKnownCovariance"]
@@ -23,11 +25,11 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class LocationStatistics(NamedTuple):
-    """Sums over rows, in coordinates y = L⁻¹(x − mean) with covariance = L Lᵀ.
+    """Sums over rows, in coordinates y = L⁻¹(x − origin) with covariance = L Lᵀ.
 
     - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
-    - **log_density** - Σ log N(x; mean, covariance), shape ().
+    - **log_density** - Σ log N(x; origin, covariance), shape ().
     """
 
     n: Float[Array, "..."]
@@ -60,6 +62,9 @@ class NormalKnownCovariance(Component):
         Covariance of the cluster means, (d, d), positive definite.
     covariance
         Known covariance of the rows of one cluster, (d, d), positive definite.
+    origin
+        Point about which statistics are kept, (d,), by default `mean`. No probability depends on it, only digits do; see
+        `centred_on`.
 
     Notes
     -----
@@ -69,12 +74,14 @@ class NormalKnownCovariance(Component):
     mean: ArrayLike
     prior_covariance: ArrayLike
     covariance: ArrayLike
+    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         d = check_vector(name, "mean", self.mean)
         check_covariance(name, "prior_covariance", self.prior_covariance, d)
         check_covariance(name, "covariance", self.covariance, d)
+        check_origin(name, self.origin, d)
 
     @classmethod
     def from_data(cls, X: ArrayLike, *, within: float = 0.3) -> Self:
@@ -105,24 +112,63 @@ class NormalKnownCovariance(Component):
         return (both + both.T) / 2
 
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> LocationStatistics:
-        """Count, whitened sum and log density at the prior mean of each row."""
+        """Count, whitened sum and log density at the origin of each row."""
         factor = self._factor
-        y = whiten(factor, shifted(X, self.mean))
+        y = whiten(factor, shifted(X, self.reference()))
         log_density = -(y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI - jnp.log(jnp.diagonal(factor)).sum()
         return LocationStatistics(jnp.ones(y.shape[:-1], y.dtype), y, log_density)
 
-    def _solve(self, stats: LocationStatistics) -> tuple[Float[Array, "... d d"], Float[Array, "... d"]]:
-        """Cholesky factor of I + N V, and V (I + N V)⁻¹ Σy: the whitened posterior mean; V is the whitened prior."""
+    def reference(self) -> Float[Array | np.ndarray, " d"]:
+        """`origin`, or else `mean`."""
+        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
+
+    def centred_on(self, X: ArrayLike) -> Self:
+        """About the rows' mean where the prior mean lies far off them."""
+        return with_origin(self, X)
+
+    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+        """All points moved."""
+        return moved_back(self, by)
+
+    def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
+        """As for every component."""
+        if is_traced(self):
+            return
+        covariance = np.asarray(self.covariance, dtype=np.float64)
+        diagonal = np.diagonal(covariance)
+        variances = {
+            "covariance": diagonal,
+            "prior_covariance": np.diagonal(np.asarray(self.prior_covariance, dtype=np.float64)),
+        }
+        whitened = lambda rows: np.linalg.solve(np.linalg.cholesky(covariance), rows.T).T  # noqa: E731
+        check_digits(self, X, variances, whitened, np.sqrt(diagonal), lambda Y, unit: unit * (Y**2).sum(1) / 2, parameters)
+
+    @property
+    def _offset(self) -> Float[Array, " d"]:
+        """The prior mean m in whitened coordinates about the origin."""
+        return whiten(self._factor, shifted(self.mean, self.origin))  # type: ignore[arg-type]
+
+    def _solve(self, stats: LocationStatistics) -> tuple[Float[Array, "... d d"], Float[Array, "... d"], Float[Array, "..."]]:
+        """Cholesky factor of A⁻¹ = I + N V, posterior mean A m + V A Σy, and (Σy)ᵀVAΣy/2 + mᵀAΣy − N mᵀAm/2.
+
+        All whitened; V is the prior. The last, plus log |A|/2 and the rows' log densities, is the log marginal.
+        """
         prior = self._whitened_prior()
         factor = jnp.linalg.cholesky(jnp.eye(self.dim, dtype=prior.dtype) + stats.n[..., None, None] * prior)
         solved = cho_solve((factor, True), stats.total[..., None])[..., 0]
-        return factor, jnp.einsum("ij,...j->...i", prior, solved)
+        mean = jnp.einsum("ij,...j->...i", prior, solved)
+        form = (stats.total * mean).sum(-1) / 2
+        if self.origin is None:
+            return factor, mean, form
+        m = jnp.broadcast_to(self._offset, mean.shape)
+        kept = cho_solve((factor, True), m[..., None])[..., 0]
+        return factor, mean + kept, form + (kept * (stats.total - stats.n[..., None] * m / 2)).sum(-1)
 
     def log_marginal(self, stats: LocationStatistics) -> Float[Array, "..."]:
         """Gaussian integral over the cluster mean (nats)."""
-        factor, mean = self._solve(stats)
+        factor, _, form = self._solve(stats)
         log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-        return stats.log_density + (stats.total * mean).sum(-1) / 2 - log_det
+        return stats.log_density + form - log_det
 
     def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Eigenvalues and vectors of the whitened prior: in this basis (I + N V)⁻¹ is diagonal for every count N."""
@@ -136,21 +182,29 @@ class NormalKnownCovariance(Component):
         def log_marginal(stats: LocationStatistics) -> Float[Array, "..."]:
             widened = 1.0 + stats.n[..., None] * values
             total = stats.total @ vectors
-            return stats.log_density + (total * total * values / widened - jnp.log(widened)).sum(-1) / 2
+            squares = total * total * values / widened
+            if self.origin is not None:
+                m = self._offset @ vectors
+                squares = squares + m * (2 * total - stats.n[..., None] * m) / widened
+            return stats.log_density + (squares - jnp.log(widened)).sum(-1) / 2
 
         return log_marginal
 
     def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
         """One draw of each cluster's mean from its posterior, one factorisation for all clusters."""
         values, vectors = self._basis()
-        shrunk = values / (1.0 + stats.n[..., None] * values)
+        widened = 1.0 + stats.n[..., None] * values
+        shrunk = values / widened
         noise = jax.random.normal(key, stats.total.shape, stats.total.dtype)
-        whitened = (stats.total @ vectors * shrunk + noise * jnp.sqrt(shrunk)) @ vectors.T
-        return jnp.asarray(self.mean) + whitened @ self._factor.T
+        mean = stats.total @ vectors * shrunk
+        if self.origin is not None:
+            mean = mean + self._offset @ vectors / widened
+        whitened = (mean + noise * jnp.sqrt(shrunk)) @ vectors.T
+        return jnp.asarray(self.reference()) + whitened @ self._factor.T
 
     def cache(self, stats: LocationStatistics) -> LocationCache:
         """Mean and inverse Cholesky factor of the next row's normal."""
-        factor, mean = self._solve(stats)
+        factor, mean, _ = self._solve(stats)
         prior = jnp.broadcast_to(self._whitened_prior(), factor.shape)
         identity = jnp.broadcast_to(jnp.eye(self.dim, dtype=prior.dtype), factor.shape)
         widened = jnp.linalg.cholesky(identity + cho_solve((factor, True), prior))
@@ -176,19 +230,19 @@ class NormalKnownCovariance(Component):
         return Quadratic(natural.n, natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
     def natural_parameters(self, parameters: Float[Array, "... d"]) -> LocationStatistics:
-        """Linear in the whitened row, beside its log density at the prior mean."""
-        mean = whiten(self._factor, parameters - jnp.asarray(self.mean))
+        """Linear in the whitened row, beside its log density at the origin."""
+        mean = whiten(self._factor, parameters - jnp.asarray(self.reference()))
         square = (mean * mean).sum(-1)
         return LocationStatistics(-square / 2, mean, jnp.ones_like(square))
 
     def posterior(self, stats: LocationStatistics) -> dist.MultivariateNormal:
         """Normal over the cluster mean."""
-        factor, mean = self._solve(stats)
+        factor, mean, _ = self._solve(stats)
         outer = self._factor
         prior = jnp.broadcast_to(self._whitened_prior(), factor.shape)
         covariance = outer @ cho_solve((factor, True), prior) @ outer.T
         covariance = (covariance + jnp.swapaxes(covariance, -1, -2)) / 2
-        return dist.MultivariateNormal(jnp.asarray(self.mean) + jnp.einsum("ij,...j->...i", outer, mean), covariance)
+        return dist.MultivariateNormal(jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", outer, mean), covariance)
 
     def predictive(self, stats: LocationStatistics) -> dist.MultivariateNormal:
         """Normal."""

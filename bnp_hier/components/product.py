@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, Self
 
@@ -26,6 +27,15 @@ __all__ = ["ProductComponent"]
 
 def _total(terms: Iterable[Any]) -> Any:
     return reduce(jnp.add, terms)
+
+
+@contextmanager
+def _naming(columns: Sequence[int]) -> Iterator[None]:
+    """Errors of a part, with its columns."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"in the columns {tuple(columns)} (counted from 0 within them): {error}") from error
 
 
 class ColumnGroupsDistribution(dist.Distribution):
@@ -158,10 +168,34 @@ class ProductComponent(Component):
         if matrix.shape[1] != self.dim:
             raise ValueError(f"X has {matrix.shape[1]} columns, but ProductComponent was built for {self.dim} columns")
         for part, columns in zip(self.parts, self.columns, strict=True):
-            try:
+            with _naming(columns):
                 part.validate(matrix[:, list(columns)])
-            except ValueError as error:
-                raise ValueError(f"in the columns {tuple(columns)} (counted from 0 within them): {error}") from error
+
+    def centred_on(self, X: ArrayLike) -> Self:
+        """Each part on its own columns."""
+        table = X if isinstance(X, jax.Array) else np.asarray(X)
+        parts = [p.centred_on(table[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
+        return dataclasses.replace(self, parts=parts)
+
+    def reference(self) -> Float[Array | np.ndarray, " d"]:
+        """The parts' points."""
+        points = [part.reference() for part in self.parts]
+        back = np.argsort(np.concatenate([np.array(c) for c in self.columns]))
+        return (jnp if any(isinstance(point, jax.Array) for point in points) else np).concatenate(points)[back]
+
+    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+        """Each part on its own columns."""
+        parts = [part.translated(by[np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True)]
+        return dataclasses.replace(self, parts=parts)
+
+    def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
+        """Check every group; the messages name the group's own columns."""
+        if is_traced(X):
+            return
+        matrix = as_matrix(X)
+        for part, columns in zip(self.parts, self.columns, strict=True):
+            with _naming(columns):
+                part.check_precision(matrix[:, list(columns)], parameters=parameters)
 
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> Any:
         """A tuple of the parts' statistics."""

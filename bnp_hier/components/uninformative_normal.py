@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple, NoReturn, Self
 
 import jax
@@ -14,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced, shifted
 from bnp_hier.components.checks import check_vector, column_moments
+from bnp_hier.components.digits import check_origin, with_origin
 from bnp_hier.components.linear_algebra import inverse_and_log_det, log_det, quadratic_form
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
@@ -27,7 +29,7 @@ SINGULAR = 1e3
 
 
 class BoxStatistics(NamedTuple):
-    """Sums over rows, in coordinates y = (x − centre) / width of the box.
+    """Sums over rows, in coordinates y = (x − origin) / width of the box.
 
     - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
@@ -51,6 +53,9 @@ class UninformativeNormal(Component):
     ----------
     low, high
         Corners of the box, (d,) each, low < high in every column.
+    origin
+        Point about which statistics are kept, (d,), by default the box's centre. No probability depends on it, only digits
+        do; see `centred_on`.
 
     Notes
     -----
@@ -70,12 +75,14 @@ class UninformativeNormal(Component):
 
     low: ArrayLike
     high: ArrayLike
+    origin: ArrayLike | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         d = check_vector(name, "low", self.low)
         if check_vector(name, "high", self.high) != d:
             raise ValueError(f"{name}: low and high must have the same length, but they have {d} and {np.shape(self.high)[0]}")
+        check_origin(name, self.origin, d)
         if not is_traced(self.low, self.high) and not (np.asarray(self.low) < np.asarray(self.high)).all():
             raise ValueError(f"{name}: low must lie below high in every column, but they are {self.low} and {self.high}")
 
@@ -105,8 +112,21 @@ class UninformativeNormal(Component):
 
     def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> BoxStatistics:
         """Count, sum and sum of squares of each row in the box's coordinates."""
-        y = shifted(X, (self.low + self.high) / 2) / self._width
+        y = shifted(X, self.reference()) / self._width
         return BoxStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
+
+    def reference(self) -> Float[Array | np.ndarray, " d"]:
+        """`origin`, or else the box's centre."""
+        return (self.low + self.high) / 2 if self.origin is None else self.origin  # type: ignore[return-value]
+
+    def centred_on(self, X: ArrayLike) -> Self:
+        """About the rows' mean where the box's centre lies far off them."""
+        return with_origin(self, X)
+
+    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+        """All points moved."""
+        origin = None if self.origin is None else self.origin - by
+        return dataclasses.replace(self, low=self.low - by, high=self.high - by, origin=origin)
 
     def _scatter(self, stats: BoxStatistics) -> tuple[Bool[Array, "..."], Float[Array, "... d d"]]:
         """Whether the log marginal is defined, and Σ (y − ȳ)(y − ȳ)ᵀ, the identity where it is not."""
@@ -204,7 +224,7 @@ class UninformativeNormal(Component):
         self._require_posterior(stats)
         _, scatter = self._scatter(stats)
         n, width = stats.n, self._width
-        mean = jnp.asarray((self.low + self.high) / 2) + width * stats.total / n[..., None]
+        mean = jnp.asarray(self.reference()) + width * stats.total / n[..., None]
         return NormalInverseWishartParameters(mean, n, n - 1, width[:, None] * jnp.linalg.cholesky(scatter))
 
     def predictive(self, stats: BoxStatistics) -> dist.MultivariateStudentT:

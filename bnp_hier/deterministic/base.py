@@ -107,7 +107,9 @@ class Problem:
         self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
         self.unconstrained: dict[str, Any] = dict(self.prior.start)
         self._gradients: dict[Callable[..., Any], Any] = {}
-        self.values.component.validate(self.values.X)
+        values = self.values
+        values.component.validate(values.X)
+        values.component.check_precision(values.X)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -322,10 +324,10 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self.log_joint_ = float(joint)
         if np.isnan(self.log_joint_):
             marginals = np.asarray(self.component_.log_marginal(stats))
-            rows = np.flatnonzero(self.labels_ == np.isnan(marginals).argmax()) if np.isnan(marginals).any() else []
+            rows = np.flatnonzero(np.isnan(marginals)[self.labels_])
             raise ValueError(
-                f"log p(X, labels) is NaN: {type(self.component_).__name__} gives no log marginal likelihood to the cluster of the "
-                f"rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
+                f"log p(X, labels) is NaN: {type(self.component_).__name__} gives no log marginal likelihood to the cluster of "
+                f"the rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
             )
         self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.n_clusters_], stats)
 

@@ -107,7 +107,9 @@ def _parts(
     padded = np.concatenate([rest, np.full((1 << (len(rest) - 1).bit_length()) - len(rest), rest[0])])
     filtered = np.asarray(_filter(component, leaves.stats, leaves.items, X[padded]))[: len(rest)]
     if (filtered < 0).any():
-        raise ValueError(f"the predictive density of row {rest[filtered < 0][0]} is NaN: {type(component).__name__} has no number")
+        raise ValueError(
+            f"the predictive density of row {rest[filtered < 0][0]} is NaN: {type(component).__name__} has no number"
+        )
     joined, where = np.concatenate([subset, rest]), np.concatenate([labels, filtered])
     return [joined[where == k] for k in range(leaves.n)]
 

@@ -341,8 +341,8 @@ class VariationalDP(DeterministicClustering):
         if np.isnan(self.restart_bounds_).any():
             name = type(values.component).__name__
             raise ValueError(
-                f"the bound of restart {np.isnan(self.restart_bounds_).argmax()} is NaN: {name} gives the rows, weighted by their "
-                "responsibilities, no log marginal likelihood"
+                f"the bound of restart {np.isnan(self.restart_bounds_).argmax()} is NaN: {name} gives the rows, weighted by "
+                "their responsibilities, no log marginal likelihood"
             )
         best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.restart_bounds_.argmax()], found)
 

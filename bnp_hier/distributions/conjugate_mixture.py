@@ -127,8 +127,9 @@ class ConjugateMixture(dist.Distribution):
             raise ValueError(f"ConjugateMixture: expected a table of shape {self.event_shape}, but got {jnp.shape(value)}")
 
         def one(x: Array, labels: Array) -> Array:
-            stats = cluster_statistics(self.component.suff_stats(x), labels, self._slots)
-            return self.component.log_marginal(stats).sum()
+            component = self.component.centred_on(x)
+            stats = cluster_statistics(component.suff_stats(x), labels, self._slots)
+            return component.log_marginal(stats).sum()
 
         labels = jnp.asarray(self.assignments)
         if jnp.ndim(value) == 2 and labels.ndim == 1:

@@ -19,7 +19,15 @@ from numpyro.util import identity, is_prng_key
 
 from bnp_hier.model_trace import Model
 
-__all__ = ["PartitionKernel", "check_whole_labels", "size_summaries", "split_arrays", "spread_rows", "stop_if_undefined", "warn_of_capacity"]
+__all__ = [
+    "PartitionKernel",
+    "check_whole_labels",
+    "size_summaries",
+    "split_arrays",
+    "spread_rows",
+    "stop_if_undefined",
+    "warn_of_capacity",
+]
 
 
 class PartitionKernel(MCMCKernel):
@@ -192,7 +200,8 @@ def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
     # under `vmap` a branch runs for all chains
     if item >= 0:
         raise FloatingPointError(
-            f"{kernel}: row {int(item)} fits no cluster: the component gives it, or clusters that it is in, no finite log density"
+            f"{kernel}: row {int(item)} fits no cluster: the component gives it, or clusters that it is in, no finite log "
+            "density"
         )
     if not log_joint < np.inf:
         raise FloatingPointError(f"{kernel}: the log joint of the state is {float(log_joint)}")

@@ -229,6 +229,7 @@ class BHMCGibbs(PartitionKernel):
         if not is_traced(values.X):
             as_matrix(values.X)
             values.component.validate(values.X)
+            values.component.check_precision(values.X, parameters=True)
         self._sites, self._sample_fn = sites, self._sample_one
         names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters}
         own = {name: value for name, value in (init_params or {}).items() if name in names}

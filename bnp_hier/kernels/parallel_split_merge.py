@@ -172,6 +172,8 @@ class ParallelSplitMerge(PartitionKernel):
         if not is_traced(values.X) and not _is_spread(values.X):
             as_matrix(values.X, min_rows=2)
             values.component.validate(values.X)
+            values.component.check_precision(values.X)
+        values = _moved(values)
         self._sites, self._features, self._sample_fn = sites, row_features(values.component), self._sample_one
         start = (init_params or {}).get(sites.partition)
         if start is None or is_model_draw(start):  # `Gibbs` hands its blocks the model's own draw where the user gave none
@@ -228,7 +230,7 @@ class ParallelSplitMerge(PartitionKernel):
     ) -> ParallelSplitMergeState:
         sites, features, slots = self._sites, self._features, self._capacity
         assert sites is not None and features is not None, "`init` must be called before `sample`"
-        values = read_values(self._model, sites, {}, model_args, model_kwargs)
+        values = _moved(read_values(self._model, sites, {}, model_args, model_kwargs))
         prior = Prior(values.concentration, values.discount)
         table = _table(values, features)
         key, key_step = jax.random.split(state.rng_key)
@@ -246,6 +248,15 @@ class ParallelSplitMerge(PartitionKernel):
         summaries = _summaries(table, prior, clusters)
         stop_if_undefined("ParallelSplitMerge", summaries[1], labels)
         return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, mass, state.i + 1, key)
+
+
+def _moved(values: MixtureValues) -> MixtureValues:
+    """Rows and component moved to the point about which statistics are kept: single precision then has digits for both."""
+    by = values.component.reference()
+    if not isinstance(values.X, np.ndarray) or is_traced(by) or not np.any(by):
+        return values
+    by = np.asarray(by, dtype=np.float64)
+    return values._replace(component=values.component.translated(by), X=values.X - by)
 
 
 def _step(

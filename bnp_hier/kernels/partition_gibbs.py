@@ -150,6 +150,7 @@ class PartitionGibbs(PartitionKernel):
         if not is_traced(values.X):
             as_matrix(values.X, min_rows=2)
             values.component.validate(values.X)
+            values.component.check_precision(values.X)
         self._sites, self._sample_fn = sites, self._sample_one
         start = (init_params or {}).get(sites.partition)
         if start is None or is_model_draw(start):  # `Gibbs` hands its blocks the model's own draw where the user gave none

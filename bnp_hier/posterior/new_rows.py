@@ -72,7 +72,9 @@ def cluster_probabilities(
         weights = jax.nn.softmax(log_weights, axis=1)
         together = jax.ops.segment_sum(jnp.asarray(members), item[0], slots)
         shares = together / jnp.maximum(together.sum(1, keepdims=True), 1.0)
-        return jnp.concatenate([weights[:, :-1] @ shares, weights[:, -1:]], axis=1), jnp.where(jnp.isnan(log_weights).any(1), jnp.nan, log_weights.max(1))
+        return jnp.concatenate([weights[:, :-1] @ shares, weights[:, -1:]], axis=1), jnp.where(
+            jnp.isnan(log_weights).any(1), jnp.nan, log_weights.max(1)
+        )
 
     with jax.enable_x64(True):
         mixture.validate({name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}, rows)

@@ -1,0 +1,168 @@
+"""Where the statistics of normal families are kept, so that subtractions leave digits, and whether enough are left."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components.base import Component, as_matrix, is_traced
+from bnp_hier.components.checks import check_vector
+
+__all__ = ["check_digits", "check_origin", "moved_back", "with_origin"]
+
+FAR = 4.0
+"""Distance of the prior mean from the rows' mean, in largest deviations of a row, beyond which it costs digits."""
+
+GROUP = 8
+"""Rows of the small clusters that are tried."""
+
+LOOKED_AT = 100_000
+"""Most rows that such clusters are taken from."""
+
+SHIFT = 0.02
+"""Rounding error of a cluster's mean, in standard deviations of its rows, that goes too far."""
+
+_C = TypeVar("_C", bound=Component)
+
+
+def check_origin(family: str, origin: ArrayLike | None, dim: int) -> None:
+    """Check an origin.
+
+    Raises
+    ------
+    ValueError
+        If it is no finite vector of this length.
+    """
+    if origin is not None and check_vector(family, "origin", origin) != dim:
+        raise ValueError(f"{family}: origin must have length {dim}, but it has shape {np.shape(origin)}")
+
+
+def _unseen(X: Any) -> bool:
+    """Whether the numbers of an array cannot be looked at."""
+    return is_traced(X) or (isinstance(X, jax.Array) and not X.is_fully_addressable)
+
+
+def with_origin(component: _C, X: ArrayLike) -> _C:
+    """The component about the rows' mean, if its reference lies so far off that this would cost digits."""
+    reference: Any = component.reference()
+    if _unseen(X):
+        there = ~jnp.isnan(X)
+        count = there.sum(0)
+        centre = jnp.where(there, X, 0.0).sum(0) / jnp.maximum(count, 1)
+        return dataclasses.replace(component, origin=jnp.where(count > 0, centre, reference))  # type: ignore[type-var]
+    matrix = np.asarray(X, dtype=np.float64)
+    known = ~np.isnan(matrix)
+    seen = known.sum(0)
+    at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
+    # a first row of its column's own size, so that no digit is lost in the mean
+    first = np.where(seen > 0, matrix[known.argmax(0), np.arange(matrix.shape[1])], at)
+    deviation = np.where(known, matrix - first, 0.0)
+    middle = first + deviation.sum(0) / np.maximum(seen, 1)
+    if not is_traced(reference):
+        spread = np.abs(np.where(known, matrix - middle, 0.0)).max(0, initial=0.0)
+        if not (np.abs(middle - at) > FAR * spread).any():
+            return component
+    return dataclasses.replace(component, origin=middle)  # type: ignore[type-var]
+
+
+def moved_back(component: _C, by: Float[Array | np.ndarray, " d"]) -> _C:
+    """The component of the rows x − `by`, for a family with a `mean` and an `origin`."""
+    found: Any = component
+    origin = component.reference() - by
+    return dataclasses.replace(found, mean=found.mean - by, origin=None if found.origin is None else origin)
+
+
+def check_digits(
+    component: Component,
+    X: ArrayLike,
+    variances: dict[str, np.ndarray],
+    whitened: Callable[[np.ndarray], np.ndarray],
+    deviation: Float[np.ndarray, " d"],
+    lost: Callable[[Float[np.ndarray, "g m d"], float], Float[np.ndarray, "g d"]],
+    parameters: bool,
+) -> None:
+    """`Component.check_precision` of a normal family.
+
+    Parameters
+    ----------
+    component, X, parameters
+        As for `Component.check_precision`.
+    variances
+        Hyperparameters in squared units of the data, by name: numbers, or one for each column.
+    whitened
+        Whitens differences of rows.
+    deviation
+        Standard deviation that the prior expects of a cluster's rows, in units of the data.
+    lost
+        Nats that rounding takes from the log marginals of groups of whitened rows, given the relative rounding error.
+    """
+    if _unseen(X) or is_traced(component):
+        return
+    matrix = as_matrix(X)
+    limits = jnp.finfo(jnp.result_type(float))
+    name, kind = type(component).__name__, "double" if limits.bits == 64 else "single"
+    advice = "" if kind == "double" else "use double precision (numpyro.enable_x64()), or "
+    for field, values in variances.items():
+        tiny, huge = float(limits.tiny) / float(limits.eps), float(limits.max) * float(limits.eps)
+        wrong = np.atleast_1d((values < tiny) | (values > huge))
+        if wrong.any():
+            j = int(wrong.argmax())
+            value = np.atleast_1d(values)[j]
+            raise ValueError(
+                f"{name}: {field} of column {j} is {value:g}, but {kind} precision needs it between {tiny:.0e} and "
+                f"{huge:.0e}: {advice}change the units of the column"
+            )
+    reference = np.asarray(component.reference(), dtype=np.float64)
+    mean = np.asarray(getattr(component, "mean", reference), dtype=np.float64)
+    Y = np.nan_to_num(whitened(matrix - reference))
+    # pivots are multiplied before their logarithm is taken: four in double precision, two in single
+    largest = float(limits.max) ** (0.25 if kind == "double" else 0.5) / 1e3
+    with np.errstate(over="ignore"):
+        squares = np.maximum((Y**2).sum(0), whitened((mean - reference)[None])[0] ** 2)
+    if not (squares < largest).all():
+        j = int(np.argmax(squares))
+        raise ValueError(
+            f"column {j} of X reaches {np.sqrt(squares[j]):.1e} of the prior's standard deviations from the centre of the rows "
+            f"or the prior mean, whose squares are out of the range of {kind} precision: {advice}make {name}'s prior suit the "
+            "column"
+        )
+    unit = float(limits.eps) / 2
+    groups = _neighbours(Y)
+    tolerance = 0.1 if kind == "single" else 0.01
+    for rows, allowed in ((Y[groups], tolerance), (Y[None], tolerance + 4 * unit * Y.size)):
+        nats = lost(rows, unit)
+        if not nats.sum(1).max() <= allowed:
+            j = int(np.unravel_index(np.argmax(nats), nats.shape)[1])
+            at = reference[j]
+            raise ValueError(
+                f"{kind} precision has not digits enough for column {j} of X: statistics are kept about {at:.6g}, and the log "
+                f"marginal likelihood of some rows as one cluster would be wrong by {nats.sum(1).max():.2g} nats; {advice}"
+                f"bring the column's outlying rows nearer, or make {name}'s prior suit it"
+            )
+    if parameters:
+        error = unit * np.nanmax(np.abs(matrix), axis=0) / deviation
+        if not (error < SHIFT).all():
+            j = int(np.argmax(error))
+            raise ValueError(
+                f"{kind} precision has not digits enough for the means of clusters in column {j} of X, with values up to "
+                f"{np.nanmax(np.abs(matrix[:, j])):.6g} and a standard deviation of {deviation[j]:.2g} expected within a "
+                f"cluster: {advice}subtract the column's mean"
+            )
+
+
+def _neighbours(Y: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "g m"]:
+    """Rows that may be a cluster: each of the four rows farthest out, and four others, with the rows nearest to it."""
+    n = len(Y)
+    some = np.unique(np.linspace(0, n - 1, min(n, LOOKED_AT)).astype(int))
+    out = np.abs(Y).max(1)
+    anchors = np.concatenate([np.argsort(-out, kind="stable")[:4], np.linspace(0, n - 1, 4).astype(int)])
+    size = min(GROUP, len(some))
+    groups = [some[np.argpartition(((Y[some] - Y[a]) ** 2).sum(1), size - 1)[:size]] for a in anchors]
+    return np.stack(groups)
