@@ -215,8 +215,8 @@ def sweep(
     return labels.at[order].set(moved), refused
 
 
-def check_seated(component: Component, labels: Int[np.ndarray, "... n"]) -> None:
-    """Check what `sweep` and `merge_best_pair` made of some items.
+def check_seated(component: Component, labels: Int[np.ndarray, "... n"], first: int = 0) -> None:
+    """Check what `sweep` and `merge_best_pair` made of some items, the rows from `first` on.
 
     Raises
     ------
@@ -226,8 +226,8 @@ def check_seated(component: Component, labels: Int[np.ndarray, "... n"]) -> None
     left = np.argwhere(labels < 0)
     if len(left):
         raise ValueError(
-            f"row {left[0, -1]} fits no cluster: {type(component).__name__} gives it, or clusters that it is in, no finite log "
-            "density"
+            f"row {first + left[0, -1]} fits no cluster: {type(component).__name__} gives it, or clusters that it is in, no "
+            "finite log density"
         )
 
 

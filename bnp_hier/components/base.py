@@ -101,10 +101,17 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column.
+        If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column, or some of it lies
+        on another process's devices.
     TypeError
         If it holds complex numbers, dates, times or durations.
     """
+    if isinstance(X, jax.Array) and not X.is_fully_addressable:
+        raise ValueError(
+            f"{name} is spread over processes, of whose {len(X.global_shards)} parts this one holds "
+            f"{len(X.addressable_shards)}: its numbers cannot be read here; give every process the whole table, or read what "
+            "is needed off rows that all of them have"
+        )
     cells = real_cells(X, name)
     try:
         # a copy, for the reason told in `own_arrays`

@@ -58,7 +58,7 @@ def with_origin(component: _C, X: ArrayLike) -> _C:
         centre = jnp.where(there, X, 0.0).sum(0) / jnp.maximum(count, 1)
         return dataclasses.replace(component, origin=jnp.where(count > 0, centre, reference))  # type: ignore[type-var]
     matrix = np.asarray(X, dtype=np.float64)
-    known = ~np.isnan(matrix)
+    known = np.isfinite(matrix)  # infinite cells are refused by `validate`, which comes later
     seen = known.sum(0)
     at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
     # a first row of its column's own size, so that no digit is lost in the mean

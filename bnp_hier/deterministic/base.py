@@ -212,7 +212,7 @@ def alternate(
         problem.climb(objective, *fixed(best))
         proposal = find(problem.values, best.labels)
         gain = value(proposal) - reached
-        if gain <= 0:
+        if not gain > 0:
             problem.unconstrained = before
             break
         best, reached = proposal, reached + gain

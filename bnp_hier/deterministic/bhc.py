@@ -223,7 +223,7 @@ class BHC(DeterministicClustering):
             reached = self._objective(problem, proposal)
             if fixed > reached:  # a new tree at the new values can be worse than the tree they were fitted on
                 proposal, reached = children, fixed
-            if reached <= trace[-1]:
+            if not reached > trace[-1]:
                 problem.unconstrained = before
                 break
             children = proposal

@@ -202,6 +202,10 @@ def search_partitions(
         check_seated(component, labels)
         descent = descend(component, data, prior, jnp.asarray(order), jnp.asarray(labels), slots, MOST_SWEEPS)
         check_seated(component, np.asarray(descent.labels))
+        if np.isnan(descent.log_joint).any():
+            raise ValueError(
+                f"log p(X, partition) is NaN: {type(component).__name__} gives a cluster no log marginal likelihood"
+            )
         return descent
 
     nobody = _Population(np.empty((0, n), int), np.empty(0))

@@ -138,6 +138,8 @@ def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[A
         sibling = jnp.where(left == nodes, right, left)
         scores, under_root = _insertion_masses(parent, root, single_with, mass[sibling], mass, tree.mass[node])
         scores = jnp.where(under_root, scores, -jnp.inf)
+        # far below what moves could add up to
+        tree = tree._replace(moves=tree.moves - jnp.where((jnp.isnan(scores) & under_root).any(), 1 << 40, 0))
         target = scores.argmax()
         better = (scores[target] > tree.mass[tree.root] + LEAST_GAIN) & (node != tree.root)
 
@@ -208,6 +210,8 @@ def regraft(
     """
     alpha = jnp.asarray(concentration, float)
     tree = _sweep(component, _plant(component, jnp.asarray(X), alpha, jnp.asarray(children)), alpha, jnp.asarray(order))
+    if int(tree.moves) < 0:
+        raise ValueError(f"a place for a subtree has no score: {type(component).__name__} gives some union no log marginal")
     pairs, mass, single = np.asarray(tree.children), np.asarray(tree.mass), np.asarray(tree.single)
     inner = np.arange(len(X), len(pairs))
     odds = single[inner] - mass[pairs[inner]].sum(1)

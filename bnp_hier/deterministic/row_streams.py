@@ -143,6 +143,7 @@ class StreamAssigner:
             if not self._checked:
                 try:
                     self.component.validate(piece)
+                    self.component.check_precision(piece)
                 except ValueError as error:
                     error.add_note(f"(rows are counted from row {at} of the stream)")
                     raise

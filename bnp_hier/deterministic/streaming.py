@@ -112,7 +112,7 @@ class StreamingClustering(DeterministicClustering):
                 extra = min(slots, limit - slots)
                 stats, counts, slots = more_slots(stats, extra), jnp.pad(counts, (0, extra)), slots + extra
                 continue
-            check_seated(self.component_, np.asarray(labels))
+            check_seated(self.component_, np.asarray(labels), first=at)
             stats, counts = new_stats, new_counts
             found.append(np.asarray(labels))
             at += size
@@ -130,3 +130,7 @@ class StreamingClustering(DeterministicClustering):
         self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], stats)
         prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
         self.log_joint_ = float(_joint(self.component_, stats, jnp.asarray(counts), prior))
+        if np.isnan(self.log_joint_):
+            raise ValueError(
+                f"log p(X, labels) is NaN: {type(self.component_).__name__} gives a cluster no log marginal likelihood"
+            )

@@ -59,7 +59,12 @@ class _Search:
         self.leaves: Leaves = row_leaves(component, X)
 
     def bound(self, children: np.ndarray) -> float:
-        return float(tree_bound(self.component, self.X, self.concentration, jnp.asarray(children)))
+        value = float(tree_bound(self.component, self.X, self.concentration, jnp.asarray(children)))
+        if np.isnan(value):
+            raise ValueError(
+                f"the bound of a tree is NaN: {type(self.component).__name__} gives some of its nodes no log marginal"
+            )
+        return value
 
     def log_odds(self, children: np.ndarray) -> np.ndarray:
         return np.asarray(merge_odds(self.component, self.X, self.concentration, jnp.asarray(children)))

@@ -353,7 +353,7 @@ class VariationalDP(DeterministicClustering):
             again = self._ascend(problem.values, jnp.asarray(best.responsibilities)[None])
             proposal = jax.tree.map(lambda leaf: np.asarray(leaf)[0], again)
             reached = self._objective(problem, proposal)
-            if reached <= previous:
+            if not reached > previous:
                 problem.unconstrained = before
                 break
             best = proposal

@@ -69,6 +69,13 @@ def exact(model: Model, X: ArrayLike) -> float:
         sizes = members.sum(1)
         with np.errstate(invalid="ignore"):
             block = np.asarray(values.component.log_marginal(stats)) + gammaln(sizes - discount) - gammaln(1 - discount)
+    undefined = np.isnan(block) | (block == np.inf)
+    if undefined[1:].any():
+        rows_of = np.flatnonzero(members[1 + undefined[1:].argmax()])
+        raise ValueError(
+            f"{type(values.component).__name__} gives the rows {', '.join(map(str, rows_of))} together no finite log marginal "
+            "likelihood"
+        )
     by_count = _sum_by_count(block, n)
     opening = np.concatenate([[0.0], np.cumsum(np.log(alpha + discount * np.arange(1, n)))])
     # a capacity of the model leaves out partitions into more clusters; the prior is not renormalised

@@ -144,6 +144,11 @@ def smc(
                     break
                 slots = min(2 * slots, limit)
             orders.append(float(log_evidence))
+    if np.isnan(orders).any():
+        raise ValueError(
+            f"the estimate from order {int(np.isnan(orders).argmax())} of the rows is NaN: {type(values.component).__name__} "
+            "gives some rows no log density given others"
+        )
     return _combine(np.array(orders))
 
 
@@ -257,9 +262,14 @@ def _rejuvenate(
         return particles, full | hits.any()
 
     labels, refused = jax.lax.scan(split_merge, particles.labels, jax.random.split(key_moves, MOVES))
+    # items that lost their cluster to a NaN make the particle's weight NaN
+    undefined = ((labels < 0) & (jnp.arange(n) < seated)).any(1)
     counts = jax.vmap(lambda z: jax.ops.segment_sum(jnp.ones(n), z, slots))(labels)
     # from the statistics: rounding errors of earlier updates do not add up
     caches = jax.vmap(lambda z: component.cache(cluster_statistics(rows, z, slots)))(labels)
+    caches = jax.tree.map(
+        lambda leaf: jnp.where(undefined.reshape(-1, *[1] * (leaf.ndim - 1)), jnp.nan, leaf).astype(leaf.dtype), caches
+    )
     uniforms = jax.random.uniform(key_sweep, (n_particles, n))
     return jax.lax.fori_loop(0, seated, visit, (_Particle(labels, counts, caches), refused.any()))
 

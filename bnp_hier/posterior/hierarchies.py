@@ -169,8 +169,17 @@ class HierarchyDraws:
         """The draw with the greatest complete-data likelihood p(X, labels, paths | proportions, parameters).
 
         It is what Huang et al. (2021), section 5, report.
+
+        Raises
+        ------
+        ValueError
+            If a draw's is NaN.
         """
-        chain, draw = np.unravel_index(self.summaries()["log_joint"].argmax(), self.shape)
+        joint = self.summaries()["log_joint"]
+        if np.isnan(joint).any():
+            where = np.argwhere(np.isnan(joint))[0]
+            raise ValueError(f"the log joint of chain {where[0]}, draw {where[1]} is NaN: no draw is the most probable")
+        chain, draw = np.unravel_index(joint.argmax(), self.shape)
         return int(chain), int(draw)
 
     def central(self, n_candidates: int = 100, n_draws: int = 500) -> Draw:

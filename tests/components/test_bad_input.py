@@ -16,6 +16,7 @@ from bnp_hier.components import (
     NormalInverseWishart,
     NormalKnownCovariance,
     ProductComponent,
+    UninformativeNormal,
 )
 from tests.parameters import few
 
@@ -394,3 +395,40 @@ def test_lists_as_hyperparameters_work_or_are_refused(name):
     assert np.isfinite(component.log_evidence(BITS))
     assert np.isfinite(component.log_predictive(component.empty(), BITS)).all()
     assert component.prior().batch_shape == ()
+
+
+def test_rows_of_another_process_are_refused(monkeypatch):
+    """An array of which this process holds a part alone; simulated, for one process sees all of its own devices."""
+    X = jax.numpy.asarray(np.random.default_rng(0).normal(size=(6, 2)))
+    monkeypatch.setattr(type(X), "is_fully_addressable", property(lambda _: False))
+    for family in (NormalInverseWishart, NormalInverseGamma, BetaBernoulli, GammaPoisson):
+        with pytest.raises(ValueError, match=r"X is spread over processes.*cannot be read here"):
+            family.from_data(X)
+    with pytest.raises(ValueError, match="X is spread over processes"):
+        NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2)).validate(X)
+
+
+@pytest.mark.parametrize("cell", [np.nan, np.inf])
+def test_no_family_reads_its_prior_off_cells_that_are_no_numbers(cell):
+    """An error, or from missing cells a finite prior: NaN becomes no hyperparameter."""
+    X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [cell, 0.0]])
+    families = (
+        NormalInverseWishart,
+        NormalInverseGamma,
+        NormalKnownCovariance,
+        UninformativeNormal,
+        BetaBernoulli,
+        DirichletMultinomial,
+        GammaPoisson,
+        ProductComponent,
+    )
+    refused = 0
+    for family in families:
+        try:
+            component = family.from_data(X)
+        except ValueError:
+            refused += 1
+            continue
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(component)), family
+        assert np.isnan(cell), family
+    assert refused == (8 if cell == np.inf else 2)
