@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.components.base import Component, as_matrix, is_traced
+from bnp_hier.components.base import Component, is_traced
 from bnp_hier.components.checks import check_vector
 
 __all__ = ["check_digits", "check_origin", "moved_back", "with_origin"]
@@ -24,7 +24,7 @@ GROUP = 8
 """Rows of the small clusters that are tried."""
 
 LOOKED_AT = 100_000
-"""Most rows that such clusters are taken from."""
+"""Rows beyond which only some are looked at."""
 
 SHIFT = 0.02
 """Rounding error of a cluster's mean, in standard deviations of its rows, that goes too far."""
@@ -58,17 +58,17 @@ def with_origin(component: _C, X: ArrayLike) -> _C:
         centre = jnp.where(there, X, 0.0).sum(0) / jnp.maximum(count, 1)
         return dataclasses.replace(component, origin=jnp.where(count > 0, centre, reference))  # type: ignore[type-var]
     matrix = np.asarray(X, dtype=np.float64)
-    known = np.isfinite(matrix)  # infinite cells are refused by `validate`, which comes later
-    seen = known.sum(0)
     at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
-    # a first row of its column's own size, so that no digit is lost in the mean
-    first = np.where(seen > 0, matrix[known.argmax(0), np.arange(matrix.shape[1])], at)
-    deviation = np.where(known, matrix - first, 0.0)
-    middle = first + deviation.sum(0) / np.maximum(seen, 1)
-    if not is_traced(reference):
-        spread = np.abs(np.where(known, matrix - middle, 0.0)).max(0, initial=0.0)
-        if not (np.abs(middle - at) > FAR * spread).any():
-            return component
+    low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without a value
+    with np.errstate(invalid="ignore", over="ignore"):
+        middle = matrix.mean(0)
+        if np.isnan(middle).any():
+            known = ~np.isnan(matrix)
+            middle = np.where(known, matrix, 0.0).sum(0) / known.sum(0)
+        middle = np.where(np.isfinite(middle), middle, at)  # infinite cells are refused by `validate`, which comes later
+        near = np.abs(middle - at) <= FAR * np.maximum(high - middle, middle - low)
+    if not is_traced(reference) and (near | (middle == at)).all():
+        return component
     return dataclasses.replace(component, origin=middle)  # type: ignore[type-var]
 
 
@@ -105,7 +105,7 @@ def check_digits(
     """
     if _unseen(X) or is_traced(component):
         return
-    matrix = as_matrix(X)
+    matrix = _some_rows(np.asarray(X, dtype=np.float64))
     limits = jnp.finfo(jnp.result_type(float))
     name, kind = type(component).__name__, "double" if limits.bits == 64 else "single"
     advice = "" if kind == "double" else "use double precision (numpyro.enable_x64()), or "
@@ -160,9 +160,18 @@ def check_digits(
 def _neighbours(Y: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "g m"]:
     """Rows that may be a cluster: each of the four rows farthest out, and four others, with the rows nearest to it."""
     n = len(Y)
-    some = np.unique(np.linspace(0, n - 1, min(n, LOOKED_AT)).astype(int))
     out = np.abs(Y).max(1)
     anchors = np.concatenate([np.argsort(-out, kind="stable")[:4], np.linspace(0, n - 1, 4).astype(int)])
-    size = min(GROUP, len(some))
-    groups = [some[np.argpartition(((Y[some] - Y[a]) ** 2).sum(1), size - 1)[:size]] for a in anchors]
-    return np.stack(groups)
+    size = min(GROUP, n)
+    return np.stack([np.argpartition(((Y - Y[a]) ** 2).sum(1), size - 1)[:size] for a in anchors])
+
+
+def _some_rows(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "m d"]:
+    """All rows, or some evenly spread and those with the extremes of a column."""
+    n = len(X)
+    if n <= LOOKED_AT:
+        return X
+    low, high = np.fmin.reduce(X), np.fmax.reduce(X)
+    extremes = np.concatenate([(X == low).argmax(0), (X == high).argmax(0)])
+    spread = np.linspace(0, n - 1, LOOKED_AT).astype(int)
+    return X[np.unique(np.concatenate([spread, extremes]))]
