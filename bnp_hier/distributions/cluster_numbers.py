@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +26,7 @@ def _check(n: int, discount: float, concentration: float = 1.0) -> None:
         raise ValueError(f"concentration must be a number above {-discount:g}, but it is {concentration!r}")
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: Any) -> bool:
     """Whether it is one real number, of Python, NumPy or JAX."""
     return not isinstance(value, bool) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 

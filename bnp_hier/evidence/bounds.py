@@ -59,7 +59,7 @@ class TreeBound(float):
         bound.increments, bound._family = increments, family
         return bound
 
-    def __getnewargs__(self) -> tuple[float, str]:
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]  # what `__new__` needs besides the number
         return float(self), self.kind  # copies and pickles take the other attributes with them
 
     def _partitions(self) -> UnionFamily:
