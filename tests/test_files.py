@@ -68,6 +68,34 @@ def test_a_full_disk_leaves_the_old_file(writer: str, tmp_path: Path) -> None:
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
+NETCDF = """
+import os, resource, signal, sys
+import arviz, numpy, xarray
+from bnp_hier.commands.comparing import _write_package
+package = arviz.InferenceData(posterior=xarray.Dataset({"z": (("chain", "draw"), numpy.random.default_rng(0).random((50, 1000)))}))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    _write_package(__import__("pathlib").Path(sys.argv[1]), package)
+except OSError as error:
+    sys.stdout.write("refused: " + str(error))
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_and_a_package(tmp_path: Path) -> None:
+    """HDF5 raises errors of its own, and more of them when its objects are forgotten: in a process of its own."""
+    path = tmp_path / "run.nc"
+    path.write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", NETCDF, str(path)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.startswith("refused: ") and "File too large" in done.stdout, done.stderr
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
 PROGRAM = """
 import sys, time
 sys.path.insert(0, sys.argv[2])

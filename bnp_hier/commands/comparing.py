@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -217,8 +217,16 @@ def _write_files(folder: Path, findings: object) -> None:
         if isinstance(fit, BHC):
             write_text(folder / "tree.nwk", fit.dendrogram_.to_newick(findings.data.item_names) + "\n")
     for name, package in findings.packages.items():
-        with replacing(folder / _package_file(name)) as draft:
+        _write_package(folder / _package_file(name), package)
+
+
+def _write_package(path: Path, package: Any) -> None:
+    """A netCDF file."""
+    with replacing(path) as draft:
+        try:
             package.to_netcdf(str(draft), engine="h5netcdf")
+        except RuntimeError as error:  # HDF5's, when a disk is full
+            raise OSError(f"{path} cannot be written: {error}") from error
 
 
 def _package_file(route: str) -> str:
