@@ -72,7 +72,8 @@ NETCDF = """
 import os, resource, signal, sys
 import arviz, numpy, xarray
 from bnp_hier.commands.comparing import _write_package
-package = arviz.InferenceData(posterior=xarray.Dataset({"z": (("chain", "draw"), numpy.random.default_rng(0).random((50, 1000)))}))
+draws = numpy.random.default_rng(0).random((50, 1000))
+package = arviz.InferenceData(posterior=xarray.Dataset({"z": (("chain", "draw"), draws)}))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:
