@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Array, Float, Int
 from scipy.special import gammaln as log_gamma
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.components import Component
@@ -15,6 +18,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import random_key, require_count
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.evidence.union_family import UnionFamily, union_masses
+from bnp_hier.option_checks import WholeNumber, check_options
 
 __all__ = ["KINDS", "TreeBound", "tree_bound"]
 
@@ -59,7 +63,7 @@ class TreeBound(float):
         bound.increments, bound._family = increments, family
         return bound
 
-    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]  # what `__new__` needs besides the number
+    def __getnewargs__(self) -> tuple[Any, ...]:
         return float(self), self.kind  # copies and pickles take the other attributes with them
 
     def _partitions(self) -> UnionFamily:
@@ -160,12 +164,18 @@ def tree_bound(
     others extend the latter; every partition is counted once.
     """
     check_is_fitted(bhc, "dendrogram_")
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, but it is {kind!r}")
+    check_options(
+        "tree_bound",
+        {
+            "kind": [StrOptions(set(KINDS))],
+            "start": [WholeNumber(0)],
+            "budget": [WholeNumber()],
+            "both_children": ["boolean"],
+        },
+        locals(),
+    )
     tree = bhc.dendrogram_
     n = tree.n_items
-    require_count("start", start, 0)
-    require_count("budget", budget)
     if start > n - 2:
         raise ValueError(f"start must be a merge number from 0 to {n - 2}, but it is {start}")
     if kind == "bhc":

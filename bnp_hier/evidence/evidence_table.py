@@ -16,7 +16,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC
 
 from bnp_hier.allocation import default_capacity
-from bnp_hier.deterministic.base import Problem, random_key, require_count
+from bnp_hier.deterministic.base import Problem, random_key
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.map_dp import MAPDP
 from bnp_hier.deterministic.soft_labels import Inference
@@ -28,6 +28,7 @@ from bnp_hier.evidence.particle_filter import smc
 from bnp_hier.interruption import interruptible
 from bnp_hier.kernels import PartitionGibbs
 from bnp_hier.model_trace import Model
+from bnp_hier.option_checks import WholeNumber, check_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,10 +114,18 @@ def table(
     -----
     An estimator that fails leaves a row that says why. When interrupted from the keyboard the table holds what was done.
     """
-    for name, value in {"n_particles": n_particles, "num_samples": num_samples, "num_chains": num_chains}.items():
-        require_count(name, value)
-    require_count("n_orders", n_orders, 2)
-    require_count("num_warmup", num_warmup, 0)
+    check_options(
+        "table",
+        {
+            "n_particles": [WholeNumber()],
+            "n_orders": [WholeNumber(2)],
+            "num_samples": [WholeNumber()],
+            "num_warmup": [WholeNumber(0)],
+            "num_chains": [WholeNumber()],
+            "progress_bar": ["boolean"],
+        },
+        locals(),
+    )
     run = _Run(model, X, n_particles, n_orders, num_samples, num_warmup, num_chains, random_key(random_state), progress_bar)
     rows: list[Row] = []
     seconds: list[float] = []

@@ -16,9 +16,10 @@ from tqdm import tqdm
 from bnp_hier.allocation import Prior, draw_index
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.base import Problem, random_key, require_count
+from bnp_hier.deterministic.base import Problem, random_key
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.model_trace import Model
+from bnp_hier.option_checks import WholeNumber, check_options
 from bnp_hier.split_merge_moves import split_or_merge
 
 __all__ = ["LARGEST_SPREAD", "SMCEstimate", "smc"]
@@ -114,9 +115,16 @@ def smc(
     The filter fails silently on hard data, all orders being too low by similar amounts; compare with `tree_bound`, as
     `table` does.
     """
-    require_count("n_particles", n_particles)
-    require_count("n_orders", n_orders, 2)
-    require_count("rejuvenation", rejuvenation, 0)
+    check_options(
+        "smc",
+        {
+            "n_particles": [WholeNumber()],
+            "n_orders": [WholeNumber(2)],
+            "rejuvenation": [WholeNumber(0)],
+            "progress_bar": ["boolean"],
+        },
+        locals(),
+    )
     with jax.enable_x64(True):
         problem = Problem(model, X, min_rows=1)
         values = problem.values

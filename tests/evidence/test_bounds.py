@@ -296,12 +296,14 @@ def test_copies_and_pickles(kind: str, way: Callable[[bnp.evidence.TreeBound], b
 
 def test_bad_input() -> None:
     _, bhc = fitted("niw", 5, 0)
-    with pytest.raises(ValueError, match='kind must be one of .*"?pairs'):
+    with pytest.raises(ValueError, match="'kind' parameter of tree_bound must be .*pairs"):
         tree_bound(bhc, "best")
     with pytest.raises(ValueError, match="start must be a merge number from 0 to 3, but it is 4"):
         tree_bound(bhc, "pairs", start=4)
-    with pytest.raises(ValueError, match="budget must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="'budget' parameter of tree_bound must be a whole number of at least 1"):
         tree_bound(bhc, "pairs", budget=0)
+    with pytest.raises(ValueError, match="'both_children' parameter of tree_bound must be .*bool.* Got 'no' instead"):
+        tree_bound(bhc, "alternatives", both_children="no")
     with pytest.raises(ValueError, match="draws come with kind"):
         tree_bound(bhc, "intervals").coclustering()
     with pytest.raises(ValueError, match="n must be a whole number"):

@@ -146,5 +146,5 @@ def test_tree_bound() -> None:
     bhc.fit(problem.X)
     assert bnp.evidence.tree_bound(bhc, kind="bhc") == bnp.evidence.tree_bound(bhc) == bhc.log_evidence_bound_
     assert bhc.log_evidence_bound_ <= bnp.evidence.exact(problem.model, problem.X) + 1e-12
-    with pytest.raises(ValueError, match="kind must be one of 'bhc'.*'best'"):
+    with pytest.raises(ValueError, match="'kind' parameter of tree_bound must be .*'bhc'.*'best'"):
         bnp.evidence.tree_bound(bhc, kind="best")

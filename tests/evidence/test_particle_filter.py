@@ -238,10 +238,10 @@ def test_verdict_on_a_spread() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_particles": 0}, "n_particles must be a whole number of at least 1, but it is 0"),
-        ({"n_particles": 10.5}, "n_particles must be a whole number"),
-        ({"n_orders": 1}, "n_orders must be a whole number of at least 2, but it is 1"),
-        ({"rejuvenation": -1}, "rejuvenation must be a whole number of at least 0, but it is -1"),
+        ({"n_particles": 0}, "'n_particles' parameter of smc must be a whole number of at least 1"),
+        ({"n_particles": 10.5}, "'n_particles' parameter of smc must be a whole number"),
+        ({"n_orders": 1}, "'n_orders' parameter of smc must be a whole number of at least 2"),
+        ({"rejuvenation": -1}, "'rejuvenation' parameter of smc must be a whole number of at least 0"),
     ],
 )
 def test_bad_options(options: dict, message: str) -> None:

@@ -202,11 +202,11 @@ def test_chains_get_the_slots_that_they_need(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_particles": 0}, "n_particles must be a whole number of at least 1"),
-        ({"n_orders": 1}, "n_orders must be a whole number of at least 2"),
-        ({"num_samples": 0.5}, "num_samples must be a whole number of at least 1"),
-        ({"num_warmup": -1}, "num_warmup must be a whole number of at least 0"),
-        ({"num_chains": 0}, "num_chains must be a whole number of at least 1"),
+        ({"n_particles": 0}, "'n_particles' parameter of table must be a whole number of at least 1"),
+        ({"n_orders": 1}, "'n_orders' parameter of table must be a whole number of at least 2"),
+        ({"num_samples": 0.5}, "'num_samples' parameter of table must be a whole number of at least 1"),
+        ({"num_warmup": -1}, "'num_warmup' parameter of table must be a whole number of at least 0"),
+        ({"num_chains": 0}, "'num_chains' parameter of table must be a whole number of at least 1"),
     ],
 )
 def test_bad_options(options: dict, message: str) -> None:
