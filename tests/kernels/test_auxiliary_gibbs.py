@@ -107,15 +107,6 @@ def test_broken_weights_are_caught(broken, monkeypatch: pytest.MonkeyPatch) -> N
         assert_exact(labels, exact, exact.probabilities, log_joint)
 
 
-@pytest.mark.slow
-def test_exact_with_nuts() -> None:
-    exact = enumeration(0.4, 0.0)
-    kernel = Gibbs([(AuxiliaryGibbs(normal_mixture), ["z"]), (NUTS(normal_mixture), None)])
-    mcmc = MCMC(kernel, num_warmup=300, num_samples=8_000, progress_bar=False)
-    mcmc.run(jax.random.key(0), 0.4, 0.0)
-    assert_exact(canonical(np.asarray(mcmc.get_samples()["z"])), exact, exact.probabilities)
-
-
 def student_mixture(X: jax.Array, slots: int = 5) -> None:
     n = X.shape[0]
     alpha = numpyro.sample("alpha", dist.Gamma(2.0, 2.0))

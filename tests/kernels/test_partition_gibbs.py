@@ -46,7 +46,7 @@ def test_exact_at_fixed_concentration(name: str, split_merge: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["diagonal, missing", "user family"])
+@pytest.mark.parametrize("name", ["diagonal, missing", pytest.param("user family", marks=pytest.mark.exhaustive)])
 def test_exact_with_a_discount(name: str) -> None:
     component, X = PROBLEMS[name]
     exact = enumerate_small(name, 0.7, 0.4)
@@ -58,7 +58,10 @@ def test_exact_with_a_discount(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "split_merge"), [("normal", 5), ("bernoulli", 0), ("poisson", 5)])
+@pytest.mark.parametrize(
+    ("name", "split_merge"),
+    [("normal", 5), *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in (("bernoulli", 0), ("poisson", 5)))],
+)
 def test_exact_with_concentration_under_nuts(name: str, split_merge: int) -> None:
     """The partition's exact posterior averages the evidence over α ~ Gamma(2, 1) by quadrature."""
     component, X = PROBLEMS[name]

@@ -27,15 +27,20 @@ def independent_total_variation(probabilities: np.ndarray, draws: int, seed: int
     return np.abs(counts / draws - probabilities).sum(1) / 2
 
 
+def total_variation(labels: np.ndarray, exact: Enumeration, probabilities: np.ndarray) -> float:
+    """Total variation between some probabilities of the partitions and the frequencies of canonical label draws, (s, n)."""
+    drawn, counts = np.unique(labels, axis=0, return_counts=True)
+    shares = np.zeros(len(exact.labels))
+    shares[[exact.index[tuple(map(int, z))] for z in drawn]] = counts / counts.sum()
+    return float(np.abs(shares - probabilities).sum() / 2)
+
+
 def excess_variation(labels: np.ndarray, exact: Enumeration, probabilities: np.ndarray, *series: np.ndarray) -> float:
     """Total variation over the mean of that of as many independent draws as the chain's effective size.
 
     At these sizes 1.3 lies more than eight standard deviations of the independent draws above their mean.
     """
-    counts = np.zeros(len(exact.labels))
-    for z in labels:
-        counts[exact.index[tuple(z)]] += 1
-    observed = np.abs(counts / counts.sum() - probabilities).sum() / 2
+    observed = total_variation(labels, exact, probabilities)
     indicator = labels[:, :, None] == labels[:, None, :]
     together = [indicator[:, i, j] for i in range(exact.n) for j in range(i)]
     size = int(effective_draws(*series, *together))

@@ -59,13 +59,6 @@ class Enumeration:
         self.probabilities = np.exp(self.log_joint - self.log_evidence)
         self.index = {z: i for i, z in enumerate(self.labels)}
 
-    def total_variation(self, draws: np.ndarray) -> float:
-        """Total variation between the exact posterior and the frequencies of canonical label draws, (s, n)."""
-        counts = np.zeros(len(self.labels))
-        for z in draws:
-            counts[self.index[tuple(int(label) for label in z)]] += 1
-        return float(np.abs(counts / counts.sum() - self.probabilities).sum() / 2)
-
     def coclustering(self) -> np.ndarray:
         """Posterior probability that two items share a cluster, (n, n)."""
         z = np.array(self.labels)
