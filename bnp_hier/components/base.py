@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
@@ -216,7 +216,7 @@ class Component(ABC):
         """One draw of the parameters from their posterior, per batch entry of `stats`."""
         return self.posterior(stats).sample(key)
 
-    def log_predictive(self, stats: Statistics, X: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_predictive(self, stats: Statistics, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of each row given the rows in `stats`; batch dimensions broadcast (nats)."""
         return self.cached_log_predictive(self.cache(stats), self.suff_stats(X))
 
@@ -355,7 +355,7 @@ class Component(ABC):
 
     def update_cache(self, cache: Statistics, row: Statistics, sign: ArrayLike) -> Statistics:
         """The cache after adding (`sign` = 1) or removing (`sign` = -1) one row; batch dimensions agree."""
-        return jax.tree.map(lambda old, new: old + sign * new, cache, row)
+        return jax.tree.map(lambda old, new: old + jnp.asarray(sign, old.dtype) * new, cache, row)
 
     def cached_log_predictive(self, cache: Statistics, row: Statistics) -> Float[Array, "..."]:
         """Log predictive density of one row per batch entry, from the cache; batch dimensions broadcast (nats)."""
@@ -389,11 +389,11 @@ class ComponentPredictive(dist.Distribution):
         return self.component.support
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of each row (nats)."""
         return self.component.log_predictive(self.stats, value)
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
         """Parameters from the posterior, then one row from the likelihood, independently for each draw."""
         assert key is not None
         key_parameters, key_row = jax.random.split(key)
@@ -436,10 +436,10 @@ class ComponentLikelihood(dist.Distribution):
         return self.component.support
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log density of each row (nats)."""
         return self.component.likelihood(self.parameters).log_prob(value)
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
         """One row for every set of parameters."""
         return self.component.likelihood(self.parameters).sample(key, sample_shape)

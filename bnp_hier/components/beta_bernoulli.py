@@ -97,7 +97,7 @@ class BetaBernoulli(Component):
             X = as_matrix(X)
             _check_bits(X)
         xp = jnp if is_traced(X) else np
-        ones, cells = xp.equal(X, 1).sum(0), (xp.equal(X, 0) | xp.equal(X, 1)).sum(0)
+        ones, cells = xp.equal(X, 1).sum(0, dtype=float), (xp.equal(X, 0) | xp.equal(X, 1)).sum(0, dtype=float)
         p = (ones + 1.0) / (cells + 2.0)
         return cls(a=strength * p, b=strength * (1.0 - p))
 
@@ -156,7 +156,7 @@ class BetaBernoulli(Component):
         )
         return alone[:, None] + other + together
 
-    def _cell(self, ones: ArrayLike, zeros: ArrayLike) -> Float[Array, " d"]:
+    def _cell(self, ones: ArrayLike, zeros: ArrayLike) -> Float[Array, "... d"]:
         """Log marginal likelihood of one column's cells, for each column."""
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
         return log_beta(a + ones, b + zeros) - log_beta(a, b)

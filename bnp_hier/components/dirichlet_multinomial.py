@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
@@ -50,12 +50,12 @@ class GivenTotalMultinomial(dist.Distribution):
         super().__init__(batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args)
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log probability of the row given its total (nats)."""
         value = jnp.asarray(value, jnp.result_type(float))
         return _log_coefficient(value) + jnp.where(value > 0, value * jnp.log(self.probs), 0.0).sum(-1)
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
         """Rows of `total_count` counts.
 
         Raises

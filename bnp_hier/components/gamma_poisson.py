@@ -69,7 +69,7 @@ class GammaPoisson(Component):
         if not is_traced(X):
             X = as_matrix(X)
             check_counts(cls.__name__, X)
-        mean = (jnp.nansum(X, 0) + 1.0) / ((~jnp.isnan(X)).sum(0) + 1.0) if is_traced(X) else None
+        mean = (jnp.nansum(X, 0) + 1.0) / ((~jnp.isnan(X)).sum(0, dtype=float) + 1.0) if is_traced(X) else None
         if mean is None:
             mean = (np.nansum(X, 0) + 1.0) / ((~np.isnan(X)).sum(0) + 1.0)
         return cls(shape=shape * (mean * 0.0 + 1.0), rate=shape / mean)

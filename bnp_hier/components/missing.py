@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
@@ -109,11 +109,11 @@ class CellsOrMissing(dist.Distribution):
         return self.cells.variance
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Sum of the log densities of the cells that are there (nats)."""
         there = ~jnp.isnan(value)
         return jnp.where(there, self.cells.log_prob(jnp.where(there, value, 1.0)), 0.0).sum(-1)
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
         """Complete rows."""
         return self.cells.sample(key, sample_shape)

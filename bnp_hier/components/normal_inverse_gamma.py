@@ -195,7 +195,7 @@ class NormalInverseGamma(Component):
     def update_cache(self, cache: ColumnCache, row: ColumnStatistics, sign: ArrayLike) -> ColumnCache:
         """Running mean and rate; a missing cell changes nothing."""
         kappa = self._columns(self.kappa) + cache.n
-        step = sign * row.n
+        step = jnp.asarray(sign, row.n.dtype) * row.n
         new_kappa = kappa + step
         difference = row.total - cache.mean
         return ColumnCache(

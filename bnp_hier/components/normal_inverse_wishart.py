@@ -387,7 +387,7 @@ class NormalInverseWishart(Component):
         self, cache: NormalCache | FarNormalCache, row: NormalStatistics, sign: ArrayLike
     ) -> NormalCache | FarNormalCache:
         """Rank-one update of mean, inverse (Sherman-Morrison) and log determinant."""
-        sign = jnp.asarray(sign)
+        sign = jnp.asarray(sign, cache.n.dtype)
         if isinstance(cache, FarNormalCache):
             return self._far_update(cache, row, sign)
         kappa = self.kappa + cache.n
@@ -448,7 +448,8 @@ class NormalInverseWishart(Component):
             solved = matrix_vector(inverse, cache.average) - weight[..., None] * pull
             form = (cache.average * (solved - weight[..., None] * pull)).sum(-1) + weight**2 * cache.form / widened
         precision, weighted = jnp.asarray(nu)[..., None, None] * inverse, jnp.asarray(nu)[..., None] * solved
-        log_det = determinant + self._log_det_scale() - d * np.log(2.0) - digamma((nu[..., None] - jnp.arange(d)) / 2).sum(-1)
+        halves = (nu[..., None] - jnp.arange(d).astype(nu.dtype)) / 2
+        log_det = determinant + self._log_det_scale() - d * np.log(2.0) - digamma(halves).sum(-1)
         constant = nu * form + d / kappa + log_det + d * (LOG_PI + np.log(2.0))
         return NormalStatistics(-constant / 2, weighted, -precision / 2)
 

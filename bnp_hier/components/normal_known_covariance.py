@@ -212,6 +212,7 @@ class NormalKnownCovariance(Component):
 
     def update_cache(self, cache: LocationCache, row: LocationStatistics, sign: ArrayLike) -> LocationCache:
         """The cache of the updated statistics: one small factorisation."""
+        sign = jnp.asarray(sign, row.n.dtype)
         return self.cache(LocationStatistics(*(old + sign * new for old, new in zip(cache.stats, row, strict=True))))
 
     def cached_log_predictive(self, cache: LocationCache, row: LocationStatistics) -> Float[Array, "..."]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced
@@ -61,17 +61,17 @@ class ColumnGroupsDistribution(dist.Distribution):
         return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Sum over the groups (nats)."""
         return _total(part.log_prob(value[..., np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
         """Each group on its own."""
         assert key is not None
         keys = jax.random.split(key, len(self.parts))
         out = jnp.zeros((*sample_shape, *self.batch_shape, *self.event_shape))
         for part, columns, part_key in zip(self.parts, self.columns, keys, strict=True):
-            out = out.at[..., np.array(columns)].set(part.sample(part_key, sample_shape))
+            out = out.at[..., np.array(columns)].set(part.sample(part_key, sample_shape).astype(out.dtype))
         return out
 
 

@@ -165,7 +165,7 @@ class UninformativeNormal(Component):
         refused = -jnp.sqrt(jnp.finfo(natural.n.dtype).max)
         return natural._replace(n=jnp.where(defined, natural.n, refused))
 
-    def log_predictive(self, stats: BoxStatistics, X: Float[Array, "... d"]) -> Float[Array, "..."]:
+    def log_predictive(self, stats: BoxStatistics, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log density of each row under a cluster's Student-t predictive (nats); −inf for a cluster without a posterior."""
         d = self.dim
         defined, scatter = self._scatter(stats)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
@@ -28,7 +28,7 @@ def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"
 
 
 def log_partition_prior(
-    counts: Float[Array, "... k"], concentration: ArrayLike, discount: ArrayLike = 0.0
+    counts: Num[Array | np.ndarray, "... k"], concentration: ArrayLike, discount: ArrayLike = 0.0
 ) -> Float[Array, "..."]:
     """Log probability of a partition with these cluster sizes (zeros are ignored) under a Pitman-Yor process (nats).
 
@@ -38,7 +38,7 @@ def log_partition_prior(
     counts = jnp.asarray(counts, jnp.result_type(float))
     alpha, discount = jnp.asarray(concentration)[..., None], jnp.asarray(discount)[..., None]
     occupied = counts > 0
-    rank = jnp.cumsum(occupied, axis=-1) - 1  # the first occupied slot opens the process and costs nothing
+    rank = jnp.cumsum(occupied, axis=-1, dtype=counts.dtype) - 1  # the first occupied slot opens the process and costs nothing
     opening = jnp.where(occupied & (rank > 0), jnp.log(jnp.where(rank > 0, alpha + rank * discount, 1.0)), 0.0)
     # where(...) inside and outside keeps gradients finite at empty slots
     sizes = jnp.where(occupied, gammaln(jnp.where(occupied, counts, 1.0) - discount) - gammaln(1.0 - discount), 0.0)
@@ -115,7 +115,7 @@ class ChineseRestaurantProcess(RememberedDraws):
         return constraints.independent(constraints.integer_interval(0, self.size - 1), 1)
 
     @validate_sample
-    def log_prob(self, value: Int[Array, "... n"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Int[Array | np.ndarray, "... n"]) -> Float[Array, "..."]:
         """Log probability of the partition that the labels describe (nats)."""
         counts = cluster_counts(jnp.asarray(value), self.size)
         log_prob = log_partition_prior(counts, self.concentration, self.discount)
@@ -144,7 +144,8 @@ def _seat_all(
             occupied = counts > 0
             tables = occupied.sum()
             opens = jnp.arange(slots) == tables
-            opening = jnp.where(tables > 0, alpha + tables * d, 1.0)  # the first customer opens a table for sure
+            # the first customer opens a table for sure
+            opening = jnp.where(tables > 0, alpha + tables.astype(d.dtype) * d, 1.0)
             cumulative = jnp.cumsum(jnp.where(occupied, counts - d, jnp.where(opens, opening, 0.0)))
             label = (cumulative <= uniform * cumulative[-1]).sum()
             return counts.at[label].add(1.0), label.astype(int)

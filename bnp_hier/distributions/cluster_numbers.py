@@ -90,9 +90,10 @@ def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float
 @jax.jit
 def _recursion(alpha: Array, discount: Array, n: Array, empty: Float[Array, " s"]) -> Float[Array, " s"]:
     """Probabilities of 1, ..., s clusters."""
-    k = 1.0 + jnp.arange(empty.shape[0])
+    k = jnp.arange(1, empty.shape[0] + 1).astype(empty.dtype)
 
     def seat(i: Array, p: Float[Array, " s"]) -> Float[Array, " s"]:
+        i = i.astype(p.dtype)
         opened = jnp.concatenate([jnp.zeros(1), (p * (alpha + k * discount))[:-1]])
         return (p * jnp.maximum(i - k * discount, 0.0) + opened) / (i + alpha)
 

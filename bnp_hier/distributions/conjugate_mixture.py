@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
@@ -79,7 +79,7 @@ class ConjugateMixture(dist.Distribution):
     def __init__(
         self,
         component: Component,
-        assignments: Int[Array, " n"],
+        assignments: Int[Array | np.ndarray, "... n"],
         max_clusters: int | None = None,
         *,
         validate_args: bool | None = None,
@@ -115,7 +115,7 @@ class ConjugateMixture(dist.Distribution):
         return n if self.max_clusters is None else min(n, self.max_clusters)
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "... n d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array | np.ndarray, "... n d"]) -> Float[Array, "..."]:
         """Sum over clusters of the log marginal likelihood (nats).
 
         Raises
@@ -126,7 +126,7 @@ class ConjugateMixture(dist.Distribution):
         if jnp.shape(value)[-2:] != self.event_shape:
             raise ValueError(f"ConjugateMixture: expected a table of shape {self.event_shape}, but got {jnp.shape(value)}")
 
-        def one(x: Array, labels: Array) -> Array:
+        def one(x: Array | np.ndarray, labels: Array) -> Array:
             component = self.component.centred_on(x)
             stats = cluster_statistics(component.suff_stats(x), labels, self._slots)
             return component.log_marginal(stats).sum()
@@ -140,7 +140,7 @@ class ConjugateMixture(dist.Distribution):
         flat = jnp.broadcast_to(labels, (*batch, n)).reshape(-1, n)
         return jax.vmap(one)(x, flat).reshape(batch)
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... n d"]:
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... n d"]:
         """Tables from the marginal model."""
         shape = (*sample_shape, *self.batch_shape)
         assert key is not None

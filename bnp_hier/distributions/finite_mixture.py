@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
@@ -31,12 +33,14 @@ class FiniteMixture(dist.MixtureSameFamily):
     def __init__(
         self,
         component: Component,
-        weights: Float[Array, " k"],
-        parameters: Float[Array, "k ..."],
+        weights: Float[Array | np.ndarray, " k"],
+        parameters: Float[Array | np.ndarray, "k ..."],
         *,
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(component, Component):
             raise TypeError(f"FiniteMixture: component must be a bnp_hier component, but it is {type(component).__name__}")
         self.component = component
-        super().__init__(dist.Categorical(probs=weights), component.likelihood(parameters), validate_args=validate_args)
+        super().__init__(
+            dist.Categorical(probs=weights), component.likelihood(jnp.asarray(parameters)), validate_args=validate_args
+        )

@@ -64,7 +64,7 @@ def log_tree_prior(tree: Tree, concentration: ArrayLike, depth: int) -> Float[Ar
     # where(...) inside and outside keeps gradients finite at unused numbers
     joining = jnp.where(child, gammaln(jnp.where(child, counts, 1.0)), 0.0).sum()
     seating = jnp.where(internal, gammaln(alpha) - gammaln(jnp.where(internal, counts, 1.0) + alpha), 0.0).sum()
-    return child.sum() * jnp.log(alpha) + joining + seating
+    return child.sum(dtype=counts.dtype) * jnp.log(alpha) + joining + seating
 
 
 class NestedChineseRestaurantProcess(RememberedDraws):
@@ -137,7 +137,7 @@ class NestedChineseRestaurantProcess(RememberedDraws):
         return constraints.independent(constraints.integer_interval(1, self.max_nodes - 1), 2)
 
     @validate_sample
-    def log_prob(self, value: Int[Array, "... n depth"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Int[Array | np.ndarray, "... n depth"]) -> Float[Array, "..."]:
         """Log probability of the tree that the paths describe (nats)."""
         value, alpha = jnp.asarray(value), jnp.asarray(self.concentration, jnp.result_type(float))
         batch = jnp.broadcast_shapes(value.shape[:-2], alpha.shape)

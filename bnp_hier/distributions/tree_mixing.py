@@ -113,7 +113,7 @@ class TreeMixing(dist.Distribution):
 
     def __init__(
         self,
-        paths: Int[Array, "n depth"],
+        paths: Int[Array | np.ndarray, "... n depth"],
         root_concentration: ArrayLike,
         concentration: ArrayLike,
         components: int,
@@ -151,7 +151,7 @@ class TreeMixing(dist.Distribution):
         return found.reshape(*shape, *found.shape[1:])
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "... m k"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Float[Array | np.ndarray, "... m k"]) -> Float[Array, "..."]:
         """Log density of the proportions at the nodes of the tree (nats), in the measure told in the class's notes."""
         value = jnp.asarray(value, jnp.result_type(float))
         shape = jnp.broadcast_shapes(value.shape[:-2], self.batch_shape)
