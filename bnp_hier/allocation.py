@@ -84,8 +84,9 @@ def log_seating(counts: Float[Array, " k"], prior: Prior, max_clusters: ArrayLik
     """
     concentration, discount = prior
     occupied = counts > 0
-    room = occupied.sum() < max_clusters
-    weights = jnp.append(jnp.where(occupied, counts - discount, 0.0), concentration + occupied.sum() * discount)
+    clusters = occupied.sum(dtype=counts.dtype)
+    room = clusters < max_clusters
+    weights = jnp.append(jnp.where(occupied, counts - discount, 0.0), concentration + clusters * discount)
     possible = jnp.append(occupied, room)
     logs = jnp.where(possible, jnp.log(jnp.where(possible, weights, 1.0)), -jnp.inf)
     return logs - jnp.log(jnp.where(room, counts.sum() + concentration, weights[:-1].sum()))
@@ -99,7 +100,7 @@ def log_slot_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, "
     """
     concentration, discount = prior
     occupied = counts > 0
-    clusters = occupied.sum()
+    clusters = occupied.sum(dtype=counts.dtype)
     opening = (concentration + clusters * discount) / jnp.maximum(counts.shape[0] - clusters, 1)
     weights = jnp.where(occupied, counts - discount, opening)
     return jnp.log(weights) - jnp.log(weights.sum())
@@ -132,7 +133,7 @@ def sweep(
     rows: Statistics,
     labels: Int[Array, " n"],
     prior: Prior,
-    order: Int[Array, " n"],
+    order: Int[Array, " m"],
     uniforms: Float[Array, " n"] | None,
     slots: int,
     temperature: ArrayLike = 1.0,
@@ -151,7 +152,7 @@ def sweep(
     prior
         Partition prior.
     order
-        Permutation of the items.
+        The items to visit, each once: all of them, or some.
     uniforms
         (n,) uniform draws: each item's slot is drawn from its conditional (Neal 2000, Algorithm 3). None takes the most
         probable slot instead (MAP-DP).
@@ -195,7 +196,7 @@ def sweep(
         occupied = counts > 0
         full = occupied.all()
         opens = jnp.arange(slots) == jnp.argmin(occupied)
-        clusters = occupied.sum()
+        clusters = occupied.sum(dtype=counts.dtype)
         # with nothing seated yet the only choice is a new cluster, whatever the concentration
         opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
         weight = jnp.where(opens & ~occupied, opening, seats) + component.cached_log_predictive(jax.vmap(unpack)(table), row)
@@ -208,7 +209,8 @@ def sweep(
         defined = (weight < jnp.inf).all() & (weight > -jnp.inf).any()
         table = table.at[new].set(pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
         size = counts[new] + 1.0
-        return (counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full), jnp.where(defined, new, -1)
+        state = counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full.astype(refused.dtype)
+        return state, jnp.where(defined, new, -1)
 
     start = (counts, log_seat(counts), table, jnp.int32(0))
     (*_, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
@@ -252,12 +254,12 @@ def refused_mass(
     """
 
     def mass() -> Array:
-        mine = labels[:, None] == jnp.arange(counts.shape[0])
+        mine = labels[:, None] == jnp.arange(counts.shape[0], dtype=labels.dtype)[None]
         without = jax.tree.map(lambda leaf, row: leaf[labels] - row, stats, rows)
         own = component.log_marginal(_take(stats, labels)) - component.log_marginal(without)
         cache = component.cache(stats)
         others = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
-        left = counts - mine - prior.discount
+        left = counts[None] - mine.astype(counts.dtype) - prior.discount
         seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left, 1.0)), -jnp.inf)
         seated = logsumexp(seats + jnp.where(mine, own[:, None], others), axis=1)
         opening = jnp.log(prior.concentration + counts.shape[0] * prior.discount) + component.log_marginal(rows)
@@ -279,10 +281,10 @@ def merge_best_pair(
     size = counts.astype(float)
     concentration, discount = prior
     terms = marginal + gammaln(jnp.where(counts > 0, size, 1.0) - discount)
-    opening = jnp.log(concentration + ((counts > 0).sum() - 1) * discount) - gammaln(1.0 - discount)
+    opening = jnp.log(concentration + ((counts > 0).sum(dtype=size.dtype) - 1) * discount) - gammaln(1.0 - discount)
 
     def row(k: Array) -> Array:
-        union = component.log_marginal(jax.tree.map(lambda leaf: leaf + leaf[k], stats))
+        union = component.log_marginal(jax.tree.map(lambda leaf: leaf + leaf[k][None], stats))
         gain = union + gammaln(jnp.maximum(size + size[k], 1.0) - discount) - terms - terms[k] - opening
         possible = (counts > 0) & (counts[k] > 0) & (jnp.arange(slots) > k)
         return jnp.where(possible, jnp.where(jnp.isnan(gain), jnp.inf, gain), -jnp.inf)

@@ -77,7 +77,7 @@ class MixtureValues(NamedTuple):
     concentration: Float[Array, ""]
     discount: Float[Array, ""]
     component: Component
-    X: Float[Array, "n d"]
+    X: Float[Array | np.ndarray, "n d"]
 
 
 def _partition_site(samples: Mapping[str, Any]) -> str:
@@ -367,7 +367,7 @@ class StickValues(NamedTuple):
     concentration: Float[Array, ""]
     log_density: Float[Array, "m k"]
     component: Component | None
-    X: Float[Array, "n d"]
+    X: Float[Array | np.ndarray, "n d"]
 
 
 def find_stick_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> StickSites:
@@ -549,5 +549,5 @@ def _median_from_cdf(distribution: dist.Distribution) -> Float[Array, "..."]:
 def _median_from_draws(distribution: dist.Distribution) -> Float[Array, "..."]:
     draws = distribution.sample(jax.random.key(0), (1001,))
     # the draw nearest the coordinate-wise median: always inside the support
-    distance = ((draws - jnp.median(draws, axis=0)) ** 2).reshape(draws.shape[0], -1).sum(-1)
+    distance = ((draws.astype(float) - jnp.median(draws, axis=0, keepdims=True)) ** 2).reshape(draws.shape[0], -1).sum(-1)
     return draws[jnp.argmin(distance)]

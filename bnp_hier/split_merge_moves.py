@@ -75,7 +75,7 @@ def split_or_merge(
     member = (labels == slot[0]) | (labels == slot[1])
     moving = member.at[anchors].set(False)
     per_item = draws[3:].reshape(-1, n)
-    order = jnp.argsort(per_item[0] + 2.0 * ~moving)
+    order = jnp.argsort(per_item[0] + jnp.where(moving, 0.0, 2.0))
 
     launch = (per_item[1] < 0.5).astype(int) if thrown else -1
     sides = jnp.where(moving, launch, -1).at[anchors].set(jnp.arange(2))
@@ -93,7 +93,7 @@ def split_or_merge(
     whole = jax.tree.map(lambda leaf: leaf.sum(0), halves)
     marginals, whole_marginal = component.log_marginal(halves), component.log_marginal(whole)
     occupied = cluster_counts(labels, slots) > 0
-    merged_clusters = occupied.sum() - ~splits  # clusters in the state in which the two are one
+    merged_clusters = (occupied.sum() - (~splits).astype(int)).astype(float)  # clusters in the state in which the two are one
     log_ratio = (
         jnp.log(concentration + merged_clusters * discount)
         + gammaln(counts - discount).sum()

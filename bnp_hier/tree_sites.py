@@ -74,7 +74,7 @@ class TreeValues(NamedTuple):
     root_concentration: Float[Array, ""]
     mixing_concentration: Float[Array, ""]
     component: Component
-    X: Float[Array, "n d"]
+    X: Float[Array | np.ndarray, "n d"]
     priors: TreeHyperparameters
 
 

@@ -162,7 +162,7 @@ def _sweep(
         # a row that no slot can have given stays anywhere until the parameters move
         weight = jnp.where(jnp.isfinite(weight.max()), weight, seating)
         new = draw_index(jnp.exp(weight - weight.max()), uniform).astype(old.dtype)
-        return (counts.at[new].add(1.0), refused + (counts > 0).all()), new
+        return (counts.at[new].add(1.0), refused + (counts > 0).all().astype(refused.dtype)), new
 
     counts = cluster_counts(labels, log_density.shape[1]).astype(float)
     items = labels[order], log_density[order], uniforms

@@ -162,7 +162,8 @@ def check_whole_labels(labels: np.ndarray, size: int, below: int) -> None:
 
 def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, ""]]:
     """Number of clusters, size of the largest, and entropy of the cluster shares (nats); empty clusters do not count."""
-    shares = counts.astype(float) / counts.sum()
+    sizes = counts.astype(float)
+    shares = sizes / sizes.sum()
     entropy = -jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0).sum()
     return (counts > 0).sum(), counts.max(), entropy
 

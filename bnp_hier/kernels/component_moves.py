@@ -122,7 +122,7 @@ def allocate(
         for level in range(1, levels):
             upper = jnp.logaddexp(jnp.log(here[level]), log_c[level] + logs[-1])
             logs.append(upper - jnp.logaddexp(jnp.log(here[level].sum()), log_c[level]))
-        joined = jax.tree.map(lambda total, leaf: total + leaf[item], totals, rows)
+        joined = jax.tree.map(lambda total, leaf: total + leaf[item][None], totals, rows)
         with_item = log_marginal(joined)
         log_conditional = jax.nn.log_softmax(logs[-1] + with_item - scores)
         drawn = (jnp.log1p(-draws[item, 0]) < log_conditional[1]).astype(sides.dtype)
@@ -210,7 +210,7 @@ def split_merge_components(
     def log_of(values: Array) -> Array:  # what is too small for the floating point numbers is not zero
         return jnp.log(jnp.maximum(values, jnp.finfo(mixing.dtype).tiny))
 
-    def attempt(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         labels, mixing, accepted, refused, key = state
         key, key_anchors, key_order, key_allocate, key_mixing = jax.random.split(key, 5)
         u = jax.random.uniform(key_anchors, (4,), mixing.dtype)
@@ -219,7 +219,7 @@ def split_merge_components(
         slot = labels[anchors]
         splits = slot[0] == slot[1]
         empty = (cluster_counts(labels, root.components) == 0) & root.usable
-        choices = empty.sum() + ~splits  # empty components where the two are one
+        choices = empty.sum() + (~splits).astype(int)  # empty components where the two are one
         pair = jnp.stack([slot[0], jnp.where(splits, draw_index(empty.astype(mixing.dtype), u[3]), slot[1])])
         columns = jnp.concatenate([pair, last])
         shares = mixing[:, columns]
@@ -230,7 +230,7 @@ def split_merge_components(
         present = (labels == pair[1]).astype(labels.dtype)
         proposed = jnp.full_like(present, jnp.where(splits, -1, 0))
         proposed = proposed.at[anchors].set(jnp.where(splits, jnp.arange(2), 0).astype(present.dtype))
-        rank = jax.random.uniform(key_order, (n,)) + 2.0 * ~member
+        rank = jax.random.uniform(key_order, (n,)) + jnp.where(member, 0.0, 2.0)
         order = jnp.argsort(rank.at[anchors].set(jnp.array([-2.0, -1.0])))
         log_shares = log_of(concentration * shares[parent, :2])
         both = jax.vmap(
@@ -260,7 +260,13 @@ def split_merge_components(
         shared = mass[:, None] * draw_mixing(customers, tree, pair_root, opening, key_mixing)
         shared = jnp.where(shared < jnp.finfo(shared.dtype).tiny, 0.0, shared)  # as in `TreeMixing`
         mixing = jnp.where(possible, mixing.at[:, columns].set(shared), mixing)
-        return labels, mixing, accepted + accept, refused + (splits & (choices == 0)), key
+        return (
+            labels,
+            mixing,
+            accepted + accept.astype(accepted.dtype),
+            refused + (splits & (choices == 0)).astype(refused.dtype),
+            key,
+        )
 
     start = labels, mixing, jnp.zeros((), int), jnp.zeros((), int), key
     labels, mixing, accepted, refused, _ = jax.lax.fori_loop(0, count, attempt, start)

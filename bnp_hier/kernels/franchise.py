@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
@@ -59,7 +60,7 @@ class Seating(NamedTuple):
 def climb_to_root(
     component: Component,
     rows: Statistics,
-    X: Float[Array, "n d"],
+    X: Float[Array | np.ndarray, "n d"],
     paths: Int[Array, "n depth"],
     labels: Int[Array, " n"],
     mixing: Float[Array, "m k"],

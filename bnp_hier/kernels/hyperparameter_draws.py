@@ -54,7 +54,7 @@ def draw_concentration(
     one, other = log_gamma_draw(key_eta, jnp.stack([jnp.broadcast_to(value + 1.0, n.shape), n]))
     log_eta = jnp.where(open_, one - jnp.logaddexp(one, other), 0.0)
     s = jnp.where(open_, jax.random.uniform(key_s, n.shape) * (n + value) < n, False)
-    power, rate = clusters - s.sum(), -log_eta.sum()
+    power, rate = (clusters - s.sum()).astype(float), -log_eta.sum()
     if isinstance(prior, dist.Uniform):
         return truncated_gamma(key_draw, value, power + 1.0, rate, prior.low, prior.high)
     shape = prior.concentration if isinstance(prior, dist.Gamma) else 1.0
@@ -93,7 +93,7 @@ def truncated_gamma(
     within = (tries > low) & (tries < high) & (shape >= 0.5)
 
     def slices(_: None) -> Array:
-        def step(i: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        def step(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             x, key = state
             key, key_u = jax.random.split(key)
             u = jax.random.uniform(key_u, (3,), minval=jnp.finfo(x.dtype).tiny)

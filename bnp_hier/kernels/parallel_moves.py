@@ -87,7 +87,7 @@ class Units(NamedTuple):
 
 
 def _onehot(index: Int[Array, " c"], size: int, dtype: Any) -> Float[Array, "c k"]:
-    return (index[:, None] == jnp.arange(size)).astype(dtype)
+    return (index[:, None] == jnp.arange(size)[None]).astype(dtype)
 
 
 def sum_clusters(table: Table, labels: Int[Array, " n"], slots: int) -> Clusters:
@@ -203,7 +203,7 @@ def units_of_clusters(key: Array, clusters: Clusters) -> Units:
     occupied = clusters.counts > 0
     k = occupied.sum()
     pairs = jnp.minimum((jax.random.uniform(keys[0]) * (k // 2 + 1)).astype(int), k // 2)
-    order = jnp.argsort(jax.random.uniform(keys[1], (slots,)) + 2.0 * ~occupied)
+    order = jnp.argsort(jax.random.uniform(keys[1], (slots,)) + jnp.where(occupied, 0.0, 2.0))
     place = jnp.argsort(order)
     of_slot = jnp.where(place < 2 * pairs, place // 2, place - pairs)
     _, first = _first(priority := jax.random.bits(keys[2], (n,), jnp.uint32), clusters.labels, slots)
@@ -358,10 +358,14 @@ def split_and_merge(
     def decide(carry: Any, unit: Any) -> tuple[Any, Any]:
         occupied, pairs = carry
         present, split, slot, ratio, anchored, uniform = unit
-        merged = occupied.sum() - ~split  # clusters in the state in which the unit is one
-        merged_pairs = pairs - ~split
+        merged = occupied.sum() - (~split).astype(int)  # clusters in the state in which the unit is one
+        merged_pairs = pairs - (~split).astype(pairs.dtype)
         chosen = _log_pairing(merged + 1, merged_pairs + 1) - _log_pairing(merged, merged_pairs) + anchored
-        ratio = ratio + jnp.log(prior.concentration + merged * discount) + jnp.where(units.by_cluster, chosen, 0.0)
+        ratio = (
+            ratio
+            + jnp.log(prior.concentration + merged.astype(ratio.dtype) * discount)
+            + jnp.where(units.by_cluster, chosen, 0.0)
+        )
         refused = present & split & occupied.all()
         # a uniform draw may be 0, whose logarithm would accept anything; it is never 1
         accepted = present & ~refused & (jnp.log1p(-uniform) <= jnp.where(split, ratio, -ratio))

@@ -284,7 +284,7 @@ def _settled(values: MixtureValues, labels: Int[Array, " m"], key: Array, featur
     """Labels after some steps; compiled once for all chains."""
     table, prior = _table(values, features), Prior(values.concentration, values.discount)
 
-    def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         labels, key = state
         key, key_step = jax.random.split(key)
         moved = _step(values, table, prior, labels, key_step, slots, swept=False)[0]

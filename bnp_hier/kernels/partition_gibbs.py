@@ -209,7 +209,7 @@ class PartitionGibbs(PartitionKernel):
         counts = cluster_counts(labels, self._capacity).astype(float)
         some = jax.tree.map(lambda leaf: leaf[asked], rows)
         mass = refused_mass(component, stats, counts, some, labels[asked], prior)
-        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
+        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1).astype(mass.dtype)
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
         warn_of_capacity(self, f"{self._capacity} clusters", state.capacity_hits, hits, mass)
         return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, mass, state.i + 1, key)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.allocation import draw_index, pack
@@ -110,7 +111,7 @@ def coefficients_of(component: Component, parameters: Float[Array, "k ..."]) -> 
         return parameters.reshape(parameters.shape[0], -1)
 
 
-def densities_of(component: Component, X: Float[Array, "n d"], key: Array) -> Densities:
+def densities_of(component: Component, X: Float[Array | np.ndarray, "n d"], key: Array) -> Densities:
     """Everything about the items that the sweep reads and that no move changes."""
     rows = component.suff_stats(X)
     parameters = component.sample_parameters(key, rows)
@@ -128,7 +129,7 @@ def _is_linear(component: Component, parameters: Float[Array, "k ..."]) -> bool:
 
 
 def log_likelihood_of(
-    component: Component, rows: Statistics, X: Float[Array, "n d"], parameters: Float[Array, "k ..."]
+    component: Component, rows: Statistics, X: Float[Array | np.ndarray, "n d"], parameters: Float[Array, "k ..."]
 ) -> Float[Array, "n k"]:
     """Log density of every item under every component (nats)."""
     if _is_linear(component, parameters):

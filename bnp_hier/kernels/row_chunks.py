@@ -97,7 +97,7 @@ def coefficients_of(natural: Statistics, constant: Float[Array, " k"], features:
 
 def row_scores(phi: Float[Array, "c f"], coefficients: Coefficients) -> Float[Array, "c k"]:
     """The linear functions of some rows."""
-    return jnp.matmul(phi, coefficients.linear, precision="highest") + coefficients.constant
+    return jnp.matmul(phi, coefficients.linear, precision="highest") + coefficients.constant[None]
 
 
 def sums_of(weight: Float[Array, "c k"], phi: Float[Array, "c f"]) -> Float[Array, "k f"]:

@@ -57,7 +57,7 @@ def divide(
     u = member.shape[0]
     moving = member.at[anchors].set(False)
     draws = jax.random.uniform(key, (2, u))
-    order = jnp.argsort(draws[0] + 2.0 * ~moving)
+    order = jnp.argsort(draws[0] + jnp.where(moving, 0.0, 2.0))
 
     def of(index: Array) -> Any:
         return jax.tree.map(lambda leaf: leaf[index], units)

@@ -69,7 +69,7 @@ def split_merge_siblings(
     inner = level < columns - 2
     node_of, unit_of, top_of = (jnp.take(paths, level + step, axis=1) for step in (0, 1, -1))
     heads = group == jnp.arange(n)
-    customers = jnp.zeros((size, components), mixing.dtype).at[unit_of, labels].add(heads)
+    customers = jnp.zeros((size, components), mixing.dtype).at[unit_of, labels].add(heads.astype(mixing.dtype))
     items = jnp.zeros(size, mixing.dtype).at[unit_of].add(1.0)
     node = jnp.zeros(size, paths.dtype).at[unit_of].set(node_of)
     top = jnp.zeros(size, paths.dtype).at[unit_of].set(top_of)
@@ -77,11 +77,11 @@ def split_merge_siblings(
     listed, number = jnp.argsort(~active, stable=True), active.sum()
     used = read_tree(paths[:, 1:-1], nodes).level >= 0
 
-    def attempt(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         node, used, accepted, refused, key = state
         key, key_anchors, key_divide = jax.random.split(key, 3)
         u = jax.random.uniform(key_anchors, (3,), mixing.dtype)
-        first = listed[jnp.minimum((u[0] * number).astype(int), number - 1)]
+        first = listed[jnp.minimum((u[0] * number.astype(u.dtype)).astype(int), number - 1)]
         others = active & (top == top[first]) & (jnp.arange(size) != first)
         second = draw_index(others.astype(mixing.dtype), u[1])
         a, b = node[first], node[second]
@@ -99,13 +99,19 @@ def split_merge_siblings(
         log_ratio = jnp.log(concentration) + division.log_ratio
         accept = others.any() & (jnp.log1p(-u[2]) < jnp.where(splits, log_ratio, -log_ratio))
         full = splits & used.all()
-        refused += accept & full
+        refused += (accept & full).astype(refused.dtype)
         accept &= ~full
         free = jnp.argmin(used)
         proposal = jnp.where(splits, jnp.where(division.sides == 1, free, node), jnp.where(member, a, node))
         changed = jnp.where(splits, free, b)
         used = used.at[changed].set(jnp.where(accept, splits, used[changed]))
-        return jnp.where(accept, proposal, node).astype(node.dtype), used, accepted + accept, refused, key
+        return (
+            jnp.where(accept, proposal, node).astype(node.dtype),
+            used,
+            accepted + accept.astype(accepted.dtype),
+            refused,
+            key,
+        )
 
     zero = jnp.zeros((), int)
     node, _, accepted, refused, _ = jax.lax.fori_loop(0, count, attempt, (node, used, zero, zero, key))
@@ -154,7 +160,9 @@ def regraft(
     numbers = jnp.arange(nodes)
     tree = read_tree(paths[:, 1:-1], nodes)
     heads = group == jnp.arange(n)
-    customers = jnp.zeros((nodes, components), mixing.dtype).at[jnp.take(paths, level, axis=1), labels].add(heads)
+    customers = (
+        jnp.zeros((nodes, components), mixing.dtype).at[jnp.take(paths, level, axis=1), labels].add(heads.astype(mixing.dtype))
+    )
     listed, number = jnp.argsort(tree.level != level, stable=True), (tree.level == level).sum()
     alpha = concentration
 
@@ -165,11 +173,11 @@ def regraft(
             above = above.at[node].set(True)
         return above
 
-    def attempt(_: int, state: tuple[Grafting, Array, Array]) -> tuple[Grafting, Array, Array]:
+    def attempt(_: Array, state: tuple[Grafting, Array, Array]) -> tuple[Grafting, Array, Array]:
         before, moved, key = state
         key, key_choice, key_chain = jax.random.split(key, 3)
         u = jax.random.uniform(key_choice, (3,), mixing.dtype)
-        node = listed[jnp.minimum((u[0] * number).astype(int), number - 1)]
+        node = listed[jnp.minimum((u[0] * number.astype(u.dtype)).astype(int), number - 1)]
         size, mine = before.items[node], customers[node]
         above = ancestors(before.parent, node)
         items = before.items - jnp.where(above, size, 0.0)
@@ -183,7 +191,8 @@ def regraft(
         for at in range(1, depth):
             log_weight = jnp.where(place == at, log_weight[before.parent] + step, log_weight)
         fresh = level - 1 - place  # nodes of the chain that would be new below each node
-        log_weight += (fresh + 1) * (jnp.log(alpha) + gammaln(size)) + fresh * (gammaln(alpha) - gammaln(size + alpha))
+        added = fresh.astype(mixing.dtype)
+        log_weight += (added + 1) * (jnp.log(alpha) + gammaln(size)) + added * (gammaln(alpha) - gammaln(size + alpha))
         there = (place >= 0) & (place < level)
         branches = there & (fresh > 0) & (fresh <= (place < 0).sum())
         log_branch = jnp.where(branches, log_weight, -jnp.inf)
@@ -220,7 +229,7 @@ def regraft(
             before.mixing.at[number_of].set(chain, mode="drop"),
         )
         kept = jax.tree.map(lambda new, old: jnp.where(stays, old, new), after, before)
-        return kept, moved + ~stays, key
+        return kept, moved + (~stays).astype(moved.dtype), key
 
     start = Grafting(jnp.maximum(tree.parent, 0), tree.level, tree.counts.astype(mixing.dtype), mixing)
     begin = start, jnp.zeros((), int), key

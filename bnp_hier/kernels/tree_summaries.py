@@ -22,7 +22,7 @@ def tree_summaries(sites: TreeSites, values: TreeValues, z: Mapping[str, Array])
     prior = log_tree_prior(tree, values.concentration, sites.depth)
     weight = jnp.log(z[sites.mixing][paths[:, -1], labels]).sum()
     rows = values.component.likelihood(z[sites.parameters][labels]).log_prob(values.X).sum()
-    levels = (tree.level[:, None] == jnp.arange(1, sites.depth + 1)).sum(0)
+    levels = (tree.level[:, None] == jnp.arange(1, sites.depth + 1)[None]).sum(0)
     components, _, entropy = size_summaries(cluster_counts(labels, sites.components))
     n = tree.counts.astype(rows.dtype)
     below = tree.level > 0
