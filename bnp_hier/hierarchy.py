@@ -498,7 +498,7 @@ class Hierarchy:
         """The sets of items under the nodes, the root's included."""
         return {frozenset(self.items(node).tolist()) for node in range(self.n_nodes)}
 
-    def representatives(self, X: ArrayLike, count: int = 3) -> list[Int[np.ndarray, " m"]]:
+    def representatives(self, X: ArrayLike, count: int = 3) -> list[Int[np.ndarray, " _"]]:
         """For every node, its (at most `count`) items nearest to their mean, nearest first.
 
         Parameters
@@ -628,4 +628,4 @@ def _newick_name(name: str) -> str:
 
 
 def _is_missing(name: Any) -> bool:
-    return name is None or name == "" or (isinstance(name, float | np.floating) and np.isnan(name))
+    return name is None or name == "" or (isinstance(name, float | np.floating) and bool(np.isnan(name)))

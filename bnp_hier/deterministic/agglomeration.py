@@ -165,8 +165,8 @@ def _pair_up_rows(component: Component, scorer: MergeScorer, trees: Trees, left:
     def block(one: Array, two: Array, best: _Best) -> _Best:
         a, b = (cut(trees._replace(stats=()), k * width, width) for k in (one, two))
         joint = component.log_marginal_of_row_pairs(part(one), part(two))
-        scores = scorer.score(joint, jax.tree.map(lambda leaf: leaf[:, None], a), b)
-        possible = (a.node[:, None] < b.node) & (b.node < left) & (a.group[:, None] == b.group)
+        scores = scorer.score(joint, jax.tree.map(lambda leaf: leaf[:, None], a), jax.tree.map(lambda leaf: leaf[None], b))
+        possible = (a.node[:, None] < b.node[None]) & (b.node < left)[None] & (a.group[:, None] == b.group[None])
         scores = ordered(scores, possible)
         for side, table, nodes in ((one, scores, b.node), (two, scores.T, a.node)):
             old = cut(best, side * width, width)

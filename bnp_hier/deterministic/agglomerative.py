@@ -42,7 +42,7 @@ def _energies(
     cluster = component.log_marginal(stats) + label
     change = cluster[n:] - cluster[children].sum(1)
     inside = cluster[:n].sum() + jnp.concatenate([jnp.zeros(1), jnp.cumsum(change)])
-    total = alpha if labels == "dp" else alpha * jnp.arange(n, 0, -1)
+    total = alpha if labels == "dp" else alpha * jnp.arange(n, 0, -1).astype(alpha.dtype)
     return -(inside + gammaln(total) - gammaln(n + total))
 
 

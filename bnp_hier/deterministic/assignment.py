@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial, reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,7 @@ class Pass(NamedTuple):
     counts: Float[Array, " k"]
 
 
+@runtime_checkable
 class Assigner(Protocol):
     """A way to make passes over one data set; all give the same labels."""
 
@@ -94,9 +95,9 @@ def _assign(numbers: Float[Array, "b c f"], n: ArrayLike, scores: Scores, featur
     def step(carry: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         sums, counts = carry
         rows, start = block
-        labels = jnp.argmax(rows @ coefficients + scores.log_weight, axis=1)
+        labels = jnp.argmax(rows @ coefficients + scores.log_weight[None], axis=1)
         there = start + jnp.arange(rows.shape[0]) < n
-        chosen = ((labels[:, None] == jnp.arange(k)) & there[:, None]).astype(rows.dtype)
+        chosen = ((labels[:, None] == jnp.arange(k)[None]) & there[:, None]).astype(rows.dtype)
         return (sums + chosen.T @ rows, counts + chosen.sum(0)), labels.astype(jnp.int32)
 
     b, c, _ = numbers.shape

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import jax
 import jax.flatten_util
@@ -164,6 +164,7 @@ class Problem:
         return -before
 
 
+@runtime_checkable
 class _Labelled(Protocol):
     @property
     def labels(self) -> Int[np.ndarray, " n"]:
@@ -282,7 +283,8 @@ def mixture_log_weights(
     """
     rows = component.suff_stats(X)
     cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
-    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + log_seating(counts, prior, max_clusters)
+    log_predictive = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
+    return log_predictive + log_seating(counts, prior, max_clusters)[None]
 
 
 @partial(jax.jit, static_argnames="slots")
@@ -346,7 +348,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self.component_.validate(matrix)
         return matrix
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit to the rows of X.
 
         Parameters
@@ -383,7 +385,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     def _fit(self, problem: Problem) -> None:
         """Set the fitted attributes; runs inside ``jax.enable_x64``."""
 
-    def fit_predict(self, X: ArrayLike, y: None = None, **kwargs: Any) -> Int[np.ndarray, " n"]:
+    def fit_predict(self, X: ArrayLike, y: Any = None, **kwargs: Any) -> Int[np.ndarray, " n"]:
         """Fit, and return `labels_`."""
         return self.fit(X).labels_
 
@@ -435,6 +437,6 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         check_is_fitted(self, "counts_")
         return np.logaddexp.reduce(self._log_weights(X), axis=1)
 
-    def score(self, X: ArrayLike, y: None = None) -> float:
+    def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`, for scikit-learn's model selection."""
         return float(self.score_samples(X).mean())

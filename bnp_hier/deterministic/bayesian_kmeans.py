@@ -162,7 +162,7 @@ class BayesianKMeans(StreamingClustering):
         for start in self.starts:
             require_count("starts", start)
 
-    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]], y: None = None) -> Self:
+    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]], y: Any = None) -> Self:
         """Fit to the rows of X.
 
         Parameters

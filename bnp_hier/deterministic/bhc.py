@@ -355,4 +355,4 @@ def _node_log_weights(
     cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
     n = jnp.round(expected.sum())  # Σ ω_k n_k = n
     weights = jnp.log(jnp.append(expected, prior.concentration)) - jnp.log(n + prior.concentration)
-    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights
+    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights[None]

@@ -52,13 +52,13 @@ def _sweep(
 
     def visit(carry: tuple[Array, Array, Array], x: Array) -> tuple[tuple[Array, Array, Array], Array]:
         centres, clusters, refused = carry
-        gaps = jnp.where(index < clusters, ((centres - x) ** 2).sum(1), jnp.inf)
+        gaps = jnp.where(index < clusters, ((centres - x[None]) ** 2).sum(1), jnp.inf)
         nearest = gaps.argmin()
         far = gaps[nearest] > penalty
         opens = far & (clusters < centres.shape[0])
         label = jnp.where(opens, clusters, nearest)
         centres = centres.at[label].set(jnp.where(opens, x, centres[label]))
-        return (centres, clusters + opens, refused + (far & ~opens)), label
+        return (centres, clusters + opens.astype(int), refused + (far & ~opens).astype(int)), label
 
     (_, clusters, refused), labels = jax.lax.scan(visit, (centres, clusters, jnp.int64(0)), X)
     return labels, clusters, refused
@@ -125,7 +125,7 @@ class DPMeans(ClusterMixin, BaseEstimator):
         self.n_clusters = n_clusters
         self.max_iter = max_iter
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit to the rows of X, (n, d), n ≥ 2.
 
         Raises

@@ -33,7 +33,7 @@ def label_log_prior(counts: Float[Array, " k"], prior: Prior, labels: str) -> Fl
         return log_partition_prior(counts, *prior)
     used = counts > 0
     alpha = jnp.asarray(prior.concentration, float)
-    total = alpha * used.sum()
+    total = alpha * used.sum(dtype=alpha.dtype)
     each = jnp.where(used, gammaln(counts + alpha) - gammaln(alpha), 0.0)
     return gammaln(total) - gammaln(counts.sum() + total) + each.sum()
 

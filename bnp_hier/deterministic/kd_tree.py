@@ -188,12 +188,12 @@ class KDTreeAssigner:
         order = np.argsort(self._start[every], kind="stable")
         return _Owners(every[order], owner[order], visited)
 
-    def _disputed(self, owners: _Owners) -> Int[np.ndarray, " r"]:
+    def _disputed(self, owners: _Owners) -> Int[np.ndarray, " rows"]:
         """Rows, in the tree's order, of the boxes that nobody owns."""
         nodes = owners.nodes[owners.owner < 0]
         sizes = self._end[nodes] - self._start[nodes]
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(nodes) else sizes
-        return np.arange(sizes.sum()) + np.repeat(self._start[nodes] - offsets, sizes)
+        return (np.arange(sizes.sum()) + np.repeat(self._start[nodes] - offsets, sizes)).astype(np.int64)
 
     def _look_at(self, rows: Int[np.ndarray, " r"], scores: Scores) -> tuple[np.ndarray, Statistics, Array]:
         """Score single rows; their number is padded to a power of two of blocks, so that few programs are compiled."""
@@ -214,7 +214,7 @@ class KDTreeAssigner:
         np.add.at(sums, owner, self._sums[nodes])
         sizes = np.bincount(owner, self._end[nodes] - self._start[nodes], minlength=k)
         whole = unflatten(jnp.asarray(sums[:, self._features.group]), scores.natural)
-        return jax.tree.map(jnp.add, stats, whole), counts + sizes
+        return jax.tree.map(jnp.add, stats, whole), counts + sizes.astype(counts.dtype)
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
         """Cluster of each row, the first of those that tie."""

@@ -51,9 +51,9 @@ def leave_one_out(
     whole = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)  # (n, k), own cluster included
     without = jax.tree.map(lambda leaf, row: leaf[labels] - row, stats, rows)
     own = component.log_marginal(stats)[labels] - component.log_marginal(without)
-    mine = labels[:, None] == jnp.arange(slots)
-    left = counts - mine
-    clusters = (counts > 0).sum() - (counts[labels] == 1)
+    mine = labels[:, None] == jnp.arange(slots, dtype=labels.dtype)[None]
+    left = counts[None] - mine.astype(counts.dtype)
+    clusters = (counts > 0).sum(dtype=counts.dtype) - (counts[labels] == 1).astype(counts.dtype)
     seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left - discount, 1.0)), -jnp.inf)
     density = jnp.where(mine, own[:, None], whole)
     joined = seats + jnp.where(left > 0, density, 0.0)

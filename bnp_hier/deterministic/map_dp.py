@@ -251,6 +251,6 @@ def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"
     return found
 
 
-def _traces(result: Descent) -> list[Float[np.ndarray, " sweeps"]]:
+def _traces(result: Descent) -> list[Float[np.ndarray, " _"]]:
     """Log joint after each sweep that was made, for every order."""
     return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]

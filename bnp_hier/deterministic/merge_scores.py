@@ -85,7 +85,8 @@ class MergeScorer(NamedTuple):
             return ratio
         if criterion in ("dp", "finite"):
             return ratio + self.log_label[a.items + b.items] - self.log_label[a.items] - self.log_label[b.items]
-        return ratio * jax.lax.rsqrt(a.items * b.items / (a.items + b.items).astype(ratio.dtype))
+        items, others = a.items.astype(ratio.dtype), b.items.astype(ratio.dtype)
+        return ratio * jax.lax.rsqrt(items * others / (items + others))
 
     def merged(self, a: Trees, b: Trees, node: Array) -> tuple[Trees, Float[Array, ""]]:
         """The tree that joins two, and the log odds of the merge."""

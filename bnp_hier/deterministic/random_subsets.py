@@ -99,7 +99,7 @@ def _filter(component: Component, stats: Statistics, items: Array, X: Float[Arra
 
 def _parts(
     component: Component, X: np.ndarray, rows: np.ndarray, subset: np.ndarray, labels: np.ndarray
-) -> list[Int[np.ndarray, " part"]]:
+) -> list[Int[np.ndarray, " _"]]:
     """Rows of each cluster of the subset, with the other rows filtered to them."""
     rest = np.setdiff1d(rows, subset, assume_unique=True)
     leaves = cluster_leaves(component, X[subset], labels)

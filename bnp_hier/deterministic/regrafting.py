@@ -124,7 +124,7 @@ def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[A
         children = tree.children.at[over].set(jnp.where(joint_is_root, tree.children[over], swapped))
         lighter = _towards_root(parent, root, jnp.where(joint_is_root, root, over)) & ~joint_is_root
         sign = jnp.where(lighter, -1.0, 1.0)
-        change = jax.tree.map(lambda leaf: sign.reshape((-1,) + (1,) * (leaf.ndim - 1)) * leaf[node], tree.stats)
+        change = jax.tree.map(lambda leaf: sign.reshape((-1,) + (1,) * (leaf.ndim - 1)) * leaf[node][None], tree.stats)
         changed = jax.tree.map(jnp.add, tree.stats, change)
         sizes = tree.sizes + sign * tree.sizes[node]
         other = log_alpha + log_gamma[jnp.clip(sizes, 0, n_leaves).astype(int)] + log_marginal(changed)

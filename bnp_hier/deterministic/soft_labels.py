@@ -55,7 +55,7 @@ def _expected_log_gammas(probabilities: Float[Array, "n k"], shifts: Float[Array
     """E[lgamma(c + N_k)] for every column's count N_k and every shift c, exactly (nats)."""
     n = probabilities.shape[0]
     size = (1 << max(n - 1, 0).bit_length()) + 1
-    tables = gammaln(shifts + jnp.arange(size, dtype=probabilities.dtype)[:, None])
+    tables = gammaln(shifts[None] + jnp.arange(size, dtype=probabilities.dtype)[:, None])
     return jax.lax.map(lambda p: poisson_binomial(p) @ tables, probabilities.T, batch_size=max(1, BATCH // size))
 
 
@@ -123,10 +123,10 @@ def expected_log(shift: ArrayLike, probabilities: Float[Array, "n k"]) -> Float[
     """
     p = probabilities
     log_none = jnp.log1p(-jnp.minimum(p, 1.0 - 1e-12))
-    none = jnp.minimum(log_none.sum(0) - log_none, 0.0)
-    mean = jnp.maximum(p.sum(0) - p, 0.0)
+    none = jnp.minimum(log_none.sum(0, keepdims=True) - log_none, 0.0)
+    mean = jnp.maximum(p.sum(0, keepdims=True) - p, 0.0)
     spread = p * (1.0 - p)
-    variance = jnp.maximum(spread.sum(0) - spread, 0.0)
+    variance = jnp.maximum(spread.sum(0, keepdims=True) - spread, 0.0)
     some = -jnp.expm1(none)
     possible = some > 1e-30
     divisor = jnp.where(possible, some, 1.0)

@@ -257,7 +257,7 @@ def seeded(points: Float[np.ndarray, "s q"], clusters: int, rng: np.random.Gener
     return ((centres**2).sum(1) - 2 * points @ centres.T).argmin(1)
 
 
-def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[np.ndarray, "s q"]]:
+def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[np.ndarray, "s _"]]:
     """Coordinates in which rows are near or far: the columns, missing cells at their mean, and the component's own if any.
 
     Those of a prior whose scale is like the data's covariance are round and show no direction; columns in different units
@@ -303,7 +303,7 @@ def _log_weights(
 ) -> Float[Array, "m k"]:
     """Log of (seating probability × predictive density) of rows at each cluster; a new one, improper maybe, is not asked."""
     density = component.log_predictive(jax.tree.map(lambda leaf: leaf[None], stats), X[:, None])
-    return density + log_seating(counts, prior)[:-1]
+    return density + log_seating(counts, prior)[None, :-1]
 
 
 @partial(jax.jit, static_argnames="slots")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def _joint(component: Component, stats: Statistics, counts: Float[Array, " k"], 
 class StreamingClustering(DeterministicClustering):
     """An estimator of one partition that takes new rows in: `partial_fit`."""
 
-    def partial_fit(self, X: ArrayLike, y: None = None, *, refinements: int = 0) -> Self:
+    def partial_fit(self, X: ArrayLike, y: Any = None, *, refinements: int = 0) -> Self:
         """Take in new rows, one after the other, each where log p(all rows so far, labels) is largest.
 
         Only the clusters' statistics are kept of earlier rows: memory does not grow with their number. Before any `fit` this

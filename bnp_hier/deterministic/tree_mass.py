@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
@@ -40,7 +41,7 @@ def node_statistics(rows: Statistics, children: Int[Array, "m 2"]) -> Statistics
 
 
 def single_cluster_mass(
-    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
+    component: Component, X: Float[Array, "n d"], concentration: ArrayLike, children: Int[Array, "m 2"]
 ) -> Float[Array, " nodes"]:
     """φ1 of each node: log α + lgamma(n_k) + m(D_k), the log mass of "all its items are one cluster"."""
     stats, sizes = node_statistics((component.suff_stats(X), jnp.ones(children.shape[0] + 1)), children)

@@ -98,8 +98,8 @@ def _reordered(responsibilities: Float[Array, "n k"], concentration: ArrayLike) 
     counts = responsibilities.sum(0)
     ranked = jnp.argsort(-counts)
     last = jnp.arange(k)[:, None]
-    places = jnp.arange(k)
-    orders = ranked[jnp.where(places == k - 1, last, places + (places >= last))]
+    places = jnp.arange(k)[None]
+    orders = ranked[jnp.where(places == k - 1, last, places + (places >= last).astype(int))]
     terms = jax.vmap(lambda order: log_stick_pieces(counts[order], concentration)[:-1].sum())(orders)
     best = terms.argmax()
     better = terms[best] > log_stick_pieces(counts, concentration)[:-1].sum()
@@ -206,7 +206,7 @@ def _component_log_weights(
     """Log of (expected weight × predictive density) of new rows at each component (nats)."""
     cache = component.cache(stats)
     rows = component.suff_stats(X)
-    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + jnp.log(weights)
+    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + jnp.log(weights)[None]
 
 
 def _bound_at(responsibilities: Float[np.ndarray, "n k"], inference: Inference, values: MixtureValues) -> Float[Array, ""]:

@@ -217,7 +217,7 @@ def _choices(
     """
     counts = particle.counts
     occupied = counts > 0
-    clusters = occupied.sum()
+    clusters = occupied.sum(dtype=counts.dtype)
     opens = (jnp.arange(counts.shape[0]) == jnp.argmin(occupied)) & ~occupied
     # with nothing seated yet the only choice is a new cluster, whatever the concentration
     opening = jnp.where(clusters > 0, prior.concentration + clusters * jnp.asarray(prior.discount), 1.0)
@@ -286,7 +286,7 @@ def _systematic(log_weights: Float[Array, " particles"], uniform: Float[Array, "
     """Indices of a systematic resample: every particle is expected in proportion to its weight."""
     size = log_weights.shape[0]
     upto = jnp.cumsum(jax.nn.softmax(log_weights))
-    points = (jnp.arange(size) + uniform) / size
+    points = (jnp.arange(size).astype(uniform.dtype) + uniform) / size
     return jnp.minimum(jnp.searchsorted(upto, points), size - 1)
 
 
@@ -350,5 +350,5 @@ def _filter(
     state = (jnp.asarray(0), particles, jnp.zeros(n_particles), jnp.zeros(()), jnp.bool_(False))
     # a run that is to be repeated with more slots stops at once
     *_, log_weights, log_evidence, full = jax.lax.while_loop(lambda s: (s[0] < n) & ~(s[-1] & may_grow), step, state)
-    seating = jnp.log(prior.concentration + jnp.arange(1, n)).sum()
+    seating = jnp.log(prior.concentration + jnp.arange(1, n).astype(float)).sum()
     return log_evidence + logsumexp(log_weights) - jnp.log(n_particles) - seating, full

@@ -160,7 +160,7 @@ class _Plan(NamedTuple):
     """
 
     found: list[Branch]
-    items: list[Int[np.ndarray, " m"]]
+    items: list[Int[np.ndarray, " _"]]
     middles: Float[np.ndarray, " b"]
     lines: list[list[Line]]
     column: float
@@ -234,7 +234,7 @@ def _plan(
 
 def _chosen(
     tree: Hierarchy, lowest: int, min_size: int | None, capacity: float, scale: float
-) -> tuple[list[Branch], list[Int[np.ndarray, " m"]], Float[np.ndarray, " b"]]:
+) -> tuple[list[Branch], list[Int[np.ndarray, " _"]], Float[np.ndarray, " b"]]:
     """Branches, their items, and how many lines their circles need; by default so many as there are lines for."""
     sizes, parents = tree.sizes, tree.parents
     order = largest_first(tree, lowest)
@@ -294,7 +294,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _gaps(found: Sequence[Branch], items: Sequence[Int[np.ndarray, " m"]], scale: float) -> list[float]:
+def _gaps(found: Sequence[Branch], items: Sequence[Int[np.ndarray, " _"]], scale: float) -> list[float]:
     """Points from each branch to its text: past the largest circle of an end at its level."""
     radii = [
         scale * len(own) ** 0.25 / 2 if branch.top == branch.bottom else 0.0 for branch, own in zip(found, items, strict=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Num
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.
     return chain_diagnostics(scalar_variables(idata, var_names, stacklevel=3))
 
 
-def chain_diagnostics(values: Mapping[str, Float[np.ndarray, "chain draw"]]) -> pd.DataFrame:
+def chain_diagnostics(values: Mapping[str, Num[np.ndarray, "chain draw"]]) -> pd.DataFrame:
     """The table of `diagnostics` for named draws."""
     import arviz as az
     import pandas as pd
@@ -75,7 +75,7 @@ def chain_diagnostics(values: Mapping[str, Float[np.ndarray, "chain draw"]]) -> 
 
 def scalar_variables(
     idata: Any, var_names: str | Sequence[str] | None = None, *, stacklevel: int = 2
-) -> dict[str, Float[np.ndarray, "chain draw"]]:
+) -> dict[str, Num[np.ndarray, "chain draw"]]:
     """Draws of single numbers from the posterior group, entries of arrays apart; see `diagnostics`."""
     posterior = idata["posterior"]
     chosen = [var_names] if isinstance(var_names, str) else var_names

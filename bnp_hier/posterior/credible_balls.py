@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draws
 from bnp_hier.posterior.point_estimates import expected_losses
@@ -64,7 +64,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     inside = distance <= radius + 1e-12
     clusters = labels.max(1) + 1
 
-    def farthest(of: Int[np.ndarray, " u"]) -> Int[np.ndarray, "a n"]:
+    def farthest(of: Bool[np.ndarray, " u"]) -> Int[np.ndarray, "a n"]:
         return labels[of & (distance >= distance[of].max() - 1e-12)]
 
     fewest, most = clusters[inside].min(), clusters[inside].max()

@@ -63,7 +63,7 @@ class SlotMixture(Mixture):
         prior = Prior(read.concentration, read.discount)
         counts = cluster_counts(labels, slots)
         own = jax.nn.one_hot(labels, slots, dtype=float)
-        seating = jax.vmap(lambda mine: log_slot_seating(counts - mine, prior))(own)
+        seating = jax.vmap(lambda mine: log_slot_seating(counts.astype(float) - mine, prior))(own)
         given = jnp.take_along_axis(read.log_density, labels[:, None], axis=1).sum()
         return log_partition_prior(counts, *prior) + given, logsumexp(seating + read.log_density, axis=1)
 
@@ -73,7 +73,7 @@ class SlotMixture(Mixture):
         """Log Σ_k p(next item joins slot k) f(x|θ_k), over all slots; the model is run on the new rows."""
         prior = read_slot_values(self.model, self.sites, values, (self.X,))
         seating = log_slot_seating(cluster_counts(labels, slots).astype(float), Prior(prior.concentration, prior.discount))
-        return logsumexp(seating + read_slot_values(self.model, self.sites, values, (rows,)).log_density, axis=1)
+        return logsumexp(seating[None] + read_slot_values(self.model, self.sites, values, (rows,)).log_density, axis=1)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
         """Check that the model runs on other rows, and that a row's density does not depend on which rows come with it."""
@@ -145,7 +145,7 @@ class StickMixture(Mixture):
         if read.component is not None:
             rows = read.component.suff_stats(read.X)
             return log_joint(read.component, rows, labels, prior, slots), pointwise
-        given = jnp.take_along_axis(read.log_density - jnp.log(values[self.sites.weights]), labels[:, None], axis=1)
+        given = jnp.take_along_axis(read.log_density - jnp.log(values[self.sites.weights])[None], labels[:, None], axis=1)
         return log_partition_prior(cluster_counts(labels, slots), *prior) + given.sum(), pointwise
 
     def log_predictive(

@@ -146,7 +146,8 @@ class CollapsedMixture(Mixture):
         read = self.conjugate(values)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
         prior = Prior(read.concentration, read.discount)
-        return mixture_log_weights(read.component, stats, cluster_counts(labels, slots), prior, rows, self._most)
+        counts = cluster_counts(labels, slots).astype(float)
+        return mixture_log_weights(read.component, stats, counts, prior, rows, self._most)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
         """Check that the rows fit the component."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.deterministic.base import random_key
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
@@ -91,7 +91,7 @@ def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.nda
     """
     slots = int(draws.labels.max()) + 1
 
-    def table(key: Array, values: MixtureValues, labels: Int[Array, " n"]) -> Float[Array, "n d"]:
+    def table(key: Array, values: MixtureValues, labels: Int[Array, " n"]) -> Num[Array, "n d"]:
         key_parameters, key_rows = jax.random.split(key)
         parameters = _parameters(key_parameters, values, labels, slots)
         return values.component.likelihood(parameters[labels]).sample(key_rows)

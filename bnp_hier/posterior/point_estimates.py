@@ -65,7 +65,7 @@ def _tables(flat: Int[np.ndarray, "s n"], loss: str) -> _Tables:
 def _losses(tables: _Tables, candidates: Int[Array, "c n"], slots: int, width: int) -> Float[Array, " c"]:
     """Expected loss of each candidate over the draws."""
     u = tables.labels.shape[1]
-    index = tables.labels + width * jnp.arange(u)  # (n, u)
+    index = tables.labels + width * jnp.arange(u)[None]  # (n, u)
 
     def sizes(flat: Array, length: int) -> Array:
         return tables.cost[jax.ops.segment_sum(jnp.ones(flat.shape, int), flat, length)]
@@ -88,7 +88,7 @@ def _search(
     draws = jnp.arange(u)
     seated = start >= 0
     where = jnp.where(seated, start, slots)
-    flat = (where[:, None] * u + draws) * width + tables.labels
+    flat = (where[:, None] * u + draws[None]) * width + tables.labels
     meeting = jax.ops.segment_sum(jnp.ones(flat.size, jnp.int32), flat.ravel(), slots * u * width).reshape(slots, u, width)
     sizes = jax.ops.segment_sum(jnp.ones(n, jnp.int32), where, slots)
     step = jnp.diff(tables.cost)
