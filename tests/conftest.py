@@ -25,6 +25,14 @@ from pathlib import Path  # noqa: E402
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
+
+from tests import strictness  # noqa: E402
+
+if "benchmark" not in sys.argv:  # they measure what users have
+    install_import_hook("bnp_hier", "tests.strictness.checked")
+    strictness.leave_expected_errors_to_the_package()
+    strictness.forbid_promotion()
 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
 
@@ -46,6 +54,12 @@ def larger_data(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Only tests marked `data` see the folder of the larger data sets: all others run as they do without one."""
     if request.node.get_closest_marker("data") is None:
         monkeypatch.delenv("BNP_HIER_DATA", raising=False)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions as users have them, without the frames of the checks of annotations."""
+    strictness.take_off(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_differences_are_paired_and_from_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     trouble = {"poor": ["a row has too small a Kish share"], "best": [], "next": []}
     monkeypatch.setattr(model_comparison, "cross_validate", lambda fit, *_: (RESULTS[fit], 100, trouble[fit]))

@@ -475,6 +475,7 @@ def idata(**variables: np.ndarray) -> dict[str, xr.Dataset]:
     return {"posterior": xr.Dataset({name: (dims[name], v) for name, v in variables.items()})}
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_rank_histograms_of_arviz_data() -> None:
     rng = np.random.default_rng(0)
     data = idata(
