@@ -35,6 +35,7 @@ if "benchmark" not in sys.argv:  # they measure what users have
     strictness.forbid_promotion()
 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
+from bnp_hier import interruption  # noqa: E402
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,6 +61,12 @@ def larger_data(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions as users have them, without the frames of the checks of annotations."""
     strictness.take_off(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that was interrupted on purpose is forgotten: a command leaves a process at once that has been."""
+    monkeypatch.setattr(interruption._WATCH, "seen", False)
 
 
 @pytest.fixture(autouse=True)

@@ -66,7 +66,7 @@ def test_an_estimator_comes_back(route: str, tmp_path: Path) -> None:
 
 def test_everything_of_the_data_comes_back(tmp_path: Path) -> None:
     data = Dataset(
-        "named", X, np.array(["u", "v"])[np.arange(20) % 2], ("a", "b"), tuple(f"π{i}" for i in range(20)), "of all kinds",
+        "named", X, np.array(["u", "v"])[np.arange(20) % 2], ("a", "c=q"), tuple(f"π{i}" for i in range(20)), "of all kinds",
         tuple((f"k{i % 2}",) for i in range(20)), {"c": ("p", "q")},
     )  # fmt: skip
     saved = SavedFit(ESTIMATORS["map-dp"].fit(X), data, "map-dp", "diagonal", 1.5, ("a note",))

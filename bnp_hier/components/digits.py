@@ -54,8 +54,9 @@ def with_origin(component: _C, X: ArrayLike) -> _C:
     reference: Any = component.reference()
     if _unseen(X):
         there = ~jnp.isnan(X)
-        count = there.sum(0)
-        centre = jnp.where(there, X, 0.0).sum(0) / jnp.maximum(count, 1)
+        values = jnp.where(there, X, 0.0)
+        count = there.sum(0).astype(values.dtype)
+        centre = values.sum(0) / jnp.maximum(count, 1.0)
         return dataclasses.replace(component, origin=jnp.where(count > 0, centre, reference))  # type: ignore[type-var]
     matrix = np.asarray(X, dtype=np.float64)
     at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)

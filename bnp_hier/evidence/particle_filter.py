@@ -271,7 +271,7 @@ def _rejuvenate(
 
     labels, refused = jax.lax.scan(split_merge, particles.labels, jax.random.split(key_moves, MOVES))
     # items that lost their cluster to a NaN make the particle's weight NaN
-    undefined = ((labels < 0) & (jnp.arange(n) < seated)).any(1)
+    undefined = ((labels < 0) & (jnp.arange(n) < seated)[None]).any(1)
     counts = jax.vmap(lambda z: jax.ops.segment_sum(jnp.ones(n), z, slots))(labels)
     # from the statistics: rounding errors of earlier updates do not add up
     caches = jax.vmap(lambda z: component.cache(cluster_statistics(rows, z, slots)))(labels)

@@ -96,7 +96,7 @@ def scalar_variables(
     return entries({name: np.asarray(posterior[name].values) for name in chosen})
 
 
-def entries(values: Mapping[str, Float[np.ndarray, "chain draw ..."]]) -> dict[str, Float[np.ndarray, "chain draw"]]:
+def entries(values: Mapping[str, Num[np.ndarray, "chain draw ..."]]) -> dict[str, Num[np.ndarray, "chain draw"]]:
     """Draws of single numbers: the entries of arrays apart, each named by its index."""
     out = {}
     for name, array in values.items():
