@@ -33,14 +33,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def seconds(*functions: Callable[[], Any], repeats: int) -> list[float]:
-    """Median wall time of each function after a warm-up, called by turns so that all see the same machine."""
+    """Median processor seconds of each function after a warm-up, called by turns so that all see the same machine.
+
+    Of all threads together: what else the machine does counts little, and many threads are no merit.
+    """
     times = np.empty((repeats, len(functions)))
     for repeat in range(repeats):
         for k, function in enumerate(functions):
             function()  # untimed: caches are this function's, and threads of the one before, such as a BLAS's, come to rest
-            start = time.perf_counter()
+            start = time.process_time()
             function()
-            times[repeat, k] = time.perf_counter() - start
+            times[repeat, k] = time.process_time() - start
     return np.median(times, axis=0).tolist()
 
 
@@ -59,10 +62,9 @@ def tree_of(n: int, d: int) -> Callable[[], Any]:
 
 
 def check(name: str, ratio: float, limit: float) -> None:
-    """Print a ratio beside its target; a target that this machine does not reach is an expected failure, not a secret."""
-    print(f"\n{name}: ratio {ratio:.2f} (target: at most {limit:g})")
-    if ratio > limit:
-        pytest.xfail(f"{name}: {ratio:.2f} exceeds the target {limit:g}")
+    """Print a ratio beside its limit, and fail where it is exceeded."""
+    print(f"\n{name}: ratio {ratio:.3g} (at most {limit:.3g})")
+    assert ratio <= limit, f"{name}: {ratio:.3g} exceeds the limit {limit:.3g}"
 
 
 def test_bhc_against_scipy_average_linkage() -> None:
@@ -146,8 +148,8 @@ def test_bayes_kmeans_against_exact() -> None:
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
         micro, exact = seconds(partial(bayes_kmeans_tree, component, X, 1.0, jax.random.key(0)), tree_of(600, 5), repeats=5)
-    figures = f"Bayes k-means BHC {micro:.3f} s, exact BHC {exact:.3f} s, n = 600"
-    print(f"\n{figures}: speedup {exact / micro:.2f} (the paper: about 30)")
+    # the paper's speedup of about 30 is over a program that evaluates every pair anew; what is held is that it costs no more
+    check(f"Bayes k-means BHC {micro:.3f} s against exact BHC {exact:.3f} s, n = 600", micro / exact, 2.0)
 
 
 def test_collapsed_gibbs_sweep_against_numpy() -> None:
