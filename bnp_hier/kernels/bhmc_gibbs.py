@@ -401,7 +401,7 @@ class BHMCGibbs(PartitionKernel):
         values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
         hits = swept.hits + moved.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
         hits = state.capacity_hits + hits.astype(state.capacity_hits.dtype)
-        mass = state.refused_mass + (swept.refused - state.refused_mass) / (state.i + 1)
+        mass = state.refused_mass + (swept.refused - state.refused_mass) / (state.i + 1).astype(state.refused_mass.dtype)
         # the last component of an infinite root is what is left of them
         capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
         warn_of_capacity(self, capacity, state.capacity_hits, hits, mass)

@@ -253,7 +253,7 @@ def path_sweep(
         def draw_next(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             above, chain = state
             key_step = jax.random.fold_in(key_item, step)
-            drawn = proportions(log_dirichlet_draw(key_step, mixing_concentration * above + gift)).astype(dtype)
+            drawn = proportions(log_dirichlet_draw(key_step, mixing_concentration * above + gift.astype(dtype))).astype(dtype)
             return drawn, chain.at[step].set(drawn)
 
         # none where a leaf is joined

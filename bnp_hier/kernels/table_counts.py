@@ -35,8 +35,9 @@ def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array
     rank = at - begin
     a, (opens, friend) = opening[order], jax.random.uniform(key, (2, n), opening.dtype)
     # the first always opens a table, even where the parent's proportion is zero in floating point
-    leads = (rank == 0) | (opens * (a + rank) < a)
-    leader = jnp.where(leads, at, begin + jnp.minimum((friend * rank).astype(int), jnp.maximum(rank - 1, 0)))
+    before = rank.astype(a.dtype)
+    leads = (rank == 0) | (opens * (a + before) < a)
+    leader = jnp.where(leads, at, begin + jnp.minimum((friend * before).astype(int), jnp.maximum(rank - 1, 0)))
     for _ in range(max(1, (n - 1).bit_length())):  # friends of friends, twice as far each time
         leader = leader[leader]
     return jnp.zeros_like(leader).at[order].set(order[leader])
