@@ -32,7 +32,7 @@ def mixture(n: int, d: int, k: int, spread: float) -> tuple[np.ndarray, np.ndarr
 
 
 def sample(component: Component, X: np.ndarray, steps: int) -> tuple[np.ndarray, int, dict[str, float]]:
-    """Labels of the last state, clusters, and processor seconds: of the start, of compilation with a first step, and of a step."""
+    """Labels of the last state, clusters, and processor seconds: of the start, of compiling with a first step, and of a step."""
     kernel = bnp.ParallelSplitMerge(partial(dpm, component=component, concentration=1.0), keep_labels=False)
     rows = jnp.asarray(X)
     step = jax.jit(lambda state: kernel.sample(state, (rows,), {}), donate_argnums=0)
