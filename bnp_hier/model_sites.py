@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
@@ -77,7 +77,7 @@ class MixtureValues(NamedTuple):
     concentration: Float[Array, ""]
     discount: Float[Array, ""]
     component: Component
-    X: Float[Array | np.ndarray, "n d"]
+    X: Num[Array | np.ndarray, "n d"]
 
 
 def _partition_site(samples: Mapping[str, Any]) -> str:
@@ -367,7 +367,7 @@ class StickValues(NamedTuple):
     concentration: Float[Array, ""]
     log_density: Float[Array, "m k"]
     component: Component | None
-    X: Float[Array | np.ndarray, "n d"]
+    X: Num[Array | np.ndarray, "n d"]
 
 
 def find_stick_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> StickSites:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.components import Component, ComponentLikelihood, NormalKnownCovariance
 from bnp_hier.components.base import own_arrays
@@ -74,7 +74,7 @@ class TreeValues(NamedTuple):
     root_concentration: Float[Array, ""]
     mixing_concentration: Float[Array, ""]
     component: Component
-    X: Float[Array | np.ndarray, "n d"]
+    X: Num[Array | np.ndarray, "n d"]
     priors: TreeHyperparameters
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Num
 
 from bnp_hier.components import Component, NormalInverseWishart
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
@@ -20,7 +20,7 @@ Hyperparameter: TypeAlias = ArrayLike | dist.Distribution
 ComponentLike: TypeAlias = Component | Callable[[Any], Component] | None
 
 
-def dpm(X: Float[Array | np.ndarray, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0) -> None:
+def dpm(X: Num[Array | np.ndarray, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0) -> None:
     """Dirichlet-process mixture with cluster parameters integrated out.
 
     Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `X` (observed).
@@ -42,7 +42,7 @@ def dpm(X: Float[Array | np.ndarray, "n d"], component: ComponentLike = None, co
 
 
 def pitman_yor_mixture(
-    X: Float[Array | np.ndarray, "n d"],
+    X: Num[Array | np.ndarray, "n d"],
     component: ComponentLike = None,
     concentration: Hyperparameter = 1.0,
     discount: Hyperparameter = 0.25,
@@ -66,7 +66,7 @@ def pitman_yor_mixture(
 
 
 def dpm_stick_breaking(
-    X: Float[Array | np.ndarray, "n d"],
+    X: Num[Array | np.ndarray, "n d"],
     component: ComponentLike = None,
     concentration: Hyperparameter = 1.0,
     truncation: int = 20,

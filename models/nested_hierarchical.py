@@ -7,7 +7,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.components import Component, ComponentLikelihood, NormalKnownCovariance
 from bnp_hier.distributions import FiniteMixture, NestedChineseRestaurantProcess, TreeMixing
@@ -17,7 +17,7 @@ __all__ = ["bhmc", "bhmc_finite", "spherical_normal"]
 
 
 def bhmc(
-    X: Float[Array | np.ndarray, "n d"],
+    X: Num[Array | np.ndarray, "n d"],
     depth: int = 3,
     component: ComponentLike = None,
     concentration: Hyperparameter = dist.Gamma(3.0, 1.0),
@@ -75,7 +75,7 @@ def bhmc(
 
 
 def bhmc_finite(
-    X: Float[Array | np.ndarray, "n d"],
+    X: Num[Array | np.ndarray, "n d"],
     depth: int = 2,
     component: ComponentLike = None,
     concentration: Hyperparameter = dist.Gamma(3.0, 1.0),
@@ -134,7 +134,7 @@ def _at_least(parameters: ArrayLike, shape: tuple[int, ...]) -> Float[Array, "..
     return jnp.maximum(jnp.broadcast_to(jnp.asarray(parameters), shape), 0.01)
 
 
-def spherical_normal(X: Float[Array | np.ndarray, "n d"]) -> NormalKnownCovariance:
+def spherical_normal(X: Num[Array | np.ndarray, "n d"]) -> NormalKnownCovariance:
     """Normal components with one learned variance for all columns: sites `sigma2`.
 
     With v the mean variance of the columns: means have the prior N(X̄, vI), and the variance within components, `sigma2`, an

@@ -186,7 +186,7 @@ class Component(ABC):
     # ---- what a family must give -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> Statistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> Statistics:
         """Sufficient statistics of each row: leaves of shape ``(..., *statistic)``."""
 
     @abstractmethod
@@ -216,7 +216,7 @@ class Component(ABC):
         """One draw of the parameters from their posterior, per batch entry of `stats`."""
         return self.posterior(stats).sample(key)
 
-    def log_predictive(self, stats: Statistics, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_predictive(self, stats: Statistics, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of each row given the rows in `stats`; batch dimensions broadcast (nats)."""
         return self.cached_log_predictive(self.cache(stats), self.suff_stats(X))
 
@@ -316,7 +316,7 @@ class Component(ABC):
 
     # ---- primitives of hard assignments by kd-tree -------------------------------------------------------------------
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
         """Coordinates of complete rows in which `row_quadratic` is written.
 
         Raises
@@ -389,7 +389,7 @@ class ComponentPredictive(dist.Distribution):
         return self.component.support
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log predictive density of each row (nats)."""
         return self.component.log_predictive(self.stats, value)
 
@@ -436,7 +436,7 @@ class ComponentLikelihood(dist.Distribution):
         return self.component.support
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log density of each row (nats)."""
         return self.component.likelihood(self.parameters).log_prob(value)
 

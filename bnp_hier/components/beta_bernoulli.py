@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic, as_matrix, component, first_cell, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
@@ -114,7 +114,7 @@ class BetaBernoulli(Component):
     def _validate_values(self, X: np.ndarray) -> None:
         _check_bits(X)
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> BitStatistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> BitStatistics:
         """Ones and zeros of each row; a missing cell is neither."""
         x = jnp.asarray(X)
         dtype = jnp.result_type(float)
@@ -175,7 +175,7 @@ class BetaBernoulli(Component):
         """Product of Bernoulli densities over the cells that are there."""
         return (row.ones * cache.log_one + row.zeros * cache.log_zero).sum(-1)
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """The bits."""
         return self.suff_stats(X).ones
 

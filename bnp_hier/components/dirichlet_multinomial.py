@@ -50,7 +50,7 @@ class GivenTotalMultinomial(dist.Distribution):
         super().__init__(batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args)
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log probability of the row given its total (nats)."""
         value = jnp.asarray(value, jnp.result_type(float))
         return _log_coefficient(value) + jnp.where(value > 0, value * jnp.log(self.probs), 0.0).sum(-1)
@@ -127,7 +127,7 @@ class DirichletMultinomial(Component):
     def _validate_values(self, X: np.ndarray) -> None:
         check_counts(type(self).__name__, X)
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> CountStatistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> CountStatistics:
         """Counts and log multinomial coefficient of each row."""
         x = jnp.asarray(X, jnp.result_type(float))
         return CountStatistics(x, _log_coefficient(x))
@@ -148,7 +148,7 @@ class DirichletMultinomial(Component):
         cells = log_gamma_ratio(a, row.total).sum(-1)
         return row.log_coefficient + cells - log_gamma_ratio(a.sum(-1), row.total.sum(-1))
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """The counts."""
         return self.suff_stats(X).total
 

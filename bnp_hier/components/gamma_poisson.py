@@ -9,7 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced
 from bnp_hier.components.checks import check_positive, check_vector
@@ -87,7 +87,7 @@ class GammaPoisson(Component):
     def _validate_values(self, X: np.ndarray) -> None:
         check_counts(type(self).__name__, X)
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> EventStatistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> EventStatistics:
         """Cells, events and log factorials of each row; a missing cell adds nothing."""
         x = jnp.asarray(X, jnp.result_type(float))
         there = ~jnp.isnan(x)
@@ -107,7 +107,7 @@ class GammaPoisson(Component):
         columns = log_gamma_ratio(a, row.total) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)
         return columns.sum(-1) - row.log_factorial
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """The counts."""
         return self.suff_stats(X).total
 

@@ -109,7 +109,7 @@ class CellsOrMissing(dist.Distribution):
         return self.cells.variance
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Sum of the log densities of the cells that are there (nats)."""
         there = ~jnp.isnan(value)
         return jnp.where(there, self.cells.log_prob(jnp.where(there, value, 1.0)), 0.0).sum(-1)

@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic, component, is_traced, shifted
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
@@ -122,7 +122,7 @@ class NormalInverseGamma(Component):
     def _columns(self, value: ArrayLike) -> Float[Array, " d"]:
         return jnp.broadcast_to(jnp.asarray(value), (self.dim,))
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> ColumnStatistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> ColumnStatistics:
         """Count, sum and sum of squares of each cell, zero where the cell is missing."""
         x = shifted(X, self.reference())
         there = ~jnp.isnan(x)
@@ -217,7 +217,7 @@ class NormalInverseGamma(Component):
         )
         return (row.n * cells).sum(-1)
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """Standardised rows."""
         return self.suff_stats(X).total
 

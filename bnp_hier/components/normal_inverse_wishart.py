@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced, shifted
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
@@ -201,7 +201,7 @@ class NormalInverseWishart(Component):
     def _log_det_scale(self) -> Float[Array, ""]:
         return 2.0 * jnp.log(jnp.diagonal(self._factor)).sum()
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> NormalStatistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> NormalStatistics:
         """Count, sum and sum of squares of each row in whitened coordinates."""
         y = whiten(self._factor, shifted(X, self.reference()))
         return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
@@ -422,7 +422,7 @@ class NormalInverseWishart(Component):
         square = quadratic_form(cache.inverse, difference)
         return cache.log_norm - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(kappa / (kappa + 1) * square)
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """Whitened rows."""
         return self.suff_stats(X).total
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic, component, is_traced, shifted
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
@@ -111,7 +111,7 @@ class NormalKnownCovariance(Component):
         both = whiten(factor, half.T)
         return (both + both.T) / 2
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> LocationStatistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> LocationStatistics:
         """Count, whitened sum and log density at the origin of each row."""
         factor = self._factor
         y = whiten(factor, shifted(X, self.reference()))
@@ -222,7 +222,7 @@ class NormalKnownCovariance(Component):
         log_scale = log_scale - jnp.log(jnp.diagonal(self._factor)).sum()
         return log_scale - (y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """Whitened rows."""
         return self.suff_stats(X).total
 

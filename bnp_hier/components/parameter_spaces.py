@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 from numpyro.distributions.util import validate_sample
@@ -174,7 +174,7 @@ class NormalInverseWishartParameters(dist.Distribution):
         return Blocks(((constraints.real, (d,)), (constraints.positive_definite, (d, d))), (d + 1, d))
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... p d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... p d"]) -> Float[Array, "..."]:
         """Log density of mean and covariance together (nats)."""
         mean, covariance = value[..., 0, :], value[..., 1:, :]
         log_covariance = dist.InverseWishart(self.nu, scale_tril=self.scale_tril).log_prob(covariance)
@@ -225,7 +225,7 @@ class NormalInverseGammaParameters(dist.Distribution):
         return Blocks(((constraints.real, (d,)), (constraints.positive, (d,))), (2, d))
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... 2 d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... 2 d"]) -> Float[Array, "..."]:
         """Log density of means and variances together (nats)."""
         mean, variance = value[..., 0, :], value[..., 1, :]
         log_variance = dist.InverseGamma(self.concentration, self.rate).log_prob(variance)
@@ -258,7 +258,7 @@ class IndependentBlocks(dist.Distribution):
         return Blocks(tuple((part.support, part.event_shape) for part in self.parts), self.event_shape)
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... p"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... p"]) -> Float[Array, "..."]:
         """Sum of the parts' log densities (nats)."""
         blocks = self.support.split(value)
         return sum(part.log_prob(block) for part, block in zip(self.parts, blocks, strict=True))

@@ -61,7 +61,7 @@ class ColumnGroupsDistribution(dist.Distribution):
         return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Sum over the groups (nats)."""
         return _total(part.log_prob(value[..., np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
 
@@ -197,7 +197,7 @@ class ProductComponent(Component):
             with _naming(columns):
                 part.check_precision(matrix[:, list(columns)], parameters=parameters)
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> Any:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> Any:
         """A tuple of the parts' statistics."""
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
         return tuple(p.suff_stats(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True))
@@ -227,7 +227,7 @@ class ProductComponent(Component):
         """Sum over the parts."""
         return _total(p.log_marginal_of_row_pairs(a, b) for p, a, b in zip(self.parts, left, right, strict=True))
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
         """Those of the parts, one after the other."""
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
         parts = [p.coordinates(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]

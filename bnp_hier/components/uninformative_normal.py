@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced, shifted
 from bnp_hier.components.checks import check_vector, column_moments
@@ -110,7 +110,7 @@ class UninformativeNormal(Component):
     def _width(self) -> Float[Array, " d"]:
         return shifted(self.high, self.low)
 
-    def suff_stats(self, X: Float[Array | np.ndarray, "... d"]) -> BoxStatistics:
+    def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> BoxStatistics:
         """Count, sum and sum of squares of each row in the box's coordinates."""
         y = shifted(X, self.reference()) / self._width
         return BoxStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
@@ -165,7 +165,7 @@ class UninformativeNormal(Component):
         refused = -jnp.sqrt(jnp.finfo(natural.n.dtype).max)
         return natural._replace(n=jnp.where(defined, natural.n, refused))
 
-    def log_predictive(self, stats: BoxStatistics, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
+    def log_predictive(self, stats: BoxStatistics, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log density of each row under a cluster's Student-t predictive (nats); −inf for a cluster without a posterior."""
         d = self.dim
         defined, scatter = self._scatter(stats)
@@ -243,7 +243,7 @@ class UninformativeNormal(Component):
         """Normal with the mean (row 0) and covariance (rows 1..d) of the array."""
         return dist.MultivariateNormal(parameters[..., 0, :], covariance_matrix=parameters[..., 1:, :])
 
-    def coordinates(self, X: Float[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
+    def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """Rows in the box's coordinates."""
         return self.suff_stats(X).total
 

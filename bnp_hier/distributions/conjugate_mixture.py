@@ -115,7 +115,7 @@ class ConjugateMixture(dist.Distribution):
         return n if self.max_clusters is None else min(n, self.max_clusters)
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... n d"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... n d"]) -> Float[Array, "..."]:
         """Sum over clusters of the log marginal likelihood (nats).
 
         Raises

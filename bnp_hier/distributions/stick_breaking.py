@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
@@ -56,7 +56,7 @@ class StickBreaking(dist.Distribution):
         super().__init__(batch_shape=batch, event_shape=(self.truncation,), validate_args=validate_args)
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... k"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... k"]) -> Float[Array, "..."]:
         """Log density of the weights (nats)."""
         alpha = jnp.asarray(self.concentration)[..., None]
         # what is left of the stick after each piece, summed from the short end to keep its digits

@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln, logsumexp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import IdentityTransform
 from numpyro.distributions.util import validate_sample
@@ -151,7 +151,7 @@ class TreeMixing(dist.Distribution):
         return found.reshape(*shape, *found.shape[1:])
 
     @validate_sample
-    def log_prob(self, value: Float[Array | np.ndarray, "... m k"]) -> Float[Array, "..."]:
+    def log_prob(self, value: Num[Array | np.ndarray, "... m k"]) -> Float[Array, "..."]:
         """Log density of the proportions at the nodes of the tree (nats), in the measure told in the class's notes."""
         value = jnp.asarray(value, jnp.result_type(float))
         shape = jnp.broadcast_shapes(value.shape[:-2], self.batch_shape)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -60,7 +60,7 @@ class Seating(NamedTuple):
 def climb_to_root(
     component: Component,
     rows: Statistics,
-    X: Float[Array | np.ndarray, "n d"],
+    X: Num[Array | np.ndarray, "n d"],
     paths: Int[Array, "n depth"],
     labels: Int[Array, " n"],
     mixing: Float[Array, "m k"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Num
 
 from bnp_hier.distributions.log_gamma import log_gamma_draw
 
@@ -28,7 +28,7 @@ def draw_concentration(
     prior: dist.Distribution,
     value: Float[Array, ""],
     groups: Float[Array, " g"],
-    clusters: Int[Array, ""],
+    clusters: Num[Array, ""],
     key: Array,
 ) -> Float[Array, ""]:
     """The concentration of several Chinese restaurants, given how many customers and tables they have.
@@ -54,7 +54,7 @@ def draw_concentration(
     one, other = log_gamma_draw(key_eta, jnp.stack([jnp.broadcast_to(value + 1.0, n.shape), n]))
     log_eta = jnp.where(open_, one - jnp.logaddexp(one, other), 0.0)
     s = jnp.where(open_, jax.random.uniform(key_s, n.shape) * (n + value) < n, False)
-    power, rate = (clusters - s.sum()).astype(float), -log_eta.sum()
+    power, rate = clusters.astype(float) - s.sum(dtype=float), -log_eta.sum()
     if isinstance(prior, dist.Uniform):
         return truncated_gamma(key_draw, value, power + 1.0, rate, prior.low, prior.high)
     shape = prior.concentration if isinstance(prior, dist.Gamma) else 1.0

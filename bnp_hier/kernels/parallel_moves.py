@@ -138,11 +138,11 @@ def draw_labels(key: Array, table: Table, clusters: Clusters, prior: Prior) -> I
         rows, label, order, row, uniform = chunk
         if coefficients is None:
             likelihood = jax.vmap(component.likelihood)(parameters)
-            score = jax.vmap(lambda x: likelihood.log_prob(x))(rows).astype(dtype) + weight.astype(dtype)
+            score = jax.vmap(lambda x: likelihood.log_prob(x))(rows).astype(dtype) + weight.astype(dtype)[None]
         else:
             score = row_scores(table.features_of(rows), coefficients)
-        later = (order[:, None] > lowest) | ((order[:, None] == lowest) & (row[:, None] > leader))
-        score = jnp.where(later & occupied, score, -jnp.inf)
+        later = (order[:, None] > lowest[None]) | ((order[:, None] == lowest[None]) & (row[:, None] > leader[None]))
+        score = jnp.where(later & occupied[None], score, -jnp.inf)
         mass = jnp.exp(score - score.max(1, keepdims=True))
         # inversion of the distribution function; a running sum is slower than a product with a triangle of ones
         cumulative = jnp.matmul(mass, upto, precision="highest")
@@ -202,7 +202,7 @@ def units_of_clusters(key: Array, clusters: Clusters) -> Units:
     keys = jax.random.split(key, 3)
     occupied = clusters.counts > 0
     k = occupied.sum()
-    pairs = jnp.minimum((jax.random.uniform(keys[0]) * (k // 2 + 1)).astype(int), k // 2)
+    pairs = jnp.minimum((jax.random.uniform(keys[0]) * (k // 2 + 1).astype(float)).astype(int), k // 2)
     order = jnp.argsort(jax.random.uniform(keys[1], (slots,)) + jnp.where(occupied, 0.0, 2.0))
     place = jnp.argsort(order)
     of_slot = jnp.where(place < 2 * pairs, place // 2, place - pairs)

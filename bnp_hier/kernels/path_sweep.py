@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.allocation import draw_index, pack
 from bnp_hier.components import Component
@@ -111,7 +111,7 @@ def coefficients_of(component: Component, parameters: Float[Array, "k ..."]) -> 
         return parameters.reshape(parameters.shape[0], -1)
 
 
-def densities_of(component: Component, X: Float[Array | np.ndarray, "n d"], key: Array) -> Densities:
+def densities_of(component: Component, X: Num[Array | np.ndarray, "n d"], key: Array) -> Densities:
     """Everything about the items that the sweep reads and that no move changes."""
     rows = component.suff_stats(X)
     parameters = component.sample_parameters(key, rows)
@@ -129,7 +129,7 @@ def _is_linear(component: Component, parameters: Float[Array, "k ..."]) -> bool:
 
 
 def log_likelihood_of(
-    component: Component, rows: Statistics, X: Float[Array | np.ndarray, "n d"], parameters: Float[Array, "k ..."]
+    component: Component, rows: Statistics, X: Num[Array | np.ndarray, "n d"], parameters: Float[Array, "k ..."]
 ) -> Float[Array, "n k"]:
     """Log density of every item under every component (nats)."""
     if _is_linear(component, parameters):
@@ -245,10 +245,11 @@ def path_sweep(
         at = draw_index(allowed, uniforms[0])
         opens = level[at] < depth
 
-        gift = jnp.zeros(components, bool)
+        gift = jnp.zeros(components, dtype)
         if not metropolis:
             # the label of an item that opens a branch is known before the branch's proportions are
-            gift = jnp.arange(components) == draw_index(nodes.mixing[at] * shifted, uniforms[1])
+            own = draw_index(nodes.mixing[at] * shifted, uniforms[1])
+            gift = (jnp.arange(components) == own).astype(dtype)
 
         def draw_next(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             above, chain = state
@@ -274,7 +275,7 @@ def path_sweep(
             leaf = jnp.where(accepted, leaf, nodes.mixing[path[-1]])
             new_label = draw_index(leaf * shifted, uniforms[1])
             unmade = opening * leaf[-1]
-            hit, mass = refused[at] | (unmade > 0), jnp.maximum(refused[at], unmade / (leaf @ shifted + unmade))
+            hit, mass = refused[at] | (unmade > 0), jnp.maximum(refused[at].astype(dtype), unmade / (leaf @ shifted + unmade))
         else:
             unmade = (prior * nodes.mixing[:, -1]).sum() * opening
             total, lost = posterior.sum() + unmade, jnp.where(refused, posterior, 0.0).sum() + unmade

@@ -32,12 +32,11 @@ def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array
     ordered, at = cells[order], jnp.arange(n)
     first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     begin = jax.lax.cummax(jnp.where(first, at, 0))
-    rank = at - begin
+    rank = (at - begin).astype(opening.dtype)
     a, (opens, friend) = opening[order], jax.random.uniform(key, (2, n), opening.dtype)
     # the first always opens a table, even where the parent's proportion is zero in floating point
-    before = rank.astype(a.dtype)
-    leads = (rank == 0) | (opens * (a + before) < a)
-    leader = jnp.where(leads, at, begin + jnp.minimum((friend * before).astype(int), jnp.maximum(rank - 1, 0)))
+    leads = (rank == 0) | (opens * (a + rank) < a)
+    leader = jnp.where(leads, at, begin + jnp.minimum(friend * rank, jnp.maximum(rank - 1, 0)).astype(int))
     for _ in range(max(1, (n - 1).bit_length())):  # friends of friends, twice as far each time
         leader = leader[leader]
     return jnp.zeros_like(leader).at[order].set(order[leader])
@@ -82,7 +81,7 @@ def draw_mixing(
         block = jax.lax.dynamic_slice(order, (at,), (NODES_AT_ONCE,))
         # nodes of one level at a time: their parents are drawn
         now = (level[block] == level[block[0]]) & (level[block] >= 0)
-        base = jnp.where((block == 0)[:, None], root.shares, gamma[block][:, None] * mixing[parent[block]])
+        base = jnp.where((block == 0)[:, None], root.shares[None], gamma[block][:, None] * mixing[parent[block]])
         base = jnp.where(now[:, None], base + counts[block], 1.0)
         drawn = proportions(log_dirichlet_draw(key_block, base))
         mixing = mixing.at[jnp.where(now, block, nodes)].set(drawn)
@@ -105,7 +104,7 @@ def tables_of_counts(
     concentrations
         a > 0 of each.
     """
-    i = jnp.arange(largest)
     a = concentrations[..., None]
+    i = jnp.arange(largest).astype(a.dtype).reshape(*[1] * concentrations.ndim, largest)
     opens = jax.random.uniform(key, (*counts.shape, largest)) * (a + i) < a
     return jnp.where(i < counts[..., None], opens, False).at[..., 0].set(counts > 0).sum(-1).astype(counts.dtype)

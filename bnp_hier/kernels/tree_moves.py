@@ -210,7 +210,7 @@ def regraft(
         last = jnp.where(alone, before.mixing[own], shares)
         below = mixing_concentration * jnp.concatenate([before.mixing, last[None]])
         joining = jnp.append(jnp.where(there & (fresh == 0), log_weight, -jnp.inf), logsumexp(log_branch))
-        logs = jnp.where(jnp.isfinite(joining), joining + log_polya(mine, below), -jnp.inf)
+        logs = jnp.where(jnp.isfinite(joining), joining + log_polya(mine[None], below), -jnp.inf)
         choice = draw_index(jnp.exp(logs - logs.max()), u[2])
         opens, stays = (choice == nodes) & ~alone, (choice == nodes) & alone | (choice == own)
 

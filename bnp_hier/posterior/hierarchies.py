@@ -328,7 +328,7 @@ class HierarchyDraws:
     def _read(self, z: Mapping[str, Array]) -> Any:
         return read_tree_values(self.model, self.sites, z, (self.X,))
 
-    def _log_densities(self, values: Any, z: Mapping[str, Array], X: Array) -> Float[Array, "m k"]:
+    def _log_densities(self, values: Any, z: Mapping[str, Array], X: Array | np.ndarray) -> Float[Array, "m k"]:
         return log_likelihood_of(values.component, values.component.suff_stats(X), X, z[self.sites.parameters])
 
     def _map(self, function: Any, cells: int, more: Mapping[str, Array] | None = None) -> Any:

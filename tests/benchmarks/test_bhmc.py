@@ -92,8 +92,8 @@ def timed(program: Program, state: Any) -> tuple[Any, dict[str, np.ndarray], flo
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("size", "limit"), [("animals", None), pytest.param("fashion", 10.0, marks=pytest.mark.data)])
-def test_sweeps_against_a_plain_loop(size: str, limit: float | None) -> None:
+@pytest.mark.parametrize(("size", "limit"), [("animals", 3.0), pytest.param("fashion", 10.0, marks=pytest.mark.data)])
+def test_sweeps_against_a_plain_loop(size: str, limit: float) -> None:
     """Both from one state, on trees of equal size, side by side; the median of five."""
     X, options = (animals(), ANIMALS) if size == "animals" else (fashion(), FASHION)
     prior, within = (1.0, 1.0) if size == "animals" else (1.0, 0.3)
@@ -125,8 +125,8 @@ def test_sweeps_against_a_plain_loop(size: str, limit: float | None) -> None:
         nodes.append((before, plain.n_nodes, int(state.n_nodes)))
     ratio = float(np.median(ratios))
     print(f"\n{size}: {X.shape}, nodes (before, after the loop's sweep, after ours) {nodes}")
-    print(f"{20 / seconds:.0f} sweeps a second, {ratio:.1f} times the loop")
-    assert limit is None or ratio >= limit
+    print(f"{20 / seconds:.0f} sweeps a second, {ratio:.1f} times the loop (at least {limit:g})")
+    assert ratio >= limit
 
 
 MOVES: dict[str, dict[str, Any]] = {

@@ -32,7 +32,7 @@ def mixture(n: int, d: int, k: int, spread: float) -> tuple[np.ndarray, np.ndarr
 
 
 def sample(component: Component, X: np.ndarray, steps: int) -> tuple[np.ndarray, int, dict[str, float]]:
-    """Labels of the last state, clusters, and processor seconds: of the start, of compiling with a first step, and of a step."""
+    """Labels of the last state, clusters, and processor seconds: of the start, of compilation and a first step, of a step."""
     kernel = bnp.ParallelSplitMerge(partial(dpm, component=component, concentration=1.0), keep_labels=False)
     rows = jnp.asarray(X)
     step = jax.jit(lambda state: kernel.sample(state, (rows,), {}), donate_argnums=0)
@@ -101,6 +101,7 @@ def test_a_million_rows() -> None:
     nmi = normalized_mutual_info_score(y, labels)
     print(
         f"\nParallelSplitMerge, n = 1,000,000, d = 2: {seconds}; {clusters} clusters, NMI {nmi:.4f}, "
-        f"log joint {ours - generating:+.1f} from the generating labels'; peak memory {memory:.0f} MB"
+        f"log joint {ours - generating:+.1f} from the generating labels'; peak memory {memory:.0f} MB (at most 2000)"
     )
+    assert memory <= 2000  # MB
     assert clusters >= 10 and np.isfinite(ours)
