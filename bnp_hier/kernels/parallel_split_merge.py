@@ -243,7 +243,7 @@ class ParallelSplitMerge(PartitionKernel):
         asked = jnp.asarray(spread_rows(sites.size))
         rows = table.component.suff_stats(table.X[asked])
         mass = refused_mass(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
-        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1)
+        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1).astype(mass.dtype)
         warn_of_capacity(self, f"{slots} clusters", state.capacity_hits, hits, mass)
         summaries = _summaries(table, prior, clusters)
         stop_if_undefined("ParallelSplitMerge", summaries[1], labels)
@@ -305,7 +305,7 @@ def _seat_rows(
 ) -> Int[Array, " n"]:
     """A cluster for every row, drawn from its probabilities given a few labelled ones; none is opened."""
     stats = cluster_statistics(values.component.suff_stats(few), labels, slots)
-    counts, prior = cluster_counts(labels, slots), Prior(values.concentration, values.discount)
+    counts, prior = cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount)
 
     def seat(row: tuple[Array, Array]) -> Array:
         weights = mixture_log_weights(values.component, stats, counts, prior, row[0][None])[0, :-1]

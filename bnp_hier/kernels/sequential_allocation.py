@@ -65,7 +65,7 @@ def divide(
     def visit(t: Array, state: Any) -> Any:
         sides, totals, scores, log_probability = state
         unit = order[t]
-        joined = jax.tree.map(jnp.add, totals, of(unit))  # the unit on either side
+        joined = jax.tree.map(lambda total, leaf: total + leaf[None], totals, of(unit))  # the unit on either side
         with_unit = score(joined)
         log_conditional = jax.nn.log_softmax(with_unit - scores)
         side = jnp.where(splits, (jnp.log1p(-draws[1, t]) < log_conditional[1]).astype(sides.dtype), present[unit])

@@ -92,7 +92,7 @@ def split_merge_siblings(
         def score(units: tuple[Array, Array]) -> Array:
             customers, items = units
             restaurant = jnp.where(inner, gammaln(concentration) - gammaln(items + concentration), 0.0)
-            return log_polya(customers, shares) + gammaln(items) + restaurant
+            return log_polya(customers, jnp.broadcast_to(shares, customers.shape)) + gammaln(items) + restaurant
 
         anchors = jnp.stack([first, second])
         division = divide(score, (customers, items), member, anchors, (node == b).astype(int), splits, key_divide)
