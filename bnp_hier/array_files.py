@@ -37,6 +37,8 @@ def read_arrays(path: str | os.PathLike[str], names: Iterable[str] | None = None
     """
     if not Path(path).exists():
         raise FileNotFoundError(f"{os.fspath(path)}: there is no such file")
+    if not Path(path).is_file():  # to read from a pipe might take for ever
+        raise ValueError(f"found a {'folder' if Path(path).is_dir() else 'pipe or a device'}, expected a file")
     try:
         with open(path, "rb") as file:  # opened here: NumPy leaves a file open that it cannot read
             if zipfile.is_zipfile(file):
