@@ -20,7 +20,7 @@ TEMPORAL = "expected numbers: give durations in a unit of your choice, such as (
 def real_cells(X: Any, name: str = "X", *, allow_complex: bool = False) -> Any:
     """The data with NaN in the place of masked cells, under which NumPy would read.
 
-    Masked arrays, and arrays of Python objects, get NaN where a cell is missing; everything else is handed back as it is.
+    Masked arrays, and arrays of Python objects, get NaN where a cell is missing; everything else is returned unchanged.
 
     Parameters
     ----------
