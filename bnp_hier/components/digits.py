@@ -53,11 +53,12 @@ def with_origin(component: _C, X: ArrayLike) -> _C:
     """The component about the rows' mean, if its reference lies so far off that this would cost digits."""
     reference: Any = component.reference()
     if _unseen(X):
-        there = ~jnp.isnan(X)
-        values = jnp.where(there, X, 0.0)
-        count = there.sum(0).astype(values.dtype)
-        centre = values.sum(0) / jnp.maximum(count, 1.0)
-        return dataclasses.replace(component, origin=jnp.where(count > 0, centre, reference))  # type: ignore[type-var]
+        values = jnp.asarray(X, jnp.result_type(float))
+        low, high = jnp.nanmin(values, 0), jnp.nanmax(values, 0)
+        # on a grid: the order in which devices add their rows does not show
+        step = jnp.exp2(jnp.floor(jnp.log2((high - low) / 64)))
+        centre = jnp.where(high > low, jnp.round(jnp.nanmean(values, 0) / step) * step, low)
+        return dataclasses.replace(component, origin=jnp.where(jnp.isnan(low), reference, centre))  # type: ignore[type-var]
     matrix = np.asarray(X, dtype=np.float64)
     at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
     low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without a value
