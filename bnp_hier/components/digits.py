@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components.base import Component, is_traced
 from bnp_hier.components.checks import check_vector
 
-__all__ = ["check_digits", "check_origin", "moved_back", "with_origin"]
+__all__ = ["AboutOrigin", "check_digits", "check_origin"]
 
 FAR = 4.0
 """Distance of the prior mean from the rows' mean, in largest deviations of a row, beyond which it costs digits."""
@@ -28,8 +28,6 @@ LOOKED_AT = 100_000
 
 SHIFT = 0.02
 """Rounding error of a cluster's mean, in standard deviations of its rows, that goes too far."""
-
-_C = TypeVar("_C", bound=Component)
 
 
 def check_origin(family: str, origin: ArrayLike | None, dim: int) -> None:
@@ -49,36 +47,47 @@ def _unseen(X: Any) -> bool:
     return is_traced(X) or (isinstance(X, jax.Array) and not X.is_fully_addressable)
 
 
-def with_origin(component: _C, X: ArrayLike) -> _C:
-    """The component about the rows' mean, if its reference lies so far off that this would cost digits."""
-    reference: Any = component.reference()
-    if _unseen(X):
-        values = jnp.asarray(X, jnp.result_type(float))
-        low, high = jnp.nanmin(values, 0), jnp.nanmax(values, 0)
-        # on a grid: the order in which devices add their rows does not show
-        step = jnp.exp2(jnp.floor(jnp.log2((high - low) / 64)))
-        centre = jnp.where(high > low, jnp.round(jnp.nanmean(values, 0) / step) * step, low)
-        return dataclasses.replace(component, origin=jnp.where(jnp.isnan(low), reference, centre))  # type: ignore[type-var]
-    matrix = np.asarray(X, dtype=np.float64)
-    at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
-    low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without a value
-    with np.errstate(invalid="ignore", over="ignore"):
-        middle = matrix.mean(0)
-        if np.isnan(middle).any():
-            known = ~np.isnan(matrix)
-            middle = np.where(known, matrix, 0.0).sum(0) / known.sum(0)
-        middle = np.where(np.isfinite(middle), middle, at)  # infinite cells are refused by `validate`, which comes later
-        near = np.abs(middle - at) <= FAR * np.maximum(high - middle, middle - low)
-    if not is_traced(reference) and (near | (middle == at)).all():
-        return component
-    return dataclasses.replace(component, origin=middle)  # type: ignore[type-var]
+class AboutOrigin(Component):
+    """A family that keeps its statistics about a point, `origin`, by default its `mean`."""
 
+    mean: ArrayLike
+    origin: ArrayLike | None
 
-def moved_back(component: _C, by: Float[Array | np.ndarray, " d"]) -> _C:
-    """The component of the rows x − `by`, for a family with a `mean` and an `origin`."""
-    found: Any = component
-    origin = component.reference() - by
-    return dataclasses.replace(found, mean=found.mean - by, origin=None if found.origin is None else origin)
+    def reference(self) -> Float[Array | np.ndarray, " d"]:
+        """`origin`, or else `mean`."""
+        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
+
+    def centred_on(self, X: ArrayLike) -> Self:
+        """About the rows' mean where the default lies so far off them that it would cost digits."""
+        reference: Any = self.reference()
+        if _unseen(X):
+            values = jnp.asarray(X, jnp.result_type(float))
+            low, high = jnp.nanmin(values, 0), jnp.nanmax(values, 0)
+            # on a grid: the order in which devices add their rows does not show
+            step = jnp.exp2(jnp.floor(jnp.log2((high - low) / 64)))
+            centre = jnp.where(high > low, jnp.round(jnp.nanmean(values, 0) / step) * step, low)
+            return self._about(jnp.where(jnp.isnan(low), reference, centre))
+        matrix = np.asarray(X, dtype=np.float64)
+        at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
+        low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without a value
+        with np.errstate(invalid="ignore", over="ignore"):
+            middle = matrix.mean(0)
+            if np.isnan(middle).any():
+                known = ~np.isnan(matrix)
+                middle = np.where(known, matrix, 0.0).sum(0) / known.sum(0)
+            middle = np.where(np.isfinite(middle), middle, at)  # infinite cells are refused by `validate`, which comes later
+            near = np.abs(middle - at) <= FAR * np.maximum(high - middle, middle - low)
+        if not is_traced(reference) and (near | (middle == at)).all():
+            return self
+        return self._about(middle)
+
+    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
+        """All points moved."""
+        moved = dataclasses.replace(self, mean=self.mean - by)  # type: ignore[type-var]
+        return moved if self.origin is None else moved._about(self.origin - by)
+
+    def _about(self, origin: ArrayLike) -> Self:
+        return dataclasses.replace(self, origin=origin)  # type: ignore[type-var]
 
 
 def check_digits(

@@ -12,9 +12,9 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, component, is_traced, shifted
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
-from bnp_hier.components.digits import check_digits, check_origin, moved_back, with_origin
+from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
@@ -51,7 +51,7 @@ class ColumnCache(NamedTuple):
 
 
 @component
-class NormalInverseGamma(Component):
+class NormalInverseGamma(AboutOrigin):
     """Normal cells, columns independent; variance ~ InverseGamma(shape, rate), mean given it ~ N(mean, variance/kappa).
 
     Parameters
@@ -129,18 +129,6 @@ class NormalInverseGamma(Component):
         # scaled after the missing cells are gone: a NaN would poison the gradient of the scale
         y = jnp.where(there, x, 0.0) / jnp.sqrt(jnp.asarray(self.rate))
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
-
-    def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """`origin`, or else `mean`."""
-        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
-
-    def centred_on(self, X: ArrayLike) -> Self:
-        """About the rows' mean where the prior mean lies far off them."""
-        return with_origin(self, X)
-
-    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
-        """All points moved."""
-        return moved_back(self, by)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """As for every component."""

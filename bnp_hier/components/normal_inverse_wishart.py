@@ -13,9 +13,9 @@ from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, as_matrix, component, is_traced, shifted
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
-from bnp_hier.components.digits import check_digits, check_origin, moved_back, with_origin
+from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
     cholesky_with_rank_one,
@@ -91,7 +91,7 @@ class FarNormalCache(NamedTuple):
 
 
 @component
-class NormalInverseWishart(Component):
+class NormalInverseWishart(AboutOrigin):
     """Normal rows; covariance Σ ~ InverseWishart(nu, scale), mean given Σ ~ N(mean, Σ/kappa).
 
     Parameters
@@ -205,18 +205,6 @@ class NormalInverseWishart(Component):
         """Count, sum and sum of squares of each row in whitened coordinates."""
         y = whiten(self._factor, shifted(X, self.reference()))
         return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
-
-    def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """`origin`, or else `mean`."""
-        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
-
-    def centred_on(self, X: ArrayLike) -> Self:
-        """About the rows' mean where the prior mean lies far off them."""
-        return with_origin(self, X)
-
-    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
-        """All points moved."""
-        return moved_back(self, by)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """As for every component."""

@@ -14,9 +14,9 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, component, is_traced, shifted
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
-from bnp_hier.components.digits import check_digits, check_origin, moved_back, with_origin
+from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
 from bnp_hier.components.linear_algebra import whiten
 
 __all__ = ["NormalKnownCovariance"]
@@ -51,7 +51,7 @@ class LocationCache(NamedTuple):
 
 
 @component
-class NormalKnownCovariance(Component):
+class NormalKnownCovariance(AboutOrigin):
     """Normal rows with known covariance; cluster mean ~ N(mean, prior_covariance).
 
     Parameters
@@ -117,18 +117,6 @@ class NormalKnownCovariance(Component):
         y = whiten(factor, shifted(X, self.reference()))
         log_density = -(y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI - jnp.log(jnp.diagonal(factor)).sum()
         return LocationStatistics(jnp.ones(y.shape[:-1], y.dtype), y, log_density)
-
-    def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """`origin`, or else `mean`."""
-        return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
-
-    def centred_on(self, X: ArrayLike) -> Self:
-        """About the rows' mean where the prior mean lies far off them."""
-        return with_origin(self, X)
-
-    def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
-        """All points moved."""
-        return moved_back(self, by)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """As for every component."""

@@ -13,9 +13,9 @@ from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, as_matrix, component, is_traced, shifted
 from bnp_hier.components.checks import check_vector, column_moments
-from bnp_hier.components.digits import check_origin, with_origin
+from bnp_hier.components.digits import AboutOrigin, check_origin
 from bnp_hier.components.linear_algebra import inverse_and_log_det, log_det, quadratic_form
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
@@ -42,7 +42,7 @@ class BoxStatistics(NamedTuple):
 
 
 @component
-class UninformativeNormal(Component):
+class UninformativeNormal(AboutOrigin):
     """Normal rows; mean uniform over a box, precision matrix Ω with the improper density ``|Ω|^(−(d+1)/2)``.
 
     Only `BayesianKMeans(model, polish=False)` can use it. A cluster has a log marginal likelihood if its rows are more than d
@@ -118,10 +118,6 @@ class UninformativeNormal(Component):
     def reference(self) -> Float[Array | np.ndarray, " d"]:
         """`origin`, or else the box's centre."""
         return (self.low + self.high) / 2 if self.origin is None else self.origin  # type: ignore[return-value]
-
-    def centred_on(self, X: ArrayLike) -> Self:
-        """About the rows' mean where the box's centre lies far off them."""
-        return with_origin(self, X)
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
         """All points moved."""

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import http.client
 import os
-import zipfile
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from bnp_hier.array_files import read_arrays
 from bnp_hier.datasets.tabular import Dataset, Table, as_labels, read_table
 
 if TYPE_CHECKING:
@@ -264,10 +264,9 @@ def _read_texts(path: Path, columns: tuple[str, ...], min_df: int) -> Dataset:
 
 def _arrays(path: Path, *wanted: str) -> list[np.ndarray]:
     try:
-        # given a path, np.load leaves a broken file open
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return [arrays[name] for name in wanted]
-    except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        arrays = read_arrays(path, wanted)
+        return [arrays[name] for name in wanted]
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{path}: expected an .npz file with the arrays {', '.join(wanted)}, found {error}") from error
 
 

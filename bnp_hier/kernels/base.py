@@ -13,7 +13,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import identity, is_prng_key
 
@@ -177,9 +177,9 @@ def warn_of_capacity(
     kernel: PartitionKernel, capacity: str, before: Array, now: Array, refused_mass: Array | None = None
 ) -> None:
     """Warn, also from inside a compiled program, when capacity hits turn from none to some."""
-    arguments = (now,) if refused_mass is None else (now, refused_mass)
+    arguments = () if refused_mass is None else (refused_mass,)
     warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
-    jax.lax.cond((now > 0) & (before == 0), lambda: jax.debug.callback(warn, *arguments), lambda: None)
+    _tell_where((now > 0) & (before == 0), warn, *arguments)
 
 
 def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | None = None) -> None:
@@ -190,33 +190,47 @@ def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | 
     """
     item = jnp.asarray(-1) if labels is None else jnp.where(labels.min() < 0, labels.argmin(), -1)
     defined = log_joint < jnp.inf
-    jax.lax.cond(
-        (item >= 0) | ~defined,
-        lambda: jax.debug.callback(partial(_stop, kernel=kernel), item, log_joint),
-        lambda: None,
-    )
+    _tell_where((item >= 0) | ~defined, partial(_stop, kernel=kernel), item, log_joint)
+
+
+def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *arguments: Array) -> None:
+    """Call a host function with the arguments, where a condition holds.
+
+    Under `vmap`, a branch of a conditional runs for every chain, and a call to the host at every step costs more than the step:
+    there it is called once, with the first chain for which the condition holds, if there is one.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def look(condition: Array, *arguments: Array) -> Array:
+        jax.lax.cond(condition, lambda: jax.debug.callback(tell, *arguments), lambda: None)
+        return jnp.zeros(())
+
+    @look.def_vmap
+    def look_at_all(size: int, batched: Sequence[bool], condition: Array, *arguments: Array) -> tuple[Array, bool]:
+        every = [
+            x if has_axis else jnp.broadcast_to(x, (size, *x.shape))
+            for x, has_axis in zip((condition, *arguments), batched, strict=True)
+        ]
+        first = every[0].argmax()
+        return look(every[0].any(), *(x[first] for x in every[1:])), False
+
+    look(condition, *map(jnp.asarray, arguments))
 
 
 def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
-    # under `vmap` a branch runs for all chains
     if item >= 0:
         raise FloatingPointError(
             f"{kernel}: row {int(item)} fits no cluster: the component gives it, or clusters that it is in, no finite log "
             "density"
         )
-    if not log_joint < np.inf:
-        raise FloatingPointError(f"{kernel}: the log joint of the state is {float(log_joint)}")
+    raise FloatingPointError(f"{kernel}: the log joint of the state is {float(log_joint)}")
 
 
-def _warn(hits: Array, mass: Array | None = None, *, kernel: str, capacity: str, advice: str) -> None:
-    # under `vmap` a branch runs for all chains
-    if hits > 0:
-        refused = (
-            "" if mass is None else f", and an item was so far refused a new one with a mean probability of {float(mass):.1e}"
-        )
-        warnings.warn(
-            f"{kernel} met its capacity of {capacity}: the draws are of the posterior restricted to at most "
-            f"{capacity}{refused}; {advice}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+def _warn(mass: Array | None = None, *, kernel: str, capacity: str, advice: str) -> None:
+    refused = "" if mass is None else f", and an item was so far refused a new one with a mean probability of {float(mass):.1e}"
+    warnings.warn(
+        f"{kernel} met its capacity of {capacity}: the draws are of the posterior restricted to at most {capacity}{refused}; "
+        f"{advice}",
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,30 @@
+"""What the kernels share: words from inside a compiled program."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bnp_hier.kernels.base import _tell_where
+
+
+def test_the_host_is_called_once_for_all_chains() -> None:
+    """Also under `vmap`, only at steps at which the condition holds for a chain, and with that chain's arguments."""
+    calls: list[float] = []
+
+    def count(start: jax.Array) -> jax.Array:
+        def step(state: jax.Array, _: None) -> tuple[jax.Array, None]:
+            _tell_where(state == 3.0, lambda value: calls.append(float(value)), state)
+            return state + 1.0, None
+
+        return jax.lax.scan(step, start, None, length=5)[0]
+
+    jax.block_until_ready(jax.jit(count)(jnp.asarray(1.0)))
+    jax.effects_barrier()
+    assert calls == [3.0]
+    calls.clear()
+    ends = jax.jit(jax.vmap(count))(jnp.asarray([-9.0, 2.0, 2.0, -1.0]))
+    jax.effects_barrier()
+    assert calls == [3.0, 3.0]  # at the second step and at the last
+    np.testing.assert_array_equal(ends, [-4.0, 7.0, 7.0, 4.0])
