@@ -66,7 +66,7 @@ def main() -> None:
         _leave(INTERRUPTED)
     except SystemExit as stop:  # typer makes one of a KeyboardInterrupt, too
         _leave(stop.code)
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, FloatingPointError, OSError, ImportError) as error:
         if debug:
             raise
         message = printable(" ".join(str(error).split()))

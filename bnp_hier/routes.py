@@ -295,7 +295,7 @@ def run_routes(
         except KeyboardInterrupt as stop:
             fit = getattr(stop, "chains", None)
             outcome.interrupted = True
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, FloatingPointError) as error:
             outcome.problems.append(f"{route.title} failed: {error}")
         seconds = time.perf_counter() - started
         if fit is not None:

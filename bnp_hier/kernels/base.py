@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -26,6 +28,7 @@ __all__ = [
     "split_arrays",
     "spread_rows",
     "stop_if_undefined",
+    "undefined_in_one_line",
     "warn_of_capacity",
 ]
 
@@ -191,6 +194,33 @@ def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | 
     item = jnp.asarray(-1) if labels is None else jnp.where(labels.min() < 0, labels.argmin(), -1)
     defined = log_joint < jnp.inf
     _tell_where((item >= 0) | ~defined, partial(_stop, kernel=kernel), item, log_joint)
+
+
+@contextmanager
+def undefined_in_one_line() -> Iterator[None]:
+    """Raise what `stop_if_undefined` said as it said it, without what JAX wraps around it.
+
+    Raises
+    ------
+    FloatingPointError
+        If a step has met numbers that are none.
+    """
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return "debug.callback failed" not in record.getMessage()
+
+    logger = logging.getLogger("jax._src.debugging")  # it prints the traceback of the call
+    logger.addFilter(of_others)
+    try:
+        yield
+        jax.effects_barrier()  # calls come late
+    except jax.errors.JaxRuntimeError as error:
+        _, found, words = str(error).rpartition(f"{FloatingPointError.__name__}: ")
+        if not found:
+            raise
+        raise FloatingPointError(words.strip()) from None
+    finally:
+        logger.removeFilter(of_others)
 
 
 def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *arguments: Array) -> None:

@@ -21,6 +21,7 @@ from numpyro.util import fori_collect, is_prng_key, nested_attrgetter
 from tqdm import tqdm
 
 from bnp_hier.interruption import interruptible
+from bnp_hier.kernels.base import undefined_in_one_line
 from bnp_hier.kernels.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.model_parameters import difference, model_parameters
@@ -198,6 +199,8 @@ class ResumableRun:
         ------
         ValueError
             If the kernel refuses the model or the data, or the file at `path` exists.
+        FloatingPointError
+            If a step met densities that are no numbers; the pieces before it are kept.
         """
         if self.path is not None and Path(self.path).exists():
             raise ValueError(f"{os.fspath(self.path)} exists: load it to go on with that run, or remove it to start anew")
@@ -220,6 +223,8 @@ class ResumableRun:
         ------
         ValueError
             If the run has not begun, or the data are others.
+        FloatingPointError
+            As for `run`.
         """
         if self._progress is None:
             raise ValueError("the run has not begun: call its run method first")
@@ -282,10 +287,12 @@ class ResumableRun:
                 steps = min(self.piece, end - progress.steps)
                 # the first call traces the model, also in NumPyro's own kernels
                 fresh = (steps, self._extra_fields) not in self._programs
-                with TRACING if fresh else nullcontext():
-                    state, draws = self._program(steps)(progress.state)
+                with undefined_in_one_line():
+                    with TRACING if fresh else nullcontext():
+                        state, draws = self._program(steps)(progress.state)
+                    jax.block_until_ready(state)
                 kept = (self._whole(draws) | self._at_end(state),) if progress.steps >= self._first_kept else ()
-                progress = _Progress(progress.steps + steps, jax.block_until_ready(state), progress.draws + kept)
+                progress = _Progress(progress.steps + steps, state, progress.draws + kept)
                 self._progress = progress
                 if self.path is not None:
                     self.save(self.path)

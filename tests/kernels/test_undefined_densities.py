@@ -12,6 +12,7 @@ from numpyro.infer import MCMC
 
 import bnp_hier as bnp
 from bnp_hier.distributions.log_gamma import log_gamma_draw
+from bnp_hier.routes import RunOptions, run_routes
 from tests.deterministic.test_undefined_scores import X, model
 
 
@@ -25,6 +26,18 @@ def test_partition_gibbs(chains):
     """Rows 1 and 3 together have no density, every row alone has: NaN is met only where two clusters would be one."""
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"PartitionGibbs: row \d fits no cluster"):
         run(bnp.PartitionGibbs(model(3.3), init=np.arange(6), split_merge=0), **chains)
+
+
+def test_a_resumable_run_says_it_in_one_line(caplog):
+    """Without what JAX wraps around it, and with the pieces before; other routes of a comparison go on."""
+    runs = bnp.ResumableRun(MCMC(bnp.PartitionGibbs(model(3.3), init=np.arange(6)), num_warmup=2, num_samples=30), piece=2)
+    runs.mcmc.progress_bar = False
+    with pytest.raises(FloatingPointError, match=r"^PartitionGibbs: row \d fits no cluster[^\n]*$"):
+        runs.run(jax.random.key(0), X)
+    assert runs.steps < 32 and not caplog.records
+    outcome = run_routes(["gibbs"], model(3.3), X, RunOptions(1, 2, 30, progress=False))
+    assert not outcome.fits and "\n" not in outcome.problems[0]
+    assert outcome.problems[0].startswith("Gibbs failed: PartitionGibbs: row")
 
 
 def test_split_merge_moves():
