@@ -39,6 +39,8 @@ if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
 from bnp_hier import interruption  # noqa: E402
 
+gc.set_threshold(200_000, 50, 100)  # programs are many objects that stay: looking through them took a 15th of the time
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave exhaustive tests out of every run that does not name them, whatever other marks they have."""

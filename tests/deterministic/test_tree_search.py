@@ -216,7 +216,7 @@ KNOWN_MISSES = {
 }
 
 
-SEARCHED = dict.fromkeys(("iris", "animals"), pytest.mark.slow)
+SEARCHED = {"animals": pytest.mark.slow, "iris": pytest.mark.exhaustive}
 SEARCHED |= dict.fromkeys(("mixture", "wine6", "wine13", "glass", "digits", "pendigits"), pytest.mark.benchmark)  # minutes
 
 

@@ -80,8 +80,7 @@ def log_joints(problem: Problem) -> dict[frozenset[frozenset[int]], float]:
     }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(["nig", "multinomial", "niw", "bernoulli"], plain=0))
 def test_order_of_bounds_on_300_problems(family: str) -> None:
     """bhc ≤ alternatives ≤ recursive ≤ pairs ≤ exact and bhc ≤ intervals ≤ exact."""
     alphas = []

@@ -64,7 +64,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("path", "n", "depth", "moves"), few(EXACT, slow=1))
+@pytest.mark.parametrize(("path", "n", "depth", "moves"), few(EXACT, slow=0))
 def test_exact(path: str, n: int, depth: int, moves: dict[str, Any]) -> None:
     """All states of tree and partition by component: the excess over independent draws is at most 1.3.
 
@@ -79,7 +79,7 @@ def test_exact(path: str, n: int, depth: int, moves: dict[str, Any]) -> None:
     assert ((fields["accepted"][-1] > 0) == [moves.get(name, 0) > 0 for name in COUNTED]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_papers_proportions_are_caught() -> None:
     """The same test fails for the paper's Eqs. 3-4, which treat every item below a node as a draw from its proportions."""
     component, X = normal(), ROWS[:4]
@@ -91,8 +91,7 @@ def test_the_papers_proportions_are_caught() -> None:
     assert excess(exact, draws, fields) > 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ["gibbs", "mh"])
+@pytest.mark.parametrize("path", few(["gibbs", "mh"], plain=0, slow=1))
 def test_capacity_restricts_the_target_and_is_never_silent(path: str) -> None:
     """Trees of at most five nodes: the posterior restricted to them, hits counted and warned about."""
     component, X = normal(), ROWS[:3]
@@ -107,7 +106,7 @@ def test_capacity_restricts_the_target_and_is_never_silent(path: str) -> None:
 INFINITE = [("mh", {}), ("gibbs", {"split_merge": 1, "sibling_split_merge": 1, "regraft": 1})]
 
 
-@pytest.mark.parametrize(("path", "moves"), few(INFINITE, plain=0))
+@pytest.mark.parametrize(("path", "moves"), few(INFINITE, plain=0, slow=1))
 def test_exact_with_an_infinite_root(path: str, moves: dict[str, Any]) -> None:
     """As above; births need room for as many components as items, and one more for the rest."""
     component, X = normal(), ROWS[:3]
@@ -130,7 +129,7 @@ def test_an_infinite_root_with_few_components() -> None:
     assert fields["capacity_hits"][-1] > 0 and 0 < fields["refused_mass"][-1] < 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_agrees_with_a_plain_sampler() -> None:
     """Ten rows, three levels: posterior means of nodes, components and pairs within five standard errors (below 1e-5)."""
     X = np.concatenate([np.random.default_rng(0).normal(c, 0.6, (5, 2)) for c in (-1.5, 1.5)])

@@ -57,8 +57,7 @@ def test_hyperparameters_left_to_nuts() -> None:
     assert trees[0, -1].n_items == 15 and np.isfinite(trees.log_likelihood()).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["sequential", "parallel", "vectorized"])
+@pytest.mark.parametrize("method", few(["vectorized", "parallel", "sequential"], plain=0, slow=1))
 def test_chain_methods(method: str) -> None:
     """Separated groups are components in all chains, whatever the start."""
     mcmc = run(MODEL, samples=60, warmup=60, num_chains=2, chain_method=method, init="overdispersed")

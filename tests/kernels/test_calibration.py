@@ -15,6 +15,7 @@ from scipy.stats import chisquare
 
 from bnp_hier import ChineseRestaurantProcess, ConjugateMixture, NormalInverseGamma, PartitionGibbs
 from bnp_hier.allocation import Prior, log_joint
+from tests.parameters import few
 
 N, REPLICATIONS, WARMUP, DRAWS, THINNING = 8, 600, 6, 7, 10
 ALPHA, RATE = dist.Gamma(2.0, 2.0), dist.LogNormal(0.0, 0.5)
@@ -73,8 +74,7 @@ def _rank_probabilities(**options) -> np.ndarray:
     return np.array([chisquare(np.bincount(rank, minlength=DRAWS + 1)).pvalue for rank in ranks.T])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("proposal", ["sequential", "restricted_gibbs"])
+@pytest.mark.parametrize("proposal", few(["sequential", "restricted_gibbs"], plain=0, slow=1))
 def test_ranks_of_the_truth_are_uniform(proposal: str) -> None:
     """Four statistics, two proposals: false-alarm rate below 1e-3 in all."""
     probabilities = _rank_probabilities(proposal=proposal, restricted_scans=2)

@@ -18,6 +18,7 @@ from bnp_hier.model_sites import find_sites
 from bnp_hier.models import dpm, dpm_stick_breaking
 from tests.oracles.monte_carlo import assert_exact
 from tests.oracles.partitions import Enumeration
+from tests.parameters import few
 
 X = np.array([[-3.0], [-2.5], [0.1], [0.3], [3.0]])
 COMPONENT = bnp.NormalInverseGamma(np.zeros(1), 0.2, 3.0, 0.5)
@@ -45,7 +46,7 @@ def run(kernel: Any, samples: int = 60) -> MCMC:
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("sequential", 2)] + [pytest.param(name, most, marks=pytest.mark.slow) for name in KERNELS for most in (1, 2)],
+    few([(name, most) for most in (2, 1) for name in KERNELS], slow=3),
 )
 def test_the_models_own_capacity_is_not_overridden(name: str, most: int) -> None:
     with pytest.warns(RuntimeWarning, match=rf'met its capacity of {most} clusters.*; raise max_clusters of the site "z"$'):
@@ -56,8 +57,7 @@ def test_the_models_own_capacity_is_not_overridden(name: str, most: int) -> None
     np.testing.assert_array_equal(other.get_samples()["z"], mcmc.get_samples()["z"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["sequential", "restricted", "parallel"])
+@pytest.mark.parametrize("name", few(["sequential", "parallel", "restricted"], plain=0))
 def test_both_capacities_at_once(name: str) -> None:
     """The target is the posterior of at most two clusters; false-alarm rate as `assert_exact` says."""
     exact = Enumeration(len(X), lambda rows: COMPONENT.log_evidence(X[rows]), ALPHA, 0.0)

@@ -160,7 +160,7 @@ def test_rows_on_two_devices_give_the_draws_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [bnp.PartitionGibbs, partial(bnp.ParallelSplitMerge, sweep=False), bnp.ParallelSplitMerge], ids=str
+    "make", [bnp.PartitionGibbs, partial(bnp.ParallelSplitMerge, sweep=False)], ids=["PartitionGibbs", "ParallelSplitMerge"]
 )
 def test_concentration_under_nuts(make: Any) -> None:
     """α ~ Gamma(2, 1) is integrated out by quadrature."""
@@ -222,8 +222,7 @@ TREES = {
     "default": (4, 2, {}, {}),
     "gibbs, items alone": (5, 2, {"split_merge": 0}, {"max_components": 2}),
     "mh": (4, 2, {"path": "mh", "split_merge": 0}, {}),
-    "relabel": (4, 2, {"split_merge": 0, "relabel": True}, {}),
-    "siblings": (4, 2, {"split_merge": 0, "sibling_split_merge": 2}, {}),
+    "siblings, relabel": (4, 2, {"split_merge": 0, "sibling_split_merge": 2, "relabel": True}, {}),
     "grafts, three levels": (4, 3, {"split_merge": 0, "regraft": 2}, {}),
     "all moves, capacity": (4, 2, MOVES | {"relabel": True}, {"max_nodes": 6}),
     "infinite root": (4, 2, MOVES, {"root": "infinite"}),

@@ -195,8 +195,7 @@ def test_merged_pairs_of_far_clusters_are_split() -> None:
 
 
 @pytest.mark.optimised
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "capacity"), [("BayesianKMeans", 32), ("MAPDP", 3)])
+@pytest.mark.parametrize(("kind", "capacity"), few([("MAPDP", 3), ("BayesianKMeans", 32)], plain=0, slow=1))
 def test_start_fitted_to_some_of_the_rows(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few clusters may be kept; every row has one of them, the same whenever the key is."""
     monkeypatch.setattr(parallel_split_merge, "START_ROWS", 150)

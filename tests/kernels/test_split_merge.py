@@ -37,7 +37,7 @@ def _excess(name: str, alpha: float, discount: float, **options) -> float:
     ("name", "discount", "scans"),
     [
         pytest.param("bernoulli", 0.3, 2, marks=slow),
-        pytest.param("normal", 0.0, 5, marks=slow),
+        pytest.param("normal", 0.0, 5, marks=pytest.mark.exhaustive),
         pytest.param("diagonal, missing", 0.4, 0, marks=slow),
     ],
 )
