@@ -1,15 +1,23 @@
-"""Checks of hyperparameters at construction (traced values pass, their shapes do not), and what is read off data."""
+"""Checks of hyperparameters at construction (traced values pass, their shapes do not), of log marginals, and of data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from bnp_hier.components.base import as_matrix, is_traced
+from bnp_hier.components.base import Component, as_matrix, is_traced
 
-__all__ = ["check_covariance", "check_positive", "check_vector", "close_distance", "column_moments"]
+__all__ = [
+    "check_covariance",
+    "check_positive",
+    "check_vector",
+    "close_distance",
+    "column_moments",
+    "no_log_marginal",
+]
 
 
 LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
@@ -146,3 +154,11 @@ def close_distance(X: np.ndarray, random_state: int, share: float = 0.1, pairs: 
     chosen = np.random.default_rng(random_state).permutation(len(points))[: max(int(share * len(points)), pairs)]
     distances, _ = NearestNeighbors(n_neighbors=2).fit(points).kneighbors(points[chosen])
     return float(np.sort(distances[:, 1])[:pairs].mean())
+
+
+def no_log_marginal(component: Component, rows: Iterable[int]) -> ValueError:
+    """The error for rows that a family gives a log marginal likelihood of NaN or inf."""
+    return ValueError(
+        f"{type(component).__name__} gives the rows {', '.join(map(str, sorted(rows)))} together no finite log marginal "
+        "likelihood"
+    )

@@ -156,7 +156,8 @@ def tree_bound(
     Raises
     ------
     NotFittedError, ValueError
-        If the estimator is not fitted, the kind is unknown, or an option is out of range.
+        If the estimator is not fitted, the kind is unknown, an option is out of range, or the component gives a union of
+        rows no finite log marginal likelihood.
 
     Notes
     -----
@@ -196,9 +197,14 @@ def tree_bound(
             return TreeBound(value, kind, start, len(moves), increments)
         if kind == "intervals":
             order = tree.leaf_order()
-            return TreeBound(
-                float(_interval_mass(component, X[order], alpha)) + constant, kind, 0, n * (n + 1) // 2 - 2 * n + 1
-            )
+            reached = np.asarray(_interval_masses(component, X[order], alpha))
+            undefined = ~(reached < np.inf)
+            if undefined.any():
+                raise ValueError(
+                    f"{type(component).__name__} gives row {order[undefined.argmax()]} and some of the rows before it in the "
+                    "tree's leaf order together no finite log marginal likelihood"
+                )
+            return TreeBound(float(reached[-1]) + constant, kind, 0, n * (n + 1) // 2 - 2 * n + 1)
         family = UnionFamily(component, X, alpha, tree, 1 if kind == "recursive" else None, budget, start)
     return TreeBound(family.log_mass + constant, kind, start, family.n_unions, None, family)
 
@@ -237,8 +243,8 @@ def _rest_of_tree(
 
 
 @jax.jit
-def _interval_mass(component: Component, X: Float[Array, "n d"], concentration: Array) -> Float[Array, ""]:
-    """Log mass of all partitions into runs of consecutive rows: F_j = logsumexp_i [F_i + φ1(rows i..j)]."""
+def _interval_masses(component: Component, X: Float[Array, "n d"], concentration: Array) -> Float[Array, " n"]:
+    """Log mass of all partitions of the rows up to each into runs: F_j = logsumexp_i [F_i + φ1(rows i..j)]."""
     rows = component.suff_stats(X)
     n = X.shape[0]
     index = jnp.arange(n)
@@ -256,4 +262,4 @@ def _interval_mass(component: Component, X: Float[Array, "n d"], concentration: 
         return (stats, jnp.where(index == j + 1, reached, before)), reached
 
     start = jax.tree.map(jnp.zeros_like, rows), jnp.where(index == 0, 0.0, -jnp.inf)
-    return jax.lax.scan(extend, start, index)[1][-1]
+    return jax.lax.scan(extend, start, index)[1]

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 from scipy.special import gammaln
 
+from bnp_hier.components.checks import no_log_marginal
 from bnp_hier.deterministic.base import Problem
 from bnp_hier.model_trace import Model
 
@@ -71,11 +72,7 @@ def exact(model: Model, X: ArrayLike) -> float:
             block = np.asarray(values.component.log_marginal(stats)) + gammaln(sizes - discount) - gammaln(1 - discount)
     undefined = np.isnan(block) | (block == np.inf)
     if undefined[1:].any():
-        rows_of = np.flatnonzero(members[1 + undefined[1:].argmax()])
-        raise ValueError(
-            f"{type(values.component).__name__} gives the rows {', '.join(map(str, rows_of))} together no finite log marginal "
-            "likelihood"
-        )
+        raise no_log_marginal(values.component, np.flatnonzero(members[1 + undefined[1:].argmax()]))
     by_count = _sum_by_count(block, n)
     opening = np.concatenate([[0.0], np.cumsum(np.log(alpha + discount * np.arange(1, n)))])
     # a capacity of the model leaves out partitions into more clusters; the prior is not renormalised

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.checks import no_log_marginal
 from bnp_hier.deterministic.tree_mass import node_statistics
 from bnp_hier.hierarchy import Dendrogram, canonical_labels
 
@@ -54,7 +55,13 @@ def _union_chunk(
 def union_masses(
     component: Component, X: np.ndarray, concentration: float, tree: Dendrogram, pairs: Int[np.ndarray, "c 2"]
 ) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " c"]]:
-    """φ1 of each node, and of the union of each pair of disjoint nodes: log α + lgamma(N) + m(D) (nats). In float64."""
+    """φ1 of each node, and of the union of each pair of disjoint nodes: log α + lgamma(N) + m(D) (nats). In float64.
+
+    Raises
+    ------
+    ValueError
+        If a union has no finite log marginal likelihood; its rows are named.
+    """
     alpha = jnp.asarray(concentration, float)
     stats, sizes, single = _node_table(component, jnp.asarray(X), alpha, jnp.asarray(tree.children))
     c = len(pairs)
@@ -66,6 +73,11 @@ def union_masses(
         padded = np.concatenate([part, np.zeros((length - len(part), 2), int)])
         masses = _union_chunk(component, stats, sizes, alpha, jnp.asarray(padded), tree.n_items)
         out[start : start + CHUNK] = np.asarray(masses)[: len(part)]
+    undefined = ~(out < np.inf)
+    if undefined.any():
+        order, first = tree.leaf_order(), tree.first_positions()
+        under = [order[first[node] : first[node] + tree.sizes[node]] for node in pairs[undefined.argmax()]]
+        raise no_log_marginal(component, np.concatenate(under))
     return np.asarray(single), out
 
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import identity, is_prng_key
@@ -231,14 +232,14 @@ def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *argument
     """
 
     @jax.custom_batching.custom_vmap
-    def look(condition: Array, *arguments: Array) -> Array:
+    def look(condition: Array, *arguments: ArrayLike) -> Array:
         jax.lax.cond(condition, lambda: jax.debug.callback(tell, *arguments), lambda: None)
         return jnp.zeros(())
 
     @look.def_vmap
-    def look_at_all(size: int, batched: Sequence[bool], condition: Array, *arguments: Array) -> tuple[Array, bool]:
+    def look_at_all(size: int, batched: Sequence[bool], condition: Array, *arguments: ArrayLike) -> tuple[Array, bool]:
         every = [
-            x if has_axis else jnp.broadcast_to(x, (size, *x.shape))
+            jnp.asarray(x) if has_axis else jnp.broadcast_to(x, (size, *jnp.shape(x)))  # constants are Python numbers here
             for x, has_axis in zip((condition, *arguments), batched, strict=True)
         ]
         first = every[0].argmax()

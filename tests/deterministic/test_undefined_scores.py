@@ -68,3 +68,45 @@ def test_a_row_of_many_is_named_by_its_place() -> None:
     many[321] = 50.0
     with pytest.raises(ValueError, match=r"row 321"):
         bnp.BHC(model(49.0), method="randomised", refine=None).fit(many)
+
+
+@component
+class Hole(ExponentialGamma):
+    """Waiting times without a log marginal likelihood for three rows whose first column sums to `total`."""
+
+    total: float = dataclasses.field(metadata={"static": True})
+
+    def log_marginal(self, stats: WaitingTimes) -> jnp.ndarray:
+        """As its base, or NaN."""
+        hole = (stats.count == 3) & (jnp.abs(stats.total[..., 0] - self.total) < 1e-9)
+        return jnp.where(hole, jnp.nan, super().log_marginal(stats))
+
+
+def without(rows: list[int]) -> partial:
+    return partial(dpm, component=Hole(np.full(2, 2.5), np.full(2, 1.5), float(X[rows, 0].sum())))
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "named"),
+    [
+        ("pairs", [0, 1, 5], "the rows 0, 1, 5 together"),
+        ("intervals", [1, 2, 3], r"row \d and some of the rows before it in the tree's leaf order together"),
+    ],
+)
+def test_a_bound_that_needs_an_undefined_union_says_so(kind: str, rows: list[int], named: str) -> None:
+    """The tree itself has scores everywhere, and its own bound; kinds that do not need the union keep theirs."""
+    fitted = bnp.BHC(without(rows), refine=None, progress_bar=False).fit(X)
+    everywhere = bnp.BHC(partial(dpm, component=ExponentialGamma(np.full(2, 2.5), np.full(2, 1.5))), refine=None).fit(X)
+    assert float(bnp.evidence.tree_bound(fitted, "bhc")) == pytest.approx(float(bnp.evidence.tree_bound(everywhere, "bhc")))
+    assert np.isfinite(bnp.evidence.tree_bound(everywhere, kind))
+    with pytest.raises(ValueError, match=f"{named} no finite log marginal likelihood"):
+        bnp.evidence.tree_bound(fitted, kind)
+
+
+def test_regrafting_and_streams_say_it_too() -> None:
+    """Places that only `refine="full"` tries, and rows that only a later batch brings."""
+    with pytest.raises(ValueError, match="a place for a subtree has no score: Hole gives some union no log marginal"):
+        bnp.BHC(without([0, 1, 5]), refine="full", progress_bar=False).fit(X)
+    stream = bnp.MAPDP(model(2.1)).partial_fit(X[:2])
+    with pytest.raises((ValueError, FloatingPointError), match="row 1 fits no cluster"):
+        stream.partial_fit(X[2:4])

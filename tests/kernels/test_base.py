@@ -10,21 +10,24 @@ from bnp_hier.kernels.base import _tell_where
 
 
 def test_the_host_is_called_once_for_all_chains() -> None:
-    """Also under `vmap`, only at steps at which the condition holds for a chain, and with that chain's arguments."""
-    calls: list[float] = []
+    """Also under `vmap`, only at steps at which the condition holds for a chain, and with that chain's arguments.
+
+    A constant among them reaches a batched call as a Python number.
+    """
+    calls: list[tuple[int, float]] = []
 
     def count(start: jax.Array) -> jax.Array:
         def step(state: jax.Array, _: None) -> tuple[jax.Array, None]:
-            _tell_where(state == 3.0, lambda value: calls.append(float(value)), state)
+            _tell_where(state == 3.0, lambda row, value: calls.append((int(row), float(value))), jnp.asarray(-1), state)
             return state + 1.0, None
 
         return jax.lax.scan(step, start, None, length=5)[0]
 
     jax.block_until_ready(jax.jit(count)(jnp.asarray(1.0)))
     jax.effects_barrier()
-    assert calls == [3.0]
+    assert calls == [(-1, 3.0)]
     calls.clear()
     ends = jax.jit(jax.vmap(count))(jnp.asarray([-9.0, 2.0, 2.0, -1.0]))
     jax.effects_barrier()
-    assert calls == [3.0, 3.0]  # at the second step and at the last
+    assert calls == [(-1, 3.0)] * 2  # at the second step and at the last
     np.testing.assert_array_equal(ends, [-4.0, 7.0, 7.0, 4.0])
