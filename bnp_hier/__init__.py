@@ -6,6 +6,8 @@ import numpyro
 numpyro.__version__  # noqa: B018
 
 from bnp_hier import datasets, evidence, plots
+from bnp_hier.advice.model_checks import check_model
+from bnp_hier.advice.recommendation import recommend
 from bnp_hier.arviz_bridge import loo, to_arviz
 from bnp_hier.comparison import compare
 from bnp_hier.components import (
@@ -39,9 +41,7 @@ from bnp_hier.distributions import (
     concentration_for,
     prior_clusters,
 )
-from bnp_hier.hierarchy import Dendrogram, Hierarchy
-from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, ParallelSplitMerge, PartitionGibbs, ResumableRun
-from bnp_hier.model_checks import check_model
+from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
     HierarchyDraws,
@@ -56,8 +56,9 @@ from bnp_hier.posterior import (
     point_estimate,
     recover_labels,
 )
-from bnp_hier.recommendation import recommend
-from bnp_hier.saved_fit import SavedFit, load_fit
+from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.runs.saved_fit import SavedFit, load_fit
+from bnp_hier.trees import Dendrogram, Hierarchy
 
 __all__ = [
     "BHC",

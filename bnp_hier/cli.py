@@ -19,8 +19,8 @@ from bnp_hier.commands.console import err
 from bnp_hier.commands.fitting import fit, predict
 from bnp_hier.commands.overview import datasets, recommend
 from bnp_hier.commands.trees import tree
-from bnp_hier.interruption import interrupted, interruptible
-from bnp_hier.wording import printable
+from bnp_hier.utils.interruption import interrupted, interruptible
+from bnp_hier.utils.wording import printable
 
 __all__ = ["app", "main"]
 

@@ -13,7 +13,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
-from bnp_hier.deterministic.variational import VariationalDP
+from bnp_hier.deterministic.variational_dp import VariationalDP
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, shared_programs, summaries

@@ -14,8 +14,10 @@ import pandas as pd
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier import cli, report, routes
+from bnp_hier import cli
+from bnp_hier import methods as routes
 from bnp_hier.commands import console
+from bnp_hier.reports import report
 from tests.parameters import few
 
 COMMANDS = ["compare", "fit", "predict", "evidence", "tree", "recommend", "datasets"]

@@ -13,8 +13,8 @@ import pytest
 import bnp_hier as bnp
 from bnp_hier import cli, plots
 from bnp_hier.datasets import Dataset
-from bnp_hier.saved_fit import SavedFit
-from bnp_hier.wording import printable
+from bnp_hier.runs.saved_fit import SavedFit
+from bnp_hier.utils.wording import printable
 
 NASTY = [
     "[bold]",

@@ -10,7 +10,8 @@ import numpy as np
 import typer
 
 from bnp_hier import evidence as estimators
-from bnp_hier.column_kinds import component_for
+from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.model_checks import check_model
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Data,
@@ -32,8 +33,7 @@ from bnp_hier.commands.console import (
 )
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import PICTURES, check_outputs
-from bnp_hier.files import replacing
-from bnp_hier.model_checks import check_model
+from bnp_hier.utils.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd

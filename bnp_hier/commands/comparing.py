@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from bnp_hier.column_kinds import component_for
+from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.model_checks import check_model
+from bnp_hier.advice.recommendation import default_budget, plan_routes, size_of
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
@@ -43,11 +45,9 @@ from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC
-from bnp_hier.files import replacing, write_text
-from bnp_hier.interruption import finishing
-from bnp_hier.model_checks import check_model
-from bnp_hier.recommendation import default_budget, plan_routes, size_of
-from bnp_hier.routes import ROUTES, RunOptions, run_routes
+from bnp_hier.methods import ROUTES, RunOptions, run_routes
+from bnp_hier.utils.files import replacing, write_text
+from bnp_hier.utils.interruption import finishing
 
 __all__ = ["compare"]
 
@@ -154,7 +154,7 @@ def compare(
         "not run": "; ".join(skipped) or "–",
     }
     with finishing(lambda: told_of_finishing("the report")), err.status("comparing") if progress else nullcontext():
-        from bnp_hier.report import Findings, write_report
+        from bnp_hier.reports.report import Findings, write_report
 
         findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, seed=seed)
         _write_files(out_dir, findings)
@@ -209,7 +209,7 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
 
 
 def _write_files(folder: Path, findings: object) -> None:
-    from bnp_hier.report import Findings
+    from bnp_hier.reports.report import Findings
 
     assert isinstance(findings, Findings)
     write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})

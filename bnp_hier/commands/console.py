@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bnp_hier import datasets
-from bnp_hier.column_kinds import FAMILIES
+from bnp_hier.advice.column_kinds import FAMILIES
 from bnp_hier.datasets import Dataset
-from bnp_hier.routes import ROUTES
-from bnp_hier.wording import listed, printable
+from bnp_hier.methods import ROUTES
+from bnp_hier.utils.wording import listed, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,8 @@ import numpy as np
 import typer
 
 from bnp_hier import datasets
-from bnp_hier.column_kinds import component_for
+from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.model_checks import check_model
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
@@ -40,12 +41,11 @@ from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
-from bnp_hier.files import replacing
-from bnp_hier.interruption import finishing
-from bnp_hier.model_checks import check_model
-from bnp_hier.routes import ROUTES, RunOptions, run_routes
-from bnp_hier.saved_fit import SavedFit, load_fit
-from bnp_hier.wording import listed
+from bnp_hier.methods import ROUTES, RunOptions, run_routes
+from bnp_hier.runs.saved_fit import SavedFit, load_fit
+from bnp_hier.utils.files import replacing
+from bnp_hier.utils.interruption import finishing
+from bnp_hier.utils.wording import listed
 
 __all__ = ["fit", "predict"]
 
@@ -134,7 +134,7 @@ def _of_partition(saved: SavedFit, truth: str | None) -> tuple[dict[str, Any], l
 
 def _of_trees(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
     """A hierarchical mixture in numbers, and in sentences."""
-    from bnp_hier.tree_page import SampledTree
+    from bnp_hier.reports.tree_page import SampledTree
 
     sampled = SampledTree.of(saved.fit, saved.data, (), saved.seconds)
     summary = {

@@ -7,7 +7,7 @@ from functools import partial
 import numpyro.distributions as dist
 
 from bnp_hier.components import Component
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
 
 __all__ = ["described", "mixture"]

@@ -8,7 +8,9 @@ import numpy as np
 import typer
 
 from bnp_hier import datasets as sets
-from bnp_hier.column_kinds import column_kinds
+from bnp_hier.advice.column_kinds import column_kinds
+from bnp_hier.advice.recommendation import default_budget
+from bnp_hier.advice.recommendation import recommend as recommend_for
 from bnp_hier.commands.console import (
     Data,
     Drop,
@@ -25,8 +27,6 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
-from bnp_hier.recommendation import default_budget
-from bnp_hier.recommendation import recommend as recommend_for
 
 __all__ = ["datasets", "recommend"]
 

@@ -10,10 +10,11 @@ from numpyro.infer import MCMC
 
 from bnp_hier.components import Component
 from bnp_hier.datasets import Dataset
-from bnp_hier.kernels import BHMCGibbs, ResumableRun
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.trace import Model
+from bnp_hier.kernels import BHMCGibbs
+from bnp_hier.methods import RunOptions
 from bnp_hier.models import bhmc
-from bnp_hier.routes import RunOptions
+from bnp_hier.runs.resumable_run import ResumableRun
 
 __all__ = ["sample_trees"]
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bnp_hier.column_kinds import component_for
+from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.model_checks import check_model
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
@@ -37,12 +38,11 @@ from bnp_hier.commands.output_files import PICTURES, check_outputs
 from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC, AgglomerativeBayesianClustering
-from bnp_hier.files import replacing, write_text
-from bnp_hier.kernels import ResumableRun
-from bnp_hier.model_checks import check_model
-from bnp_hier.routes import ROUTES, RunOptions
-from bnp_hier.saved_fit import is_saved_fit, load_fit
-from bnp_hier.verdicts import clusters_at_cuts
+from bnp_hier.methods import ROUTES, RunOptions
+from bnp_hier.reports.verdicts import clusters_at_cuts
+from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.runs.saved_fit import is_saved_fit, load_fit
+from bnp_hier.utils.files import replacing, write_text
 
 __all__ = ["tree"]
 
@@ -123,7 +123,7 @@ def _write_merges(
     fit: BHC | AgglomerativeBayesianClustering, data: Dataset, threshold: float, files: list[Path], as_json: bool
 ) -> None:
     """The tree of merges."""
-    from bnp_hier.tree_page import tree_figure, write_tree_page
+    from bnp_hier.reports.tree_page import tree_figure, write_tree_page
 
     merges = fit.dendrogram_
     labels = merges.cut(threshold)
@@ -167,7 +167,7 @@ def _write_sampled(
     notes: Sequence[str] = (),
 ) -> None:
     """The central tree of the chains."""
-    from bnp_hier.tree_page import SampledTree
+    from bnp_hier.reports.tree_page import SampledTree
 
     sampled = SampledTree.of(run, data, problems, seconds)
     sampled.notes.extend(notes)

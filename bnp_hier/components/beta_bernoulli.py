@@ -13,10 +13,11 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, as_matrix, component, first_cell, is_traced
+from bnp_hier.components.base import Component, Quadratic, component
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
 from bnp_hier.components.special import log_beta
+from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 
 __all__ = ["BetaBernoulli"]
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from bnp_hier.components.base import Component, as_matrix, is_traced
+from bnp_hier.components.base import Component
+from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = [
     "check_covariance",
@@ -18,7 +19,6 @@ __all__ = [
     "column_moments",
     "no_log_marginal",
 ]
-
 
 LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 """Below it a variance has lost digits."""

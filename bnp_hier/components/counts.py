@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bnp_hier.components.base import first_cell
+from bnp_hier.utils.arrays import first_cell
 
 __all__ = ["check_counts"]
 

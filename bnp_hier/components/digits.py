@@ -12,8 +12,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.components.base import Component, is_traced
+from bnp_hier.components.base import Component
 from bnp_hier.components.checks import check_vector
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["AboutOrigin", "check_digits", "check_origin"]
 

@@ -14,10 +14,11 @@ from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, Quadratic, as_matrix, component, first_cell, is_traced
+from bnp_hier.components.base import Component, Quadratic, component
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 
 __all__ = ["DirichletMultinomial", "GivenTotalMultinomial"]
 

@@ -11,11 +11,12 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced
+from bnp_hier.components.base import Component, Quadratic, component
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = ["GammaPoisson"]
 

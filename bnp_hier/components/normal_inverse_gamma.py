@@ -12,12 +12,13 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Quadratic, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, component
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.utils.arrays import is_traced, shifted
 
 __all__ = ["NormalInverseGamma"]
 

@@ -13,7 +13,7 @@ from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Quadratic, as_matrix, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, component
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
 from bnp_hier.components.linear_algebra import (
@@ -30,6 +30,7 @@ from bnp_hier.components.linear_algebra import (
 )
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.utils.arrays import as_matrix, is_traced, shifted
 
 __all__ = ["NormalInverseWishart"]
 

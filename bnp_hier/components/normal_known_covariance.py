@@ -14,10 +14,11 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Quadratic, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, component
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
 from bnp_hier.components.linear_algebra import whiten
+from bnp_hier.utils.arrays import is_traced, shifted
 
 __all__ = ["NormalKnownCovariance"]
 

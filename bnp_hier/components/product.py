@@ -16,11 +16,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, Quadratic, as_matrix, component, is_traced
+from bnp_hier.components.base import Component, Quadratic, component
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
 from bnp_hier.components.missing import ColumnGroups
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.parameter_spaces import IndependentBlocks
+from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = ["ProductComponent"]
 

@@ -13,12 +13,13 @@ from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Num
 
-from bnp_hier.components.base import Quadratic, as_matrix, component, is_traced, shifted
+from bnp_hier.components.base import Quadratic, component
 from bnp_hier.components.checks import check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_origin
 from bnp_hier.components.linear_algebra import inverse_and_log_det, log_det, quadratic_form
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.utils.arrays import as_matrix, is_traced, shifted
 
 __all__ = ["UninformativeNormal"]
 

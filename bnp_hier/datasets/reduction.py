@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.components.base import as_matrix
+from bnp_hier.utils.arrays import as_matrix
 
 __all__ = ["principal_components"]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from bnp_hier.array_files import read_arrays
-from bnp_hier.wording import listed
+from bnp_hier.utils.npy_files import read_arrays
+from bnp_hier.utils.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,16 +13,19 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.agglomeration import Merges, agglomerate, row_leaves
-from bnp_hier.deterministic.base import DeterministicClustering, Problem, alternate
-from bnp_hier.deterministic.conga_lines import conga_line_merges
-from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS
-from bnp_hier.deterministic.tree_mass import node_statistics
-from bnp_hier.hierarchy import Dendrogram, canonical_labels
-from bnp_hier.model_sites import MixtureValues
-from bnp_hier.model_trace import Model
+from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
+from bnp_hier.deterministic.agglomeration.greedy_merging import Merges, agglomerate, row_leaves
+from bnp_hier.deterministic.agglomeration.tree_evidence import node_statistics
+from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.hard_assignment.free_energy import LABEL_MODELS, LOG_JOINTS
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.option_checks import WholeNumber
+from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.options import WholeNumber
 
 __all__ = ["AgglomerativeBayesianClustering"]
 

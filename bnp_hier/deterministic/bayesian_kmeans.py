@@ -13,21 +13,24 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.allocation import Prior, check_seated
 from bnp_hier.components import Component
-from bnp_hier.deterministic.assignment import Assigner, DenseAssigner
-from bnp_hier.deterministic.base import Problem, alternate, random_generators, require_count
-from bnp_hier.deterministic.free_energy import LABEL_MODELS, LOG_JOINTS, free_energy
-from bnp_hier.deterministic.kd_tree import AutoAssigner, KDTreeAssigner
-from bnp_hier.deterministic.partition_search import descend
-from bnp_hier.deterministic.row_streams import RowSample, RowStream, StreamAssigner
-from bnp_hier.deterministic.split_merge import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
+from bnp_hier.deterministic.agglomeration.partition_search import descend
+from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
+from bnp_hier.deterministic.hard_assignment.free_energy import LABEL_MODELS, LOG_JOINTS, free_energy
+from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
+from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream, StreamAssigner
+from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
 from bnp_hier.deterministic.streaming import StreamingClustering
-from bnp_hier.hierarchy import canonical_labels
-from bnp_hier.model_sites import MixtureValues
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.option_checks import RANDOM_STATE, WholeNumber
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import check_seated
+from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
+from bnp_hier.utils.randomness import random_generators
 
 __all__ = ["BayesianKMeans"]
 

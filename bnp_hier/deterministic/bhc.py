@@ -14,27 +14,24 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.agglomeration import greedy_tree
-from bnp_hier.deterministic.base import (
-    DeterministicClustering,
-    Problem,
-    check_log_weights,
-    in_chunks,
-    random_key,
-    require_count,
-)
-from bnp_hier.deterministic.micro_clusters import bayes_kmeans_tree
-from bnp_hier.deterministic.random_subsets import randomised_tree
-from bnp_hier.deterministic.tree_mass import merge_odds, node_statistics, node_weights, tree_bound
-from bnp_hier.deterministic.tree_search import FULL_GAIN, ratio_inside_clusters, search
-from bnp_hier.hierarchy import Dendrogram, canonical_labels
-from bnp_hier.model_sites import MixtureValues
-from bnp_hier.model_trace import Model
+from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import bayes_kmeans_tree
+from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
+from bnp_hier.deterministic.agglomeration.randomized_bhc import randomised_tree
+from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, node_statistics, node_weights, tree_bound
+from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
+from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.option_checks import RANDOM_STATE, WholeNumber
+from bnp_hier.partitions.scoring import check_log_weights, in_chunks
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
+from bnp_hier.utils.randomness import random_key
 
 __all__ = ["BHC", "METHODS"]
 

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from bnp_hier.components.input_cells import real_cells
+from bnp_hier.utils.input_cells import real_cells
 
 __all__ = ["input_rows"]
 

@@ -13,19 +13,24 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.allocation import Prior, check_seated, default_capacity, merge_best_pair
 from bnp_hier.components import Component
-from bnp_hier.deterministic.base import Problem, alternate, random_generators, random_key
-from bnp_hier.deterministic.free_energy import LOG_JOINTS
-from bnp_hier.deterministic.leave_one_out import leave_one_out
-from bnp_hier.deterministic.partition_search import Descent, descend
-from bnp_hier.deterministic.split_merge import seeded, spaces_of
+from bnp_hier.deterministic.agglomeration.partition_search import Descent, descend
+from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.hard_assignment.free_energy import LOG_JOINTS
+from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.deterministic.streaming import StreamingClustering
-from bnp_hier.hierarchy import canonical_labels
-from bnp_hier.model_sites import MixtureValues
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.option_checks import RANDOM_STATE, WholeNumber
+from bnp_hier.partitions.capacities import default_capacity
+from bnp_hier.partitions.leave_one_out import leave_one_out
+from bnp_hier.partitions.merging import merge_best_pair
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import check_seated
+from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.options import RANDOM_STATE, WholeNumber
+from bnp_hier.utils.randomness import random_generators, random_key
 
 __all__ = ["MAPDP"]
 

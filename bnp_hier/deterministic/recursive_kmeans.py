@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jax.typing import ArrayLike
 
-from bnp_hier.components.base import as_matrix
-from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.trees import Hierarchy
+from bnp_hier.utils.arrays import as_matrix
 
 __all__ = ["recursive_kmeans"]
 

@@ -11,12 +11,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, check_seated, sweep
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.base import DeterministicClustering, in_steps, more_slots, require_count
+from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.distributions.chinese_restaurant import log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.partitions.capacities import in_steps, more_slots
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import check_seated, sweep
+from bnp_hier.utils.options import require_count
 
 __all__ = ["StreamingClustering"]
 

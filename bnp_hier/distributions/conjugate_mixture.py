@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Int, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, Statistics, is_traced
+from bnp_hier.components.base import Component, Statistics
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["ConjugateMixture", "cluster_statistics"]
 

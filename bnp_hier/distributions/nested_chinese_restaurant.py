@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import is_traced
 from bnp_hier.distributions.model_draws import RememberedDraws
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["NestedChineseRestaurantProcess", "Tree", "log_tree_prior", "read_tree"]
 

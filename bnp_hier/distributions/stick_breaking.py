@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import is_traced
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["StickBreaking"]
 

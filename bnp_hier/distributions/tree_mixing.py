@@ -15,10 +15,10 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import IdentityTransform
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import is_traced
 from bnp_hier.distributions.log_gamma import log_gamma_draw
 from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
 from bnp_hier.distributions.stick_breaking import StickBreaking
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["TreeMixing", "log_dirichlet_draw", "proportions"]
 

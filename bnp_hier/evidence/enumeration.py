@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln
 
 from bnp_hier.components.checks import no_log_marginal
-from bnp_hier.deterministic.base import Problem
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
 
 __all__ = ["LARGEST", "exact"]
 

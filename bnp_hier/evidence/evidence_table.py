@@ -15,20 +15,21 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import MCMC
 
-from bnp_hier.allocation import default_capacity
-from bnp_hier.deterministic.base import Problem, random_key
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.map_dp import MAPDP
-from bnp_hier.deterministic.soft_labels import Inference
-from bnp_hier.deterministic.variational import VariationalDP
-from bnp_hier.evidence import bounds
+from bnp_hier.deterministic.variational.responsibilities import Inference
+from bnp_hier.deterministic.variational_dp import VariationalDP
+from bnp_hier.evidence import tree_bounds as bounds
 from bnp_hier.evidence.enumeration import LARGEST, exact
 from bnp_hier.evidence.occupancy_identity import occupancy
 from bnp_hier.evidence.particle_filter import smc
-from bnp_hier.interruption import interruptible
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels import PartitionGibbs
-from bnp_hier.model_trace import Model
-from bnp_hier.option_checks import WholeNumber, check_options
+from bnp_hier.partitions.capacities import default_capacity
+from bnp_hier.utils.interruption import interruptible
+from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.randomness import random_key
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.deterministic.bhc import BHC
-from bnp_hier.hierarchy import Dendrogram
+from bnp_hier.trees import Dendrogram
 
 __all__ = ["FEWEST_HITS", "OccupancyEstimate", "occupancy"]
 

@@ -13,14 +13,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 from tqdm import tqdm
 
-from bnp_hier.allocation import Prior, draw_index
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.base import Problem, random_key
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_trace import Model
-from bnp_hier.option_checks import WholeNumber, check_options
-from bnp_hier.split_merge_moves import split_or_merge
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
+from bnp_hier.partitions.seating import Prior, draw_index
+from bnp_hier.partitions.split_merge import split_or_merge
+from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.randomness import random_key
 
 __all__ = ["LARGEST_SPREAD", "SMCEstimate", "smc"]
 

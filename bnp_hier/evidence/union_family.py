@@ -15,8 +15,9 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.components.checks import no_log_marginal
-from bnp_hier.deterministic.tree_mass import node_statistics
-from bnp_hier.hierarchy import Dendrogram, canonical_labels
+from bnp_hier.deterministic.agglomeration.tree_evidence import node_statistics
+from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.labels import canonical_labels
 
 __all__ = ["UnionFamily", "union_masses"]
 

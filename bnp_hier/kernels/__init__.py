@@ -4,7 +4,7 @@ from bnp_hier.kernels.auxiliary_gibbs import AuxiliaryGibbs, AuxiliaryGibbsState
 from bnp_hier.kernels.bhmc_gibbs import BHMCGibbs, BHMCGibbsState
 from bnp_hier.kernels.parallel_split_merge import ParallelSplitMerge, ParallelSplitMergeState
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs, PartitionGibbsState
-from bnp_hier.kernels.resumable_run import ResumableRun
+from bnp_hier.runs.resumable_run import ResumableRun
 
 __all__ = [
     "AuxiliaryGibbs",

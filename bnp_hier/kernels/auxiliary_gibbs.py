@@ -12,14 +12,14 @@ from jaxtyping import Array, Float, Int
 from numpyro.infer.gibbs import GIBBS_SITES_KWARG
 from numpyro.util import is_prng_key
 
-from bnp_hier.allocation import Prior, draw_index, log_slot_seating
-from bnp_hier.components.base import is_traced
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
+from bnp_hier.inspection.slots import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
+from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, size_summaries, stop_if_undefined, warn_of_capacity
-from bnp_hier.model_sites import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
-from bnp_hier.model_trace import Model
-from bnp_hier.option_checks import check_options
+from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
+from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.options import check_options
 
 __all__ = ["AuxiliaryGibbs", "AuxiliaryGibbsState"]
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import identity, is_prng_key
 
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.trace import Model
 
 __all__ = [
     "PartitionKernel",

@@ -13,28 +13,23 @@ from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.components.base import as_matrix, is_traced
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
-from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.inspection.nested import TreeSites, TreeValues, find_tree_sites, read_tree_values
+from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays, stop_if_undefined, warn_of_capacity
-from bnp_hier.kernels.component_moves import split_merge_components
-from bnp_hier.kernels.franchise import Moves, climb_to_root
-from bnp_hier.kernels.hyperparameter_draws import (
-    CONCENTRATION_PRIORS,
-    VARIANCE_PRIORS,
-    draw_concentration,
-    draw_variance,
-)
-from bnp_hier.kernels.path_sweep import densities_of, path_sweep
-from bnp_hier.kernels.root_prior import RootPrior
-from bnp_hier.kernels.table_counts import draw_mixing, papers_customers, tables_of_counts
-from bnp_hier.kernels.tree_starts import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
-from bnp_hier.kernels.tree_summaries import tree_summaries
-from bnp_hier.model_trace import Model
-from bnp_hier.option_checks import WholeNumber, check_options
-from bnp_hier.tree_sites import TreeSites, TreeValues, find_tree_sites, read_tree_values
+from bnp_hier.kernels.bhmc.component_moves import split_merge_components
+from bnp_hier.kernels.bhmc.franchise import Moves, climb_to_root
+from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
+from bnp_hier.kernels.bhmc.initial_hierarchies import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
+from bnp_hier.kernels.bhmc.paths import densities_of, path_sweep
+from bnp_hier.kernels.bhmc.root_prior import RootPrior
+from bnp_hier.kernels.bhmc.summaries import tree_summaries
+from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
+from bnp_hier.trees import Hierarchy
+from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.options import WholeNumber, check_options
 
 __all__ = ["BHMCGibbs", "BHMCGibbsState"]
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float, Int
 
-from bnp_hier.allocation import Prior
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.kernels.row_chunks import (
@@ -27,7 +26,8 @@ from bnp_hier.kernels.row_chunks import (
     statistics_of,
     sums_of,
 )
-from bnp_hier.row_features import Features, features_of
+from bnp_hier.partitions.row_features import Features, features_of
+from bnp_hier.partitions.seating import Prior
 
 __all__ = ["Table", "Units", "draw_labels", "split_and_merge", "sum_clusters", "units_of_clusters", "units_of_rows"]
 

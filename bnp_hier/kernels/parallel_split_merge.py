@@ -13,14 +13,14 @@ from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.allocation import Prior, first_come_labels, refused_mass, sweep
-from bnp_hier.components.base import as_matrix, is_traced
 from bnp_hier.deterministic import MAPDP, BayesianKMeans
-from bnp_hier.deterministic.base import mixture_log_weights
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
+from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
+from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
+from bnp_hier.kernels.initial_labels import check_labels
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
     Table,
@@ -31,12 +31,15 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_rows,
 )
 from bnp_hier.kernels.row_chunks import row_chunks
-from bnp_hier.kernels.starts import check_labels
-from bnp_hier.model_sites import MixtureSites, MixtureValues, find_sites, read_values
-from bnp_hier.model_trace import Model
 from bnp_hier.models import pitman_yor_mixture
-from bnp_hier.option_checks import WholeNumber, check_options
-from bnp_hier.row_features import Features, row_features
+from bnp_hier.partitions.capacities import refused_mass
+from bnp_hier.partitions.row_features import Features, row_features
+from bnp_hier.partitions.scoring import mixture_log_weights
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import sweep
+from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.labels import first_come_labels
+from bnp_hier.utils.options import WholeNumber, check_options
 
 __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
 

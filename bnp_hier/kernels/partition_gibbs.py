@@ -14,18 +14,23 @@ from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.allocation import Prior, default_capacity, first_come_labels, log_joint, refused_mass, sweep
 from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics, as_matrix, is_traced
+from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
+from bnp_hier.inspection.collapsed import MixtureSites, find_sites, read_values
+from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
-from bnp_hier.kernels.starts import STARTS, check_labels, check_singletons, starting_labels
-from bnp_hier.model_sites import MixtureSites, find_sites, read_values
-from bnp_hier.model_trace import Model
-from bnp_hier.option_checks import WholeNumber, check_options
-from bnp_hier.split_merge_moves import split_or_merge
+from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
+from bnp_hier.partitions.capacities import default_capacity, refused_mass
+from bnp_hier.partitions.joint_density import log_joint
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.split_merge import split_or_merge
+from bnp_hier.partitions.sweeps import sweep
+from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.labels import first_come_labels
+from bnp_hier.utils.options import WholeNumber, check_options
 
 __all__ = ["PartitionGibbs", "PartitionGibbsState"]
 

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
-from bnp_hier.allocation import pack
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.row_features import Features, unflatten
+from bnp_hier.partitions.row_features import Features, unflatten
+from bnp_hier.utils.arrays import pack
 
 __all__ = [
     "Coefficients",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bnp_hier.hierarchy import Hierarchy
+from bnp_hier.trees import Hierarchy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_colours
 from bnp_hier.posterior.convergence import scalar_variables
-from bnp_hier.wording import printable
+from bnp_hier.utils.wording import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

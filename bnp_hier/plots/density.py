@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from bnp_hier.components.base import as_matrix
 from bnp_hier.plots.palette import cluster_codes, cluster_colours
+from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,18 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from bnp_hier.hierarchy import Hierarchy
-from bnp_hier.plots.branches import Branch, branches, checked_level, draw_edges, heights, largest_first
+from bnp_hier.plots.branches import (
+    Branch,
+    branches,
+    checked_level,
+    draw_edges,
+    heights,
+    largest_first,
+)
 from bnp_hier.plots.name_lines import Line, Word, join, text_width, wrap
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
 from bnp_hier.plots.texts import write_apart
+from bnp_hier.trees import Hierarchy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped, UInt8
 from numpy.typing import ArrayLike
 
-from bnp_hier.hierarchy import Hierarchy
-from bnp_hier.plots.branches import Branch, branches, checked_level, draw_edges, heights, is_only_child, largest_first
+from bnp_hier.plots.branches import (
+    Branch,
+    branches,
+    checked_level,
+    draw_edges,
+    heights,
+    is_only_child,
+    largest_first,
+)
+from bnp_hier.trees import Hierarchy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

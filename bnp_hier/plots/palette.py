@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from bnp_hier.wording import printable
+from bnp_hier.utils.wording import printable
 
 __all__ = ["cluster_codes", "cluster_colours", "short_name"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from bnp_hier.components.base import as_matrix
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
 from bnp_hier.plots.texts import write_apart
+from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
 from bnp_hier.plots.texts import write_apart
+from bnp_hier.trees import Dendrogram
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

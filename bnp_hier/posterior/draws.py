@@ -15,15 +15,19 @@ from jaxtyping import Array, Float, Int
 from numpyro.infer import MCMC
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.components.base import as_matrix
-from bnp_hier.deterministic.base import DeterministicClustering, check_log_weights, random_key
+from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.kernels import ResumableRun
+from bnp_hier.inspection.collapsed import MixtureSites, find_sites
+from bnp_hier.inspection.forms import find_any_sites
+from bnp_hier.inspection.slots import SlotSites
 from bnp_hier.kernels.base import size_summaries
-from bnp_hier.model_sites import MixtureSites, SlotSites, find_any_sites, find_sites
+from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
+from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.randomness import random_key
 
 __all__ = [
     "CHAINS",

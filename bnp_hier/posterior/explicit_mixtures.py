@@ -11,9 +11,12 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, draw_index, log_joint, log_slot_seating
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
-from bnp_hier.model_sites import MixtureValues, SlotSites, StickSites, as_arrays, read_slot_values, read_stick_values
+from bnp_hier.inspection.collapsed import MixtureValues, as_arrays
+from bnp_hier.inspection.slots import SlotSites, read_slot_values
+from bnp_hier.inspection.sticks import StickSites, read_stick_values
+from bnp_hier.partitions.joint_density import log_joint
+from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.posterior.mixtures import Mixture, Values
 
 __all__ = ["SlotMixture", "StickMixture"]

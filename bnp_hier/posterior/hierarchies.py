@@ -15,19 +15,20 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpyro.infer import MCMC
 
-from bnp_hier.components.base import as_matrix
-from bnp_hier.deterministic.base import check_log_weights, random_key
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
-from bnp_hier.hierarchy import Hierarchy
-from bnp_hier.kernels import ResumableRun
-from bnp_hier.kernels.path_sweep import log_likelihood_of, path_weights
-from bnp_hier.kernels.tree_summaries import tree_summaries
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.nested import TreeSites, find_tree_sites, has_tree, read_tree_values
+from bnp_hier.inspection.trace import Model
+from bnp_hier.kernels.bhmc.paths import log_likelihood_of, path_weights
+from bnp_hier.kernels.bhmc.summaries import tree_summaries
+from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.posterior.draws import CHAINS
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import expected_losses
-from bnp_hier.tree_sites import TreeSites, find_tree_sites, has_tree, read_tree_values
+from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.trees import Hierarchy
+from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.randomness import random_key
 
 __all__ = ["HierarchyDraws", "hierarchy_draws", "is_hierarchical"]
 

@@ -8,9 +8,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draws
 from bnp_hier.posterior.point_estimates import cluster_costs
+from bnp_hier.utils.labels import canonical_labels
 
 __all__ = ["AssignmentUncertainty", "assignment_uncertainty"]
 

@@ -7,9 +7,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 from numpyro.infer import MCMC
 
-from bnp_hier.kernels import ResumableRun
 from bnp_hier.posterior.draws import CHAINS, draws_of
 from bnp_hier.posterior.explicit_mixtures import StickMixture
+from bnp_hier.runs.resumable_run import ResumableRun
 
 __all__ = ["recover_labels"]
 

@@ -11,13 +11,14 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.allocation import Prior, log_joint
-from bnp_hier.deterministic.base import mixture_log_weights
-from bnp_hier.deterministic.leave_one_out import leave_one_out
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_sites import MixtureSites, MixtureValues, as_arrays, read_values
-from bnp_hier.model_trace import Model
+from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, read_values
+from bnp_hier.inspection.trace import Model
+from bnp_hier.partitions.joint_density import log_joint
+from bnp_hier.partitions.leave_one_out import leave_one_out
+from bnp_hier.partitions.scoring import mixture_log_weights
+from bnp_hier.partitions.seating import Prior
 
 __all__ = ["CollapsedMixture", "Mixture", "Values"]
 

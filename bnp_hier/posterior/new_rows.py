@@ -11,11 +11,12 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.base import as_matrix
-from bnp_hier.deterministic.base import CHUNK, DeterministicClustering, check_log_weights
+from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.partitions.scoring import CHUNK, check_log_weights
 from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.utils.arrays import as_matrix
 
 __all__ = ["cluster_probabilities"]
 

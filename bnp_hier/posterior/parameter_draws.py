@@ -11,11 +11,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Num
 
-from bnp_hier.deterministic.base import random_key
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.model_sites import MixtureValues
+from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.posterior.draws import Draws, draws_of
 from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.utils.randomness import random_key
 
 if TYPE_CHECKING:
     import xarray as xr

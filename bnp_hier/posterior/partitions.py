@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from bnp_hier.hierarchy import canonical_labels
+from bnp_hier.utils.labels import canonical_labels
 
 __all__ = ["coclustering", "flat_draws", "one_partition", "unique_draws"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.posterior.partitions import flat_draws, unique_draws
+from bnp_hier.utils.labels import canonical_labels
 
 __all__ = ["LOSSES", "cluster_costs", "expected_losses", "point_estimate"]
 

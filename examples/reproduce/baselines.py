@@ -22,10 +22,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.free_energy import free_energy, scores_from
-from bnp_hier.deterministic.variational import soft_statistics
+from bnp_hier.deterministic.hard_assignment.free_energy import free_energy, scores_from
+from bnp_hier.deterministic.variational_dp import soft_statistics
+from bnp_hier.partitions.seating import Prior
 
 CRITICAL = 1.8692
 """Anderson-Darling statistic above which G-means splits: significance 0.0001, mean and variance estimated."""

@@ -31,7 +31,7 @@ from common import (
 from matplotlib.figure import Figure
 
 import bnp_hier as bnp
-from bnp_hier.deterministic.tree_search import ratio_inside_clusters
+from bnp_hier.deterministic.agglomeration.tree_search import ratio_inside_clusters
 from bnp_hier.models import dpm
 
 Maker = Callable[[np.random.Generator], Subset]

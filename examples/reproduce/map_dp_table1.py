@@ -25,8 +25,9 @@ from sklearn.mixture import BayesianGaussianMixture
 from tqdm import tqdm
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior, log_joint
 from bnp_hier.models import dpm
+from bnp_hier.partitions.joint_density import log_joint
+from bnp_hier.partitions.seating import Prior
 
 CONCENTRATION = 3.0
 BASE = bnp.NormalInverseWishart(mean=np.zeros(2), kappa=0.04, nu=4.0, scale=np.eye(2))

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
 import bnp_hier as bnp
-from bnp_hier.deterministic.tree_mass import merge_odds
+from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds
 from bnp_hier.evidence import exact, tree_bound
-from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.trees import Dendrogram
 
 
 def nine_points(ratio: float) -> np.ndarray:

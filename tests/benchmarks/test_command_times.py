@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier.recommendation import size_of
-from bnp_hier.routes import ROUTES, RunOptions
+from bnp_hier.advice.recommendation import size_of
+from bnp_hier.methods import ROUTES, RunOptions
 
 pytestmark = pytest.mark.benchmark
 
@@ -64,7 +64,7 @@ def test_foretold_times(name: str) -> None:
     print()
     for route in ROUTES.values():
         code = (
-            "import bnp_hier as bnp; from bnp_hier.routes import ROUTES, RunOptions; "
+            "import bnp_hier as bnp; from bnp_hier.methods import ROUTES, RunOptions; "
             f"X = bnp.datasets.load({name!r}).X; model = bnp.recommend(X).model; "
             f"ROUTES[{route.name!r}].run(model, X, RunOptions(chains=2, warmup=20, samples=40, progress=False))"
         )

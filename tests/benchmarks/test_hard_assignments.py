@@ -15,15 +15,15 @@ from scipy.special import digamma
 from sklearn.cluster import KMeans
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.agglomeration import agglomerate, row_leaves
-from bnp_hier.deterministic.assignment import DenseAssigner
-from bnp_hier.deterministic.free_energy import scores_from
-from bnp_hier.deterministic.kd_tree import TREE_AFTER, KDTreeAssigner
-from bnp_hier.deterministic.partition_search import descend
+from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate, row_leaves
+from bnp_hier.deterministic.agglomeration.partition_search import descend
+from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner
+from bnp_hier.deterministic.hard_assignment.free_energy import scores_from
+from bnp_hier.deterministic.hard_assignment.kd_tree import TREE_AFTER, KDTreeAssigner
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
+from bnp_hier.partitions.seating import Prior
 from tests.benchmarks.test_speed import ROOT, check, clusters, seconds
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 

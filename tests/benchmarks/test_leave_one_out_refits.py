@@ -17,12 +17,13 @@ from jax.scipy.special import logsumexp
 from numpyro.infer import MCMC
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior, sweep
-from bnp_hier.deterministic.base import mixture_log_weights
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
-from bnp_hier.split_merge_moves import split_or_merge
+from bnp_hier.partitions.scoring import mixture_log_weights
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.split_merge import split_or_merge
+from bnp_hier.partitions.sweeps import sweep
 
 pytestmark = pytest.mark.benchmark
 

@@ -20,11 +20,12 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior, sweep
-from bnp_hier.deterministic.agglomeration import greedy_tree
-from bnp_hier.deterministic.micro_clusters import bayes_kmeans_tree
-from bnp_hier.deterministic.random_subsets import randomised_tree
-from bnp_hier.deterministic.tree_search import search
+from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import bayes_kmeans_tree
+from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
+from bnp_hier.deterministic.agglomeration.randomized_bhc import randomised_tree
+from bnp_hier.deterministic.agglomeration.tree_search import search
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import sweep
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
 pytestmark = pytest.mark.benchmark
@@ -98,7 +99,7 @@ def test_bhc_needs_no_matrix_of_pairs() -> None:
     """Peak memory of a fit on 8000 rows over that on 300, each in a process of its own; a matrix would take 512 MB."""
     code = (
         "import sys, numpy as np, jax, bnp_hier as bnp\n"
-        "from bnp_hier.deterministic.agglomeration import greedy_tree\n"
+        "from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree\n"
         "from tests.benchmarks.peak_memory import peak\n"
         "X = np.random.default_rng(0).normal(size=(int(sys.argv[1]), 2))\n"
         "with jax.enable_x64(True): greedy_tree(bnp.NormalInverseWishart.from_data(X), X, 1.0, False)\n"

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from bnp_hier import cli
-from bnp_hier.hierarchy import canonical_labels
+from bnp_hier.utils.labels import canonical_labels
 
 pytestmark = [pytest.mark.slow]
 

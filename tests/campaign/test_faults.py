@@ -17,7 +17,7 @@ from numpyro.infer import MCMC
 import bnp_hier as bnp
 from bnp_hier.datasets import Dataset, read_columns, read_table
 from bnp_hier.models import dpm
-from bnp_hier.saved_fit import SavedFit, load_fit
+from bnp_hier.runs.saved_fit import SavedFit, load_fit
 
 pytestmark = [pytest.mark.slow]
 

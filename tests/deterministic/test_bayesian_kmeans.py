@@ -16,14 +16,14 @@ from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior
 from bnp_hier.deterministic import bayesian_kmeans as module
-from bnp_hier.deterministic import kd_tree
-from bnp_hier.deterministic.assignment import DenseAssigner
-from bnp_hier.deterministic.free_energy import free_energy
-from bnp_hier.deterministic.split_merge import SplitMergeSearch, sum_by_label
+from bnp_hier.deterministic.hard_assignment import kd_tree
+from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner
+from bnp_hier.deterministic.hard_assignment.free_energy import free_energy
+from bnp_hier.deterministic.hard_assignment.splits import SplitMergeSearch, sum_by_label
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
+from bnp_hier.partitions.seating import Prior
 from tests.components.user_family import ExponentialGamma
 from tests.oracles.bayesian_kmeans import TopDown
 from tests.oracles.problems import FAMILIES, log_marginal, random_problem

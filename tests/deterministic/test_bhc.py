@@ -22,9 +22,9 @@ from sklearn.exceptions import NotFittedError
 
 import bnp_hier as bnp
 import tests.oracles.bhc as oracle
-from bnp_hier.deterministic import agglomeration
-from bnp_hier.deterministic.agglomeration import greedy_tree
-from bnp_hier.deterministic.tree_mass import node_weights, single_cluster_mass, tree_bound, tree_masses
+from bnp_hier.deterministic.agglomeration import greedy_merging as agglomeration
+from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
+from bnp_hier.deterministic.agglomeration.tree_evidence import node_weights, single_cluster_mass, tree_bound, tree_masses
 from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.oracles.partitions import Enumeration
 from tests.oracles.problems import FAMILIES, Problem, log_marginal, random_problem

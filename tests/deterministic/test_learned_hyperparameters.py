@@ -14,8 +14,8 @@ import numpyro.distributions as dist
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier.deterministic.agglomeration import greedy_tree
-from bnp_hier.deterministic.tree_mass import single_cluster_mass, tree_bound, tree_masses
+from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
+from bnp_hier.deterministic.agglomeration.tree_evidence import single_cluster_mass, tree_bound, tree_masses
 from bnp_hier.models import dpm
 from tests.oracles.problems import random_problem
 from tests.parameters import few

@@ -22,8 +22,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
 
 import bnp_hier as bnp
-from bnp_hier.allocation import Prior, sweep
 from bnp_hier.models import dpm, pitman_yor_mixture
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import sweep
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 from tests.oracles.map_dp import best_merge, best_single_move, joint, map_dp
 from tests.oracles.problems import Problem, log_marginal, random_problem

@@ -16,7 +16,7 @@ from numpyro.infer import MCMC, NUTS, CustomGibbs, Gibbs
 
 import bnp_hier.kernels.auxiliary_gibbs as auxiliary_gibbs
 from bnp_hier import AuxiliaryGibbs, ChineseRestaurantProcess, NormalKnownCovariance
-from bnp_hier.allocation import Prior, log_slot_seating
+from bnp_hier.partitions.seating import Prior, log_slot_seating
 from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration
 from tests.parameters import few

@@ -14,7 +14,7 @@ import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
 
 import bnp_hier as bnp
-from bnp_hier.model_sites import find_sites
+from bnp_hier.inspection.collapsed import find_sites
 from bnp_hier.models import dpm, dpm_stick_breaking
 from tests.oracles.monte_carlo import assert_exact
 from tests.oracles.partitions import Enumeration

@@ -18,8 +18,8 @@ from scipy.special import gammaln
 from scipy.stats import gamma as gamma_distribution
 
 from bnp_hier import ChineseRestaurantProcess, ConjugateMixture, NormalInverseGamma, NormalInverseWishart, PartitionGibbs
-from bnp_hier.hierarchy import canonical_labels
 from bnp_hier.models import dpm, pitman_yor_mixture
+from bnp_hier.utils.labels import canonical_labels
 from tests.kernels.small_problems import PROBLEMS, N, enumerate_small
 from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration

@@ -12,7 +12,7 @@ from numpyro.infer import MCMC
 
 import bnp_hier as bnp
 from bnp_hier.distributions.log_gamma import log_gamma_draw
-from bnp_hier.routes import RunOptions, run_routes
+from bnp_hier.methods import RunOptions, run_routes
 from tests.deterministic.test_undefined_scores import X, model
 
 

@@ -13,9 +13,18 @@ from matplotlib.patches import StepPatch
 from scipy.stats import rankdata
 
 from bnp_hier import plots
-from bnp_hier.hierarchy import Dendrogram
-from bnp_hier.plots import bounds, chains, density, heatmap, palette, scatter, texts, tree
+from bnp_hier.plots import (
+    bounds,
+    chains,
+    density,
+    heatmap,
+    palette,
+    scatter,
+    texts,
+    tree,
+)
 from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.trees import Dendrogram
 
 
 def as_png(figure: Figure) -> bytes:

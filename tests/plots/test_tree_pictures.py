@@ -21,10 +21,10 @@ from scipy.stats import multivariate_normal
 
 import bnp_hier as bnp
 from bnp_hier import plots
-from bnp_hier.hierarchy import Dendrogram
 from bnp_hier.models import dpm
 from bnp_hier.plots.palette import cluster_colours
 from bnp_hier.plots.texts import write_apart
+from bnp_hier.trees import Dendrogram
 from tests.parameters import few
 
 

@@ -17,7 +17,8 @@ from scipy.stats import norm, t
 
 import bnp_hier as bnp
 from bnp_hier.arviz_bridge import LABEL_INVARIANT
-from bnp_hier.model_sites import find_slot_sites, find_stick_sites
+from bnp_hier.inspection.slots import find_slot_sites
+from bnp_hier.inspection.sticks import find_stick_sites
 from bnp_hier.models import dpm, dpm_stick_breaking
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, summaries
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import gamma, kstest
 
 import bnp_hier as bnp
-from bnp_hier.model_sites import find_sites
+from bnp_hier.inspection.collapsed import find_sites
 from bnp_hier.models import dpm
 from bnp_hier.posterior import parameter_draws
 from bnp_hier.posterior.draws import Draws

@@ -1,0 +1,256 @@
+"""What to run on a table: a likelihood with its prior, the routes that are feasible, and what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+
+from bnp_hier.advice.column_kinds import ColumnKind, column_kinds, component_for, names_of_columns
+from bnp_hier.advice.model_checks import check_model
+from bnp_hier.components import Component
+from bnp_hier.inspection.trace import Model
+from bnp_hier.methods import (
+    ROUTES,
+    Outcome,
+    RunOptions,
+    Size,
+    run_routes,
+    shortened,
+)
+from bnp_hier.models import dpm
+from bnp_hier.partitions.row_features import row_features
+from bnp_hier.utils.arrays import as_matrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Advice", "Recommendation", "default_budget", "plan_routes", "recommend", "size_of"]
+
+PRIORITY = ("map-dp", "bhc", "chains", "bayesian-kmeans", "variational", "agglomerative")
+"""Routes by worth: those first that a comparison cannot do without."""
+
+CHAINS = ("gibbs", "parallel")
+"""Routes that draw from the posterior; the first is preferred where both have time for all sweeps."""
+
+SHARE_OF_CHAINS = 0.75
+"""Share of the time that chains may take."""
+
+LEAST_SWEEPS = 600
+"""Fewest sweeps of all chains that are worth running."""
+
+
+class Advice(NamedTuple):
+    """What is said of one route.
+
+    - **name**, **title** - of the route.
+    - **chosen** - whether it is run.
+    - **seconds** - expected time on two cores, compiling included; of the right order only.
+    - **reason** - why it is run or not.
+    - **options** - how.
+    """
+
+    name: str
+    title: str
+    chosen: bool
+    seconds: float
+    reason: str
+    options: RunOptions
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to run on a table, and why; prints as text.
+
+    Parameters
+    ----------
+    family, family_reason
+        Likelihood of one cluster, a name as `bnp-hier --family` takes it, and why.
+    component
+        That likelihood with the prior that its `from_data` reads off the data.
+    model
+        A Dirichlet-process mixture of it, concentration ~ Gamma(1, 1).
+    columns
+        What kind of number each column holds.
+    routes
+        All routes, those first that matter most.
+    warnings
+        What looks wrong, each with what to do.
+    """
+
+    family: str
+    family_reason: str
+    component: Component
+    model: Model
+    columns: tuple[ColumnKind, ...]
+    routes: tuple[Advice, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Names of the routes to run."""
+        return tuple(advice.name for advice in self.routes if advice.chosen)
+
+    @property
+    def seconds(self) -> float:
+        """Expected time of the chosen routes together."""
+        return sum(advice.seconds for advice in self.routes if advice.chosen)
+
+    def table(self) -> pd.DataFrame:
+        """The routes, a row each: title, whether to run it, minutes, reason."""
+        import pandas as pd
+
+        rows = [(a.name, a.title, a.chosen, a.seconds / 60, a.reason) for a in self.routes]
+        return pd.DataFrame(rows, columns=["route", "title", "run", "minutes", "reason"]).set_index("route")
+
+    def fit(self, X: ArrayLike) -> Outcome:
+        """Run the chosen routes; `bnp_hier.compare(outcome.fits, X)` puts them side by side.
+
+        Ctrl-C keeps what has finished, and the draws that chains have.
+        """
+        return run_routes(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.routes})
+
+    def __str__(self) -> str:
+        lines = [f"{type(self.component).__name__} (--family {self.family}): {self.family_reason}.", ""]
+        for advice in self.routes:
+            mark = "run " if advice.chosen else "skip"
+            lines.append(f"{mark} {advice.title:<20} {_minutes(advice.seconds):>9}  {advice.reason}")
+        lines += ["", *(f"warning: {warning}." for warning in self.warnings)]
+        return "\n".join(lines).rstrip()
+
+
+def recommend(
+    X: ArrayLike,
+    *,
+    family: str = "auto",
+    feature_names: Sequence[str] | None = None,
+    categories: Sequence[Sequence[int]] = (),
+    budget: float | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Recommendation:
+    """What to run on a table: a component with its default prior, the feasible routes with expected times, and warnings.
+
+    The component follows from what the columns hold (bits, counts, continuous numbers, missing cells); routes are taken in
+    the order of their worth until the time is spent. Nothing is run.
+
+    Parameters
+    ----------
+    X
+        Data, (n, d); NaN is a missing cell. A frame of pandas or polars brings the names of its columns.
+    family
+        Likelihood of one cluster instead of the one that suits the columns: "normal" (any covariance), "diagonal", "known",
+        "bernoulli", "multinomial", "poisson" or "mixed".
+    feature_names
+        Names of the columns.
+    categories
+        Groups of columns, each the indicators of one category, as `Dataset.categories` has them.
+    budget
+        Seconds that all routes may take together, on two cores; the expected times are of the right order only. By default
+        `default_budget` of the rows.
+    seed, progress
+        For `Recommendation.fit`.
+
+    Raises
+    ------
+    ValueError
+        If X is no table of numbers, or does not fit the family.
+
+    Examples
+    --------
+    >>> import bnp_hier as bnp
+    >>> advice = bnp.recommend(bnp.datasets.load("iris").X)
+    >>> advice.family, advice.chosen
+    ('normal', ('map-dp', 'bhc', 'gibbs'))
+    """
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")
+    names = names_of_columns(X, feature_names)
+    matrix = as_matrix(X, min_rows=2)
+    chosen = component_for(matrix, family, names, categories)
+    model = partial(dpm, component=chosen.component, concentration=dist.Gamma(1.0, 1.0))
+    options = RunOptions(seed=seed, progress=progress)
+    return Recommendation(
+        family=chosen.name,
+        family_reason=chosen.reason,
+        component=chosen.component,
+        model=model,
+        columns=column_kinds(matrix, names, categories),
+        routes=plan_routes(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
+        warnings=check_model(model, matrix, names),
+    )
+
+
+def default_budget(rows: int) -> float:
+    """Seconds for all routes on so many rows: 115 for few, six minutes for 10,000 and more."""
+    return 115.0 + 245.0 * min(1.0, rows / 10_000)
+
+
+def size_of(component: Component, X: np.ndarray) -> Size:
+    """Rows, and distinct sufficient statistics of one."""
+    return Size(len(X), row_features(component).width)
+
+
+def plan_routes(size: Size, budget: float, options: RunOptions) -> tuple[Advice, ...]:
+    """Which routes to run in the time, in the order of their worth.
+
+    Parameters
+    ----------
+    size
+        Of the problem.
+    budget
+        Seconds.
+    options
+        The longest chains wanted; shorter ones are run where the time does not suffice.
+    """
+    plan, left = [], budget
+    for name in PRIORITY:
+        advice = _chains(size, budget, left, options) if name == "chains" else [_deterministic(name, size, left, options)]
+        plan += advice
+        left -= sum(one.seconds for one in advice if one.chosen)
+    return tuple(plan)
+
+
+def _deterministic(name: str, size: Size, left: float, options: RunOptions) -> Advice:
+    route = ROUTES[name]
+    seconds = route.seconds(size, options)
+    if seconds > left:
+        return Advice(name, route.title, False, seconds, f"no time left for it in the budget; {route.gives}", options)
+    return Advice(name, route.title, True, seconds, route.gives, options)
+
+
+def _chains(size: Size, budget: float, left: float, options: RunOptions) -> list[Advice]:
+    """Advice on both kernels: the one with the most sweeps in the time there is, unless they are too few."""
+    time_for_chains = min(left, SHARE_OF_CHAINS * budget)
+    affordable = {name: _affordable(name, size, time_for_chains, options) for name in CHAINS}
+    name, other = sorted(CHAINS, key=lambda name: -affordable[name])
+    route, enough = ROUTES[name], min(LEAST_SWEEPS, options.sweeps)
+    taken = shortened(options, max(affordable[name], enough))
+    seconds = route.seconds(size, taken)
+    if affordable[name] < enough:
+        reason = f"{taken.sweeps} sweeps, the fewest worth running, are too long for the budget; {route.gives}"
+        advice = Advice(name, route.title, False, seconds, reason, taken)
+    else:
+        cut = "" if taken == options else f"; cut to {taken.samples} draws of {taken.chains} chains by the time there is"
+        limited = replace(taken, time_limit=taken.time_limit or time_for_chains)
+        advice = Advice(name, route.title, True, seconds, route.gives + cut, limited)
+    because = f"{route.title} draws from the same posterior, and suits a table of this size better"
+    return [advice, Advice(other, ROUTES[other].title, False, ROUTES[other].seconds(size, taken), because, taken)]
+
+
+def _affordable(name: str, size: Size, seconds: float, options: RunOptions) -> int:
+    """Sweeps that there is time for, at most those asked for."""
+    few, route = shortened(options, 0), ROUTES[name]
+    least = route.seconds(size, few)
+    a_sweep = (route.seconds(size, options) - least) / max(options.sweeps - few.sweeps, 1)
+    more = (seconds - least) / a_sweep if a_sweep > 0 else np.inf
+    return int(min(options.sweeps, few.sweeps + more))
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

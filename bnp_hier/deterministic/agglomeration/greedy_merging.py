@@ -1,0 +1,448 @@
+"""Exact greedy agglomeration by a merge score, without a matrix of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from tqdm import tqdm
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.agglomeration.merge_scores import (
+    LAST,
+    MergeScorer,
+    Trees,
+    at,
+    best_of,
+    better_of,
+    cut,
+    leaf_trees,
+    merge_scorer,
+    ordered,
+    paste,
+    put,
+    tolerance,
+)
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+
+__all__ = [
+    "BAR_FROM",
+    "BLOCK",
+    "Leaves",
+    "Merges",
+    "agglomerate",
+    "capacity",
+    "cluster_leaves",
+    "greedy_tree",
+    "row_leaves",
+    "undefined_score",
+]
+
+BAR_FROM = 2000
+"""Number of leaves from which a progress bar is worth showing."""
+
+BLOCK = 512
+"""Slots evaluated at once; capacities above it are multiples of it."""
+
+PAIR_BLOCK = 128
+"""Leaves on each side of a block of leaf pairs."""
+
+
+class Leaves(NamedTuple):
+    """What is merged: single rows, or clusters or trees that are kept whole.
+
+    - **stats** - sufficient statistics of each leaf, the leading dimension padded to a capacity.
+    - **items** - number of rows in each leaf, padded.
+    - **n** - number of leaves.
+    - **names** - what messages call each leaf.
+    """
+
+    stats: Statistics
+    items: Int[np.ndarray, " s"]
+    n: int
+    names: Sequence[str]
+
+
+class Merges(NamedTuple):
+    """A tree, and what it took to find it.
+
+    - **children** - (n − 1, 2) node numbers, smaller first, as in `Dendrogram`.
+    - **log_odds** - (n − 1,) log odds of each merge (nats).
+    - **evaluations** - number of times that the score of a pair was computed; padding does not count.
+    """
+
+    children: Int[np.ndarray, "m 2"]
+    log_odds: Float[np.ndarray, " m"]
+    evaluations: int
+
+
+class _Best(NamedTuple):
+    """What each slot remembers of its last evaluation.
+
+    - **score** - the largest score with another tree; an upper bound where `stale`.
+    - **partner** - node number of the tree that gives it.
+    - **stale** - whether the partner has gone since.
+    """
+
+    score: Float[Array, "..."]
+    partner: Int[Array, "..."]
+    stale: Array
+
+
+class _Forest(NamedTuple):
+    """State of the agglomeration.
+
+    - **trees**, **best** - one entry per slot; the first `left` slots are in use, the others have score −inf.
+    - **slot_of** - slot of each node number.
+    - **left** - number of trees left.
+    - **step** - number of merges made.
+    - **children**, **log_odds** - the merges made.
+    - **evaluations** - scores of pairs computed so far.
+    """
+
+    trees: Trees
+    best: _Best
+    slot_of: Int[Array, " s2"]
+    left: Int[Array, ""]
+    step: Int[Array, ""]
+    children: Int[Array, "s 2"]
+    log_odds: Float[Array, " s"]
+    evaluations: Int[Array, ""]
+
+
+@partial(jax.jit, static_argnames=("n_items", "criterion", "rows"))
+def _plant(
+    component: Component,
+    stats: Statistics,
+    items: Array,
+    group: Array,
+    n: Array,
+    concentration: Array,
+    n_items: int,
+    criterion: str,
+    rows: bool,
+) -> _Forest:
+    """Every leaf a tree of its own, with its best partner; `rows` says that every leaf is one row."""
+    scorer = merge_scorer(component, concentration, n_items, criterion)
+    slots = items.shape[0]
+    trees = leaf_trees(scorer, stats, items, group, n)
+    best = _pair_up_rows(component, scorer, trees, n, stats) if rows else _pair_up(scorer, trees, n)
+    zero, children, log_odds = jnp.int64(0), jnp.zeros((slots, 2), int), jnp.zeros(slots)
+    pairs = n * (n - 1) // 2 if rows else n * (n - 1)
+    return _Forest(trees, best, jnp.tile(trees.node, 2), n, zero, children, log_odds, pairs)
+
+
+def _alone(slots: int) -> _Best:
+    return _Best(jnp.full(slots, -jnp.inf), jnp.zeros(slots, int), jnp.zeros(slots, bool))
+
+
+def _pair_up(scorer: MergeScorer, trees: Trees, left: Array) -> _Best:
+    """Best partner of every slot, one row of scores at a time."""
+    slots = trees.node.shape[0]
+
+    def one(slot: Array, best: _Best) -> _Best:
+        scores = scorer.block(trees, left, slot, jnp.int64(0), slots)
+        return put(best, _Best(*best_of(scores, trees.node), jnp.bool_(False)), slot)
+
+    return jax.lax.fori_loop(0, left, one, _alone(slots))
+
+
+def _pair_up_rows(component: Component, scorer: MergeScorer, trees: Trees, left: Array, rows: Statistics) -> _Best:
+    """Best partner of every slot when all trees are single rows: every pair once, in blocks."""
+    slots = trees.node.shape[0]
+    width = min(PAIR_BLOCK, slots)
+    blocks = (left + width - 1) // width
+
+    def part(k: Array) -> Statistics:
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, k * width, width, 0), rows)
+
+    def block(one: Array, two: Array, best: _Best) -> _Best:
+        a, b = (cut(trees._replace(stats=()), k * width, width) for k in (one, two))
+        joint = component.log_marginal_of_row_pairs(part(one), part(two))
+        scores = scorer.score(joint, jax.tree.map(lambda leaf: leaf[:, None], a), jax.tree.map(lambda leaf: leaf[None], b))
+        possible = (a.node[:, None] < b.node[None]) & (b.node < left)[None] & (a.group[:, None] == b.group[None])
+        scores = ordered(scores, possible)
+        for side, table, nodes in ((one, scores, b.node), (two, scores.T, a.node)):
+            old = cut(best, side * width, width)
+            new = better_of((old.score, old.partner), best_of(table, nodes))
+            best = paste(best, _Best(*new, old.stale), side * width)
+        return best
+
+    def row_of_blocks(one: Array, best: _Best) -> _Best:
+        return jax.lax.fori_loop(one, blocks, lambda two, best: block(one, two, best), best)
+
+    return jax.lax.fori_loop(0, blocks, row_of_blocks, _alone(slots))
+
+
+@partial(jax.jit, static_argnames=("n_items", "criterion"))
+def _release(component: Component, forest: _Forest, concentration: Array, n_items: int, criterion: str) -> _Forest:
+    """Let all trees merge, whatever their group."""
+    scorer = merge_scorer(component, concentration, n_items, criterion)
+    trees = forest.trees._replace(group=jnp.zeros_like(forest.trees.group))
+    pairs = forest.left * (forest.left - 1)
+    return forest._replace(trees=trees, best=_pair_up(scorer, trees, forest.left), evaluations=forest.evaluations + pairs)
+
+
+@partial(jax.jit, static_argnames=("n_items", "criterion"), donate_argnames="forest")
+def _grow(
+    component: Component, forest: _Forest, n: Array, concentration: Array, until: Array, n_items: int, criterion: str
+) -> _Forest:
+    """Merge until `until` merges have been made or none is allowed.
+
+    Every turn evaluates one row, of a new tree or of a stale one.
+    """
+    slots = forest.log_odds.shape[0]
+    width = min(BLOCK, slots)
+    scorer = merge_scorer(component, concentration, n_items, criterion)
+
+    def turn(forest: _Forest) -> _Forest:
+        trees, best = forest.trees, forest.best
+        top = best.score.max()
+        ties = best.score >= top - tolerance(top)
+        rescan = (ties & best.stale).any()
+        merge = ~rescan
+        # of the tied pairs the one with the smallest node numbers; of stale slots any
+        low, high = jnp.minimum(trees.node, best.partner), jnp.maximum(trees.node, best.partner)
+        ranks = jnp.where(rescan, jnp.where(best.stale, trees.node, LAST), low * (2 * slots) + high)
+        rank = jnp.where(ties, ranks, LAST).min()
+        first = jnp.where(rescan, rank, rank // (2 * slots))
+        pair = jnp.stack([first, rank % (2 * slots)])
+        slot, gone, last = forest.slot_of[pair[0]], forest.slot_of[pair[1]], forest.left - 1
+        node = n + forest.step
+        new, odds = scorer.merged(at(trees, slot), at(trees, gone), node)
+        # the merged tree takes one slot of the two, the last tree the other
+        home = jnp.where(merge & (slot == last), gone, slot)
+
+        def join(_: Array, forest: _Forest) -> _Forest:
+            moving = at((forest.trees, forest.best), last)
+            fresh = new, _Best(jnp.asarray(-jnp.inf), jnp.int64(0), jnp.bool_(False))
+            columns = put((forest.trees, forest.best), moving, gone)
+            trees, best = put(columns, fresh, home)
+            return _Forest(
+                trees,
+                best._replace(score=put(best.score, -jnp.inf, last)),
+                put(put(forest.slot_of, gone, moving[0].node), home, node),
+                last,
+                forest.step + 1,
+                jax.lax.dynamic_update_index_in_dim(forest.children, pair, forest.step, 0),
+                put(forest.log_odds, odds, forest.step),
+                forest.evaluations,
+            )
+
+        # a loop of one turn or none changes its arrays where they are, where a choice of two results would copy them
+        forest = jax.lax.fori_loop(0, merge.astype(int), join, forest)
+
+        def block(b: Array, state: tuple[_Best, tuple[Array, Array]]) -> tuple[_Best, tuple[Array, Array]]:
+            best, found = state
+            start = b * width
+            scores = scorer.block(forest.trees, forest.left, home, start, width)
+            old = cut(best, start, width)
+            # others: their partner may have gone, and the new tree may be their best; its node number is the largest,
+            # so it never wins a tie
+            better = merge & (scores > old.score + tolerance(scores))
+            orphaned = merge & ((old.partner == pair[0]) | (old.partner == pair[1]))
+            changed = _Best(
+                jnp.where(better, scores, old.score),
+                jnp.where(better, node, old.partner),
+                (old.stale | orphaned) & ~better,
+            )
+            nodes = cut(forest.trees.node, start, width)
+            return paste(best, changed, start), better_of(found, best_of(scores, nodes))
+
+        nothing = jnp.asarray(-jnp.inf, scorer.log_gamma.dtype), jnp.int64(LAST)
+        blocks = (forest.left + width - 1) // width
+        best, found = jax.lax.fori_loop(0, blocks, block, (forest.best, nothing))
+        score, partner = found
+        best = put(best, _Best(score, partner, jnp.bool_(False)), home)
+        return forest._replace(best=best, evaluations=forest.evaluations + forest.left - 1)
+
+    def unfinished(forest: _Forest) -> Array:
+        top = forest.best.score.max()
+        return (forest.step < until) & (top > -jnp.inf) & (top < jnp.inf)
+
+    # a turn merges, or makes one stale slot fresh: between two merges there are at most as many turns as slots
+    return jax.lax.while_loop(unfinished, turn, forest)
+
+
+@partial(jax.jit, static_argnames=("n_items", "criterion"))
+def _scores_of(
+    component: Component, trees: Trees, left: Array, slot: Array, concentration: Array, n_items: int, criterion: str
+) -> Float[Array, " s"]:
+    """Scores of the tree in a slot with those in all slots."""
+    scorer = merge_scorer(component, concentration, n_items, criterion)
+    return scorer.block(trees, left, slot, jnp.int64(0), trees.node.shape[0])
+
+
+def undefined_score(
+    component: Component,
+    leaves: Leaves,
+    trees: Trees,
+    left: int,
+    slot: int,
+    concentration: np.ndarray,
+    n_items: int,
+    criterion: str,
+    children: Int[np.ndarray, "m 2"],
+) -> ValueError:
+    """The error for a tree with which no merge has a score that could be compared; it names the pair.
+
+    Parameters
+    ----------
+    component, leaves, concentration, criterion
+        As for `agglomerate`; `n_items` as for `merge_scorer`.
+    trees, left, slot
+        The trees, how many are left, and the slot of the one in question.
+    children
+        The merges made so far.
+    """
+    arguments = trees, np.asarray(left), np.asarray(slot), concentration
+    scores = np.array(_scores_of(component, *arguments, n_items, criterion))[:left]
+    scores[slot] = -np.inf  # a tree is not merged with itself
+    other = int(scores.argmax()) if scores.max() == np.inf else int(slot == 0)
+    names = " and ".join(_named(int(trees.node[k]), leaves, children) for k in sorted((slot, other)))
+    return ValueError(
+        f"the score of merging {names} is no finite number: {type(component).__name__} gives the two, or their union, no "
+        "finite log marginal likelihood"
+    )
+
+
+def _named(node: int, leaves: Leaves, children: Int[np.ndarray, "m 2"]) -> str:
+    """What is in a tree."""
+    waiting, found = [node], []
+    while waiting:  # every node of a tree once
+        top = waiting.pop()
+        if top < leaves.n:
+            found.append(top)
+        else:
+            waiting += children[top - leaves.n].tolist()
+    found.sort()
+    shown = ", ".join(leaves.names[leaf] for leaf in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return shown if len(found) == 1 else f"{{{shown}{more}}}"
+
+
+def capacity(n: int) -> int:
+    """Number of slots for n trees, in steps so that few programs are compiled."""
+    unit = 64 if n <= BLOCK else BLOCK
+    return -(-n // unit) * unit
+
+
+def _pad(leaf: np.ndarray, slots: int) -> np.ndarray:
+    # padding repeats the first leaf, a valid value for any family; its slots are never active
+    return np.concatenate([leaf, np.broadcast_to(leaf[:1], (slots - len(leaf), *leaf.shape[1:]))])
+
+
+@jax.jit
+def _row_statistics(component: Component, X: Array) -> Statistics:
+    return component.suff_stats(X)
+
+
+def row_leaves(component: Component, X: np.ndarray, numbers: Int[np.ndarray, " n"] | None = None) -> Leaves:
+    """Every row a leaf; messages call them by their place in X, or by these numbers."""
+    slots = capacity(len(X))
+    names = [f"row {number}" for number in (range(len(X)) if numbers is None else numbers)]
+    return Leaves(_row_statistics(component, _pad(np.asarray(X), slots)), np.ones(slots, int), len(X), names)
+
+
+def cluster_leaves(component: Component, X: np.ndarray, labels: Int[np.ndarray, " n"]) -> Leaves:
+    """Every cluster a leaf, in the order of the labels 0, 1, ...; it stands for its rows as one cluster."""
+    k = int(labels.max()) + 1
+    slots = capacity(k)
+    stats = _cluster_statistics(component, jnp.asarray(X), jnp.asarray(labels), slots)
+    return Leaves(stats, np.bincount(labels, minlength=slots), k, [f"cluster {label}" for label in range(k)])
+
+
+@partial(jax.jit, static_argnames="slots")
+def _cluster_statistics(component: Component, X: Array, labels: Array, slots: int) -> Statistics:
+    return cluster_statistics(component.suff_stats(X), labels, slots)
+
+
+def agglomerate(
+    component: Component,
+    leaves: Leaves,
+    concentration: float,
+    criterion: str = "odds",
+    groups: Int[np.ndarray, " n"] | None = None,
+    progress_bar: bool = False,
+) -> Merges:
+    """Merge, again and again, the two trees with the largest score.
+
+    Every tree remembers its best partner; when the partner is merged away the remembered score stays as an upper bound and
+    the tree is evaluated again only once it comes out on top. Time O(n²) in practice, memory O(n). Call in float64.
+
+    Parameters
+    ----------
+    component
+        Conjugate component.
+    leaves
+        What is merged.
+    concentration
+        α of the Dirichlet process.
+    criterion
+        One of `CRITERIA`.
+    groups
+        (n,) labels: leaves are merged inside each group until every group is one tree, then the groups by their odds.
+    progress_bar
+        Whether to show a bar when there are many leaves.
+
+    Returns
+    -------
+    merges
+        The tree; with groups, a pair whose groups differ counts as evaluated too.
+
+    Raises
+    ------
+    ValueError
+        If a merge has no finite score, because the component gives no finite log marginal likelihood; the pair is named.
+    """
+    n, slots = leaves.n, len(leaves.items)
+    rows = bool((leaves.items[:n] == 1).all())
+    n_items = slots if rows else capacity(int(leaves.items[:n].sum()))
+    size, alpha = np.asarray(n), np.asarray(concentration, float)
+    group = np.zeros(slots, int)
+    if groups is not None:
+        group[:n] = groups
+    forest = _plant(component, leaves.stats, leaves.items, group, size, alpha, n_items, criterion, rows)
+    shown = progress_bar and n >= BAR_FROM
+    chunk = max(n // 50, 1) if shown else n
+    done, apart = 0, groups is not None
+    with tqdm(total=n - 1, desc="BHC", disable=not shown, unit="merge") as bar:
+        while done < n - 1:
+            goal = np.asarray(min(done + chunk, n - 1))
+            forest = _grow(component, forest, size, alpha, goal, n_items, criterion)
+            made = int(forest.step)
+            if made < int(goal):
+                score = np.asarray(forest.best.score)[: int(forest.left)]
+                if score.max() == np.inf or not apart:
+                    slot, so_far = int(score.argmax()), np.asarray(forest.children)
+                    raise undefined_score(component, leaves, forest.trees, len(score), slot, alpha, n_items, criterion, so_far)
+                # every group is one tree
+                criterion, apart = "odds", False
+                forest = _release(component, forest, alpha, n_items, criterion)
+            bar.update(made - done)
+            done = made
+    return Merges(np.asarray(forest.children)[: n - 1], np.asarray(forest.log_odds)[: n - 1], int(forest.evaluations))
+
+
+def greedy_tree(
+    component: Component, X: np.ndarray, concentration: float, progress_bar: bool = True
+) -> tuple[Int[np.ndarray, "m 2"], Float[np.ndarray, " m"]]:
+    """The paper's tree: always the merge with the largest posterior odds of being one cluster.
+
+    Returns
+    -------
+    children, log_odds
+        See `agglomerate`.
+
+    Notes
+    -----
+    Heller & Ghahramani (2005), section 2, in log space: the pair with the largest r is the pair with the largest odds
+    r/(1 − r), which do not saturate.
+    """
+    return agglomerate(component, row_leaves(component, X), concentration, progress_bar=progress_bar)[:2]

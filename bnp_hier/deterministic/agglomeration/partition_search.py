@@ -1,0 +1,234 @@
+"""Good hard partitions near given ones: descents by single-item moves, annealed Gibbs runs, and crossing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate, cluster_leaves
+from bnp_hier.partitions.joint_density import log_joint
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import check_seated, sweep
+from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.labels import first_come_labels
+
+__all__ = ["Descent", "Effort", "descend", "search_partitions"]
+
+RUNS = 8
+"""Annealed Gibbs runs, and crossings in each generation."""
+
+HOT, COLD = (1.5, 4.0), 0.3
+"""First temperatures of the annealed runs, by turns, and the last; 1 is the posterior itself."""
+
+ANNEALED = 2
+"""Most partitions that annealed runs start from."""
+
+POPULATION = 16
+"""Most partitions that are crossed with each other."""
+
+MOST_SWEEPS = 100
+"""Most sweeps of a descent."""
+
+LEAST_GAIN = 1e-6
+"""Gain in nats below which a generation counts as idle."""
+
+
+class Effort(NamedTuple):
+    """How long to search.
+
+    - **sweeps** - sweeps of each annealed run.
+    - **generations** - most generations of crossing.
+    - **idle** - generations without a better partition after which crossing stops.
+    """
+
+    sweeps: int
+    generations: int
+    idle: int
+
+
+class Descent(NamedTuple):
+    """Result of descents from several partitions.
+
+    - **labels** - (r, n) partitions, labelled in order of appearance.
+    - **log_joint** - (r,) log p(X, partition).
+    - **trace** - (r, max_iter) log joint after each sweep, NaN after the last.
+    - **sweeps** - (r,) sweeps until nothing moved, or max_iter.
+    - **converged** - (r,) whether a sweep moved nothing.
+    - **refused** - (r,) times an item met the full capacity.
+    """
+
+    labels: Int[Array, "r n"]
+    log_joint: Float[Array, " r"]
+    trace: Float[Array, "r sweeps"]
+    sweeps: Int[Array, " r"]
+    converged: Array
+    refused: Int[Array, " r"]
+
+
+@partial(jax.jit, static_argnames=("slots", "max_iter"))
+def descend(
+    component: Component,
+    X: Float[Array, "n d"],
+    prior: Prior,
+    orders: Int[Array, "r n"],
+    starts: Int[Array, "r n"],
+    slots: int,
+    max_iter: int,
+) -> Descent:
+    """Single-item moves, in sweeps of fixed orders, until nothing moves; the log joint never falls.
+
+    A label of −1 in a start means an item that has no cluster yet; the others lie below `slots`.
+    """
+    rows = component.suff_stats(X)
+
+    def one(order: Int[Array, " n"], start: Int[Array, " n"]) -> Descent:
+        def moved_on(state: Any) -> Array:
+            _, _, moved, sweeps, _ = state
+            return moved & (sweeps < max_iter)
+
+        def step(state: Any) -> Any:
+            labels, trace, _, sweeps, refused = state
+            new, hits = sweep(component, rows, labels, prior, order, None, slots)
+            trace = trace.at[sweeps].set(log_joint(component, rows, new, prior, slots))
+            return new, trace, (new != labels).any(), sweeps + 1, refused + hits
+
+        trace = jnp.full(max_iter, jnp.nan)
+        state = (start, trace, jnp.bool_(True), jnp.int64(0), jnp.int32(0))
+        labels, trace, moved, sweeps, refused = jax.lax.while_loop(moved_on, step, state)
+        labels = first_come_labels(labels, slots)
+        return Descent(labels, log_joint(component, rows, labels, prior, slots), trace, sweeps, ~moved, refused)
+
+    return jax.vmap(one)(orders, starts)
+
+
+@partial(jax.jit, static_argnames=("slots", "sweeps"))
+def _anneal(
+    component: Component,
+    X: Float[Array, "n d"],
+    prior: Prior,
+    starts: Int[Array, "r n"],
+    hot: Float[Array, " r"],
+    key: Array,
+    slots: int,
+    sweeps: int,
+) -> Int[Array, "r n"]:
+    """Gibbs sweeps from each partition at falling temperatures."""
+    rows = component.suff_stats(X)
+    n = X.shape[0]
+    temperatures = jnp.linspace(hot, COLD, sweeps, axis=1)
+
+    def one(labels: Array, temperatures: Array, key: Array) -> Array:
+        def step(labels: Array, turn: tuple[Array, Array]) -> tuple[Array, None]:
+            key, temperature = turn
+            draws = jax.random.uniform(key, (2, n))
+            new, _ = sweep(component, rows, labels, prior, jnp.argsort(draws[0]), draws[1], slots, temperature)
+            return new, None
+
+        return jax.lax.scan(step, labels, (jax.random.split(key, sweeps), temperatures))[0]
+
+    return jax.vmap(one)(starts, temperatures, jax.random.split(key, starts.shape[0]))
+
+
+class _Population(NamedTuple):
+    """Different partitions, the most probable first, and their log p(X, partition)."""
+
+    labels: Int[np.ndarray, "r n"]
+    log_joint: Float[np.ndarray, " r"]
+
+    def joined(self, other: Descent) -> _Population:
+        """The most probable of both."""
+        labels, first = np.unique(np.concatenate([self.labels, other.labels]), axis=0, return_index=True)
+        log_joint = np.concatenate([self.log_joint, other.log_joint])[first]
+        order = np.argsort(-log_joint, kind="stable")[:POPULATION]
+        return _Population(labels[order], log_joint[order])
+
+
+def _slots(labels: np.ndarray) -> int:
+    """Room for the clusters of these partitions and some more, in powers of two so that few programs are compiled."""
+    return min(labels.shape[1], 1 << int(labels.max() + 4).bit_length())
+
+
+def _cross(
+    component: Component, X: np.ndarray, concentration: float, one: Int[np.ndarray, " n"], other: Int[np.ndarray, " n"]
+) -> Int[np.ndarray, " n"]:
+    """A partition that takes whole pieces of two: items together in both stay together, the pieces are merged greedily.
+
+    Annealed runs get different clusters right. The most probable merges of their common pieces keep the better choice of
+    each, which single-item moves cannot: between the two lie partitions tens of nats lower.
+    """
+    _, pieces = np.unique(one * (other.max() + 1) + other, return_inverse=True)
+    merges, log_odds, _ = agglomerate(component, cluster_leaves(component, X, pieces), concentration)
+    return Dendrogram(merges, log_odds).cut()[pieces]
+
+
+def search_partitions(
+    component: Component,
+    X: Float[np.ndarray, "n d"],
+    concentration: float,
+    starts: Int[np.ndarray, "r n"],
+    key: Array,
+    effort: Effort,
+) -> tuple[Int[np.ndarray, "p n"], Float[np.ndarray, " p"]]:
+    """The most probable partitions found by a memetic search. Call in float64.
+
+    A descent from every start; annealed Gibbs runs, each followed by a descent, from the best two results; then
+    generations in which random pairs of the best partitions are crossed and the offspring descends.
+
+    Parameters
+    ----------
+    component, X, concentration
+        Component, data (n, d), and α of the Dirichlet process.
+    starts
+        (r, n) partitions, labelled from 0.
+    key
+        JAX key.
+    effort
+        How long to search.
+
+    Returns
+    -------
+    labels, log_joint
+        At most 16 different partitions, the most probable first, labelled in order of appearance; and their
+        log p(X, partition) (nats).
+    """
+    data, prior = jnp.asarray(X), Prior(jnp.asarray(concentration, float), jnp.zeros(()))
+    n = len(X)
+
+    def mended(labels: np.ndarray, slots: int) -> Descent:
+        order = np.broadcast_to(np.arange(n), labels.shape)
+        check_seated(component, labels)
+        descent = descend(component, data, prior, jnp.asarray(order), jnp.asarray(labels), slots, MOST_SWEEPS)
+        check_seated(component, np.asarray(descent.labels))
+        if np.isnan(descent.log_joint).any():
+            raise ValueError(
+                f"log p(X, partition) is NaN: {type(component).__name__} gives a cluster no log marginal likelihood"
+            )
+        return descent
+
+    nobody = _Population(np.empty((0, n), int), np.empty(0))
+    found = nobody.joined(mended(starts, _slots(starts)))
+    key_anneal, key_cross = jax.random.split(key)
+    best = np.resize(found.labels[:ANNEALED], (RUNS, n))
+    hot, slots = np.resize(HOT, RUNS), _slots(best)
+    annealed = _anneal(component, data, prior, jnp.asarray(best), jnp.asarray(hot), key_anneal, slots, effort.sweeps)
+    found = found.joined(mended(np.asarray(annealed), slots))
+
+    idle = 0
+    draws = np.asarray(jax.random.uniform(key_cross, (effort.generations, POPULATION**2)))
+    for draw in draws:
+        first, second = np.tril_indices(len(found.labels), -1)
+        if len(first) == 0 or idle == effort.idle:
+            break
+        pairs = np.argsort(draw[: len(first)])[:RUNS]
+        offspring = [_cross(component, X, concentration, *found.labels[[first[i], second[i]]]) for i in pairs]
+        labels = np.resize(np.stack(offspring), (RUNS, n))
+        before = found.log_joint[0]
+        found = found.joined(mended(labels, _slots(labels)))
+        idle = 0 if found.log_joint[0] > before + LEAST_GAIN else idle + 1
+    return found.labels, found.log_joint

@@ -1,0 +1,218 @@
+"""Moving whole subtrees of a tree to better places: every target of one subtree is scored exactly, at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Bool, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, node_statistics, tree_masses
+
+__all__ = ["regraft"]
+
+LEAST_GAIN = 1e-3
+"""Gain in nats below which a subtree stays: moves between ties only destroy the shape of the tree."""
+
+
+class _Tree(NamedTuple):
+    """A binary tree of which nodes keep their numbers when subtrees move.
+
+    - **parent** - (2n − 1,) parent of each node; the root's is the root itself.
+    - **children** - (2n − 1, 2); a leaf's are the leaf itself.
+    - **stats** - statistics of the items under each node.
+    - **sizes** - number of items under each node.
+    - **single** - φ1: log mass of "all items of the node are one cluster".
+    - **mass** - φ: log mass of the node's tree-consistent partitions.
+    - **root** - number of the root.
+    - **moves** - subtrees moved so far.
+    """
+
+    parent: Int[Array, " v"]
+    children: Int[Array, "v 2"]
+    stats: Statistics
+    sizes: Float[Array, " v"]
+    single: Float[Array, " v"]
+    mass: Float[Array, " v"]
+    root: Int[Array, ""]
+    moves: Int[Array, ""]
+
+
+def _sibling(tree: _Tree, node: Array) -> Array:
+    left, right = tree.children[tree.parent[node]]
+    return jnp.where(left == node, right, left)
+
+
+def _towards_root(parent: Array, root: Array, node: Array) -> Bool[Array, " v"]:
+    """Marks the node and all above it."""
+
+    def up(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        at, marked = state
+        return parent[at], marked.at[at].set(True)
+
+    at, marked = jax.lax.while_loop(lambda s: s[0] != root, up, (node, jnp.zeros(parent.shape, bool)))
+    return marked.at[at].set(True)
+
+
+def _renew(mass: Array, single: Array, children: Array, parent: Array, root: Array, node: Array) -> Array:
+    """φ of the node and of all above it, from the φ of their children."""
+
+    def renew(mass: Array, at: Array) -> Array:
+        return mass.at[at].set(jnp.logaddexp(single[at], mass[children[at]].sum()))
+
+    def up(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        at, mass = state
+        return parent[at], renew(mass, at)
+
+    at, mass = jax.lax.while_loop(lambda s: s[0] != root, up, (node, mass))
+    return renew(mass, at)
+
+
+def _insertion_masses(
+    parent: Array, root: Array, single_with: Array, beside: Array, mass: Array, moved: Array
+) -> tuple[Float[Array, " v"], Bool[Array, " v"]]:
+    """φ of the root if the subtree were put on the branch above each node; and which nodes lie under the root.
+
+    With V the mass (not its log) of a node once the subtree is somewhere under it, the root's is A + B·V for every node:
+    A = 0 and B = 1 at the root, and A' = A + B·exp φ1(node ∪ subtree), B' = B·exp φ(sibling) one level down. Both are
+    sums along the path, gathered by pointer doubling.
+    """
+    nodes = jnp.arange(parent.shape[0])
+
+    def double(combine: Any, start: Array) -> tuple[Array, Array]:
+        def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            total, jump = state
+            return combine(total, total[jump]), jump[jump]
+
+        def unfinished(state: tuple[Array, Array]) -> Array:
+            return (state[1] != state[1][state[1]]).any()
+
+        return jax.lax.while_loop(unfinished, step, (start, parent))
+
+    top = parent == nodes  # the root, and the top of what was cut off
+    log_b, end = double(jnp.add, jnp.where(top, 0.0, beside))
+    above = jnp.where(top, -jnp.inf, log_b[parent] + single_with[parent])
+    log_a, _ = double(jnp.logaddexp, above)
+    return jnp.logaddexp(log_a, log_b + jnp.logaddexp(single_with, mass + moved)), end == root
+
+
+@partial(jax.jit, donate_argnames="tree")
+def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[Array, " v"]) -> _Tree:
+    """Take every subtree in turn to the place where the root's φ is largest."""
+    n_leaves = (tree.parent.shape[0] + 1) // 2
+    nodes = jnp.arange(tree.parent.shape[0])
+    log_marginal = component.log_marginal_up_to(n_leaves)
+    log_gamma = gammaln(jnp.arange(n_leaves + 1).astype(float))
+    log_alpha = jnp.log(concentration)
+
+    def visit(tree: _Tree, node: Array) -> tuple[_Tree, None]:
+        joint = tree.parent[node]  # goes away, and comes back above the target
+        beside = _sibling(tree, node)
+        over = tree.parent[joint]
+        joint_is_root = joint == tree.root
+        root = jnp.where(joint_is_root, beside, tree.root)
+
+        # without the subtree
+        parent = tree.parent.at[beside].set(jnp.where(joint_is_root, beside, over)).at[node].set(node).at[joint].set(joint)
+        swapped = jnp.where(tree.children[over] == joint, beside, tree.children[over])
+        children = tree.children.at[over].set(jnp.where(joint_is_root, tree.children[over], swapped))
+        lighter = _towards_root(parent, root, jnp.where(joint_is_root, root, over)) & ~joint_is_root
+        sign = jnp.where(lighter, -1.0, 1.0)
+        change = jax.tree.map(lambda leaf: sign.reshape((-1,) + (1,) * (leaf.ndim - 1)) * leaf[node][None], tree.stats)
+        changed = jax.tree.map(jnp.add, tree.stats, change)
+        sizes = tree.sizes + sign * tree.sizes[node]
+        other = log_alpha + log_gamma[jnp.clip(sizes, 0, n_leaves).astype(int)] + log_marginal(changed)
+        # φ1 of each node without and with the subtree
+        single = jnp.where(lighter, other, tree.single)
+        single_with = jnp.where(lighter, tree.single, other)
+        renewed = _renew(tree.mass, single, children, parent, root, jnp.where(joint_is_root, root, over))
+        mass = jnp.where(joint_is_root, tree.mass, renewed)
+
+        left, right = children[parent].T
+        sibling = jnp.where(left == nodes, right, left)
+        scores, under_root = _insertion_masses(parent, root, single_with, mass[sibling], mass, tree.mass[node])
+        scores = jnp.where(under_root, scores, -jnp.inf)
+        # far below what moves could add up to
+        tree = tree._replace(moves=tree.moves - jnp.where((jnp.isnan(scores) & under_root).any(), 1 << 40, 0))
+        target = scores.argmax()
+        better = (scores[target] > tree.mass[tree.root] + LEAST_GAIN) & (node != tree.root)
+
+        def move(_: None) -> _Tree:
+            at_root = target == root
+            above = parent[target]
+            new_parent = parent.at[target].set(joint).at[node].set(joint).at[joint].set(jnp.where(at_root, joint, above))
+            taken = jnp.where(children[above] == target, joint, children[above])
+            new_children = children.at[above].set(jnp.where(at_root, children[above], taken))
+            new_children = new_children.at[joint].set(jnp.stack([target, node]))
+            new_root = jnp.where(at_root, joint, root)
+            heavier = _towards_root(new_parent, new_root, joint)
+
+            def pick(without: Array, with_subtree: Array, whole: Array) -> Array:
+                """Values without the subtree, with it above the target, and of the joint itself."""
+                mask = heavier.reshape((-1,) + (1,) * (without.ndim - 1))
+                return jnp.where(mask, with_subtree, without).at[joint].set(whole)
+
+            def with_and_without(old: Array, new: Array) -> tuple[Array, Array]:
+                mask = lighter.reshape((-1,) + (1,) * (old.ndim - 1))
+                return jnp.where(mask, new, old), jnp.where(mask, old, new)
+
+            stats = jax.tree.map(
+                lambda old, new: pick(*with_and_without(old, new), with_and_without(old, new)[1][target]), tree.stats, changed
+            )
+            new_sizes = pick(*with_and_without(tree.sizes, sizes), with_and_without(tree.sizes, sizes)[1][target])
+            new_single = pick(single, single_with, single_with[target])
+            new_mass = _renew(mass, new_single, new_children, new_parent, new_root, joint)
+            return _Tree(new_parent, new_children, stats, new_sizes, new_single, new_mass, new_root, tree.moves + 1)
+
+        return jax.lax.cond(better, move, lambda _: tree, None), None
+
+    return jax.lax.scan(visit, tree, order)[0]
+
+
+@jax.jit
+def _plant(component: Component, X: Array, concentration: Array, children: Int[Array, "m 2"]) -> _Tree:
+    n = X.shape[0]
+    internal = jnp.arange(n, 2 * n - 1)
+    stats = node_statistics(component.suff_stats(X), children)
+    sizes = node_statistics(jnp.ones(n), children)
+    single = jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
+    mass, _ = tree_masses(single, children)
+    leaves = jnp.arange(n)
+    parent = jnp.full(2 * n - 1, 2 * n - 2).at[children[:, 0]].set(internal).at[children[:, 1]].set(internal)
+    own = jnp.concatenate([jnp.stack([leaves, leaves], axis=1), children])
+    return _Tree(parent, own, stats, sizes, single, mass, jnp.asarray(2 * n - 2), jnp.int64(0))
+
+
+def regraft(
+    component: Component, X: np.ndarray, concentration: float, children: Int[np.ndarray, "m 2"], order: Int[np.ndarray, " v"]
+) -> tuple[Int[np.ndarray, "m 2"], int]:
+    """One sweep of prune and regraft over all subtrees; about 4n² marginal likelihoods.
+
+    Parameters
+    ----------
+    component, X, concentration
+        Component, data (n, d), and α of the Dirichlet process.
+    children
+        (n − 1, 2) merges of the tree, n ≥ 3.
+    order
+        Permutation of the 2n − 1 nodes: the order in which their subtrees are moved.
+
+    Returns
+    -------
+    children, moves
+        The merges of the new tree, whose bound is not below the old one's, and the number of subtrees moved.
+    """
+    alpha = jnp.asarray(concentration, float)
+    tree = _sweep(component, _plant(component, jnp.asarray(X), alpha, jnp.asarray(children)), alpha, jnp.asarray(order))
+    if int(tree.moves) < 0:
+        raise ValueError(f"a place for a subtree has no score: {type(component).__name__} gives some union no log marginal")
+    pairs, mass, single = np.asarray(tree.children), np.asarray(tree.mass), np.asarray(tree.single)
+    inner = np.arange(len(X), len(pairs))
+    odds = single[inner] - mass[pairs[inner]].sum(1)
+    return in_merge_order(pairs[inner], odds), int(tree.moves)

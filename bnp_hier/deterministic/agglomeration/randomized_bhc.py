@@ -1,0 +1,180 @@
+"""Randomised BHC: exact trees of random subsets, through which the other rows are filtered."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from tqdm import tqdm
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.agglomeration.greedy_merging import BAR_FROM, agglomerate, cluster_leaves, row_leaves
+from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, merge_odds
+from bnp_hier.trees import Dendrogram
+
+__all__ = ["Assembly", "filled", "randomised_tree"]
+
+SUBSET = 100
+"""Rows of a subset; sets of at most this many get the exact tree."""
+
+
+class Assembly:
+    """A binary tree put together from the top: every part is told which branch it hangs on."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._pairs = np.full((max(n - 1, 1), 2), -1)
+        self._made = 0
+
+    def hang(self, merges: Int[np.ndarray, "k 2"], leaves: list[int], branch: tuple[int, int] | None) -> list[tuple[int, int]]:
+        """Hang a tree with len(merges) + 1 leaves on a branch; a leaf is an item's number, or −1 for a part to come.
+
+        Returns
+        -------
+        branches
+            Of the parts to come, in the order of the leaves.
+        """
+        k = len(leaves)
+        first = self._made
+        self._made += len(merges)
+        nodes = np.concatenate([np.asarray(leaves), self.n + first + np.arange(len(merges))])
+        open_branches: dict[int, tuple[int, int]] = {}
+        for t, pair in enumerate(merges):
+            for side, child in enumerate(pair):
+                self._pairs[first + t, side] = nodes[child]
+                if child < k and leaves[child] < 0:
+                    open_branches[int(child)] = (first + t, side)
+        if branch is not None:
+            self._pairs[branch] = nodes[-1]
+        return [open_branches[i] for i in sorted(open_branches)]
+
+    def children(self, component: Component, X: np.ndarray, concentration: float) -> Int[np.ndarray, "m 2"]:
+        """The whole tree in the order of its merges."""
+        children = in_merge_order(self._pairs, np.zeros(len(self._pairs)))
+        return in_merge_order(children, np.asarray(merge_odds(component, X, concentration, jnp.asarray(children))))
+
+    def halve(self, points: Float[np.ndarray, "s d"], rows: Int[np.ndarray, " s"], branch: tuple[int, int] | None) -> None:
+        """Hang a balanced tree of these rows: always halves along the axis of largest variance."""
+        waiting = [(rows, branch)]
+        while waiting:
+            some, on = waiting.pop()
+            if len(some) == 1:
+                self.hang(np.empty((0, 2), int), [int(some[0])], on)
+                continue
+            halves = halves_of(points[some])
+            parts = [some[half] for half in halves]
+            waiting += zip(parts, self.hang(np.array([[0, 1]]), [-1, -1], on), strict=True)
+
+
+def halves_of(points: Float[np.ndarray, "s d"]) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the lower and the upper half of the points along their principal axis."""
+    centred = points - points.mean(0)
+    axis = np.linalg.eigh(centred.T @ centred)[1][:, -1] if points.shape[1] > 1 else np.ones(1)
+    order = np.argsort(centred @ axis, kind="stable")
+    return order[: len(order) // 2], order[len(order) // 2 :]
+
+
+def filled(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """The data with missing cells at their column's mean."""
+    there = ~np.isnan(X)
+    mean = np.where(there, X, 0.0).sum(0) / np.maximum(there.sum(0), 1)
+    return np.where(there, X, mean)
+
+
+@jax.jit
+def _filter(component: Component, stats: Statistics, items: Array, X: Float[Array, "m d"]) -> Int[Array, " m"]:
+    """Most probable cluster of each row, by items × predictive density; −1 where a density is NaN."""
+    cache = component.cache(stats)
+    log_items = jnp.log(items)
+    rows = component.suff_stats(X)
+
+    def best(row: Statistics) -> Array:
+        weights = component.cached_log_predictive(cache, row) + log_items
+        return jnp.where(jnp.isnan(weights).any(), -1, weights.argmax())
+
+    return jax.lax.map(best, rows, batch_size=min(256, X.shape[0]))
+
+
+def _parts(
+    component: Component, X: np.ndarray, rows: np.ndarray, subset: np.ndarray, labels: np.ndarray
+) -> list[Int[np.ndarray, " _"]]:
+    """Rows of each cluster of the subset, with the other rows filtered to them."""
+    rest = np.setdiff1d(rows, subset, assume_unique=True)
+    leaves = cluster_leaves(component, X[subset], labels)
+    # to a power of two, so that few programs serve all sizes
+    padded = np.concatenate([rest, np.full((1 << (len(rest) - 1).bit_length()) - len(rest), rest[0])])
+    filtered = np.asarray(_filter(component, leaves.stats, leaves.items, X[padded]))[: len(rest)]
+    if (filtered < 0).any():
+        raise ValueError(
+            f"the predictive density of row {rest[filtered < 0][0]} is NaN: {type(component).__name__} has no number"
+        )
+    joined, where = np.concatenate([subset, rest]), np.concatenate([labels, filtered])
+    return [joined[where == k] for k in range(leaves.n)]
+
+
+def randomised_tree(
+    component: Component, X: Float[np.ndarray, "n d"], concentration: float, key: Array, progress_bar: bool = False
+) -> Int[np.ndarray, "m 2"]:
+    """A tree in O(n log n): the exact tree of a random subset, kept above its cut; the other rows are put into the cut's
+    clusters by size × predictive density; and each of these sets again. Call in float64.
+
+    Parameters
+    ----------
+    component, X, concentration
+        Component, data (n, d), and α of the Dirichlet process.
+    key
+        JAX key for the subsets.
+    progress_bar
+        Whether to show a bar when there are many rows.
+
+    Returns
+    -------
+    children
+        (n − 1, 2) merges. Any binary tree gives a valid bound.
+
+    Notes
+    -----
+    Heller & Ghahramani, "Randomized algorithms for fast Bayesian hierarchical clustering" (2005), with two changes: the
+    subset is cut into all its clusters instead of its top two branches, and a set whose subset is one cluster is halved
+    along its principal axis, so that no branch takes almost everything.
+    """
+    n = len(X)
+    rng = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))).tolist())
+    points, tree = filled(X), Assembly(n)
+    waiting: list[tuple[np.ndarray, tuple[int, int] | None]] = [(np.arange(n), None)]
+    with tqdm(total=n, desc="BHC", disable=not progress_bar or n < BAR_FROM, unit="row") as bar:
+        while waiting:
+            rows, branch = waiting.pop()
+            if len(rows) <= SUBSET:
+                merges = np.empty((0, 2), int)
+                if len(rows) > 1:
+                    merges, *_ = agglomerate(component, row_leaves(component, X[rows], rows), concentration)
+                tree.hang(merges, rows.tolist(), branch)
+                bar.update(len(rows))
+                continue
+            subset = rng.choice(rows, SUBSET, replace=False)
+            merges, log_odds, _ = agglomerate(component, row_leaves(component, X[subset], subset), concentration)
+            labels = Dendrogram(merges, log_odds).cut()
+            if labels.max() == 0:
+                parts = [rows[half] for half in halves_of(points[rows])]
+                above = np.array([[0, 1]])
+            else:
+                parts = _parts(component, X, rows, subset, labels)
+                above = _above_cut(merges, labels)
+            waiting += zip(parts, tree.hang(above, [-1] * len(parts), branch), strict=True)
+    return tree.children(component, X, concentration)
+
+
+def _above_cut(merges: Int[np.ndarray, "m 2"], labels: Int[np.ndarray, " s"]) -> Int[np.ndarray, "k 2"]:
+    """The merges of clusters: a tree whose leaves are the labels."""
+    k = int(labels.max()) + 1
+    place = np.concatenate([labels, np.zeros(len(merges), int)])
+    above: list[tuple[int, int]] = []
+    for t, (left, right) in enumerate(merges):
+        place[len(labels) + t] = place[left]
+        if place[left] != place[right]:
+            place[len(labels) + t] = k + len(above)
+            above.append((place[left], place[right]))
+    return np.array(above)

@@ -1,0 +1,190 @@
+"""Trees with a better bound than the greedy one: other starts, hard partitions to rebuild on, prune and regraft."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from tqdm import tqdm
+
+from bnp_hier.components import Component
+from bnp_hier.deterministic.agglomeration.greedy_merging import Leaves, agglomerate, row_leaves
+from bnp_hier.deterministic.agglomeration.partition_search import Effort, search_partitions
+from bnp_hier.deterministic.agglomeration.prune_and_regraft import regraft
+from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, tree_bound
+from bnp_hier.trees import Dendrogram
+
+__all__ = ["SearchedTree", "ratio_inside_clusters", "search"]
+
+EFFORT = {"polish": Effort(sweeps=40, generations=4, idle=1), "full": Effort(sweeps=200, generations=40, idle=4)}
+"""Search of hard partitions in each round."""
+
+MOST_REBUILT = 4
+"""Most partitions whose trees are built."""
+
+FAR = 10.0
+"""Partitions this many nats under the best one are given up."""
+
+LINKAGE_UP_TO = 4000
+"""Most rows for which linkage starts, whose memory grows with n², are tried."""
+
+FULL_GAIN = 0.05
+"""`refine="full"` stops when a round gains fewer nats than this."""
+
+MOST_ROUNDS = 50
+"""Most rounds of `refine="full"`."""
+
+
+class SearchedTree(NamedTuple):
+    """A tree and how it was found.
+
+    - **children** - (n − 1, 2) merges.
+    - **log_odds** - (n − 1,) log odds of each merge (nats).
+    - **trace** - best bound so far (nats): of the greedy tree first, then after each step of the search.
+    """
+
+    children: Int[np.ndarray, "m 2"]
+    log_odds: Float[np.ndarray, " m"]
+    trace: Float[np.ndarray, " steps"]
+
+
+class _Search:
+    """Trees of one data set, scored by their bound."""
+
+    def __init__(self, component: Component, X: np.ndarray, concentration: float) -> None:
+        self.component, self.X, self.concentration = component, X, concentration
+        self.leaves: Leaves = row_leaves(component, X)
+
+    def bound(self, children: np.ndarray) -> float:
+        value = float(tree_bound(self.component, self.X, self.concentration, jnp.asarray(children)))
+        if np.isnan(value):
+            raise ValueError(
+                f"the bound of a tree is NaN: {type(self.component).__name__} gives some of its nodes no log marginal"
+            )
+        return value
+
+    def log_odds(self, children: np.ndarray) -> np.ndarray:
+        return np.asarray(merge_odds(self.component, self.X, self.concentration, jnp.asarray(children)))
+
+    def starts(self) -> list[np.ndarray]:
+        """Trees other than the greedy one."""
+        from scipy.cluster.hierarchy import linkage
+
+        normalised, *_ = agglomerate(self.component, self.leaves, self.concentration, "normalised")
+        trees = [normalised]
+        if len(self.X) <= LINKAGE_UP_TO:
+            points = _euclidean(self.X)
+            trees += [linkage(points, method)[:, :2].astype(int) for method in ("ward", "average")]
+        return trees
+
+    def polish(self, trees: list[np.ndarray], key: Array, refine: str) -> list[np.ndarray]:
+        """Greedy trees inside and across the clusters of good hard partitions near the cuts of the trees."""
+        cuts = np.stack([Dendrogram(children, self.log_odds(children)).cut() for children in trees])
+        labels, log_joint = search_partitions(self.component, self.X, self.concentration, cuts, key, EFFORT[refine])
+        good = labels[log_joint > log_joint[0] - FAR][:MOST_REBUILT]
+        return [agglomerate(self.component, self.leaves, self.concentration, groups=groups)[0] for groups in good]
+
+
+def _euclidean(X: np.ndarray) -> np.ndarray:
+    """The rows as points: missing cells at their column's mean, real columns in units of their standard deviation."""
+    with np.errstate(invalid="ignore"):
+        there = ~np.isnan(X)
+        mean = np.where(there, X, 0.0).sum(0) / np.maximum(there.sum(0), 1)
+    filled = np.where(there, X, mean)
+    if (X[there] == np.round(X[there])).all():  # bits and counts are in one unit already
+        return filled
+    scale = filled.std(0)
+    return (filled - mean) / np.where(scale > 0, scale, 1.0)
+
+
+def search(
+    component: Component,
+    X: Float[np.ndarray, "n d"],
+    concentration: float,
+    greedy: Int[np.ndarray, "m 2"],
+    refine: str,
+    key: Array,
+    progress_bar: bool = False,
+) -> SearchedTree:
+    """A tree whose bound is at least the greedy one's. Call in float64.
+
+    Parameters
+    ----------
+    component, X, concentration
+        Component, data (n, d), and α of the Dirichlet process.
+    greedy
+        Merges of the tree to beat; it is one of the starts.
+    refine
+        "polish": from the cuts of four trees (greedy; greedy by a score normalised for size; Ward and average linkage),
+        better hard partitions by descents, annealed Gibbs runs and crossing, then greedy trees inside and across their
+        clusters. "full": after that, rounds of prune and regraft and of a longer polish until a round gains less than
+        0.05 nats.
+    key
+        JAX key.
+    progress_bar
+        Whether to show a bar over the steps of "full".
+    """
+    found = _Search(component, X, concentration)
+    best, bound = greedy, found.bound(greedy)
+    trace = [bound]
+
+    def offer(children: np.ndarray) -> None:
+        nonlocal best, bound
+        reached = found.bound(children)
+        if reached > bound:
+            best, bound = children, reached
+        trace.append(bound)
+
+    key_polish, key_rounds = jax.random.split(key)
+    starts = found.starts()
+    for tree in [*starts, *found.polish([greedy, *starts], key_polish, "polish")]:
+        offer(tree)
+    if refine == "full" and len(X) > 2:
+        with tqdm(total=MOST_ROUNDS, desc="BHC: tree search", disable=not progress_bar, unit="round", leave=False) as bar:
+            for key_round in jax.random.split(key_rounds, MOST_ROUNDS):
+                before = bound
+                key_order, key_polish = jax.random.split(key_round)
+                order = np.asarray(jax.random.permutation(key_order, 2 * len(X) - 1))
+                offer(regraft(component, X, concentration, best, order)[0])
+                for tree in found.polish([best], key_polish, "full"):
+                    offer(tree)
+                bar.update()
+                if bound - before < FULL_GAIN:
+                    break
+    return SearchedTree(best, found.log_odds(best), np.array(trace))
+
+
+def ratio_inside_clusters(
+    component: Component, X: Float[np.ndarray, "n d"], concentration: float, tree: Dendrogram
+) -> tuple[Int[np.ndarray, "m 2"], Float[np.ndarray, " m"]]:
+    """The tree rebuilt inside its clusters by the plain marginal likelihood ratio; the merges above the cut stay.
+
+    Inside a cluster the posterior odds favour growing one big tree row by row; the ratio gives balanced ones.
+
+    Returns
+    -------
+    children, log_odds
+        Merges, and their log odds in the new tree (nats).
+    """
+    labels = tree.cut()
+    n, k = tree.n_items, int(labels.max()) + 1
+    inside, *_ = agglomerate(component, row_leaves(component, X), concentration, "ratio", groups=labels)
+    inside = inside[: n - k]
+    cluster = np.concatenate([labels, np.zeros(n - k, int)])
+    for t, (left, _) in enumerate(inside):
+        cluster[n + t] = cluster[left]
+    root = np.zeros(k, int)
+    root[cluster] = np.arange(2 * n - k)  # of each cluster's nodes the last one is its root
+    # what takes the place of each old node: the root of its cluster, or a merge above the cut
+    place = np.concatenate([root[labels], np.zeros(n - 1, int)])
+    children = inside.tolist()
+    for t, (left, right) in enumerate(tree.children):
+        place[n + t] = place[left]
+        if place[left] != place[right]:
+            place[n + t] = n + len(children)
+            children.append(sorted((place[left], place[right])))
+    merges = np.array(children, int)
+    return merges, np.asarray(merge_odds(component, X, concentration, jnp.asarray(merges)))

@@ -1,0 +1,164 @@
+"""Hard assignment passes: label every row by its expected log likelihood, and sum statistics by label.
+
+An expected log likelihood is linear in the row's sufficient statistics, so that a pass over many rows is two matrix
+products: scores = Φ C, and statistics = onehot(labels)ᵀ Φ, Φ the rows' statistics (Kurihara & Welling 2009, Eqs. 20, 40, 46).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial, reduce
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.partitions.row_features import Features, features_of, row_features, unflatten
+from bnp_hier.utils.arrays import pack
+
+__all__ = [
+    "BLOCK",
+    "PIECE",
+    "Assigner",
+    "DenseAssigner",
+    "Pass",
+    "Scores",
+    "added",
+    "assign_blocks",
+    "feature_blocks",
+    "in_blocks",
+    "joined",
+]
+
+BLOCK = 1024
+"""Rows in one pair of matrix products; their features stay in the processor's cache."""
+
+PIECE = 64 * BLOCK
+"""Rows whose features are written down at once."""
+
+KEPT_NUMBERS = 1 << 26
+"""Numbers (of 8 bytes) up to which all rows' features are kept from pass to pass."""
+
+
+class Scores(NamedTuple):
+    """What labels a row: score of cluster k = ⟨natural_k, suff_stats(x)⟩ + log_weight_k, the largest wins.
+
+    - **natural** - expected natural parameters, leading dimension k.
+    - **log_weight** - (k,) of the clusters' labels; −inf for one that takes no row.
+    """
+
+    natural: Statistics
+    log_weight: Float[Array, " k"]
+
+
+class Pass(NamedTuple):
+    """Result of one pass.
+
+    - **labels** - (n,) cluster of each row, the first of those that tie.
+    - **stats** - statistics of the rows of each cluster, leading dimension k.
+    - **counts** - (k,) number of rows of each cluster.
+    """
+
+    labels: Int[Array, " n"]
+    stats: Statistics
+    counts: Float[Array, " k"]
+
+
+@runtime_checkable
+class Assigner(Protocol):
+    """A way to make passes over one data set; all give the same labels."""
+
+    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
+        """Statistics of the rows of each cluster, and their numbers."""
+
+    def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
+        """Cluster of each row, the first of those that tie."""
+
+
+@partial(jax.jit, static_argnames="features")
+def feature_blocks(component: Component, blocks: Float[Array, "b c d"], features: Features) -> Float[Array, "b c f"]:
+    """Features of the rows of the blocks, written down for the matrix products."""
+    return jax.lax.map(lambda rows: features_of(component, rows, features), blocks)
+
+
+@partial(jax.jit, static_argnames="features")
+def _assign(numbers: Float[Array, "b c f"], n: ArrayLike, scores: Scores, features: Features) -> Pass:
+    k = scores.log_weight.shape[0]
+    group = np.array(features.group)
+    coefficients = jax.ops.segment_sum(pack(scores.natural, 1).T, group, features.width)  # (f, k)
+
+    def step(carry: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        sums, counts = carry
+        rows, start = block
+        labels = jnp.argmax(rows @ coefficients + scores.log_weight[None], axis=1)
+        there = start + jnp.arange(rows.shape[0]) < n
+        chosen = ((labels[:, None] == jnp.arange(k)[None]) & there[:, None]).astype(rows.dtype)
+        return (sums + chosen.T @ rows, counts + chosen.sum(0)), labels.astype(jnp.int32)
+
+    b, c, _ = numbers.shape
+    start = (jnp.zeros((k, features.width), coefficients.dtype), jnp.zeros(k, coefficients.dtype))
+    (sums, counts), labels = jax.lax.scan(step, start, (numbers, c * jnp.arange(b)))
+    return Pass(labels.reshape(-1), unflatten(sums[:, group], scores.natural), counts)
+
+
+def assign_blocks(component: Component, blocks: Float[Array, "b c d"], n: int, scores: Scores, features: Features) -> Pass:
+    """Label the first n rows of the blocks and sum their statistics; the labels of the others mean nothing."""
+    return _assign(feature_blocks(component, blocks, features), np.asarray(n), scores, features)
+
+
+def in_blocks(X: Float[np.ndarray, "n d"], blocks: int | None = None) -> Float[Array, "b c d"]:
+    """The rows in blocks of one size, as many as needed or as told, filled up with copies of the first row."""
+    n, d = X.shape
+    size = min(BLOCK, n) if blocks is None else BLOCK
+    filled = np.concatenate([X, np.broadcast_to(X[:1], ((blocks or -(-n // size)) * size - n, d))])
+    return jnp.asarray(filled).reshape(-1, size, d)
+
+
+class DenseAssigner:
+    """Passes by matrix products over all rows and clusters.
+
+    Parameters
+    ----------
+    component
+        Conjugate component.
+    X
+        Data, (n, d).
+    """
+
+    def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
+        self.component, self._features = component, row_features(component)
+        kept = len(X) * self._features.width <= KEPT_NUMBERS
+        size, blocks = (len(X), None) if kept else (PIECE, PIECE // BLOCK)
+        self._parts = [(len(part), in_blocks(part, blocks)) for part in (X[at : at + size] for at in range(0, len(X), size))]
+        self._kept = feature_blocks(component, self._parts[0][1], self._features) if kept else None
+
+    def _passes(self, scores: Scores) -> Iterator[tuple[int, Pass]]:
+        """Number of rows and result of each part."""
+        for n, blocks in self._parts:
+            if self._kept is None:
+                yield n, assign_blocks(self.component, blocks, n, scores, self._features)
+            else:
+                yield n, _assign(self._kept, np.asarray(n), scores, self._features)
+
+    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
+        """Statistics of the rows of each cluster, and their numbers."""
+        return added(self._passes(scores))
+
+    def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
+        """Cluster of each row, the first of those that tie."""
+        return joined(self._passes(scores))
+
+
+def added(passes: Iterable[tuple[int, Pass]]) -> tuple[Statistics, Float[Array, " k"]]:
+    """Statistics and numbers of the rows of each cluster over several passes (at least one)."""
+    return reduce(lambda one, other: jax.tree.map(jnp.add, one, other), ((found.stats, found.counts) for _, found in passes))
+
+
+def joined(passes: Iterable[tuple[int, Pass]]) -> Int[np.ndarray, " n"]:
+    """Labels of the rows of several passes, as many of each as there are rows."""
+    return np.concatenate([np.asarray(found.labels)[:n] for n, found in passes])

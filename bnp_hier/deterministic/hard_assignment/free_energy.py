@@ -1,0 +1,73 @@
+"""Free energy of a hard partition, and the label weights of maximisation-expectation steps that lower it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import digamma, gammaln
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.hard_assignment.assignment import Scores
+from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.partitions.seating import Prior
+
+__all__ = ["LABEL_MODELS", "LOG_JOINTS", "free_energy", "label_log_prior", "scores_from"]
+
+LABEL_MODELS = ("dp", "finite")
+"""Priors of the labels: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
+
+
+def label_log_prior(counts: Float[Array, " k"], prior: Prior, labels: str) -> Float[Array, ""]:
+    """Log prior of the labels (nats).
+
+    "dp": of the partition, by the Chinese restaurant process. "finite": of one labelling with K clusters, K the number of
+    clusters in use, whose weights are Dirichlet(α, ..., α): log Γ(Kα) − log Γ(n + Kα) + Σ_k [log Γ(n_k + α) − log Γ(α)].
+    """
+    if labels == "dp":
+        return log_partition_prior(counts, *prior)
+    used = counts > 0
+    alpha = jnp.asarray(prior.concentration, float)
+    total = alpha * used.sum(dtype=alpha.dtype)
+    each = jnp.where(used, gammaln(counts + alpha) - gammaln(alpha), 0.0)
+    return gammaln(total) - gammaln(counts.sum() + total) + each.sum()
+
+
+@partial(jax.jit, static_argnames="labels")
+def free_energy(
+    component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, labels: str
+) -> Float[Array, ""]:
+    """−log p(X, labels), parameters integrated out (nats): what maximisation-expectation minimises.
+
+    Kurihara & Welling (2009), Eq. 19 for "finite" and Eq. 23 for "dp"; empty clusters count for nothing.
+    """
+    return -label_log_prior(counts, prior, labels) - component.log_marginal(stats).sum()
+
+
+def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], model: str) -> Float[Array, ""]:
+    slots = table.shape[0]
+    stats = cluster_statistics(values.component.suff_stats(values.X), labels, slots)
+    prior = Prior(values.concentration, values.discount)
+    return label_log_prior(cluster_counts(labels, slots), prior, model) + values.component.log_marginal(stats).sum()
+
+
+LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
+"""log p(X, labels) of a model's values, labels, and an array as long as there are slots (nats), by label model."""
+
+
+@partial(jax.jit, static_argnames="labels")
+def scores_from(component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, labels: str) -> Scores:
+    """E[log p(x, label)] under the posterior of each cluster's parameters and of the weights, up to a constant.
+
+    Kurihara & Welling (2009), Eqs. 20, 24, 40 and 46 with the opposite sign; their Eq. 24 is the limit in which a label's
+    weight is ψ(n_k), or ψ(n_k − δ) with a discount. An empty cluster takes no row.
+    """
+    used = counts > 0
+    shift = -jnp.asarray(prior.discount, float) if labels == "dp" else jnp.asarray(prior.concentration, float)
+    weight = jnp.where(used, digamma(jnp.where(used, counts + shift, 1.0)), -jnp.inf)
+    return Scores(component.expected_natural_parameters(stats), weight)

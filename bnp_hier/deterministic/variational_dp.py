@@ -1,0 +1,449 @@
+"""Variational Dirichlet-process mixtures: soft assignments and lower bounds on the evidence."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import xlogy
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+from sklearn.utils._param_validation import StrOptions
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.variational.responsibilities import (
+    Inference,
+    expected_weights,
+    label_scores,
+    log_label_prior,
+    log_stick_pieces,
+)
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
+from bnp_hier.models import dpm
+from bnp_hier.partitions.scoring import check_log_weights, in_chunks
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.sweeps import sweep
+from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.options import RANDOM_STATE, PositiveNumber, WholeNumber
+from bnp_hier.utils.randomness import random_key
+
+__all__ = ["VariationalDP"]
+
+
+class _Ascent(NamedTuple):
+    """Result of the ascents from several starts.
+
+    - **responsibilities** - (r, n, k) q(z_i = k).
+    - **bound** - (r,) lower bounds (nats).
+    - **trace** - (r, rounds) bound after each round, NaN after the last.
+    - **iterations** - (r,) updates made.
+    - **converged** - (r,) whether the last round raised the bound by less than the tolerance.
+    """
+
+    responsibilities: Float[Array, "r n k"]
+    bound: Float[Array, " r"]
+    trace: Float[Array, "r rounds"]
+    iterations: Int[Array, " r"]
+    converged: Array
+
+
+def soft_statistics(rows: Statistics, responsibilities: Float[Array, "n k"]) -> Statistics:
+    """Sums of the rows' statistics, weighted by their responsibilities: leading dimension k."""
+    return jax.tree.map(lambda leaf: jnp.tensordot(responsibilities, leaf, ((0,), (0,))), rows)
+
+
+def log_likelihood_term(component: Component, rows: Statistics, responsibilities: Float[Array, "n k"]) -> Float[Array, ""]:
+    """Σ_k log m(S_k) at the soft statistics: E_q[log p(X|z, θ)] − KL(q(θ) ‖ prior) with the best q(θ) (nats).
+
+    Holds for any conjugate exponential family, whose log m is a difference of log normalisers plus terms linear in the
+    statistics. Its derivative in the responsibility r_ik is therefore E_q[log p(x_i|θ_k)].
+    """
+    return component.log_marginal(soft_statistics(rows, responsibilities)).sum()
+
+
+def lower_bound(
+    component: Component,
+    rows: Statistics,
+    responsibilities: Float[Array, "n k"],
+    concentration: ArrayLike,
+    inference: Inference,
+    infinite: bool = False,
+) -> Float[Array, ""]:
+    """Evidence lower bound of the model that `inference` names, with q(z) given and all else optimal or integrated (nats)."""
+    return (
+        log_likelihood_term(component, rows, responsibilities)
+        + log_label_prior(responsibilities, concentration, inference, infinite)
+        - xlogy(responsibilities, responsibilities).sum()
+    )
+
+
+def _update(
+    component: Component,
+    rows: Statistics,
+    responsibilities: Float[Array, "n k"],
+    concentration: ArrayLike,
+    inference: Inference,
+) -> Float[Array, "n k"]:
+    """New responsibilities of all items at once."""
+    likelihoods = jax.grad(log_likelihood_term, argnums=2)(component, rows, responsibilities)
+    return jax.nn.softmax(likelihoods + label_scores(responsibilities, concentration, inference), axis=1)
+
+
+def _reordered(responsibilities: Float[Array, "n k"], concentration: ArrayLike) -> Float[Array, "n k"]:
+    """The components in the order in which the stick-breaking prior's term is largest.
+
+    Swapping neighbours shows that decreasing expected size is best, but for the last component: its piece is no
+    Beta(1, α) but all the rest, and for α > 1 a larger one may gain by it. So every choice of the last one is tried.
+    The collapsed form uses the order that is best without collapsing.
+    """
+    k = responsibilities.shape[1]
+    counts = responsibilities.sum(0)
+    ranked = jnp.argsort(-counts)
+    last = jnp.arange(k)[:, None]
+    places = jnp.arange(k)[None]
+    orders = ranked[jnp.where(places == k - 1, last, places + (places >= last).astype(int))]
+    terms = jax.vmap(lambda order: log_stick_pieces(counts[order], concentration)[:-1].sum())(orders)
+    best = terms.argmax()
+    better = terms[best] > log_stick_pieces(counts, concentration)[:-1].sum()
+    return jnp.where(better, responsibilities[:, orders[best]], responsibilities)
+
+
+@partial(jax.jit, static_argnames=("inference", "max_iter"))
+def _ascend(
+    component: Component,
+    X: Float[Array, "n d"],
+    concentration: Float[Array, ""],
+    starts: Float[Array, "r n k"],
+    tolerance: Float[Array, ""],
+    inference: Inference,
+    max_iter: int,
+) -> _Ascent:
+    """Rounds of updates from every start until a round no longer raises the bound; the bound never falls."""
+    rows = component.suff_stats(X)
+    # the exact expectations of the collapsed forms cost as much as several updates
+    per_round = 1 if inference == "stick_breaking" else 10
+    bound_of = partial(lower_bound, component, rows, concentration=concentration, inference=inference)
+
+    def one(start: Float[Array, "n k"]) -> _Ascent:
+        def unfinished(state: Any) -> Array:
+            _, _, _, iterations, _, converged = state
+            return ~converged & (iterations < max_iter)
+
+        def step(state: Any) -> Any:
+            old, bound, trace, iterations, rounds, _ = state
+            steps = jnp.minimum(per_round, max_iter - iterations)
+            new = jax.lax.fori_loop(0, steps, lambda _, r: _update(component, rows, r, concentration, inference), old)
+            if inference != "collapsed_dirichlet":
+                new = _reordered(new, concentration)
+            reached = bound_of(new)
+            # collapsed updates are approximate and simultaneous: near the end a round can fall, and is refused
+            rises = reached > bound
+            new, kept = jnp.where(rises, new, old), jnp.where(rises, reached, bound)
+            trace = trace.at[rounds].set(kept)
+            return new, kept, trace, iterations + steps, rounds + 1, ~(reached > bound + tolerance)
+
+        trace = jnp.full(-(-max_iter // per_round), jnp.nan)
+        state = (start, bound_of(start), trace, jnp.int64(0), jnp.int64(0), jnp.bool_(False))
+        responsibilities, bound, trace, iterations, _, converged = jax.lax.while_loop(unfinished, step, state)
+        return _Ascent(responsibilities, bound, trace, iterations, converged)
+
+    return jax.vmap(one)(starts)
+
+
+@partial(jax.jit, static_argnames="truncation")
+def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Array, truncation: int) -> Float[Array, "r n k"]:
+    """Labels of one greedy pass in random orders, the first in the order of the rows; every other start is random instead."""
+    rows = component.suff_stats(X)
+    n = X.shape[0]
+
+    def one(key: Array, index: Array) -> Float[Array, "n k"]:
+        # one call for all draws: every call of a random function is compiled on its own, and slowly
+        draws = -jnp.log1p(-jax.random.uniform(key, (n, truncation + 1)))
+        order = jnp.where(index == 0, jnp.arange(n), jnp.argsort(draws[:, -1]))
+        labels, _ = sweep(component, rows, jnp.full(n, -1), prior, order, None, truncation)
+        random = draws[:, :-1] / draws[:, :-1].sum(1, keepdims=True)  # uniform on the simplex
+        return jnp.where(index % 2 == 1, random, jax.nn.one_hot(labels, truncation, dtype=random.dtype))
+
+    return jax.vmap(one)(keys, jnp.arange(keys.shape[0]))
+
+
+class _Summary(NamedTuple):
+    """What is reported of fitted responsibilities.
+
+    - **infinite_bound** - lower bound on the Dirichlet process's evidence; NaN for the finite Dirichlet (nats).
+    - **stats** - soft statistics of the components.
+    - **weights** - (k,) probability that the next item has each label.
+    """
+
+    infinite_bound: Float[Array, ""]
+    stats: Statistics
+    weights: Float[Array, " k"]
+
+
+@partial(jax.jit, static_argnames="inference")
+def _summarise(
+    component: Component,
+    X: Float[Array, "n d"],
+    responsibilities: Float[Array, "n k"],
+    concentration: Float[Array, ""],
+    inference: Inference,
+) -> _Summary:
+    rows = component.suff_stats(X)
+    if inference == "collapsed_dirichlet":
+        bound = jnp.asarray(jnp.nan)
+    else:  # decreasing size is the best order when the last piece is like the others
+        ordered = responsibilities[:, jnp.argsort(-responsibilities.sum(0))]
+        bound = lower_bound(component, rows, ordered, concentration, inference, infinite=True)
+    return _Summary(
+        bound,
+        soft_statistics(rows, responsibilities),
+        expected_weights(responsibilities, concentration, inference),
+    )
+
+
+@jax.jit
+def _component_log_weights(
+    component: Component, stats: Statistics, weights: Float[Array, " k"], X: Float[Array, "m d"]
+) -> Float[Array, "m k"]:
+    """Log of (expected weight × predictive density) of new rows at each component (nats)."""
+    cache = component.cache(stats)
+    rows = component.suff_stats(X)
+    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + jnp.log(weights)[None]
+
+
+def _bound_at(responsibilities: Float[np.ndarray, "n k"], inference: Inference, values: MixtureValues) -> Float[Array, ""]:
+    """Lower bound at the hyperparameters of the values (nats)."""
+    rows = values.component.suff_stats(values.X)
+    return lower_bound(values.component, rows, jnp.asarray(responsibilities), values.concentration, inference)
+
+
+class VariationalDP(DeterministicClustering):
+    """Variational inference for a Dirichlet-process mixture cut off at K components: soft labels and evidence bounds.
+
+    q(labels) is a product over items and q(parameters) conjugate. Given the labels' probabilities the best q(parameters)
+    is known, and what it leaves of the bound is the component's own log marginal likelihood at soft statistics, so every
+    conjugate family works, a user's own too.
+
+    Parameters
+    ----------
+    model
+        NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no max_clusters) and one observed
+        `ConjugateMixture` on it. By
+        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
+    inference
+        What stands for the process. "stick_breaking": K pieces of a broken stick, the last taking the rest, with a
+        factor q for each piece (Blei & Jordan 2006). "collapsed_stick_breaking": the same model with the pieces integrated
+        out, a tighter bound (Kurihara, Welling & Teh 2007). "collapsed_dirichlet": weights ~ Dirichlet(α/K) integrated
+        out (same paper); a finite mixture.
+    truncation
+        Number of components K ≥ 1; it may exceed the number of rows.
+    n_restarts
+        Number of starts, climbed from at once; the best bound is kept. The first is one greedy pass over the rows in their
+        order; then random soft labels and greedy passes in random orders take turns.
+    max_iter
+        Most updates of all responsibilities per start.
+    tolerance
+        A start has converged once a round raises its bound by no more than this many nats. A round is one update for
+        "stick_breaking" and ten for the collapsed forms.
+    optimize
+        Whether to fit the hyperparameters that have priors, by alternating ascents with gradient steps on bound + log
+        prior; otherwise they sit at their prior medians.
+    max_rounds
+        Most rounds of `optimize`.
+    random_state
+        Whole number or JAX key for the starts.
+
+    Attributes
+    ----------
+    responsibilities_ : ndarray
+        (n, K) q(label of row i = k). Stick-breaking components come in decreasing expected size, but for the last, whose
+        piece is what the others leave of the stick.
+    labels_ : ndarray
+        (n,) most probable component of each row, renamed 0, 1, ... in order of appearance.
+    label_components_ : ndarray
+        (`n_clusters_`,) column of `responsibilities_` of each cluster of `labels_`.
+    weights_ : ndarray
+        (K,) probability that a new row belongs to each component; sums to one.
+    log_evidence_bound_ : float
+        Lower bound on log p(X) under the model that `bound_target_` names, at the fitted hyperparameters (nats).
+    bound_target_ : str
+        "truncated stick-breaking" or "finite Dirichlet".
+    infinite_bound_ : float or None
+        Lower bound on log p(X) under the Dirichlet process itself (nats), from the same q(labels), components in decreasing
+        order of size, with a last piece like the others. None for "collapsed_dirichlet".
+    bound_space_ : str
+        "labels": the bounds are of sums over labels, as against one partition's `log_joint_`.
+    bound_trace_ : ndarray
+        Bound after each round of the best start (nats); never falls.
+    restart_bounds_ : ndarray
+        (n_restarts,) bound reached from each start, at the prior medians of the hyperparameters.
+    n_iter_ : int
+        Updates made from the best start.
+    converged_ : bool
+        Whether the best start converged within `max_iter`; otherwise `fit` warns.
+    n_clusters_, component_, concentration_, hyperparameters_, log_joint_
+        As for every estimator. `log_joint_` is log p(X, `labels_`) under the Dirichlet process.
+
+    Notes
+    -----
+    Every reported bound takes E_q[log p(labels)] exactly. For the collapsed forms the counts are Poisson-binomial, and the
+    Gaussian approximation of the paper, which need not give a bound, serves in the updates alone; a round of them that
+    would lower the exact bound is refused.
+
+    The labels of the finite Dirichlet model can be permuted without changing p(X, labels), and the K₊ components that are in
+    use can be chosen and named in K!/(K − K₊)! ways. A q around one naming misses the others, so that bound can lie lower
+    by up to the log of this number than one on the sum over partitions. Stick-breaking breaks the symmetry; its components
+    are kept in the order that is best for the bound.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **DeterministicClustering._parameter_constraints,
+        "inference": [StrOptions(set(get_args(Inference)))],
+        "truncation": [WholeNumber()],
+        "n_restarts": [WholeNumber()],
+        "max_iter": [WholeNumber()],
+        "tolerance": [PositiveNumber()],
+        "max_rounds": [WholeNumber()],
+        "random_state": RANDOM_STATE,
+    }
+
+    def __init__(
+        self,
+        model: Model = dpm,
+        inference: str = "stick_breaking",
+        truncation: int = 20,
+        n_restarts: int = 5,
+        max_iter: int = 500,
+        tolerance: float = 1e-6,
+        optimize: bool = False,
+        *,
+        max_rounds: int = 20,
+        random_state: int | Array = 0,
+    ) -> None:
+        self.model = model
+        self.inference = inference
+        self.truncation = truncation
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.tolerance = tolerance
+        self.optimize = optimize
+        self.max_rounds = max_rounds
+        self.random_state = random_state
+
+    def _fit(self, problem: Problem) -> None:
+        values = problem.values
+        if np.asarray(values.discount) != 0:
+            raise ValueError("VariationalDP needs a Dirichlet process: the model's discount must be the number 0")
+        if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
+            raise ValueError("VariationalDP sets its own truncation: the model must not set max_clusters")
+        keys = jax.random.split(random_key(self.random_state), self.n_restarts)
+        prior = Prior(jnp.asarray(values.concentration, float))
+        found = self._ascend(values, _starts(values.component, jnp.asarray(values.X), prior, keys, self.truncation))
+        self.restart_bounds_ = np.asarray(found.bound)
+        if np.isnan(self.restart_bounds_).any():
+            name = type(values.component).__name__
+            raise ValueError(
+                f"the bound of restart {np.isnan(self.restart_bounds_).argmax()} is NaN: {name} gives the rows, weighted by "
+                "their responsibilities, no log marginal likelihood"
+            )
+        best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.restart_bounds_.argmax()], found)
+
+        reached = self._objective(problem, best) if self.optimize else -np.inf
+        for _ in range(self.max_rounds if self.optimize else 0):
+            before, previous = problem.unconstrained, reached
+            problem.climb(partial(_bound_at, best.responsibilities, self._inference))
+            again = self._ascend(problem.values, jnp.asarray(best.responsibilities)[None])
+            proposal = jax.tree.map(lambda leaf: np.asarray(leaf)[0], again)
+            reached = self._objective(problem, proposal)
+            if not reached > previous:
+                problem.unconstrained = before
+                break
+            best = proposal
+            if reached - previous < 1e-3:
+                break
+        if not best.converged:
+            warnings.warn(
+                f"VariationalDP stopped after max_iter={self.max_iter} updates before its bound settled; raise max_iter",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        self._report(problem, best)
+
+    @property
+    def _inference(self) -> Inference:
+        return self.inference  # type: ignore[return-value]
+
+    def _ascend(self, values: MixtureValues, starts: Float[Array, "r n k"]) -> _Ascent:
+        X, concentration = jnp.asarray(values.X), jnp.asarray(values.concentration, float)
+        tolerance = jnp.asarray(self.tolerance, float)
+        return _ascend(values.component, X, concentration, starts, tolerance, self._inference, self.max_iter)
+
+    @staticmethod
+    def _objective(problem: Problem, best: _Ascent) -> float:
+        return float(best.bound + problem.prior.log_prob(problem.hyperparameters))
+
+    def _report(self, problem: Problem, best: _Ascent) -> None:
+        """Set the fitted attributes."""
+        values, responsibilities = problem.values, np.asarray(best.responsibilities)
+        concentration = jnp.asarray(values.concentration, float)
+        summary = _summarise(
+            values.component, jnp.asarray(values.X), jnp.asarray(responsibilities), concentration, self._inference
+        )
+        finite = self.inference == "collapsed_dirichlet"
+        self.responsibilities_ = responsibilities
+        self.weights_ = np.asarray(summary.weights)
+        self.log_evidence_bound_ = float(best.bound)
+        self.infinite_bound_ = None if finite else float(summary.infinite_bound)
+        self.bound_target_ = "finite Dirichlet" if finite else "truncated stick-breaking"
+        self.bound_space_ = "labels"
+        self.bound_trace_ = np.asarray(best.trace)[~np.isnan(best.trace)]
+        self.n_iter_, self.converged_ = int(best.iterations), bool(best.converged)
+        chosen = responsibilities.argmax(axis=1)
+        labels = canonical_labels(chosen)
+        self.label_components_ = chosen[np.unique(labels, return_index=True)[1]]
+        self._soft_stats_ = jax.tree.map(np.asarray, summary.stats)
+        self._finish(problem, labels)
+
+    def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        matrix = self._new_rows(X)
+        with jax.enable_x64(True):
+            parts = in_chunks(
+                lambda rows: _component_log_weights(self.component_, self._soft_stats_, self.weights_, rows), matrix
+            )
+        others = np.delete(parts, self.label_components_, axis=1)
+        rest = np.logaddexp.reduce(others, axis=1, initial=-np.inf)
+        return check_log_weights(np.column_stack([parts[:, self.label_components_], rest]), matrix)
+
+    def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to none of them.
+
+        The last column adds up the components that are no row's most probable one: mostly the empty ones, whose
+        predictive density is the prior's, hence a new cluster.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the rows do not fit the component.
+        """
+        return super().predict_proba(X)
+
+    def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
+        """Log predictive density of each new row (nats): log Σ_k weights_k p(x|S_k), S_k the soft statistics.
+
+        p(x|S_k) integrates the likelihood over q(parameters of k). The weights are those of the K components of the
+        truncated (or finite) model, so that the density integrates to one without a remainder.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before `fit`; or if the rows do not fit the component.
+        """
+        return super().score_samples(X)

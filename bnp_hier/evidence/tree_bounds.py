@@ -1,0 +1,265 @@
+"""Lower bounds on the evidence from a tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln, logsumexp
+from jaxtyping import Array, Float, Int
+from scipy.special import gammaln as log_gamma
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.evidence.union_family import UnionFamily, union_masses
+from bnp_hier.utils.options import WholeNumber, check_options, require_count
+from bnp_hier.utils.randomness import random_key
+
+__all__ = ["KINDS", "TreeBound", "tree_bound"]
+
+KINDS = ("bhc", "alternatives", "recursive", "pairs", "intervals")
+"""Bounds that `tree_bound` offers, in the order of their names' appearance in the literature."""
+
+
+class TreeBound(float):
+    """A lower bound on log p(X) in nats, a float that also tells where it comes from.
+
+    Attributes
+    ----------
+    kind : str
+        One of `KINDS`.
+    start : int
+        First merge whose relocations or pairs were considered.
+    n_relocations : int
+        Number of clusters considered that the tree does not have.
+    increments : ndarray or None
+        (n − 1,) for "alternatives": the nats by which each merge's relocations alone raise the "bhc" bound; NaN where a
+        merge has none.
+    """
+
+    kind: str
+    start: int
+    n_relocations: int
+    increments: Float[np.ndarray, " m"] | None
+    _family: UnionFamily | None
+
+    def __new__(
+        cls,
+        value: float,
+        kind: str,
+        start: int = 0,
+        n_relocations: int = 0,
+        increments: np.ndarray | None = None,
+        family: UnionFamily | None = None,
+    ) -> TreeBound:
+        """A float with notes."""
+        bound = super().__new__(cls, value)
+        bound.kind, bound.start, bound.n_relocations = kind, start, n_relocations
+        bound.increments, bound._family = increments, family
+        return bound
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return float(self), self.kind  # copies and pickles take the other attributes with them
+
+    def _partitions(self) -> UnionFamily:
+        if self._family is None:
+            raise ValueError(f'weights, co-clustering and draws come with kind "recursive" or "pairs", not {self.kind!r}')
+        return self._family
+
+    def cluster_weights(self) -> tuple[Int[np.ndarray, "c 2"], Float[np.ndarray, " c"], Float[np.ndarray, " n"]]:
+        """Posterior probability, over the partitions behind the bound, of every cluster.
+
+        Returns
+        -------
+        pairs, weights, singletons
+            Pairs of tree nodes whose union is the cluster (a node of the tree is the pair of its children); their
+            probabilities; and each item's probability of being alone. Σ weights × sizes + Σ singletons = n.
+
+        Raises
+        ------
+        ValueError
+            Unless the kind is "recursive" or "pairs".
+        """
+        return self._partitions().weights()
+
+    def coclustering(self) -> Float[np.ndarray, "n n"]:
+        """Posterior probability, over the partitions behind the bound, that two items share a cluster.
+
+        Raises
+        ------
+        ValueError
+            Unless the kind is "recursive" or "pairs".
+        """
+        return self._partitions().coclustering()
+
+    def sample_partitions(self, key: int | Array, n: int) -> Int[np.ndarray, "s items"]:
+        """Exact draws from the posterior over the partitions behind the bound.
+
+        Parameters
+        ----------
+        key
+            JAX key or whole number.
+        n
+            Number of draws.
+
+        Returns
+        -------
+        labels
+            (n, items) whole numbers from 0, in order of appearance.
+
+        Raises
+        ------
+        ValueError
+            Unless the kind is "recursive" or "pairs", or if n is no whole number of at least 1.
+        """
+        family = self._partitions()
+        require_count("n", n)
+        with jax.enable_x64(True):
+            uniforms = np.asarray(jax.random.uniform(random_key(key), (n, 2 * family.tree.n_items - 1)))
+        return family.sample(uniforms)
+
+
+def tree_bound(
+    bhc: BHC, kind: str = "bhc", *, start: int = 0, budget: int = 5_000_000, both_children: bool = False
+) -> TreeBound:
+    """Lower bound on log p(X) from a fitted tree, at its hyperparameters (nats).
+
+    Parameters
+    ----------
+    bhc
+        A fitted `BHC`.
+    kind
+        "bhc": the mass of all partitions that are consistent with the tree. "alternatives": more partitions, those in which
+        one branch moves next to its uncle, one such move at a time. "recursive": such moves at all nodes in all
+        combinations. "pairs": every pair of disjoint nodes may make a cluster. "intervals": all partitions into runs of
+        consecutive leaves of the drawn tree. bhc ≤ alternatives ≤ recursive ≤ pairs, and bhc ≤ intervals.
+    start
+        First merge (0, ..., n − 2, in the order of `dendrogram_.children`) whose moves or pairs are considered: later
+        merges, near the root, matter most. For "alternatives", "recursive" and "pairs".
+    budget
+        Most pairs evaluated by "pairs"; on larger trees pairs far below their meeting node are left out, which keeps the
+        bound valid.
+    both_children
+        For "alternatives": move the branches of both children of a node, up to four moves. False is the paper's: two moves
+        per node with more than two leaves, of the branches of its larger child (the first of equals).
+
+    Returns
+    -------
+    bound
+        A float, with the attributes and methods of `TreeBound`.
+
+    Raises
+    ------
+    NotFittedError, ValueError
+        If the estimator is not fitted, the kind is unknown, an option is out of range, or the component gives a union of
+        rows no finite log marginal likelihood.
+
+    Notes
+    -----
+    "bhc": Heller & Ghahramani (2005), Corollary 1. "alternatives": Xu, Heller & Ghahramani (2009), section 4, Theorem 1. The
+    others extend the latter; every partition is counted once.
+    """
+    check_is_fitted(bhc, "dendrogram_")
+    check_options(
+        "tree_bound",
+        {
+            "kind": [StrOptions(set(KINDS))],
+            "start": [WholeNumber(0)],
+            "budget": [WholeNumber()],
+            "both_children": ["boolean"],
+        },
+        locals(),
+    )
+    tree = bhc.dendrogram_
+    n = tree.n_items
+    if start > n - 2:
+        raise ValueError(f"start must be a merge number from 0 to {n - 2}, but it is {start}")
+    if kind == "bhc":
+        return TreeBound(bhc.log_evidence_bound_, kind)
+    component, X, alpha = bhc.component_, bhc.X_fit_, bhc.concentration_
+    constant = float(log_gamma(alpha) - log_gamma(n + alpha))
+    with jax.enable_x64(True):
+        if kind == "alternatives":
+            moves, at_merge = _relocations(tree.children, tree.sizes, start, both_children)
+            single, masses = union_masses(component, X, alpha, tree, moves[:, :2])
+            log_mass, rest = _rest_of_tree(single, tree.children)
+            terms = masses + log_mass[moves[:, 2]] + rest[n + at_merge] + constant
+            value = np.logaddexp(bhc.log_evidence_bound_, np.logaddexp.reduce(terms, initial=-np.inf))
+            increments = np.full(n - 1, np.nan)
+            for t in np.unique(at_merge):
+                gain = np.logaddexp.reduce(terms[at_merge == t]) - bhc.log_evidence_bound_
+                increments[t] = np.logaddexp(0.0, gain)
+            return TreeBound(value, kind, start, len(moves), increments)
+        if kind == "intervals":
+            order = tree.leaf_order()
+            reached = np.asarray(_interval_masses(component, X[order], alpha))
+            undefined = ~(reached < np.inf)
+            if undefined.any():
+                raise ValueError(
+                    f"{type(component).__name__} gives row {order[undefined.argmax()]} and some of the rows before it in the "
+                    "tree's leaf order together no finite log marginal likelihood"
+                )
+            return TreeBound(float(reached[-1]) + constant, kind, 0, n * (n + 1) // 2 - 2 * n + 1)
+        family = UnionFamily(component, X, alpha, tree, 1 if kind == "recursive" else None, budget, start)
+    return TreeBound(family.log_mass + constant, kind, start, family.n_unions, None, family)
+
+
+def _relocations(
+    children: Int[np.ndarray, "m 2"], sizes: Int[np.ndarray, " nodes"], start: int, both_children: bool
+) -> tuple[Int[np.ndarray, "r 3"], Int[np.ndarray, " r"]]:
+    """Moves (branch, uncle, the branch's sibling) and the merge of each."""
+    n = len(children) + 1
+    moves, at_merge = [], []
+    for t in range(start, n - 1):
+        pair = children[t]
+        larger = int(sizes[pair[1]] > sizes[pair[0]])
+        for side in (0, 1) if both_children else (larger,):
+            child, uncle = pair[side], pair[1 - side]
+            if child >= n:
+                first, second = children[child - n]
+                moves += [(first, uncle, second), (second, uncle, first)]
+                at_merge += [t, t]
+    return np.array(moves, int).reshape(-1, 3), np.array(at_merge, int)
+
+
+def _rest_of_tree(
+    single: Float[np.ndarray, " nodes"], children: Int[np.ndarray, "m 2"]
+) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
+    """φ of each node, and of everything outside it when no cluster spans it: Σ φ of the siblings up to the root."""
+    n = len(children) + 1
+    mass = np.concatenate([single[:n], np.zeros(n - 1)])
+    for t, (left, right) in enumerate(children):
+        mass[n + t] = np.logaddexp(single[n + t], mass[left] + mass[right])
+    rest = np.zeros(2 * n - 1)
+    for t in range(n - 2, -1, -1):
+        left, right = children[t]
+        rest[left], rest[right] = rest[n + t] + mass[right], rest[n + t] + mass[left]
+    return mass, rest
+
+
+@jax.jit
+def _interval_masses(component: Component, X: Float[Array, "n d"], concentration: Array) -> Float[Array, " n"]:
+    """Log mass of all partitions of the rows up to each into runs: F_j = logsumexp_i [F_i + φ1(rows i..j)]."""
+    rows = component.suff_stats(X)
+    n = X.shape[0]
+    index = jnp.arange(n)
+    log_marginal = component.log_marginal_up_to(n)
+    log_gamma = gammaln(jnp.arange(n + 1).astype(float))
+
+    def extend(carry: tuple[Statistics, Array], j: Array) -> tuple[tuple[Statistics, Array], Array]:
+        stats, before = carry  # statistics of rows i..j, and F_i, for every i
+        started = index <= j
+        stats = jax.tree.map(
+            lambda leaf, row: leaf + jnp.where(started.reshape((-1,) + (1,) * (leaf.ndim - 1)), row[j], 0.0), stats, rows
+        )
+        run = jnp.log(concentration) + log_gamma[jnp.maximum(j - index + 1, 0)] + log_marginal(stats)
+        reached = logsumexp(jnp.where(started, before + run, -jnp.inf))
+        return (stats, jnp.where(index == j + 1, reached, before)), reached
+
+    start = jax.tree.map(jnp.zeros_like, rows), jnp.where(index == 0, 0.0, -jnp.inf)
+    return jax.lax.scan(extend, start, index)[1]

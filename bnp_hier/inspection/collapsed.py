@@ -1,0 +1,117 @@
+"""Finding a partition and the collapsed likelihood on it inside a NumPyro model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num
+
+from bnp_hier.components import Component
+from bnp_hier.distributions import ConjugateMixture
+from bnp_hier.inspection.trace import (
+    Model,
+    feasible,
+    listed_sites,
+    partition_site,
+    placeholder,
+    run_model,
+    sample_sites,
+)
+from bnp_hier.utils.arrays import own_arrays
+
+__all__ = ["MixtureSites", "MixtureValues", "as_arrays", "find_sites", "read_values"]
+
+
+class MixtureSites(NamedTuple):
+    """Names of a mixture model's sites.
+
+    - **partition** - the site whose distribution is a `ChineseRestaurantProcess`.
+    - **observed** - the observed site whose distribution is a `ConjugateMixture` on that partition.
+    - **hyperparameters** - the other latent sites, in the order of the model.
+    - **size** - number of items n.
+    - **max_clusters** - the capacity that the partition site declares, or None.
+    """
+
+    partition: str
+    observed: str
+    hyperparameters: tuple[str, ...]
+    size: int
+    max_clusters: int | None
+
+
+class MixtureValues(NamedTuple):
+    """What a mixture model says at given hyperparameters.
+
+    - **concentration**, **discount** - of the partition prior.
+    - **component** - the conjugate component.
+    - **X** - the observed table.
+    """
+
+    concentration: Float[Array, ""]
+    discount: Float[Array, ""]
+    component: Component
+    X: Num[Array | np.ndarray, "n d"]
+
+
+def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> MixtureSites:
+    """Find the partition site and the likelihood on it, by running the model once on the given arguments.
+
+    Raises
+    ------
+    ValueError
+        If the model has no site, or several, with a partition prior; or none, or several, observed `ConjugateMixture` on
+        it; or if either sits in a plate.
+    """
+    trace: dict[str, Any] = {}
+    # abstractly: nothing is computed or compiled
+    jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
+    samples, latent = sample_sites(trace)
+    partition, found = partition_site(samples), listed_sites(samples)
+    likelihoods = [n for n, s in samples.items() if s["is_observed"] and isinstance(s["fn"], ConjugateMixture)]
+    if len(likelihoods) != 1:
+        raise ValueError(
+            f"the model has {len(likelihoods)} observed sites with a ConjugateMixture; expected exactly one, with "
+            f'assignments from the partition site "{partition}" (its sites are {found})'
+        )
+    prior, mixture = samples[partition]["fn"], samples[likelihoods[0]]["fn"]
+    if prior.batch_shape or mixture.batch_shape:
+        raise ValueError("the partition and its likelihood must not have batch dimensions or sit in a plate")
+    shape = jnp.shape(samples[likelihoods[0]]["value"])
+    if shape != mixture.event_shape or shape[0] != prior.size:
+        raise ValueError(
+            f'site "{likelihoods[0]}" is observed with shape {shape}, but the partition has {prior.size} items and the '
+            f"component {mixture.component.dim} columns; expected ({prior.size}, {mixture.component.dim})"
+        )
+    if mixture.assignments is not samples[partition]["value"]:
+        # perhaps the same labels after some conversion: look at numbers
+        concrete = run_model(model, args, kwargs or {}, feasible)
+        if not np.array_equal(concrete[likelihoods[0]]["fn"].assignments, concrete[partition]["value"]):
+            raise ValueError(
+                f'the ConjugateMixture of site "{likelihoods[0]}" must take its assignments from the partition site '
+                f'"{partition}", but its labels are others'
+            )
+    hyperparameters = tuple(name for name in latent if name != partition)
+    return MixtureSites(partition, likelihoods[0], hyperparameters, prior.size, prior.max_clusters)
+
+
+def read_values(
+    model: Model,
+    sites: MixtureSites,
+    hyperparameters: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+) -> MixtureValues:
+    """The partition prior's parameters, the component and the data at the given hyperparameters; works under ``jit``."""
+    trace = run_model(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], placeholder(site)))
+    prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
+    component, X = observed["fn"].component.centred_on(observed["value"]), observed["value"]
+    return own_arrays(MixtureValues(prior.concentration, prior.discount, component, X))
+
+
+def as_arrays(values: MixtureValues) -> MixtureValues:
+    """The values as JAX arrays of the precision in force."""
+    return jax.tree.map(jnp.asarray, values)

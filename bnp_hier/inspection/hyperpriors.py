@@ -1,0 +1,125 @@
+"""Priors of a mixture model's hyperparameters, and the medians at which searches begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+from numpyro.distributions import biject_to
+
+from bnp_hier.inspection.collapsed import MixtureSites
+from bnp_hier.inspection.trace import (
+    Model,
+    placeholder,
+    run_model,
+)
+
+__all__ = ["Hyperprior", "hyperprior"]
+
+
+class Hyperprior(NamedTuple):
+    """Prior of the hyperparameters of a model, as functions of an unconstrained dictionary.
+
+    - **start** - unconstrained values at the prior medians.
+    - **constrain** - maps unconstrained values to the sites' own.
+    - **log_prob** - log prior density at constrained values (nats), no Jacobian.
+    """
+
+    start: dict[str, Any]
+    constrain: Callable[[Mapping[str, Any]], dict[str, Any]]
+    log_prob: Callable[[Mapping[str, Any]], Float[Array, ""]]
+
+
+def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Hyperprior:
+    """Medians, constraints and density of the model's hyperparameters.
+
+    Medians follow the model: a hyperparameter whose prior depends on another has its median given the other's.
+
+    Raises
+    ------
+    ValueError
+        If a hyperparameter is discrete.
+    """
+    kwargs = kwargs or {}
+
+    def median(site: dict[str, Any]) -> Any:
+        if site["type"] == "sample" and site["name"] in sites.hyperparameters:
+            return _median(site["fn"])
+        return placeholder(site)
+
+    trace = run_model(model, args, kwargs, median)
+    for name in sites.hyperparameters:
+        if trace[name]["fn"].support.is_discrete:
+            raise ValueError(f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted')
+    start = {n: biject_to(trace[n]["fn"].support).inv(trace[n]["value"]) for n in sites.hyperparameters}
+
+    def constrain(unconstrained: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+
+        def constrained(site: dict[str, Any]) -> Any:
+            if site["type"] == "sample" and site["name"] in unconstrained:
+                values[site["name"]] = biject_to(site["fn"].support)(unconstrained[site["name"]])
+                return values[site["name"]]
+            return placeholder(site)
+
+        run_model(model, args, kwargs, constrained)
+        return values
+
+    def log_prob(values: Mapping[str, Any]) -> Float[Array, ""]:
+        trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
+        total = jnp.zeros(())
+        for name in sites.hyperparameters:
+            total = total + jnp.sum(trace[name]["fn"].log_prob(values[name]))
+        return total
+
+    return Hyperprior(start, constrain, log_prob)
+
+
+def _median(distribution: dist.Distribution) -> Any:
+    """Median of each coordinate, from the quantile function, the distribution function, or 1001 draws with a fixed key."""
+    if isinstance(distribution, dist.Independent):
+        return _median(distribution.base_dist)
+    if isinstance(distribution, dist.ExpandedDistribution):
+        return jnp.broadcast_to(_median(distribution.base_dist), distribution.shape())
+    for median_of in (_median_from_quantiles, _median_from_cdf, _median_from_draws):
+        try:
+            median = median_of(distribution)
+        except (NotImplementedError, ImportError):  # NumPyro's gamma quantiles need a package of their own
+            continue
+        if np.isfinite(np.asarray(median)).all():
+            return median
+    raise ValueError(f"the prior {type(distribution).__name__} of a hyperparameter has no finite median")
+
+
+def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, "..."]:
+    return distribution.icdf(jnp.full(distribution.shape(), 0.5))
+
+
+@jax.jit
+def _median_from_cdf(distribution: dist.Distribution) -> Float[Array, "..."]:
+    if distribution.event_shape:
+        raise NotImplementedError
+    transform = biject_to(distribution.support)
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        below = distribution.cdf(transform(middle)) < 0.5
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    # bisection in the unconstrained space
+    ends = jnp.full(distribution.shape(), -80.0), jnp.full(distribution.shape(), 80.0)
+    low, high = jax.lax.fori_loop(0, 100, halve, ends)
+    return transform((low + high) / 2)
+
+
+def _median_from_draws(distribution: dist.Distribution) -> Float[Array, "..."]:
+    draws = distribution.sample(jax.random.key(0), (1001,))
+    # the draw nearest the coordinate-wise median: always inside the support
+    distance = ((draws.astype(float) - jnp.median(draws, axis=0, keepdims=True)) ** 2).reshape(draws.shape[0], -1).sum(-1)
+    return draws[jnp.argmin(distance)]

@@ -1,0 +1,200 @@
+"""Finding the tree, its mixtures and the rows inside a hierarchical mixture model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, Num
+
+from bnp_hier.components import Component, ComponentLikelihood, NormalKnownCovariance
+from bnp_hier.distributions import NestedChineseRestaurantProcess, TreeMixing
+from bnp_hier.inspection.trace import (
+    Model,
+    base_distribution,
+    feasible,
+    listed_sites,
+    run_model,
+    sample_sites,
+)
+from bnp_hier.utils.arrays import own_arrays
+
+__all__ = ["TreeHyperparameters", "TreeSites", "TreeValues", "find_tree_sites", "has_tree", "read_tree_values"]
+
+
+class TreeHyperparameters(NamedTuple):
+    """One thing for each hyperparameter of a hierarchical mixture that has a conditional of known form, or None.
+
+    - **concentration** - of α of the tree.
+    - **root_concentration** - of γ0 of the root's proportions.
+    - **mixing_concentration** - of γ of the other proportions.
+    - **variance** - of a factor of the known covariance of normal rows that nothing else of the component depends on.
+    """
+
+    concentration: Any
+    root_concentration: Any
+    mixing_concentration: Any
+    variance: Any
+
+
+class TreeSites(NamedTuple):
+    """Names of the sites of a hierarchical mixture over a tree.
+
+    - **paths**, **mixing** - the sites whose distributions are a `NestedChineseRestaurantProcess` and a `TreeMixing` on it.
+    - **labels** - the site of the items' components, in a plate over the items.
+    - **parameters** - the site of the components' parameters, in a plate over the components.
+    - **observed** - the observed site whose distribution is a `ComponentLikelihood` with those parameters.
+    - **hyperparameters** - the sites whose value is one; None where a number is given, or something computed.
+    - **others** - the other latent sites, in the order of the model.
+    - **size**, **depth**, **max_nodes**, **components** - n, L, M and K.
+    - **infinite** - whether the root has the components of a Dirichlet process, the last of the K being what is left of them.
+    """
+
+    paths: str
+    mixing: str
+    labels: str
+    parameters: str
+    observed: str
+    hyperparameters: TreeHyperparameters
+    others: tuple[str, ...]
+    size: int
+    depth: int
+    max_nodes: int
+    components: int
+    infinite: bool
+
+
+class TreeValues(NamedTuple):
+    """What such a model says at given values of its hyperparameters.
+
+    - **concentration**, **root_concentration**, **mixing_concentration** - α, γ0 and γ.
+    - **component** - the conjugate component.
+    - **X** - the observed table.
+    - **priors** - priors of the hyperparameters that are latent sites.
+    """
+
+    concentration: Float[Array, ""]
+    root_concentration: Float[Array, ""]
+    mixing_concentration: Float[Array, ""]
+    component: Component
+    X: Num[Array | np.ndarray, "n d"]
+    priors: TreeHyperparameters
+
+
+def has_tree(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> bool:
+    """Whether the model has a latent site with a `TreeMixing`."""
+    trace: dict[str, Any] = {}
+    jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
+    return any(isinstance(base_distribution(site["fn"]), TreeMixing) for site in sample_sites(trace)[1].values())
+
+
+def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> TreeSites:
+    """Find the tree, its mixtures and the rows, by running the model once on the given arguments.
+
+    Raises
+    ------
+    ValueError
+        If the model has not exactly one of each of the sites that `TreeSites` names, or their sizes disagree.
+    """
+    trace: dict[str, Any] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def run() -> None:
+        trace.update(run_model(model, args, kwargs or {}, feasible))
+        likelihoods = {name: base_distribution(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
+        for name, fn in likelihoods.items():
+            if isinstance(fn, ComponentLikelihood):
+                shapes[name] = fn.component.prior().event_shape
+
+    jax.eval_shape(run)
+    samples, latent = sample_sites(trace)
+
+    def only(what: str, names: list[str]) -> str:
+        if len(names) != 1:
+            raise ValueError(f"the model has {len(names)} {what}; expected exactly one (its sites are {listed_sites(samples)})")
+        return names[0]
+
+    def of_kind(kind: type, sites: Mapping[str, Any]) -> list[str]:
+        return [name for name, site in sites.items() if isinstance(base_distribution(site["fn"]), kind)]
+
+    paths = only("latent sites with a NestedChineseRestaurantProcess", of_kind(NestedChineseRestaurantProcess, latent))
+    mixing = only("latent sites with a TreeMixing", of_kind(TreeMixing, latent))
+    seen = {name: site for name, site in samples.items() if site["is_observed"]}
+    observed = only("observed sites with a ComponentLikelihood", of_kind(ComponentLikelihood, seen))
+    tree, mixture = samples[paths]["fn"], samples[mixing]["fn"]
+    n, components = tree.size, mixture.components
+    rest = {name: site for name, site in latent.items() if name not in (paths, mixing)}
+    labels = only(
+        f"latent sites of whole numbers in a plate over the {n} items",
+        [name for name, site in rest.items() if site["fn"].support.is_discrete and site["fn"].shape() == (n,)],
+    )
+    dim = shapes[observed]
+    parameters = only(
+        f"latent sites of components' parameters, of shape {dim}, in a plate over the {components} components",
+        [name for name, site in rest.items() if site["cond_indep_stack"] and site["fn"].shape() == (components, *dim)],
+    )
+    if mixture.max_nodes != tree.max_nodes:
+        raise ValueError(
+            f'site "{mixing}" has proportions for {mixture.max_nodes} nodes, but the tree "{paths}" {tree.max_nodes}'
+        )
+    shape = jnp.shape(samples[observed]["value"])
+    if len(shape) != 2 or shape[0] != n:
+        raise ValueError(
+            f'site "{observed}" is observed with shape {shape}, but the tree has {n} items; expected ({n}, columns)'
+        )
+
+    free = [name for name in rest if name not in (labels, parameters)]
+    given = (tree.concentration, mixture.root_concentration, mixture.concentration)
+    # a site that serves twice has no conditional of a known form
+    serves = {name: [role for role, value in enumerate(given) if value is rest[name]["value"]] for name in free}
+    roles = {places[0]: name for name, places in serves.items() if len(places) == 1}
+    left = [name for name in free if name not in roles.values()]
+    variance = next((name for name in left if _scales_the_covariance(model, name, observed, args, kwargs or {})), None)
+    names = TreeHyperparameters(roles.get(0), roles.get(1), roles.get(2), variance)
+    others = tuple(name for name in left if name != variance)
+    sizes = n, tree.depth, tree.max_nodes, components
+    return TreeSites(paths, mixing, labels, parameters, observed, names, others, *sizes, mixture.root == "infinite")
+
+
+def _scales_the_covariance(model: Model, name: str, observed: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the known covariance of the component is in proportion to the site's value, and the rest moves not with it."""
+
+    def component(value: float) -> Component | None:
+        def at(site: dict[str, Any]) -> Any:
+            return jnp.full(site["fn"].shape(), value) if site["name"] == name else feasible(site)
+
+        return base_distribution(run_model(model, args, kwargs, at)[observed]["fn"]).component
+
+    with jax.ensure_compile_time_eval():  # on numbers, also where a chain method stages `init` out
+        one, two = component(0.5), component(0.75)
+    if not (isinstance(one, NormalKnownCovariance) and isinstance(two, NormalKnownCovariance)):
+        return False
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((one, two))):
+        return False
+    same = all(np.allclose(getattr(one, part), getattr(two, part)) for part in ("mean", "prior_covariance"))
+    return same and np.allclose(1.5 * np.asarray(one.covariance), two.covariance, rtol=1e-5)
+
+
+def read_tree_values(
+    model: Model,
+    sites: TreeSites,
+    values: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+) -> TreeValues:
+    """The concentrations, the component, the data and the priors at given hyperparameters; works under ``jit``."""
+    trace = run_model(model, args, kwargs or {}, lambda site: values.get(site["name"], feasible(site)))
+    tree, mixture, rows = trace[sites.paths]["fn"], trace[sites.mixing]["fn"], trace[sites.observed]
+    given = (tree.concentration, mixture.root_concentration, mixture.concentration)
+    component, X = own_arrays((base_distribution(rows["fn"]).component.centred_on(rows["value"]), rows["value"]))
+
+    def prior(name: str | None) -> dist.Distribution | None:
+        return None if name is None or trace[name]["is_observed"] else trace[name]["fn"]
+
+    priors = TreeHyperparameters._make(map(prior, sites.hyperparameters))
+    alpha, gamma0, gamma = (jnp.asarray(value, jnp.result_type(float)) for value in given)
+    return TreeValues(alpha, gamma0, gamma, component, X, priors)

@@ -1,0 +1,208 @@
+"""Finding a partition whose clusters have parameters of their own, in slots, inside a NumPyro model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpyro import handlers
+from numpyro.infer import init_to_uniform
+
+from bnp_hier.inspection.trace import (
+    TRACING,
+    Model,
+    feasible,
+    listed_sites,
+    partition_site,
+    run_model,
+    sample_sites,
+)
+
+__all__ = ["SlotSites", "SlotValues", "check_row_densities", "find_slot_sites", "read_slot_values"]
+
+
+class SlotSites(NamedTuple):
+    """Names of the sites of a mixture whose component parameters are sites of their own, in a plate over cluster slots.
+
+    - **partition** - the site whose distribution is a `ChineseRestaurantProcess`; its labels name slots.
+    - **observed** - the observed sites whose densities depend on the labels.
+    - **local** - the latent sites whose densities depend on the labels: one value a row.
+    - **parameters** - the other latent sites, in the order of the model.
+    - **size** - number of items n.
+    - **slots** - number of slots K that labels may name: the partition site's `max_clusters`, at most n.
+    """
+
+    partition: str
+    observed: tuple[str, ...]
+    local: tuple[str, ...]
+    parameters: tuple[str, ...]
+    size: int
+    slots: int
+
+
+class SlotValues(NamedTuple):
+    """What such a model says at given values of its other sites.
+
+    - **concentration**, **discount** - of the partition prior.
+    - **log_density** - log density of each row in each slot: of all its sites that depend on the labels (nats).
+    """
+
+    concentration: Float[Array, ""]
+    discount: Float[Array, ""]
+    log_density: Float[Array, "n k"]
+
+
+def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> SlotSites:
+    """Find the partition site and what depends on its labels, by tracing the model once on the given arguments.
+
+    Raises
+    ------
+    ValueError
+        If the model has no site, or several, with a partition prior; or it sits in a plate, has fewer than two items or
+        declares no `max_clusters`; or no observed site depends on its labels; or a site that does has not one
+        density per item.
+    """
+    trace: dict[str, Any] = {}
+    jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
+    samples, latent = sample_sites(trace)
+    partition = partition_site(samples)
+    prior = samples[partition]["fn"]
+    if prior.batch_shape:
+        raise ValueError("the partition must not have batch dimensions or sit in a plate")
+    if prior.size < 2:
+        raise ValueError(f'partition site "{partition}" has {prior.size} item; clustering needs at least 2')
+    if prior.max_clusters is None:
+        raise ValueError(
+            f'partition site "{partition}" has max_clusters=None; expected '
+            "ChineseRestaurantProcess(..., max_clusters=K) with K the size of the plate over the clusters' parameters"
+        )
+
+    def densities(labels: Array) -> dict[str, Array]:
+        inner = run_model(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else feasible(site))
+        return {name: _log_density(inner[name]) for name in samples if name != partition}
+
+    program, shapes = jax.make_jaxpr(densities, return_shape=True)(jax.ShapeDtypeStruct((prior.size,), jnp.result_type(int)))
+    # variables that the labels reach; each is defined before it is used
+    reached = {id(variable) for variable in program.jaxpr.invars}
+    for equation in program.jaxpr.eqns:
+        if any(id(variable) in reached for variable in equation.invars):
+            reached |= {id(variable) for variable in equation.outvars}
+    depends = dict(zip(sorted(shapes), (id(variable) in reached for variable in program.jaxpr.outvars), strict=True))
+    for name, shape in shapes.items():
+        if depends[name] and shape.shape != (prior.size,):
+            raise ValueError(
+                f'site "{name}" depends on the labels of "{partition}" and has densities of shape {shape.shape}, but the '
+                f"partition has {prior.size} items; expected one density per item, shape ({prior.size},): a plate over the "
+                "items, columns joined by to_event(1)"
+            )
+    observed = tuple(name for name in shapes if depends[name] and name not in latent)
+    if not observed:
+        raise ValueError(
+            f'no observed site depends on the labels of the partition site "{partition}" (the model\'s sites are '
+            f"{listed_sites(samples)}); expected one such as dist.Normal(loc[{partition}], 1.0) in a plate over the items"
+        )
+    local = tuple(name for name in shapes if depends[name] and name in latent)
+    parameters = tuple(name for name in latent if name not in (partition, *local))
+    return SlotSites(partition, observed, local, parameters, prior.size, min(prior.size, prior.max_clusters))
+
+
+def read_slot_values(
+    model: Model,
+    sites: SlotSites,
+    values: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+) -> SlotValues:
+    """The partition prior's parameters and the table of log densities at given latent values; works under ``jit``.
+
+    Sites that `values` does not name must be conditioned in `kwargs`, as `numpyro.infer.Gibbs` does. The arguments may hold
+    another number of rows than the fitted ones.
+    """
+    prior = _trace_at(model, sites, values, 0, args, kwargs)[sites.partition]["fn"]
+
+    def column(slot: Array) -> Array:
+        return _rows(_trace_at(model, sites, values, slot, args, kwargs), sites)
+
+    log_density = jax.vmap(column, out_axes=1)(jnp.arange(sites.slots))
+    return SlotValues(jnp.asarray(prior.concentration), jnp.asarray(prior.discount), log_density)
+
+
+def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
+    """Check by numbers that the density of a row depends on no other row's label, at a draw of the other latent sites.
+
+    Raises
+    ------
+    ValueError
+        If it does; if a row's density is NaN in every slot; or if the last two slots share their parameters.
+    """
+    size, slots = sites.size, sites.slots
+    latent: dict[str, Any] = {}
+    labels = np.random.default_rng(0).integers(slots, size=(3, size))
+
+    def densities() -> tuple[Array, Array]:
+        def drawn(site: dict[str, Any]) -> Any:
+            return np.zeros(size, int) if site["name"] == sites.partition else init_to_uniform(site)
+
+        drawing = handlers.substitute(handlers.seed(model, jax.random.key(0)), substitute_fn=drawn)
+        with TRACING:
+            trace = handlers.trace(drawing).get_trace(*args, **(kwargs or {}))
+        latent.update((name, trace[name]["fn"].support) for name in sites.parameters)
+        values = {name: trace[name]["value"] for name in (*sites.parameters, *sites.local)}
+        table = read_slot_values(model, sites, values, args, kwargs).log_density
+        mixed = jax.vmap(lambda z: _rows(_trace_at(model, sites, values, z, args, kwargs), sites))(jnp.asarray(labels))
+        return table, mixed
+
+    # compiled ahead of time it runs on numbers also where a chain method stages `init` out
+    table, mixed = map(np.asarray, jax.jit(densities).lower().compile()())
+    nans = np.isnan(table).all(1)
+    if nans.any():
+        raise ValueError(f"the log density of row {np.argmax(nans)} is NaN in every slot; does the row have missing values?")
+    continuous = latent and not any(support.is_discrete for support in latent.values())
+    if slots > 1 and continuous and np.array_equal(table[:, -2], table[:, -1]):
+        # JAX reads the last entry of an array where an index leads beyond it
+        raise ValueError(
+            f"the last two of {slots} slots give every row the same density: is the plate over the clusters' parameters "
+            f'smaller than max_clusters of "{sites.partition}"?'
+        )
+    alone = table[np.arange(size), labels]
+    moved = ~np.isclose(mixed, alone, rtol=1e-4, atol=1e-4, equal_nan=True)
+    if moved.any():
+        draw, row = np.argwhere(moved)[0]
+        raise ValueError(
+            f"the log density of row {row} moves from {alone[draw, row]:.6g} to {mixed[draw, row]:.6g} nats when only other "
+            f"rows' labels change; expected densities of {list(sites.observed + sites.local)} that depend on the row's own "
+            f'label in "{sites.partition}" only'
+        )
+
+
+def _trace_at(
+    model: Model,
+    sites: SlotSites,
+    values: Mapping[str, Any],
+    labels: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The model run at given latent values and labels; one label stands for all items."""
+
+    def at(site: dict[str, Any]) -> Any:
+        if site["name"] == sites.partition:
+            return jnp.broadcast_to(jnp.asarray(labels, int), site["fn"].shape())
+        return values.get(site["name"])
+
+    return run_model(model, args, kwargs or {}, at)
+
+
+def _rows(trace: Mapping[str, Any], sites: SlotSites) -> Float[Array, " n"]:
+    """Log density of each row: all sites that depend on the labels (nats)."""
+    return sum((_log_density(trace[name]) for name in (*sites.observed, *sites.local)), start=jnp.zeros(()))
+
+
+def _log_density(site: Mapping[str, Any]) -> Float[Array, "..."]:
+    """Log density of a site's value, scaled if the model says so (nats)."""
+    log_prob = site["fn"].log_prob(site["value"])
+    return log_prob if site["scale"] is None else site["scale"] * log_prob

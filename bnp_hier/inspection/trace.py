@@ -1,0 +1,107 @@
+"""Running a NumPyro model to see its sites."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+
+from bnp_hier.distributions import ChineseRestaurantProcess
+from bnp_hier.utils.input_cells import real_cells
+
+__all__ = [
+    "Model",
+    "TRACING",
+    "base_distribution",
+    "feasible",
+    "listed_sites",
+    "partition_site",
+    "placeholder",
+    "run_model",
+    "sample_sites",
+]
+
+Model = Callable[..., Any]
+"""A NumPyro model."""
+
+TRACING = threading.RLock()
+"""Held while a model runs: all threads share NumPyro's stack of handlers, so that one would answer the sites of another.
+
+Whoever runs a model under handlers holds it; so does `ResumableRun` where NumPyro's own kernels do: at their start and in the
+first piece of a run, which compiles. `MCMC.run` and other functions of NumPyro's do not, and need a process of their own.
+"""
+
+
+def run_model(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], substitute_fn: Any) -> dict[str, Any]:
+    """All sites of the model, with the values that the function gives to sites, and draws for those where it gives None."""
+    seeded = handlers.seed(handlers.substitute(model, substitute_fn=substitute_fn), jax.random.key(0))
+    with TRACING:
+        return handlers.trace(seeded).get_trace(*args, **kwargs)
+
+
+def sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All sample sites, and the latent ones among them.
+
+    Raises
+    ------
+    TypeError
+        If a site is observed with complex numbers, dates or masked cells, which a density would read as other numbers.
+    """
+    for name, site in trace.items():
+        if site["type"] == "sample" and site["is_observed"]:
+            where = f'the observed site "{name}"'
+            real_cells(site["value"], where)
+            if isinstance(site["value"], np.ma.MaskedArray) and np.ma.is_masked(site["value"]):
+                raise TypeError(f"{where} has masked cells, which a model reads under the mask; expected X.filled(np.nan)")
+    samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
+    return samples, {name: site for name, site in samples.items() if not site["is_observed"]}
+
+
+def listed_sites(samples: Mapping[str, Any]) -> str:
+    """Names and distributions, for messages."""
+    return ", ".join(f"{name}: {type(site['fn']).__name__}" for name, site in samples.items()) or "no sample sites"
+
+
+def base_distribution(distribution: dist.Distribution) -> dist.Distribution:
+    """The distribution that a plate has expanded."""
+    return base_distribution(distribution.base_dist) if isinstance(distribution, dist.ExpandedDistribution) else distribution
+
+
+def placeholder(site: dict[str, Any]) -> Any:
+    """All items in one cluster: a partition is never drawn, and its value does not matter for reading parameters."""
+    if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
+        return np.zeros(site["fn"].shape(), int)
+    return None
+
+
+def feasible(site: dict[str, Any]) -> Any:
+    """Some legal value of any latent site, also of one that cannot be drawn, such as an improper prior's."""
+    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess):
+        return placeholder(site)
+    return site["fn"].support.feasible_like(jnp.zeros(site["fn"].shape()))
+
+
+def partition_site(samples: Mapping[str, Any]) -> str:
+    """Name of the one latent site with a partition prior.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or several.
+    """
+    partitions = [
+        name for name, site in samples.items() if not site["is_observed"] and isinstance(site["fn"], ChineseRestaurantProcess)
+    ]
+    if len(partitions) != 1:
+        many = f"{len(partitions)} partition sites {partitions}" if partitions else "no partition site"
+        raise ValueError(
+            f"the model has {many}; expected exactly one unobserved site with a ChineseRestaurantProcess, outside any plate "
+            f"(its sites are {listed_sites(samples)})"
+        )
+    return partitions[0]

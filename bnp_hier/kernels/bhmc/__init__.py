@@ -1,0 +1,1 @@
+"""The moves of `BHMCGibbs`, a file each."""

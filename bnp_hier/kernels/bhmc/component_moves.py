@@ -1,0 +1,273 @@
+"""Moves of tables and of items between components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.distributions.nested_chinese_restaurant import Tree
+from bnp_hier.kernels.bhmc.root_prior import RootPrior
+from bnp_hier.kernels.bhmc.table_counts import draw_mixing
+from bnp_hier.partitions.seating import draw_index
+
+__all__ = ["relabel_tables", "split_merge_components"]
+
+
+def relabel_tables(
+    log_likelihood: Float[Array, "n k"],
+    group: Int[Array, " n"],
+    labels: Int[Array, " n"],
+    shares: Float[Array, "n k"],
+    key: Array,
+) -> Int[Array, " n"]:
+    """Draw the component of every table from its conditional given who sits there.
+
+    Parameters
+    ----------
+    log_likelihood
+        Log density of each item under each component (nats).
+    group
+        For every item the one that stands for its table.
+    labels
+        Components of the items.
+    shares
+        Proportions at the parent of the node that the table is of, for every item that stands for a table.
+    """
+    n, components = log_likelihood.shape
+    logs = jax.ops.segment_sum(log_likelihood, group, n) + jnp.log(shares)
+    weights = jnp.exp(logs - logs.max(1, keepdims=True))
+    upto = jnp.cumsum(weights, axis=1)
+    target = jax.random.uniform(key, (n, 1), weights.dtype) * upto[:, -1:]
+    drawn = jnp.minimum((upto <= target).sum(1), components - 1).astype(labels.dtype)
+    # where every density underflows nothing is known: the table stays as it is
+    return jnp.where(jnp.isfinite(logs.max(1)), drawn, labels)[group]
+
+
+class Allocation(NamedTuple):
+    """Items of two components on two sides, and the customers that they are at every node.
+
+    - **sides** - (n,) 0 or 1, meaningless for other items.
+    - **customers** - (M, 2) of each side at each node: items at leaves, tables of the children above.
+    - **log_joint** - log density of the sides, the rows and the tables, less the log probability with which the tables are
+      drawn (nats).
+    - **log_probability** - of drawing these sides one by one, but for the two that begin them (nats).
+    """
+
+    sides: Int[Array, " n"]
+    customers: Float[Array, "m 2"]
+    log_joint: Float[Array, ""]
+    log_probability: Float[Array, ""]
+
+
+def allocate(
+    log_marginal: Callable[[Statistics], Float[Array, "..."]],
+    rows: Statistics,
+    empty: Statistics,
+    along: Int[Array, "n levels"],
+    order: Int[Array, " n"],
+    number: Int[Array, ""],
+    given: Int[Array, " n"],
+    log_root: Callable[[Float[Array, " 2"]], Float[Array, " 2"]],
+    log_opening: Float[Array, " m"],
+    log_shares: Float[Array, "m 2"],
+    seated: Bool[Array, ""],
+    key: Array,
+) -> Allocation:
+    """Put items on two sides one by one, in a given order, and seat them from their leaves up.
+
+    An item's side has the weight P_leaf, where P_z = (N_z + c_z P_parent) / (N_z. + c_z) at a node with N_z customers, of both
+    sides N_z., and c_z is γ times what the two components have at its parent. The item then opens a table at z with probability
+    c_z P_parent / (N_z + c_z P_parent), on its own side, and only then is a customer of the parent. The joint density of sides
+    and tables is the product of all weights and of all probabilities of the tables.
+
+    Parameters
+    ----------
+    log_marginal, rows, empty
+        Log marginal likelihood, statistics of the rows, and those of two empty clusters.
+    along
+        Nodes from the root to the leaf of each item.
+    order, number
+        Items in the order in which they come, and how many do.
+    given
+        Sides, −1 for those to be drawn from their conditional.
+    log_root
+        P_root of the two sides (log), by their customers there: a probability, but where components are infinitely many and
+        a side has no customers yet, the weight of opening it.
+    log_opening
+        c_z (log).
+    log_shares
+        c_z times the present shares of the sides at the parent (log).
+    seated
+        Whether to draw tables given the present proportions, by `log_shares` in place of c_z P_parent: the present
+        allocation, replayed.
+    key
+        Random key.
+    """
+    n, levels = along.shape
+    draws = jax.random.uniform(key, (n, levels), log_opening.dtype)
+
+    def visit(t: Array, state: Any) -> Any:
+        sides, customers, totals, scores, log_prior, log_probability = state
+        item = order[t]
+        path = along[item]
+        here, log_c = customers[path], log_opening[path]
+        logs = [log_root(here[0])]
+        for level in range(1, levels):
+            upper = jnp.logaddexp(jnp.log(here[level]), log_c[level] + logs[-1])
+            logs.append(upper - jnp.logaddexp(jnp.log(here[level].sum()), log_c[level]))
+        joined = jax.tree.map(lambda total, leaf: total + leaf[item][None], totals, rows)
+        with_item = log_marginal(joined)
+        log_conditional = jax.nn.log_softmax(logs[-1] + with_item - scores)
+        drawn = (jnp.log1p(-draws[item, 0]) < log_conditional[1]).astype(sides.dtype)
+        side = jnp.where(given[item] < 0, drawn, given[item])
+        chosen = jnp.arange(2) == side
+        totals = jax.tree.map(lambda new, old: jnp.where(chosen.reshape(2, *[1] * (old.ndim - 1)), new, old), joined, totals)
+        # whether the item opens a table on every level below the root
+        opening = jnp.where(seated, log_shares[path[1:], side], log_c[1:] + jnp.stack(logs[:-1])[:, side])
+        at_tables = here[1:, side]
+        opens = (at_tables == 0) | (jnp.log1p(-draws[item, 1:]) < opening - jnp.logaddexp(jnp.log(at_tables), opening))
+        comes = jnp.append(jnp.cumprod(opens[::-1])[::-1], 1).astype(customers.dtype)
+        return (
+            sides.at[item].set(side),
+            customers.at[path, side].add(comes),
+            totals,
+            jnp.where(chosen, with_item, scores),
+            log_prior + logs[-1][side],
+            log_probability + jnp.where(t < 2, 0.0, log_conditional[side]),
+        )
+
+    zero = jnp.zeros((), log_opening.dtype)
+    customers = jnp.zeros((log_opening.shape[0], 2), log_opening.dtype)
+    start = jnp.zeros(n, order.dtype), customers, empty, log_marginal(empty), zero, zero
+    sides, customers, _, scores, log_prior, log_probability = jax.lax.fori_loop(0, number, visit, start)
+    # the marginals at the end and not as a sum of predictives, for the sake of single precision
+    return Allocation(sides, customers, log_prior + scores.sum(), log_probability)
+
+
+def split_merge_components(
+    component: Component,
+    rows: Statistics,
+    paths: Int[Array, "n depth"],
+    labels: Int[Array, " n"],
+    mixing: Float[Array, "m k"],
+    tree: Tree,
+    root: RootPrior,
+    concentration: Float[Array, ""],
+    count: int,
+    key: Array,
+) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
+    """Split one component in two, or merge two, item by item: so many attempts.
+
+    Two items are drawn: if they are of one component, it is split into itself and a random empty one, the other items allocated
+    one by one; if of two, these are merged. What the two components (of infinitely many: and those without items) have
+    together at every node stays as it is, and how they share it is integrated out: by tables, which are drawn anew for either
+    state. Whole tables as units would not do: one that holds items of both halves rules their split out.
+
+    The two items are drawn from all, and the number of attempts is fixed; the random order is one of the items of both
+    components, which are the same before and after. An attempt that finds no empty component changes nothing, and no accepted
+    attempt with the same two items leads to or from such a state.
+
+    Parameters
+    ----------
+    component, rows
+        The component, and the items' sufficient statistics.
+    paths, labels, mixing, tree
+        The state; parameters of the components are integrated out.
+    root
+        Prior of the components at the root.
+    concentration
+        γ.
+    count
+        Attempts.
+    key
+        Random key.
+
+    Returns
+    -------
+    labels, mixing, accepted, refused
+        New components and proportions, how many attempts were accepted, and for how many splits there was no component left.
+    """
+    n = labels.shape[0]
+    along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
+    parent = jnp.maximum(tree.parent, 0)
+    log_marginal = component.log_marginal_up_to(n)  # what clusters share is computed once
+    nothing = component.empty((2,))
+    last = jnp.full(int(root.infinite), root.components - 1)  # of infinitely many, with what is left for others
+    pair_root = RootPrior(root.concentration if root.infinite else 2 * root.share, 2 + int(root.infinite), root.infinite)
+
+    def log_root(customers: Array) -> Array:
+        if root.infinite:
+            return jnp.log(jnp.where(customers > 0, customers, root.concentration) / (customers.sum() + root.concentration))
+        return jnp.log((root.share + customers) / (2 * root.share + customers.sum()))
+
+    def log_of(values: Array) -> Array:  # what is too small for the floating point numbers is not zero
+        return jnp.log(jnp.maximum(values, jnp.finfo(mixing.dtype).tiny))
+
+    def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        labels, mixing, accepted, refused, key = state
+        key, key_anchors, key_order, key_allocate, key_mixing = jax.random.split(key, 5)
+        u = jax.random.uniform(key_anchors, (4,), mixing.dtype)
+        first = jnp.minimum((u[0] * n).astype(int), n - 1)
+        anchors = jnp.stack([first, (first + 1 + jnp.minimum((u[1] * (n - 1)).astype(int), n - 2)) % n])
+        slot = labels[anchors]
+        splits = slot[0] == slot[1]
+        empty = (cluster_counts(labels, root.components) == 0) & root.usable
+        choices = empty.sum() + (~splits).astype(int)  # empty components where the two are one
+        pair = jnp.stack([slot[0], jnp.where(splits, draw_index(empty.astype(mixing.dtype), u[3]), slot[1])])
+        columns = jnp.concatenate([pair, last])
+        shares = mixing[:, columns]
+        mass = shares.sum(1)
+        opening = concentration * mass[parent]
+
+        member = (labels == pair[0]) | (labels == pair[1])
+        present = (labels == pair[1]).astype(labels.dtype)
+        proposed = jnp.full_like(present, jnp.where(splits, -1, 0))
+        proposed = proposed.at[anchors].set(jnp.where(splits, jnp.arange(2), 0).astype(present.dtype))
+        rank = jax.random.uniform(key_order, (n,)) + jnp.where(member, 0.0, 2.0)
+        order = jnp.argsort(rank.at[anchors].set(jnp.array([-2.0, -1.0])))
+        log_shares = log_of(concentration * shares[parent, :2])
+        both = jax.vmap(
+            lambda given, seated, key: allocate(
+                log_marginal,
+                rows,
+                nothing,
+                along,
+                order,
+                member.sum(),
+                given,
+                log_root,
+                log_of(opening),
+                log_shares,
+                seated,
+                key,
+            )
+        )(jnp.stack([present, proposed]), jnp.array([True, False]), jax.random.split(key_allocate))
+        drawn = jnp.where(splits, both.log_probability[1], both.log_probability[0])
+        log_choices = jnp.zeros(()) if root.infinite else jnp.log(choices)
+        log_ratio = both.log_joint[1] - both.log_joint[0] + jnp.where(splits, 1, -1) * (log_choices - drawn)
+        possible = (n > 1) & (~splits | (choices > 0))
+        accept = possible & (jnp.log1p(-u[2]) < log_ratio)
+        sides, customers = (jnp.where(accept, value[1], value[0]) for value in (both.sides, both.customers))
+        labels = jnp.where(possible & member, pair[sides], labels).astype(labels.dtype)
+        customers = jnp.pad(customers, ((0, 0), (0, int(root.infinite))))
+        shared = mass[:, None] * draw_mixing(customers, tree, pair_root, opening, key_mixing)
+        shared = jnp.where(shared < jnp.finfo(shared.dtype).tiny, 0.0, shared)  # as in `TreeMixing`
+        mixing = jnp.where(possible, mixing.at[:, columns].set(shared), mixing)
+        return (
+            labels,
+            mixing,
+            accepted + accept.astype(accepted.dtype),
+            refused + (splits & (choices == 0)).astype(refused.dtype),
+            key,
+        )
+
+    start = labels, mixing, jnp.zeros((), int), jnp.zeros((), int), key
+    labels, mixing, accepted, refused, _ = jax.lax.fori_loop(0, count, attempt, start)
+    return labels, mixing, accepted, refused

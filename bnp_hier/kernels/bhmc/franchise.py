@@ -1,0 +1,136 @@
+"""One pass from the leaves of a tree to its root: who sits at which table, and moves of nodes and tables on the way.
+
+At every node the customers with one component sit at tables, and every table is a customer of the parent: a Chinese restaurant
+franchise, with all proportions below the level that the pass has reached integrated out. Customers of the root are draws from
+the root's proportions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Num
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.kernels.bhmc.component_moves import relabel_tables
+from bnp_hier.kernels.bhmc.node_moves import Climb, regraft, split_merge_siblings
+from bnp_hier.kernels.bhmc.paths import log_likelihood_of
+from bnp_hier.kernels.bhmc.table_counts import open_tables
+
+__all__ = ["Moves", "Seating", "climb_to_root"]
+
+
+class Moves(NamedTuple):
+    """How often the moves are tried in one pass, each of which leaves the posterior invariant.
+
+    - **relabel** - whether every table redraws its component.
+    - **sibling_split_merge** - splits and merges of sibling nodes, on every level.
+    - **regraft** - grafts of a node elsewhere, on every level.
+    """
+
+    relabel: bool = False
+    sibling_split_merge: int = 0
+    regraft: int = 0
+
+
+class Seating(NamedTuple):
+    """A tree, its items' components, and the customers and tables of every node.
+
+    - **paths**, **labels** - (n, depth) and (n,), after the moves.
+    - **customers** - of each component at each node, (M, K): items at leaves, tables of the children above; at the root
+      those whose components are draws from β_0.
+    - **tables** - tables at each node, (M,); zero at the root, where none are needed, and at unused numbers.
+    - **accepted** - moves of sibling nodes, and grafts that changed something, (2,).
+    - **refused** - splits of nodes that the capacity refused.
+    """
+
+    paths: Int[Array, "n depth"]
+    labels: Int[Array, " n"]
+    customers: Float[Array, "m k"]
+    tables: Float[Array, " m"]
+    accepted: Int[Array, " two"]
+    refused: Int[Array, ""]
+
+
+def climb_to_root(
+    component: Component,
+    rows: Statistics,
+    X: Num[Array | np.ndarray, "n d"],
+    paths: Int[Array, "n depth"],
+    labels: Int[Array, " n"],
+    mixing: Float[Array, "m k"],
+    parameters: Float[Array, "k ..."],
+    concentration: Float[Array, ""],
+    mixing_concentration: Float[Array, ""],
+    moves: Moves,
+    key: Array,
+) -> Seating:
+    """Draw the tables of every node, and try the moves.
+
+    Levels are visited from the leaves to the root, and on each the same moves in the same order and number, whatever the tree.
+
+    Tables of a node are drawn given its parent's proportions: the i-th customer with one component, i = 0, 1, ..., opens one
+    with probability a/(a + i), a = γβ_parent,k. Moves of nodes at a level come before its tables, relabelling after them.
+
+    Parameters
+    ----------
+    component, rows, X
+        The component, the items' sufficient statistics, and the items.
+    paths, labels, mixing, parameters
+        The state.
+    concentration, mixing_concentration
+        α and γ.
+    moves
+        What to try.
+    key
+        Random key.
+    """
+    n, depth = paths.shape
+    nodes, components = mixing.shape
+    items = jnp.arange(n)
+    wide = jnp.column_stack([jnp.zeros(n, paths.dtype), paths, items.astype(paths.dtype)])
+    key_empty, key_levels = jax.random.split(key)
+    log_likelihood = jnp.zeros((n, components), mixing.dtype)
+    if moves.relabel:
+        # parameters of empty components are draws from the prior, where the sweep has left others
+        fresh = component.sample_parameters(key_empty, component.empty((components,)))
+        occupied = cluster_counts(labels, components) > 0
+        parameters = jnp.where(occupied.reshape(-1, *[1] * (parameters.ndim - 1)), parameters, fresh)
+        log_likelihood = log_likelihood_of(component, rows, X, parameters)
+
+    def visit(state: tuple[Climb, Array, Array], at: tuple[Array, Array]) -> tuple[tuple[Climb, Array, Array], Array]:
+        climb, accepted, refused = state
+        level, key = at
+        key_siblings, key_graft, key_seats, key_relabel = jax.random.split(key, 4)
+        hyper = concentration, mixing_concentration
+        if moves.sibling_split_merge:
+            climb, took, full = split_merge_siblings(climb, level, *hyper, moves.sibling_split_merge, key_siblings)
+            accepted, refused = accepted.at[0].add(took), refused + full
+        if moves.regraft and depth > 1:
+            climb, took = regraft(climb, level, *hyper, moves.regraft, key_graft)
+            accepted = accepted.at[1].add(took)
+        heads = climb.group == items
+        node, above = jnp.take(climb.paths, level, axis=1), jnp.take(climb.paths, level - 1, axis=1)
+        shares = climb.mixing[above]
+        own = jnp.take_along_axis(shares, climb.labels[:, None], axis=1)[:, 0]
+        cells = jnp.where(heads, node * components + climb.labels, nodes * components)
+        climb = climb._replace(group=open_tables(cells, mixing_concentration * own, key_seats)[climb.group])
+        if moves.relabel:
+            climb = climb._replace(labels=relabel_tables(log_likelihood, climb.group, climb.labels, shares, key_relabel))
+        return (climb, accepted, refused), heads
+
+    zero = jnp.zeros((), int)
+    start = Climb(wide, labels, items, mixing), jnp.zeros(2, int), zero
+    levels = jnp.arange(depth, 0, -1)
+    (climb, accepted, refused), heads = jax.lax.scan(visit, start, (levels, jax.random.split(key_levels, depth)))
+    labels = climb.labels
+    seats = jnp.concatenate([heads, (climb.group == items)[None]]).astype(mixing.dtype)  # levels depth, ..., 0
+    columns = climb.paths[:, depth::-1].T
+    customers = jnp.zeros((nodes, components), mixing.dtype).at[columns, labels].add(seats)
+    tables = jnp.zeros(nodes, mixing.dtype).at[columns[:-1]].add(seats[1:])
+    return Seating(climb.paths[:, 1:-1], labels, customers, tables, accepted, refused)

@@ -1,0 +1,97 @@
+"""Where the chains of a hierarchical mixture begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.deterministic import BHC
+from bnp_hier.distributions import NestedChineseRestaurantProcess, TreeMixing
+from bnp_hier.inspection.nested import TreeSites, TreeValues
+from bnp_hier.kernels.initial_labels import starting_labels
+from bnp_hier.models import dpm
+from bnp_hier.partitions.seating import Prior
+
+__all__ = ["TREE_STARTS", "agglomerated_tree", "starting_tree"]
+
+TREE_STARTS = ("overdispersed", "one_path", "prior", "map_dp", "bhc")
+"""Names of starts; the first picks one of the others."""
+
+MOST_ROWS, MOST_COLUMNS = 1000, 64
+"""Data up to which the tree of a clustering is among the overdispersed starts; greedy sweeps are in up to so many columns."""
+
+
+def agglomerated_tree(
+    component: Component, X: Float[np.ndarray, "n d"], depth: int, components: int, max_nodes: int
+) -> tuple[Int[np.ndarray, "n depth"], Int[np.ndarray, " n"]]:
+    """Paths and labels by Bayesian hierarchical clustering; NumPy, outside of any program.
+
+    Its clusters, or as many as there is room for, are the leaves, each of a component of its own; the levels above have the
+    clusters that are left when the last merges are undone, in numbers that grow in proportion.
+    """
+    if len(X) == 1:
+        return np.arange(1, depth + 1)[None], np.zeros(1, dtype=np.int64)
+    bhc = BHC(partial(dpm, component=component), refine=None, progress_bar=False).fit(X)
+    for clusters in range(min(bhc.n_clusters_, components), 0, -1):
+        counts = [int(np.ceil(clusters ** (level / depth) - 1e-9)) for level in range(1, depth + 1)]
+        if sum(counts) < max_nodes:
+            break
+    tree = bhc.dendrogram_.to_hierarchy(counts)
+    return tree.paths, tree.labels_at(depth)
+
+
+def starting_tree(
+    start: str,
+    sites: TreeSites,
+    values: TreeValues,
+    key: Array,
+    agglomerated: tuple[Int[Array, "n depth"], Int[Array, " n"]] | None,
+) -> tuple[Int[Array, "n depth"], Int[Array, " n"]]:
+    """Paths and labels that one chain starts with; works under ``jit`` and ``vmap``.
+
+    Parameters
+    ----------
+    start
+        "one_path" and one component for all items; "prior", a draw; "map_dp", components from a few greedy sweeps, each a
+        branch of its own; "bhc", the tree that is given; "overdispersed", any of these by the key.
+    sites, values
+        Sizes, and what the model says at the current hyperparameters.
+    key
+        The chain's own key.
+    agglomerated
+        What `agglomerated_tree` gives, if there is one.
+    """
+    n, depth, components = sites.size, sites.depth, sites.components - sites.infinite
+
+    def one_path(key: Array) -> tuple[Array, Array]:
+        return jnp.tile(jnp.arange(1, depth + 1), (n, 1)), jnp.zeros(n, int)
+
+    def prior(key: Array) -> tuple[Array, Array]:
+        key_paths, key_mixing, key_labels = jax.random.split(key, 3)
+        paths = NestedChineseRestaurantProcess(values.concentration, n, depth, sites.max_nodes).sample(key_paths)
+        concentrations = values.root_concentration, values.mixing_concentration
+        mixing = TreeMixing(paths, *concentrations, components, sites.max_nodes).sample(key_mixing)
+        return paths.astype(int), jax.random.categorical(key_labels, jnp.log(mixing[paths[:, -1]]))
+
+    def greedy(key: Array) -> tuple[Array, Array]:
+        branches = min(n, components, (sites.max_nodes - 1) // depth)
+        rows = values.component.suff_stats(values.X)
+        labels = starting_labels("map_dp", values.component, rows, Prior(1.0), key, n, branches)
+        return labels[:, None] * depth + jnp.arange(1, depth + 1)[None], labels
+
+    draws: dict[str, Callable[[Array], tuple[Array, Array]]] = {"one_path": one_path, "prior": prior, "map_dp": greedy}
+    if agglomerated is not None:
+        paths, labels = agglomerated
+        draws["bhc"] = lambda key: (paths.astype(int), labels.astype(int))
+    if start != "overdispersed":
+        return draws[start](key)
+    if values.X.shape[1] > MOST_COLUMNS:
+        del draws["map_dp"]
+    key_choice, key_draw = jax.random.split(key)
+    return jax.lax.switch(jax.random.randint(key_choice, (), 0, len(draws)), list(draws.values()), key_draw)

@@ -1,0 +1,241 @@
+"""Moves of whole nodes of a tree, the proportions at their level and below integrated out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln, logsumexp
+from jaxtyping import Array, Bool, Float, Int
+
+from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
+from bnp_hier.kernels.bhmc.sequential_allocation import divide
+from bnp_hier.partitions.seating import draw_index
+
+__all__ = ["Climb", "log_polya", "regraft", "split_merge_siblings"]
+
+
+class Climb(NamedTuple):
+    """A tree on the way up from its leaves.
+
+    - **paths** - (n, depth + 2) numbers of the nodes from the root, 0, to the leaf, and last the item's own number.
+    - **labels** - (n,) components of the items.
+    - **group** - (n,) for every item the one that stands for it among the customers of the node on the present level.
+    - **mixing** - (M, K) proportions; of nodes above the present level only are they read.
+    """
+
+    paths: Int[Array, "n columns"]
+    labels: Int[Array, " n"]
+    group: Int[Array, " n"]
+    mixing: Float[Array, "m k"]
+
+
+def log_polya(customers: Float[Array, "... k"], shares: Float[Array, "... k"]) -> Float[Array, "..."]:
+    """Log probability of draws of components, in order, from proportions with the prior Dir(shares) (nats)."""
+    # a share that is zero in floating point is some positive number
+    shares = jnp.maximum(shares, jnp.finfo(shares.dtype).tiny)
+    terms = jnp.where(customers > 0, gammaln(shares + customers) - gammaln(shares), 0.0)
+    total = shares.sum(-1)
+    return terms.sum(-1) - gammaln(total + customers.sum(-1)) + gammaln(total)
+
+
+def split_merge_siblings(
+    climb: Climb,
+    level: Int[Array, ""],
+    concentration: Float[Array, ""],
+    mixing_concentration: Float[Array, ""],
+    count: int,
+    key: Array,
+) -> tuple[Climb, Int[Array, ""], Int[Array, ""]]:
+    """Split a node of the level in two under its parent, or merge two nodes that have one parent: so many attempts.
+
+    The units are items at leaves, and child nodes above. Two are drawn whose nodes have one parent; if they are in one node it
+    is split, its other units allocated one by one, or else the two nodes are merged.
+
+    No attempt changes what decides the next choice: the units, how many there are, and which of them have one grandparent. The
+    capacity is read anew in every attempt, each of which is valid by itself.
+
+    Returns
+    -------
+    climb, accepted, refused
+        The tree; how many attempts were accepted; how many splits that had been accepted found no free node number.
+    """
+    paths, labels, group, mixing = climb
+    n, columns = paths.shape
+    nodes, components = mixing.shape
+    size = max(n, nodes)
+    inner = level < columns - 2
+    node_of, unit_of, top_of = (jnp.take(paths, level + step, axis=1) for step in (0, 1, -1))
+    heads = group == jnp.arange(n)
+    customers = jnp.zeros((size, components), mixing.dtype).at[unit_of, labels].add(heads.astype(mixing.dtype))
+    items = jnp.zeros(size, mixing.dtype).at[unit_of].add(1.0)
+    node = jnp.zeros(size, paths.dtype).at[unit_of].set(node_of)
+    top = jnp.zeros(size, paths.dtype).at[unit_of].set(top_of)
+    active = items > 0
+    listed, number = jnp.argsort(~active, stable=True), active.sum()
+    used = read_tree(paths[:, 1:-1], nodes).level >= 0
+
+    def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        node, used, accepted, refused, key = state
+        key, key_anchors, key_divide = jax.random.split(key, 3)
+        u = jax.random.uniform(key_anchors, (3,), mixing.dtype)
+        first = listed[jnp.minimum((u[0] * number.astype(u.dtype)).astype(int), number - 1)]
+        others = active & (top == top[first]) & (jnp.arange(size) != first)
+        second = draw_index(others.astype(mixing.dtype), u[1])
+        a, b = node[first], node[second]
+        splits = a == b
+        member = active & ((node == a) | (node == b))
+        shares = mixing_concentration * mixing[top[first]]
+
+        def score(units: tuple[Array, Array]) -> Array:
+            customers, items = units
+            restaurant = jnp.where(inner, gammaln(concentration) - gammaln(items + concentration), 0.0)
+            return log_polya(customers, jnp.broadcast_to(shares, customers.shape)) + gammaln(items) + restaurant
+
+        anchors = jnp.stack([first, second])
+        division = divide(score, (customers, items), member, anchors, (node == b).astype(int), splits, key_divide)
+        log_ratio = jnp.log(concentration) + division.log_ratio
+        accept = others.any() & (jnp.log1p(-u[2]) < jnp.where(splits, log_ratio, -log_ratio))
+        full = splits & used.all()
+        refused += (accept & full).astype(refused.dtype)
+        accept &= ~full
+        free = jnp.argmin(used)
+        proposal = jnp.where(splits, jnp.where(division.sides == 1, free, node), jnp.where(member, a, node))
+        changed = jnp.where(splits, free, b)
+        used = used.at[changed].set(jnp.where(accept, splits, used[changed]))
+        return (
+            jnp.where(accept, proposal, node).astype(node.dtype),
+            used,
+            accepted + accept.astype(accepted.dtype),
+            refused,
+            key,
+        )
+
+    zero = jnp.zeros((), int)
+    node, _, accepted, refused, _ = jax.lax.fori_loop(0, count, attempt, (node, used, zero, zero, key))
+    here = jnp.arange(columns) == level
+    return climb._replace(paths=jnp.where(here, node[unit_of][:, None], paths)), accepted, refused
+
+
+class Grafting(NamedTuple):
+    """A tree whose nodes change their parents; M node numbers.
+
+    - **parent**, **level**, **items** - parent (0 at the root), level (−1 where unused) and number of items of each node.
+    - **mixing** - proportions.
+    """
+
+    parent: Int[Array, " m"]
+    level: Int[Array, " m"]
+    items: Float[Array, " m"]
+    mixing: Float[Array, "m k"]
+
+
+def regraft(
+    climb: Climb,
+    level: Int[Array, ""],
+    concentration: Float[Array, ""],
+    mixing_concentration: Float[Array, ""],
+    count: int,
+    key: Array,
+) -> tuple[Climb, Int[Array, ""]]:
+    """Take a random node of the level, with everything below it, and graft it by its conditional: so many times.
+
+    It goes under a node of the level above, or down a new chain of nodes from a higher one, whose proportions are drawn from
+    their prior as the auxiliary parameters of Neal (2000), Algorithm 8; if it is alone at the end of its own chain, that is
+    the auxiliary one. On level 1, whose nodes can only hang from the root, nothing happens.
+
+    A graft changes nodes of higher levels only, so that the nodes to draw from, and their number, stay the same.
+
+    Returns
+    -------
+    climb, moved
+        The tree, and how many of the grafts changed the parent.
+    """
+    paths, labels, group, mixing = climb
+    n, columns = paths.shape
+    nodes, components = mixing.shape
+    depth = columns - 2
+    numbers = jnp.arange(nodes)
+    tree = read_tree(paths[:, 1:-1], nodes)
+    heads = group == jnp.arange(n)
+    customers = (
+        jnp.zeros((nodes, components), mixing.dtype).at[jnp.take(paths, level, axis=1), labels].add(heads.astype(mixing.dtype))
+    )
+    listed, number = jnp.argsort(tree.level != level, stable=True), (tree.level == level).sum()
+    alpha = concentration
+
+    def ancestors(parent: Array, node: Array) -> Bool[Array, " m"]:
+        above = jnp.zeros(nodes, bool)
+        for _ in range(depth):
+            node = parent[node]
+            above = above.at[node].set(True)
+        return above
+
+    def attempt(_: Array, state: tuple[Grafting, Array, Array]) -> tuple[Grafting, Array, Array]:
+        before, moved, key = state
+        key, key_choice, key_chain = jax.random.split(key, 3)
+        u = jax.random.uniform(key_choice, (3,), mixing.dtype)
+        node = listed[jnp.minimum((u[0] * number.astype(u.dtype)).astype(int), number - 1)]
+        size, mine = before.items[node], customers[node]
+        above = ancestors(before.parent, node)
+        items = before.items - jnp.where(above, size, 0.0)
+        empty = above & (items <= 0) & (numbers > 0)
+        own, alone = before.parent[node], empty[before.parent[node]]
+        place = jnp.where(empty, -1, before.level)
+        chain_items = jnp.where(place > 0, items, 1.0)
+        step = gammaln(chain_items + size) - gammaln(chain_items)
+        step += gammaln(chain_items + alpha) - gammaln(chain_items + size + alpha)
+        log_weight = jnp.zeros(nodes, mixing.dtype)
+        for at in range(1, depth):
+            log_weight = jnp.where(place == at, log_weight[before.parent] + step, log_weight)
+        fresh = level - 1 - place  # nodes of the chain that would be new below each node
+        added = fresh.astype(mixing.dtype)
+        log_weight += (added + 1) * (jnp.log(alpha) + gammaln(size)) + added * (gammaln(alpha) - gammaln(size + alpha))
+        there = (place >= 0) & (place < level)
+        branches = there & (fresh > 0) & (fresh <= (place < 0).sum())
+        log_branch = jnp.where(branches, log_weight, -jnp.inf)
+
+        # a chain from the prior, or the present one
+        begin = draw_index(jnp.where(branches, jnp.exp(log_branch - log_branch.max()), 0.0), u[1])
+
+        def draw_next(shares: Array, at: Array) -> tuple[Array, Array]:
+            drawn = log_dirichlet_draw(jax.random.fold_in(key_chain, at), mixing_concentration * shares)
+            new = (at > place[begin]) & (at < level)
+            shares = jnp.where(new, proportions(drawn).astype(mixing.dtype), shares)
+            return shares, shares
+
+        shares, chain = jax.lax.scan(draw_next, before.mixing[begin], jnp.arange(1, depth + 1))
+        last = jnp.where(alone, before.mixing[own], shares)
+        below = mixing_concentration * jnp.concatenate([before.mixing, last[None]])
+        joining = jnp.append(jnp.where(there & (fresh == 0), log_weight, -jnp.inf), logsumexp(log_branch))
+        logs = jnp.where(jnp.isfinite(joining), joining + log_polya(mine[None], below), -jnp.inf)
+        choice = draw_index(jnp.exp(logs - logs.max()), u[2])
+        opens, stays = (choice == nodes) & ~alone, (choice == nodes) & alone | (choice == own)
+
+        levels = jnp.arange(1, depth + 1)
+        opened = (levels > place[begin]) & (levels < level) & opens
+        free = jnp.nonzero(place < 0, size=depth, fill_value=nodes)[0]
+        number_of = jnp.where(opened, free[jnp.maximum(levels - place[begin] - 1, 0)], nodes)  # beyond the end: dropped
+        parent_of = jnp.where(levels == place[begin] + 1, begin, jnp.roll(number_of, 1))
+        parent = before.parent.at[number_of].set(parent_of, mode="drop")
+        joined = jnp.where(opens, number_of[jnp.maximum(level - 2, 0)], choice)
+        parent = parent.at[node].set(joined.astype(parent.dtype))
+        after = Grafting(
+            parent,
+            place.at[number_of].set(levels, mode="drop"),
+            items + jnp.where(ancestors(parent, node), size, 0.0),
+            before.mixing.at[number_of].set(chain, mode="drop"),
+        )
+        kept = jax.tree.map(lambda new, old: jnp.where(stays, old, new), after, before)
+        return kept, moved + (~stays).astype(moved.dtype), key
+
+    start = Grafting(jnp.maximum(tree.parent, 0), tree.level, tree.counts.astype(mixing.dtype), mixing)
+    begin = start, jnp.zeros((), int), key
+    end, moved, _ = jax.lax.fori_loop(0, jnp.where(level > 1, count, 0), attempt, begin)
+    column = [paths[:, depth]]
+    for _ in range(depth - 1):
+        column.append(end.parent[column[-1]])
+    paths = jnp.stack([paths[:, 0], *column[::-1], paths[:, -1]], axis=1).astype(paths.dtype)
+    return climb._replace(paths=paths, mixing=end.mixing), moved

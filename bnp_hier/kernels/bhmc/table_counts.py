@@ -1,0 +1,110 @@
+"""Proportions along a tree given the items' paths and labels, exactly, by the table counts of a Chinese restaurant franchise.
+
+At every node the customers with one component sit at tables; every table is a customer of the parent, and customers of the root
+are draws from β_0. With the tables known, each node's proportions are a Dirichlet draw given its parent's and its customers,
+and the concentrations have the conditionals of Escobar & West (1995).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.distributions.nested_chinese_restaurant import Tree
+from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
+from bnp_hier.kernels.bhmc.root_prior import RootPrior
+
+__all__ = ["draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
+
+NODES_AT_ONCE = 16
+"""Nodes whose proportions are drawn together: the cost follows the nodes in use, not the capacity."""
+
+
+def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array) -> Int[Array, " n"]:
+    """Seat the customers of every cell at tables; each customer's entry is the number of the one who opened its table.
+
+    The i-th customer of a cell, i = 0, 1, ..., opens a table with probability a/(a + i), a its `opening`, and else joins the
+    table of one of the i before it, each as likely as the other.
+    """
+    n = cells.shape[0]
+    order = jnp.argsort(cells)
+    ordered, at = cells[order], jnp.arange(n)
+    first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    begin = jax.lax.cummax(jnp.where(first, at, 0))
+    rank = (at - begin).astype(opening.dtype)
+    a, (opens, friend) = opening[order], jax.random.uniform(key, (2, n), opening.dtype)
+    # the first always opens a table, even where the parent's proportion is zero in floating point
+    leads = (rank == 0) | (opens * (a + rank) < a)
+    leader = jnp.where(leads, at, begin + jnp.minimum(friend * rank, jnp.maximum(rank - 1, 0)).astype(int))
+    for _ in range(max(1, (n - 1).bit_length())):  # friends of friends, twice as far each time
+        leader = leader[leader]
+    return jnp.zeros_like(leader).at[order].set(order[leader])
+
+
+def papers_customers(
+    paths: Int[Array, "n depth"], labels: Int[Array, " n"], nodes: int, components: int
+) -> Float[Array, "m k"]:
+    """Items of each component below each node, as if all were draws from its proportions (Huang et al. 2021, Eqs. 3-4).
+
+    That leaves the posterior not invariant: above the leaves only tables are.
+    """
+    counts = jnp.zeros((nodes, components)).at[0, labels].add(1.0)
+    return counts.at[paths, labels[:, None]].add(1.0)
+
+
+def draw_mixing(
+    customers: Float[Array, "m k"],
+    tree: Tree,
+    root: RootPrior,
+    concentration: Float[Array, "*m"],
+    key: Array,
+) -> Float[Array, "m k"]:
+    """Proportions from the root down: Dir(its shares + customers) there, Dir(γβ_parent + customers) below; zeros if unused.
+
+    γ is one number, or one for every node. All nodes are drawn anew, each given its parent: one joint draw, whatever the order.
+    """
+    nodes, components = customers.shape
+    unused = tree.level < 0
+    order = jnp.argsort(jnp.where(unused, nodes, tree.level), stable=True)
+    # padded so that a block may reach beyond the end
+    order = jnp.concatenate([order, jnp.full(NODES_AT_ONCE, nodes)])
+    level = jnp.append(jnp.where(unused, -1, tree.level), -1)
+    parent = jnp.append(jnp.maximum(tree.parent, 0), 0)
+    counts = jnp.concatenate([customers, jnp.zeros((1, components), customers.dtype)])
+    in_use = nodes - unused.sum()
+    gamma = jnp.append(jnp.broadcast_to(concentration, (nodes,)), 1.0)
+
+    def draw_block(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        mixing, at, key = state
+        key, key_block = jax.random.split(key)
+        block = jax.lax.dynamic_slice(order, (at,), (NODES_AT_ONCE,))
+        # nodes of one level at a time: their parents are drawn
+        now = (level[block] == level[block[0]]) & (level[block] >= 0)
+        base = jnp.where((block == 0)[:, None], root.shares[None], gamma[block][:, None] * mixing[parent[block]])
+        base = jnp.where(now[:, None], base + counts[block], 1.0)
+        drawn = proportions(log_dirichlet_draw(key_block, base))
+        mixing = mixing.at[jnp.where(now, block, nodes)].set(drawn)
+        return mixing, at + now.sum(), key
+
+    # one row more takes what is drawn for nobody
+    start = jnp.zeros((nodes + 1, components), customers.dtype), jnp.zeros((), order.dtype), key
+    return jax.lax.while_loop(lambda state: state[1] < in_use, draw_block, start)[0][:nodes]
+
+
+def tables_of_counts(
+    counts: Float[Array, "... k"], concentrations: Float[Array, "... k"], largest: int, key: Array
+) -> Float[Array, "... k"]:
+    """Numbers of tables of so many customers each in Chinese restaurants: Σ_{i<n} Bernoulli(a/(a + i)).
+
+    Parameters
+    ----------
+    counts
+        Whole numbers of customers, at most `largest`.
+    concentrations
+        a > 0 of each.
+    """
+    a = concentrations[..., None]
+    i = jnp.arange(largest).astype(a.dtype).reshape(*[1] * concentrations.ndim, largest)
+    opens = jax.random.uniform(key, (*counts.shape, largest)) * (a + i) < a
+    return jnp.where(i < counts[..., None], opens, False).at[..., 0].set(counts > 0).sum(-1).astype(counts.dtype)

@@ -1,0 +1,1 @@
+"""What every method does to a partition of rows."""

@@ -1,0 +1,63 @@
+"""Leave-one-out predictive densities of a hard partition, in closed form."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.partitions.seating import Prior
+
+__all__ = ["leave_one_out"]
+
+
+@partial(jax.jit, static_argnames="slots")
+def leave_one_out(
+    component: Component,
+    X: Float[Array, "n d"],
+    labels: Int[Array, " n"],
+    prior: Prior,
+    slots: int,
+    max_clusters: ArrayLike = jnp.inf,
+) -> Float[Array, " n"]:
+    """Log predictive density of each row given all other rows and their labels (nats).
+
+    log p(x_i|D∖i, v∖i) = log [Σ_k (n_k∖i − δ) p(x_i|D_k∖i) + (α + K∖i δ) p(x_i)] − log (n − 1 + α): the label of the row
+    itself is summed out. A cluster without the row is its statistics less the row's; no refit is needed.
+
+    Parameters
+    ----------
+    component, X, prior
+        Component, data (n, d), and prior of the partition.
+    labels
+        (n,) clusters from 0, below `slots`.
+    slots
+        Capacity.
+    max_clusters
+        Most clusters that the prior allows: where the others have as many, the row opens none.
+    """
+    rows = component.suff_stats(X)
+    stats = cluster_statistics(rows, labels, slots)
+    counts = cluster_counts(labels, slots).astype(float)
+    alpha, discount = jnp.asarray(prior.concentration, float), jnp.asarray(prior.discount, float)
+    cache = component.cache(stats)
+    whole = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)  # (n, k), own cluster included
+    without = jax.tree.map(lambda leaf, row: leaf[labels] - row, stats, rows)
+    own = component.log_marginal(stats)[labels] - component.log_marginal(without)
+    mine = labels[:, None] == jnp.arange(slots, dtype=labels.dtype)[None]
+    left = counts[None] - mine.astype(counts.dtype)
+    clusters = (counts > 0).sum(dtype=counts.dtype) - (counts[labels] == 1).astype(counts.dtype)
+    seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left - discount, 1.0)), -jnp.inf)
+    density = jnp.where(mine, own[:, None], whole)
+    joined = seats + jnp.where(left > 0, density, 0.0)
+    room = clusters < max_clusters
+    opened = jnp.where(room, jnp.log(alpha + clusters * discount) + component.log_marginal(rows), -jnp.inf)
+    total = len(X) - 1 + jnp.where(room, alpha, -clusters * discount)
+    return logsumexp(jnp.column_stack([joined, opened]), axis=1) - jnp.log(total)

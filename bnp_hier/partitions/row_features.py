@@ -1,0 +1,74 @@
+"""Rows as vectors of distinct sufficient statistics, for matrix products over many rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.utils.arrays import is_traced
+
+__all__ = ["Features", "features_of", "row_features", "unflatten"]
+
+
+class Features(NamedTuple):
+    """Which entries of a row's flattened statistics are different functions of the row.
+
+    - **kept** - of each group of equal entries one: for every leaf, positions in the leaf.
+    - **group** - group of every entry of all leaves.
+    """
+
+    kept: tuple[tuple[int, ...], ...]
+    group: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Number of groups."""
+        return sum(map(len, self.kept))
+
+
+def row_features(component: Component) -> Features:
+    """All entries but the upper triangles of square leaves that are symmetric for any row, such as x xᵀ."""
+    if is_traced(component):  # nothing can be compared: every entry stands for itself
+        leaves = jax.tree.leaves(component.empty())
+        sizes = [leaf.size for leaf in leaves]
+        return Features(tuple(tuple(range(size)) for size in sizes), tuple(range(sum(sizes))))
+    rng = np.random.default_rng(0)
+    kinds = (
+        rng.uniform(0.1, 3.0, (4, component.dim)),
+        rng.integers(0, 2, (4, component.dim)),
+        rng.integers(0, 9, (4, component.dim)),
+    )
+    with jax.ensure_compile_time_eval():  # on numbers, also where a chain method stages `init` out
+        leaves = jax.tree.leaves(component.suff_stats(np.concatenate(kinds)))
+    kept: list[tuple[int, ...]] = []
+    group: list[int] = []
+    for leaf in map(np.asarray, leaves):
+        own = np.arange(leaf[0].size).reshape(leaf.shape[1:])
+        if leaf.ndim == 3 and leaf.shape[1] == leaf.shape[2] and (leaf == leaf.transpose(0, 2, 1)).all():
+            own = np.maximum(own, own.T)
+        different, place = np.unique(own, return_inverse=True)
+        group += (sum(map(len, kept)) + place.ravel()).tolist()
+        kept.append(tuple(different.tolist()))
+    return Features(tuple(kept), tuple(group))
+
+
+def features_of(component: Component, X: Float[Array, "n d"], features: Features) -> Float[Array, "n f"]:
+    """The rows' statistics, those entries that are kept."""
+    leaves = jax.tree.leaves(component.suff_stats(X))
+    # picked leaf by leaf: the compiler then never writes down what is not kept
+    parts = [leaf.reshape(len(X), -1)[:, np.array(kept)] for leaf, kept in zip(leaves, features.kept, strict=True)]
+    return jnp.concatenate(parts, axis=1)
+
+
+def unflatten(flat: Float[Array, "k p"], like: Statistics) -> Statistics:
+    """Rows of `flat` in the shape of a pytree whose leaves have leading dimension k."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([int(np.prod(leaf.shape[1:])) for leaf in leaves])
+    parts = jnp.split(flat, ends[:-1].tolist(), axis=1)
+    return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])

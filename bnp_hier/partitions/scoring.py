@@ -1,0 +1,74 @@
+"""Weights of new rows at the clusters of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.partitions.seating import Prior, log_seating
+
+__all__ = ["CHUNK", "check_log_weights", "in_chunks", "mixture_log_weights"]
+
+CHUNK = 4096
+"""Most rows predicted at once, so that memory stays bounded."""
+
+
+def in_chunks(
+    function: Callable[[Float[Array, "c d"]], Float[Array, "c k"]], X: Float[np.ndarray, "m d"]
+) -> Float[np.ndarray, "m k"]:
+    """Apply a rowwise function to chunks of one size, so that a large batch compiles it once."""
+    m = X.shape[0]
+    if m <= CHUNK:
+        return np.asarray(function(jnp.asarray(X)))
+    padded = np.concatenate([X, np.broadcast_to(X[:1], (-m % CHUNK, X.shape[1]))])
+    parts = [np.asarray(function(jnp.asarray(part))) for part in np.split(padded, len(padded) // CHUNK)]
+    return np.concatenate(parts)[:m]
+
+
+def check_log_weights(log_weights: Float[np.ndarray, "m k"], X: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m k"]:
+    """The log weights of new rows at their clusters, which must say something about every row.
+
+    Raises
+    ------
+    ValueError
+        If those of a row are NaN, infinite, or all −inf, as they are where the squares of a cell overflow; the row and its
+        largest cell are named.
+    """
+    highest = log_weights.max(axis=1, initial=-np.inf)  # NaN if any is
+    wrong = ~np.isfinite(highest)
+    if wrong.any():
+        row = int(wrong.argmax())
+        cells = np.nan_to_num(X[row])
+        column = int(np.abs(cells).argmax())
+        what = "not a number" if np.isnan(highest[row]) else "infinite" if highest[row] > 0 else "0 under every cluster"
+        raise ValueError(
+            f"the predictive density of row {row} is {what} in the range of floating point; its largest cell is "
+            f"{cells[column]:g}, in column {column}"
+        )
+    return log_weights
+
+
+@jax.jit
+def mixture_log_weights(
+    component: Component,
+    stats: Statistics,
+    counts: Float[Array, " k"],
+    prior: Prior,
+    X: Float[Array, "m d"],
+    max_clusters: ArrayLike = np.inf,
+) -> Float[Array, "m k1"]:
+    """Log of (seating probability × predictive density) of new rows at each cluster and, last, at a new one (nats).
+
+    Once there are `max_clusters`, no new one has any.
+    """
+    rows = component.suff_stats(X)
+    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
+    log_predictive = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
+    return log_predictive + log_seating(counts, prior, max_clusters)[None]

@@ -1,0 +1,73 @@
+"""Probabilities with which an item joins the clusters of a partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+__all__ = ["Prior", "draw_index", "log_seating", "log_slot_seating"]
+
+
+class Prior(NamedTuple):
+    """Parameters of the partition prior.
+
+    - **concentration** - α.
+    - **discount** - Pitman-Yor discount, 0 for the Dirichlet process.
+    """
+
+    concentration: ArrayLike
+    discount: ArrayLike = 0.0
+
+
+def log_seating(counts: Float[Array, " k"], prior: Prior, max_clusters: ArrayLike = jnp.inf) -> Float[Array, " k1"]:
+    """Log probability that the next item joins each cluster (−inf where empty) and, last, opens a new one.
+
+    Once there are `max_clusters`, none opens, and the others share its probability as they share theirs.
+    """
+    concentration, discount = prior
+    occupied = counts > 0
+    clusters = occupied.sum(dtype=counts.dtype)
+    room = clusters < max_clusters
+    weights = jnp.append(jnp.where(occupied, counts - discount, 0.0), concentration + clusters * discount)
+    possible = jnp.append(occupied, room)
+    logs = jnp.where(possible, jnp.log(jnp.where(possible, weights, 1.0)), -jnp.inf)
+    return logs - jnp.log(jnp.where(room, counts.sum() + concentration, weights[:-1].sum()))
+
+
+def log_slot_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k"]:
+    """Log probability that the next item joins each slot, a new cluster taking any of the empty ones alike.
+
+    (n_k − δ) of an occupied slot and (α + cδ)/(K − c) of an empty one, with c of K slots occupied, normalised: what is left of
+    the partition prior if no slot is empty.
+    """
+    concentration, discount = prior
+    occupied = counts > 0
+    clusters = occupied.sum(dtype=counts.dtype)
+    opening = (concentration + clusters * discount) / jnp.maximum(counts.shape[0] - clusters, 1)
+    weights = jnp.where(occupied, counts - discount, opening)
+    return jnp.log(weights) - jnp.log(weights.sum())
+
+
+def draw_index(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:
+    """Index drawn in proportion to the weights, by inversion: first a block of them, then one within it.
+
+    Two short running sums cost less than one long one. Trailing indices without weight change nothing but rounding.
+    """
+    k = weights.shape[0]
+    width = max(1, round(k**0.5))
+    blocks = jnp.pad(weights, (0, -k % width)).reshape(-1, width)
+
+    def invert(weights: Array, target: Array) -> tuple[Array, Array]:
+        upto = jnp.where(jnp.tri(weights.shape[0], dtype=bool), weights, 0.0).sum(1)
+        # inside (0, total], whatever the rounding: an index without weight is never drawn
+        target = jnp.clip(target, jnp.finfo(weights.dtype).tiny, upto[-1])
+        index = (upto < target).sum()
+        return index, target - upto[index] + weights[index]
+
+    totals = blocks.sum(1)
+    block, rest = invert(totals, uniform * totals.sum())
+    index, _ = invert(blocks[block], rest)
+    return block * width + index

@@ -1,0 +1,322 @@
+"""Plain-language readings of what the routes found: what agrees, what is certain, and what not to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from bnp_hier.posterior.credible_balls import number_of_clusters
+from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
+from bnp_hier.trees import Dendrogram, Hierarchy
+
+__all__ = [
+    "Association",
+    "agreement",
+    "association",
+    "best_partition",
+    "chains_verdict",
+    "clusters_at_cuts",
+    "clusters_verdict",
+    "held_out_verdict",
+    "support_verdict",
+    "tree_verdict",
+]
+
+LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
+"""R-hat up to which, and bulk effective sample size from which on, chains are said to agree (Vehtari et al. 2021)."""
+
+ROUGH_RHAT = 1.05
+"""R-hat up to which chains are said to agree roughly."""
+
+IN_WORDS = {
+    "log_joint": "how probable the draws are",
+    "n_clusters": "the number of clusters",
+    "largest_cluster": "the size of the largest cluster",
+    "entropy": "the clusters' shares",
+    "log_tree_prior": "how probable the trees are",
+    "n_nodes": "the number of nodes",
+    "n_leaves": "the number of leaves",
+    "n_components": "the number of components",
+    "largest_branch": "the size of the largest branch",
+    "meeting_depth": "how deep items part",
+}
+
+AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
+"""Normalised mutual information from which on partitions are said to agree, and to differ somewhat."""
+
+SURE = 0.9
+"""Share of the draws from which on a node of a tree is called sure."""
+
+IDENTICAL = 1.0 - 1e-9
+"""Agreement from which on partitions are the same."""
+
+UNRELATED = 0.05
+"""Adjusted Rand index below which clusters are said not to be the known classes."""
+
+CHANCE = 0.05
+"""P-value from which on an association is taken for chance."""
+
+WEAK, STRONG = 0.3, 0.5
+"""Cramér's V below which an association is called weak, and from which on strong."""
+
+NEAR = 10.0
+"""Nats within which a partition is said to be about as probable as the best."""
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _between(table: pd.DataFrame) -> Float[np.ndarray, "k k"]:
+    """Normalised mutual information between the routes' partitions; infinite on the diagonal."""
+    names = list(table.index)
+    if not all(f"NMI {name}" in table for name in names):
+        return np.zeros((len(names), len(names)))
+    matrix = table[[f"NMI {name}" for name in names]].to_numpy(dtype=float)
+    return np.where(np.eye(len(names), dtype=bool), np.inf, matrix)
+
+
+def best_partition(table: pd.DataFrame) -> Iterator[str]:
+    """Which route found the most probable single partition, from `bnp_hier.compare`'s table."""
+    joints = table["log_joint"].dropna().sort_values(ascending=False)
+    if not len(joints):
+        return
+    best = joints.index[0]
+    clusters = int(table.loc[best, "clusters"])
+    if len(table) > 1 and _between(table).min() >= IDENTICAL:
+        yield f"All routes found the same partition: {clusters} clusters."
+        return
+    line = f"{best} found the most probable single partition: {clusters} clusters, log joint {joints.iloc[0]:.1f} nats"
+    if len(joints) > 1:
+        near = [str(name) for name in joints.index[1:] if joints.iloc[0] - joints[name] <= NEAR]
+        far = len(joints) - 1 - len(near)
+        line += f"; within {NEAR:.0f} nats: {_and(near)}" if near else ""
+        line += f"; the worst lies {joints.iloc[0] - joints.iloc[-1]:.0f} nats lower" if far else ""
+    yield line + "."
+
+
+class Association(NamedTuple):
+    """How strongly clusters and classes go together.
+
+    - **value** - Cramér's V with Bergsma's (2013) correction for bias, 0 at independence and 1 if one tells the other: the
+      median over the draws.
+    - **low**, **high** - between which 95 % of the draws lie.
+    - **p_value** - of Pearson's chi-squared test of independence, the median over the draws; rough where clusters are small.
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+
+
+def association(draws: Int[np.ndarray, "chain draw n"], classes: ArrayLike, most: int = 200) -> Association:
+    """Association of known classes with the clusters of draws of partitions.
+
+    Parameters
+    ----------
+    draws
+        Partitions.
+    classes
+        (n,) classes.
+    most
+        Most draws that are looked at, evenly spaced.
+    """
+    from scipy.stats import chi2_contingency
+    from sklearn.metrics.cluster import contingency_matrix
+
+    flat = draws.reshape(-1, draws.shape[-1])
+    some = np.unique(np.linspace(0, len(flat) - 1, min(most, len(flat))).round().astype(int))
+    found = []
+    for labels in flat[some]:
+        counts = contingency_matrix(classes, labels)
+        test = chi2_contingency(counts, correction=False)
+        found.append((_corrected_v(float(test.statistic), counts.shape, len(labels)), float(test.pvalue)))
+    values, p_values = np.array(found).T
+    low, high = np.quantile(values, (0.025, 0.975))
+    return Association(float(np.median(values)), float(low), float(high), float(np.median(p_values)))
+
+
+def _corrected_v(chi_squared: float, shape: tuple[int, ...], n: int) -> float:
+    rows, columns = shape
+    beyond = max(0.0, chi_squared / n - (rows - 1) * (columns - 1) / (n - 1))
+    least = min(size - (size - 1) ** 2 / (n - 1) for size in (rows, columns)) - 1
+    return float(np.sqrt(beyond / least)) if least > 0 else 0.0
+
+
+def agreement(table: pd.DataFrame, associations: Mapping[str, Association] | None = None) -> Iterator[str]:
+    """Whether the routes' partitions agree with each other, and with known classes.
+
+    Parameters
+    ----------
+    table
+        Of `bnp_hier.compare`.
+    associations
+        Route -> association of its clusters with the known classes, if there are any.
+    """
+    names = list(table.index)
+    off = _between(table)
+    if len(names) > 1 and off.min() < IDENTICAL:
+        low = off.min()
+        one, other = np.unravel_index(off.argmin(), off.shape)
+        word = "agree" if low >= AGREE else "differ somewhat" if low >= DIFFER_SOMEWHAT else "disagree"
+        yield (
+            f"The routes' partitions {word}: the least alike are {names[int(one)]} and {names[int(other)]}, with normalised "
+            f"mutual information {low:.2f}."
+        )
+    if "ARI" in table:
+        best = table["ARI"].idxmax()
+        index, information = float(table.loc[best, "ARI"]), float(table.loc[best, "NMI"])
+        if index >= IDENTICAL:
+            exact = [str(name) for name in table.index[table["ARI"] >= IDENTICAL]]
+            yield f"The known classes are found exactly, by {_and(exact)}."
+        elif index < UNRELATED:
+            yield from _unlike(max(index, 0.0), associations or {})
+        else:
+            yield (
+                f"Of the known classes {best} recovers most: adjusted Rand index {index:.2f} (1 is all, 0 is chance), "
+                f"normalised mutual information {information:.2f}."
+            )
+
+
+def _unlike(index: float, associations: Mapping[str, Association]) -> Iterator[str]:
+    """What clusters that are not the known classes have to do with them."""
+    line = f"No route recovers the known classes: adjusted Rand index at most {index:.2f} (1 is all, 0 is chance)"
+    if not associations:
+        yield f"{line}."
+        return
+    name, strongest = max(associations.items(), key=lambda item: item[1].value)
+    value, low, high, p_value = strongest
+    span = f", 95 % of its draws between {low:.2f} and {high:.2f}" if low < high else ""
+    size = f"bias-corrected Cramér's V {value:.2f}{span}; chi-squared test of independence, p = {p_value:.2g}"
+    if p_value >= CHANCE:
+        yield f"{line}, and no association of clusters and classes beyond chance is seen ({name}: {size})."
+    else:
+        strength = "strongly" if value >= STRONG else "moderately" if value >= WEAK else "weakly"
+        yield f"{line}; but the clusters of {name} are {strength} associated with them ({size})."
+
+
+def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
+    """Which route predicts rows that none has seen best."""
+    if "held_out" not in table:
+        return
+    scores = table["held_out"].sort_values(ascending=False)
+    best = scores.index[0]
+    line = f"{best} predicts the held-out rows best: {scores.iloc[0]:.3f} nats a row"
+    error = float(table.loc[best, "held_out_se"])
+    close = [str(name) for name in scores.index[1:] if scores.iloc[0] - scores[name] < error]
+    yield line + (f"; less than one standard error ({error:.3f}) behind: {_and(close)}." if close else ".")
+
+
+def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[str]:
+    """Whether the chains of a route agree, and if not, what not to trust.
+
+    Parameters
+    ----------
+    name
+        Of the route.
+    diagnostics
+        Of `bnp_hier.diagnostics`.
+    chains
+        Number of chains.
+    """
+    if chains < 2:
+        yield f"{name}: one chain cannot tell whether it has converged; run four (--chains 4)."
+        return
+    moving = diagnostics.dropna(subset=["ess_bulk"])
+    if not len(moving):
+        yield f"{name}: nothing moved in any chain, or there are too few draws to tell; run longer (--samples)."
+        return
+    worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
+    bad = [IN_WORDS.get(str(of), str(of)) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
+    words = {2: "two", 3: "three", 4: "four"}.get(chains, str(chains))
+    if bad and worst <= ROUGH_RHAT:
+        yield (
+            f"{name}: R-hat {worst:.3f}: the {words} chains agree roughly, not to the last digit, on {_and(bad)}; run longer "
+            "(--samples)."
+        )
+    elif bad:
+        yield f"{name}: R-hat {worst:.2f}: the {words} chains differ. Do not trust {_and(bad)}; run longer (--samples)."
+    elif least < LEAST_ESS:
+        yield (
+            f"{name}: the {words} chains agree (R-hat {worst:.3f}), but the effective sample size is only {least:.0f}: good "
+            "for means, too few for intervals; run longer (--samples)."
+        )
+    else:
+        yield f"{name}: the {words} chains agree (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
+
+
+def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], estimate: Int[np.ndarray, " n"]) -> Iterator[str]:
+    """How certain the number of clusters and the assignments are, from draws of partitions."""
+    probability = number_of_clusters(draws)
+    mode = int(probability.argmax())
+    up_to = np.cumsum(probability)
+    low, high = int(np.searchsorted(up_to, 0.025)), int(np.searchsorted(up_to, 0.975))
+    span = f"between {low} and {high} with 95 % probability" if low < high else f"with {probability[mode]:.0%} probability"
+    yield f"{name}: {mode} clusters are most probable ({probability[mode]:.0%}), {span}."
+    together = assignment_uncertainty(draws, estimate).coclustering
+    doubtful = int((together < 0.5).sum())
+    alone = int(np.isnan(together).sum())
+    if doubtful or alone:
+        yield (
+            f"{name}: of {len(estimate)} rows, {doubtful} in doubt (put together with the rest of their cluster in less than "
+            f"half of the draws){f', and {alone} alone in a cluster' if alone else ''}."
+        )
+    else:
+        yield f"{name}: no row is in doubt; each shares its cluster with the rest of it in at least half of the draws."
+
+
+def clusters_at_cuts(tree: Dendrogram) -> dict[float, int]:
+    """Merge probability at which a tree is cut -> number of clusters, to see whether the cut matters."""
+    return {threshold: int(tree.cut(threshold).max()) + 1 for threshold in (0.1, 0.3, 0.5, 0.7, 0.9)}
+
+
+def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray, "s n"]) -> Iterator[str]:
+    """How much the cut of a tree depends on where it is cut.
+
+    Parameters
+    ----------
+    name
+        Of the route.
+    clusters
+        Of `clusters_at_cuts`.
+    draws
+        Partitions drawn from the tree's posterior.
+    """
+    counts = list(clusters.values())
+    thresholds = list(clusters)
+    low, high = min(counts), max(counts)
+    span = f"{low}" if low == high else f"{low} to {high}"
+    probability = np.cumsum(number_of_clusters(draws))
+    least, most = int(np.searchsorted(probability, 0.025)), int(np.searchsorted(probability, 0.975))
+    drawn = f"{least}" if least == most else f"{least} to {most}"
+    yield (
+        f"{name}: cut anywhere between merge probabilities {thresholds[0]:g} and {thresholds[-1]:g} the tree has {span} "
+        f"clusters; partitions drawn from it have {drawn} (95 %)."
+    )
+
+
+def support_verdict(tree: Hierarchy, support: Float[np.ndarray, " nodes"]) -> Iterator[str]:
+    """How much of a tree the draws share.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    support
+        (nodes,) share of the draws that have a node of the same items.
+    """
+    inner = (tree.sizes > 1) & (tree.sizes < tree.n_items)
+    if not inner.any():
+        yield "The tree has no node of several items below its root."
+        return
+    sure = int((support[inner] >= SURE).sum())
+    yield (
+        f"Of {int(inner.sum())} nodes that hold several items, {sure} are in at least {SURE:.0%} of the draws, and "
+        f"{int((support[inner] < 0.5).sum())} in less than half: read the tree by the shares beside its nodes."
+    )

@@ -1,0 +1,1 @@
+"""Runs that can be stopped and resumed, and fits in files."""

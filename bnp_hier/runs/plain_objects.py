@@ -1,0 +1,268 @@
+"""Fits, models and kernels as arrays and JSON, and back: nothing in them is code, and reading them runs none."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.infer import HMC, Gibbs, initialization
+from numpyro.infer.mcmc import MCMCKernel
+from sklearn.base import BaseEstimator
+
+from bnp_hier import models
+from bnp_hier.components import Component
+from bnp_hier.inspection.trace import Model
+from bnp_hier.kernels.base import PartitionKernel
+from bnp_hier.kernels.kernel_options import constructor_options
+
+__all__ = ["NotPlainError", "decode", "encode", "encode_model", "types_of"]
+
+_PACKAGES = ("bnp_hier", "numpyro")
+"""Packages whose types are known by name."""
+
+_STARTS = ("init_to_feasible", "init_to_mean", "init_to_median", "init_to_sample", "init_to_uniform")
+"""NumPyro's functions that an option may name."""
+
+
+class NotPlainError(ValueError):
+    """Something that has no name under which it could be found again, such as a user's own function or class."""
+
+
+def _type_name(cls: type | Callable[..., Any]) -> str:
+    """Module and name."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------------
+
+
+def encode(value: Any, arrays: dict[str, Any]) -> Any:
+    """JSON that `decode` turns back into the value; arrays are added to `arrays`, under names that it refers to.
+
+    Raises
+    ------
+    NotPlainError
+        If it holds a function that is not one of the package's models or NumPyro's, or an object of an unknown type.
+    """
+
+    def one(value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float | str) and type(value) in (bool, int, float, str):
+            return value
+        if isinstance(value, jax.Array | np.ndarray | np.generic):
+            return _array(value)
+        if isinstance(value, list):
+            return [one(part) for part in value]
+        if isinstance(value, Mapping):
+            return {"is": "dict", "items": [[one(name), one(part)] for name, part in value.items()]}
+        if isinstance(value, functools.partial):
+            return {"is": "partial", "of": one(value.func), "args": one(value.args), "keywords": one(value.keywords)}
+        if isinstance(value, dist.Distribution):
+            return {"is": "distribution", "type": _distribution_name(value), "parameters": one(value.get_args())}
+        if isinstance(value, MCMCKernel):
+            return {"is": "kernel", "type": _kernel_name(value), "options": one(constructor_options(value))}
+        if inspect.isfunction(value):
+            return {"is": "function", "name": _function_name(value)}
+        if type(value) is tuple:
+            return {"is": "tuple", "items": [one(part) for part in value]}
+        return {"is": "object", "type": _type_name(type(value)), "state": one(_state(value))}
+
+    def _array(value: Any) -> dict[str, Any]:
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return {"is": "objects", "items": [one(item) for item in value.ravel().tolist()], "shape": list(value.shape)}
+        kind = "jax" if isinstance(value, jax.Array) else "scalar" if isinstance(value, np.generic) else "numpy"
+        name = f"a{len(arrays)}"
+        arrays[name] = value
+        return {"is": "array", "name": name, "kind": kind}
+
+    return one(value)
+
+
+def encode_model(model: Model, arrays: dict[str, Any]) -> Any:
+    """As `encode`, for a model of the package, its arguments and its components; None for any other, such as a user's own."""
+    own: dict[str, Any] = {}
+    try:
+        written = encode(model, own)
+    except NotPlainError:
+        return None
+    if _foreign(written):
+        return None
+    # names in `own` begin at nought: written again among the others
+    return encode(model, arrays)
+
+
+def _foreign(written: Any) -> bool:
+    """Whether JSON of `encode` names a type that is not the package's."""
+    if isinstance(written, list):
+        return any(map(_foreign, written))
+    if not isinstance(written, dict):
+        return False
+    named = written.get("is") == "object" and written["type"].partition(".")[0].partition(":")[0] not in _PACKAGES
+    return named or any(map(_foreign, written.values()))
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    name = function.__name__
+    if getattr(models, name, None) is function:
+        return f"models:{name}"
+    if name in _STARTS and getattr(initialization, name) is function:
+        return f"initialization:{name}"
+    raise NotPlainError(f"the function {function.__module__}.{function.__qualname__} is not one of bnp_hier.models")
+
+
+def _distribution_name(distribution: dist.Distribution) -> str:
+    name = type(distribution).__name__
+    if getattr(dist, name, None) is not type(distribution) or set(distribution.get_args()) != set(distribution.arg_constraints):
+        raise NotPlainError(f"{type(distribution).__module__}.{name} is not a plain distribution of NumPyro")
+    return name
+
+
+def _kernel_name(kernel: MCMCKernel) -> str:
+    if _type_name(type(kernel)).partition(".")[0] not in _PACKAGES or not isinstance(kernel, PartitionKernel | Gibbs | HMC):
+        raise NotPlainError(f"the kernel {_type_name(type(kernel))} is unknown")
+    return _type_name(type(kernel))
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """What an object of a kind that can be put together again consists of."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if isinstance(value, BaseEstimator):
+        return {name: part for name, part in value.__getstate__().items() if name != "model"}
+    if dataclasses.is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    raise NotPlainError(f"an object of type {_type_name(type(value))} cannot be written down without code")
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------------
+
+
+def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | None = None, model: Model | None = None) -> Any:
+    """What `encode` wrote; no constructor of a type that is not the package's or NumPyro's runs.
+
+    Parameters
+    ----------
+    written, arrays
+        Of `encode`.
+    known
+        Name -> type of a user's own components and their statistics.
+    model
+        That estimators and kernels get.
+
+    Raises
+    ------
+    ValueError
+        If it names what is not there.
+    """
+    known = known or {}
+
+    def one(written: Any) -> Any:
+        if isinstance(written, list):
+            return [one(part) for part in written]
+        if not isinstance(written, dict):
+            return written
+        match written["is"]:
+            case "dict":
+                return {one(name): one(part) for name, part in written["items"]}
+            case "tuple":
+                return tuple(one(part) for part in written["items"])
+            case "array":
+                array = arrays[written["name"]]
+                make: dict[str, Callable[[Any], Any]] = {"jax": jnp.asarray, "scalar": lambda a: a[()], "numpy": np.asarray}
+                return make[written["kind"]](array)
+            case "objects":
+                flat = np.empty(len(written["items"]), dtype=object)
+                flat[:] = [one(item) for item in written["items"]]
+                return flat.reshape(written["shape"])
+            case "partial":
+                return functools.partial(one(written["of"]), *one(written["args"]), **one(written["keywords"]))
+            case "function":
+                return _function(written["name"])
+            case "distribution":
+                return _distribution(written["type"])(**one(written["parameters"]))
+            case "kernel":
+                return _kernel(_type(written["type"], {}), one(written["options"]))
+            case "object":
+                return _rebuilt(_type(written["type"], known), one(written["state"]))
+        raise ValueError(f"it holds something of the unknown kind {written['is']!r}")
+
+    def _kernel(cls: type, options: dict[str, Any]) -> Any:
+        if not issubclass(cls, PartitionKernel | Gibbs | HMC):
+            raise ValueError(f"{cls.__name__} is not a known kernel")
+        made: Any = cls
+        return made(**options) if issubclass(cls, Gibbs) else made(model, **options)
+
+    def _rebuilt(cls: type, state: dict[str, Any]) -> Any:
+        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+            return cls(**state)
+        value: Any = object.__new__(cls)
+        if issubclass(cls, BaseEstimator):
+            value.__setstate__(state)
+            value.model = model
+        elif dataclasses.is_dataclass(cls):
+            for name, part in state.items():
+                object.__setattr__(value, name, part)  # as JAX does, too: what was checked is not checked again
+        else:
+            raise ValueError(f"{cls.__name__} is not of a known kind")
+        return value
+
+    return one(written)
+
+
+def _find(module: str, name: str) -> Any:
+    """An attribute of a module of the known packages."""
+    if module.partition(".")[0] not in _PACKAGES:
+        raise ValueError(f"{module} is not a module of {' or '.join(_PACKAGES)}")
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def _type(name: str, known: Mapping[str, type]) -> type:
+    if name in known:
+        return known[name]
+    module, _, qualified = name.partition(":")
+    if module.partition(".")[0] not in _PACKAGES:
+        raise NotPlainError(f"it holds a {name}, which is not the package's own")
+    found = _find(module, qualified)
+    if not isinstance(found, type) or found.__module__.partition(".")[0] not in _PACKAGES:
+        raise ValueError(f"{name} is not a type")
+    return found
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, plain = name.partition(":")
+    found = {"models": models, "initialization": initialization}.get(module)
+    if found is None or plain not in (models.__all__ if found is models else _STARTS):
+        raise ValueError(f"there is no function {name}")
+    return getattr(found, plain)
+
+
+def _distribution(name: str) -> type[dist.Distribution]:
+    found = getattr(dist, name, None)
+    if not isinstance(found, type) or not issubclass(found, dist.Distribution):
+        raise ValueError(f"NumPyro has no distribution {name}")
+    return found
+
+
+def types_of(*trees: Any) -> dict[str, type]:
+    """Name -> type of every component and every tuple of statistics in the trees."""
+    found: dict[str, type] = {}
+
+    def see(node: Any) -> None:
+        if isinstance(node, Component) or hasattr(node, "_fields"):
+            found[_type_name(type(node))] = type(node)
+            for part in _state(node).values():
+                see(part)
+        elif isinstance(node, list | tuple | dict):
+            for part in node.values() if isinstance(node, dict) else node:
+                see(part)
+
+    for tree in trees:
+        see(tree)
+    return found

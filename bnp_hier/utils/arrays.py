@@ -1,0 +1,91 @@
+"""Tables as float64 matrices, and small helpers for arrays and pytrees."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from bnp_hier.utils.input_cells import real_cells
+
+__all__ = ["as_matrix", "first_cell", "is_traced", "own_arrays", "pack", "shifted", "take"]
+
+
+_Tree = TypeVar("_Tree")
+
+
+def is_traced(*values: Any) -> bool:
+    """Whether any array in the values is a JAX tracer, so that its numbers cannot be looked at."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
+    """The data as a float64 NumPy matrix of its own, NaN where a cell is missing or masked.
+
+    Raises
+    ------
+    ValueError
+        If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column, or some of it lies
+        on another process's devices.
+    TypeError
+        If it holds complex numbers, dates, times or durations.
+    """
+    if isinstance(X, jax.Array) and not X.is_fully_addressable:
+        raise ValueError(
+            f"{name} is spread over processes, of whose {len(X.global_shards)} parts this one holds "
+            f"{len(X.addressable_shards)}: its numbers cannot be read here; give every process the whole table, or read what "
+            "is needed off rows that all of them have"
+        )
+    cells = real_cells(X, name)
+    try:
+        # a copy, for the reason told in `own_arrays`
+        if hasattr(cells, "iloc"):  # of pandas, whose missing values are no floats
+            matrix = cells.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+        else:
+            matrix = np.array(cells, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a table of numbers, shape (n, d); {error}") from error
+    if matrix.ndim != 2:
+        hint = f"; use {name}.reshape(-1, 1) for one column" if matrix.ndim == 1 else ""
+        raise ValueError(f"{name} must have two dimensions, shape (n, d), but it has shape {matrix.shape}{hint}")
+    if matrix.shape[1] == 0 or matrix.shape[0] == 0:
+        raise ValueError(f"{name} is empty: it has shape {matrix.shape}, expected at least one row and one column")
+    if matrix.shape[0] < min_rows:
+        rows = "row" if matrix.shape[0] == 1 else "rows"
+        raise ValueError(f"{name} has {matrix.shape[0]} {rows}; clustering needs at least {min_rows}")
+    return matrix
+
+
+def own_arrays(tree: _Tree) -> _Tree:
+    """The tree with copies of its NumPy arrays.
+
+    JAX knows again a NumPy array that a live program holds as a constant: where that program is in single precision, a
+    double-precision program would be given the rounded numbers.
+    """
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
+def first_cell(where: np.ndarray) -> str:
+    """Names the first true cell of a boolean matrix, as ``row 3, column 1`` (counted from 0)."""
+    row, column = np.argwhere(where)[0]
+    return f"row {row}, column {column}"
+
+
+def shifted(X: ArrayLike, origin: ArrayLike) -> Float[Array, "... d"]:
+    """``X - origin``, subtracted in NumPy float64 when both are NumPy, so that float32 keeps the digits."""
+    return jnp.asarray(X - origin)  # type: ignore[operator]
+
+
+def take(tree: _Tree, index: Array) -> _Tree:
+    """Entries of every leaf along its first axis."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def pack(tree: Any, batch: int) -> Float[Array, "... p"]:
+    """All leaves flattened after their `batch` leading dimensions and joined, in the order of `ravel_pytree`."""
+    leaves = jax.tree.leaves(tree)
+    return jnp.concatenate([leaf.reshape(*leaf.shape[:batch], -1) for leaf in leaves], axis=-1)

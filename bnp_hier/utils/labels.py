@@ -1,0 +1,28 @@
+"""Canonical forms of labels."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Int
+
+__all__ = ["canonical_labels", "first_come_labels"]
+
+
+def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
+    """Labels renamed 0, 1, ... in the order in which the items first show them."""
+    labels = np.asarray(labels)
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse.reshape(labels.shape)]
+
+
+def first_come_labels(labels: Int[Array, " n"], slots: int) -> Int[Array, " n"]:
+    """Labels renamed 0, 1, ... in the order in which the items first show them; labels lie below `slots`, −1 stays."""
+    n = labels.shape[0]
+    first = jax.ops.segment_min(jnp.arange(n), labels, slots)
+    rank = jnp.argsort(jnp.argsort(first))
+    return jnp.where(labels < 0, -1, rank[labels]).astype(labels.dtype)

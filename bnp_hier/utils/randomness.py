@@ -1,0 +1,30 @@
+"""JAX keys and NumPy generators from a `random_state`."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from jaxtyping import Array
+from numpyro.util import is_prng_key
+
+__all__ = ["random_generators", "random_key"]
+
+
+def random_key(random_state: int | Array) -> Array:
+    """A JAX key from a whole number or a key.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if isinstance(random_state, int | np.integer):
+        return jax.random.key(int(random_state))
+    if is_prng_key(random_state):
+        return random_state
+    raise TypeError(f"random_state must be a whole number or a JAX random key, but it is {type(random_state).__name__}")
+
+
+def random_generators(random_state: int | Array) -> list[np.random.Generator]:
+    """Two NumPy generators: for rows drawn from the data, and for seedings."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(random_key(random_state)))).spawn(2)

@@ -1,0 +1,131 @@
+"""What columns hold, and the family that follows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bnp_hier as bnp
+from bnp_hier.advice.column_kinds import FAMILIES, column_kinds, component_for
+
+RNG = np.random.default_rng(0)
+COLUMNS: dict[str, tuple[np.ndarray, str]] = {
+    "bits": (RNG.integers(0, 2, 60), "binary"),
+    "all ones": (np.ones(60), "binary"),
+    "visits": (RNG.poisson(3.0, 60), "count"),
+    "rare": (RNG.poisson(0.3, 60) + np.eye(60)[0] * 4, "count"),
+    "height": (RNG.normal(size=60), "continuous"),
+    "age": (RNG.integers(18, 90, 60), "continuous"),
+    "grade": (RNG.integers(3, 6, 60), "continuous"),
+    "balance": (RNG.integers(-5, 6, 60), "continuous"),
+    "id": (np.arange(60) + 100, "row number"),
+    "same": (np.full(60, 7.0), "constant"),
+    "nothing": (np.full(60, np.nan), "empty"),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_kinds(name: str) -> None:
+    values, kind = COLUMNS[name]
+    (found,) = column_kinds(np.asarray(values, float)[:, None], [name])
+    assert (found.name, found.kind) == (name, kind), found.reason
+    holes = np.asarray(values, float).copy()
+    holes[5:20] = np.nan
+    (again,) = column_kinds(holes[:, None], [name])
+    assert again.missing == pytest.approx(1.0 if name == "nothing" else 0.25)
+    assert again.kind == ("continuous" if name == "id" and again.kind != "row number" else kind)
+
+
+@pytest.mark.parametrize(
+    ("columns", "family"),
+    [
+        (["bits", "all ones"], "bernoulli"),
+        (["visits", "rare"], "poisson"),
+        (["visits", "rare", "bits"], "poisson"),
+        (["height", "age"], "normal"),
+        (["height", "bits"], "mixed"),
+        (["visits", "height", "bits"], "mixed"),
+        (["height", "id"], "normal"),
+    ],
+)
+def test_families(columns: list[str], family: str) -> None:
+    table = pd.DataFrame({name: COLUMNS[name][0] for name in columns})
+    found = component_for(table)
+    assert found.name == family and type(found.component) is FAMILIES[family]
+    found.component.validate(table.to_numpy(float))
+
+
+def test_families_by_size_and_missing_cells() -> None:
+    X = RNG.normal(size=(50, 4))
+    assert component_for(X).name == "normal"
+    assert component_for(X[:7]).name == "diagonal"
+    assert component_for(RNG.normal(size=(200, 21))).name == "diagonal"
+    X[3, 1] = np.nan
+    assert component_for(X).name == "diagonal"
+    words = RNG.poisson(0.1, (80, 60)).astype(float)
+    assert component_for(words).name == "multinomial"
+
+
+def test_mixed_columns_go_to_their_families() -> None:
+    table = pd.DataFrame({name: COLUMNS[name][0] for name in ("bits", "height", "visits", "age")})
+    component = component_for(table).component
+    assert isinstance(component, bnp.ProductComponent)
+    parts = {type(part).__name__: columns for part, columns in zip(component.parts, component.columns, strict=True)}
+    assert parts == {"BetaBernoulli": (0,), "GammaPoisson": (2,), "NormalInverseGamma": (1, 3)}
+
+
+KNOWN = {
+    "iris": "normal",
+    "wine": "normal",
+    "breast_cancer": "diagonal",
+    "animals33": "bernoulli",
+    "animals50_ratings": "diagonal",
+    "glass": "normal",
+    "pendigits_sample": "normal",
+    "newsgroups_words": "poisson",
+}
+LARGER = {"newsgroups20_hier": "multinomial", "flipkart_products_1050": "multinomial"}
+
+
+@pytest.mark.parametrize("sets", [KNOWN, pytest.param(LARGER, marks=pytest.mark.data)], ids=["package", "folder"])
+def test_known_data_sets(sets: dict[str, str]) -> None:
+    for name, family in sets.items():
+        assert component_for(bnp.datasets.load(name).X).name == family, name
+
+
+def test_bad_input() -> None:
+    X = np.column_stack([COLUMNS["height"][0], COLUMNS["same"][0]])
+    with pytest.raises(ValueError, match="one value only.*: b c; leave them out with --drop 'b c'"):
+        component_for(X, feature_names=["a", "b c"])
+    with pytest.raises(ValueError, match="family must be one of auto, normal, .* but it is 'gauss'"):
+        component_for(X, "gauss")
+    with pytest.raises(ValueError, match="no value at all: x1"):
+        component_for(np.column_stack([X[:, 0], np.full(60, np.nan)]))
+    with pytest.raises(ValueError, match="X has 2 columns, but there are 1 feature_names"):
+        column_kinds(X, ["a"])
+
+
+def test_categories_are_parts_of_their_own() -> None:
+    colour = np.eye(3)[RNG.integers(0, 3, 60)]
+    colour[:6] = 0.0
+    X = np.column_stack([RNG.normal(size=60), colour, RNG.integers(0, 2, 60)])
+    names = ["height", "colour=blue", "colour=green", "colour=red", "smokes"]
+    kinds = column_kinds(X, names, categories=[(1, 2, 3)])
+    assert [kind.kind for kind in kinds] == ["continuous", "category", "category", "category", "binary"]
+    assert kinds[2].missing == pytest.approx(0.1) and kinds[2].reason == "one of 3 categories"
+    chosen = component_for(X, feature_names=names, categories=[(1, 2, 3)])
+    assert chosen.name == "mixed" and isinstance(chosen.component, bnp.ProductComponent)
+    found = {tuple(columns): type(part) for part, columns in zip(chosen.component.parts, chosen.component.columns, strict=True)}
+    assert found == {(0,): bnp.NormalInverseGamma, (1, 2, 3): bnp.DirichletMultinomial, (4,): bnp.BetaBernoulli}
+    # a row without its category counts for nothing there: the density is that of the other columns
+    without = bnp.ProductComponent(
+        [p for p in chosen.component.parts if not isinstance(p, bnp.DirichletMultinomial)], [[1], [0]]
+    )
+    unknown = chosen.component.log_marginal(chosen.component.suff_stats(X[:1]))
+    np.testing.assert_allclose(unknown, without.log_marginal(without.suff_stats(X[:1, [0, 4]])), rtol=1e-6)
+    assert "mixed" == component_for(colour[6:], categories=[(0, 1, 2)]).name
+    with pytest.raises(ValueError, match="columns height, colour=blue are no indicators of a category"):
+        component_for(X, feature_names=names, categories=[(0, 1)])
+    advice = bnp.recommend(X, feature_names=names, categories=[(1, 2, 3)])
+    assert advice.family == "mixed" and advice.columns[1].kind == "category"

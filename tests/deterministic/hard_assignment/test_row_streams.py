@@ -1,0 +1,230 @@
+"""Rows read in pieces: the same clusters as in memory, and failures that keep what was fitted."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpyro
+import pytest
+from scipy.special import gammaln
+from scipy.stats import kstest
+from sklearn.metrics import adjusted_rand_score
+
+import bnp_hier as bnp
+from bnp_hier.deterministic import bayesian_kmeans
+from bnp_hier.deterministic.hard_assignment import row_streams
+from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream
+from bnp_hier.models import dpm
+from tests.oracles.problems import log_marginal
+
+N = 900
+
+
+def table() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return 6.0 * rng.normal(size=(5, 2))[rng.integers(0, 5, N)] + rng.normal(size=(N, 2))
+
+
+def chunked(X: np.ndarray, size: int) -> Callable[[], Iterator[np.ndarray]]:
+    return lambda: (X[at : at + size] for at in range(0, len(X), size))
+
+
+def refilled(X: np.ndarray) -> Callable[[], Iterator[np.ndarray]]:
+    """A reader that has one array for all its chunks."""
+
+    def read() -> Iterator[np.ndarray]:
+        buffer = np.empty((50, X.shape[1]))
+        for at in range(0, len(X), 50):
+            buffer[:] = X[at : at + 50]
+            yield buffer
+
+    return read
+
+
+@pytest.fixture
+def few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 of the 900 rows are searched on, and pieces have 256 rows."""
+    monkeypatch.setattr(bayesian_kmeans, "SKETCH", 200)
+    monkeypatch.setattr(row_streams, "PIECE", 256)
+
+
+def estimator(X: np.ndarray, **options: Any) -> bnp.BayesianKMeans:
+    component = bnp.NormalInverseWishart.from_data(X)
+    return bnp.BayesianKMeans(partial(dpm, component=component, concentration=1.0), polish=False, starts=(1, 4), **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", ["dp", "finite"])
+def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: Path) -> None:
+    X = table()
+    np.save(tmp_path / "rows.npy", X)
+    whole = estimator(X, prior=prior).fit(X)
+    assert whole.n_clusters_ >= 4
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    sources = [mapped, chunked(X, 900), chunked(X, 7), lambda: [X[:100], X[:0], *X[100:].reshape(8, 100, 2)], refilled(X)]
+    for source in sources:
+        fit = estimator(X, prior=prior).fit(source)
+        assert fit.free_energy_ == pytest.approx(whole.free_energy_, abs=1e-7)
+        assert fit.log_joint_ == pytest.approx(whole.log_joint_, abs=1e-7)
+        assert (fit.counts_ == whole.counts_).all() and fit.n_seen_ == N
+        assert (fit.labels_ == whole.labels_).all()
+        assert fit.score_samples(X[:50]) == pytest.approx(whole.score_samples(X[:50]), abs=1e-8)
+        assert (np.diff(fit.free_energy_trace_) <= 1e-9 * abs(fit.free_energy_)).all()
+    if prior == "dp":  # from first principles
+        parts = [X[fit.labels_ == k] for k in range(fit.n_clusters_)]
+        joint = len(parts) * np.log(1.0) + sum(gammaln(len(part)) for part in parts) - gammaln(N + 1.0)
+        assert fit.log_joint_ == pytest.approx(joint + sum(log_marginal(fit.component_, part) for part in parts), abs=1e-6)
+    again = pickle.loads(pickle.dumps(fit))
+    assert (again.labels_ == whole.labels_).all() and (again.predict(X[:9]) == fit.predict(X[:9])).all()
+    fit.partial_fit(X[:10])
+    assert fit.n_seen_ == N + 10 and fit.labels_.shape == (10,)
+
+
+@pytest.mark.slow
+def test_a_short_stream_is_fitted_as_in_memory() -> None:
+    X = table()[:150]
+    whole, fit = (bnp.BayesianKMeans(estimator(X).model, starts=(1, 4)).fit(source) for source in (X, chunked(X, 40)))
+    assert (fit.labels_ == whole.labels_).all() and fit.log_joint_ == whole.log_joint_
+
+
+def test_the_sample_is_uniform_and_does_not_depend_on_the_chunks() -> None:
+    """1,000 samples of 10 of 50 rows; p = 1e-4 would fail a right sampler once in ten thousand keys, and the key is fixed."""
+    X = np.arange(50.0)[:, None]
+    drawn = []
+    for seed in range(1000):
+        samples = []
+        for size in (50, 7, 1):
+            sample = RowSample(10, np.random.default_rng(seed))
+            for at in range(0, 50, size):
+                sample.add(X[at : at + size])
+            assert sample.n_rows == 50
+            samples.append(sample.rows.ravel())
+        assert (samples[0] == samples[1]).all() and (samples[0] == samples[2]).all()
+        assert (np.diff(samples[0]) > 0).all() and len(samples[0]) == 10
+        drawn.append(samples[0])
+    jitter = np.random.default_rng(0).uniform(size=(1000, 10))
+    assert kstest(((np.array(drawn) + jitter) / 50).ravel(), "uniform").pvalue > 1e-4
+
+
+class Failing:
+    """A source that goes wrong at one reading."""
+
+    def __init__(self, X: np.ndarray, reading: int, how: str, chunk: int = 4) -> None:
+        self.X, self.reading, self.how, self.chunk, self.readings = X, reading, how, chunk, 0
+
+    def __call__(self) -> Iterator[np.ndarray]:
+        self.readings += 1
+        for number, at in enumerate(range(0, len(self.X), 100)):
+            if self.readings == self.reading and number == self.chunk:
+                if self.how == "raises":
+                    raise OSError("the disk is gone")
+                if self.how == "interrupted":
+                    raise KeyboardInterrupt
+                if self.how == "columns":
+                    yield np.ones((3, 5))
+                if self.how == "ends":
+                    return
+            yield self.X[at : at + 100]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ("raises", OSError, "the disk is gone"),
+        ("ends", ValueError, "the chunks ended after 400 rows, but gave 900 at the first reading"),
+        ("columns", ValueError, "chunk 4 has 5 columns, but chunks before it have 2"),
+        ("interrupted", KeyboardInterrupt, None),
+    ],
+)
+def test_failures_keep_what_was_fitted(
+    how: str, error: type[BaseException], message: str | None, few_in_memory: None, few_programs: None
+) -> None:
+    X = table()
+    cases = [(2, "the estimator keeps the clusters of 200 of the 900 rows", 200)]
+    cases += [(4, "the estimator keeps the best clusters of the passes over all 900 rows so far", 900)]
+    if how in ("raises", "columns"):
+        cases += [(1, "the estimator keeps the clusters of 200 of the 400 rows that were read", 200)]
+    for reading, note, seen in cases:
+        fit = estimator(X)
+        with pytest.raises(error, match=message) as caught:
+            fit.fit(Failing(X, reading, how))
+        notes = " ".join(caught.value.__notes__)
+        assert note in notes, reading
+        if how != "interrupted":
+            assert f"reading {reading} of the chunks stopped after 400 rows, at chunk 4" in notes
+            assert fit.free_energy_trace_[-1] == fit.free_energy_
+        assert fit.n_seen_ == seen == fit.counts_.sum()
+        assert fit.predict(X).max() < fit.n_clusters_ + 1 and np.isfinite(fit.score_samples(X)).all()
+        assert len(fit.labels_) == seen
+
+
+def test_a_failure_of_the_last_reading(few_in_memory: None) -> None:
+    """It only finds the order in which the clusters appear."""
+    X = table()
+    good = Failing(X, 0, "raises")
+    whole = estimator(X).fit(good)
+    fit = estimator(X)
+    with pytest.raises(OSError, match="the disk is gone") as caught:
+        fit.fit(Failing(X, good.readings, "raises", chunk=1))
+    assert "keeps the best clusters of the passes over all 900 rows so far" in " ".join(caught.value.__notes__)
+    assert fit.free_energy_ == whole.free_energy_ and sorted(fit.counts_) == sorted(whole.counts_)
+    assert adjusted_rand_score(fit.labels_, whole.labels_) == 1.0
+
+
+def test_a_function_that_gives_one_iterator_is_found_out(few_in_memory: None) -> None:
+    X = table()
+    once = chunked(X, 100)()
+    with pytest.raises(ValueError, match="ended after 0 rows, but gave 900 at the first reading; the function must begin anew"):
+        estimator(X).fit(lambda: once)
+
+
+def test_bad_rows_outside_the_sample_are_found_with_their_place(few_in_memory: None) -> None:
+    X = table()
+    sample = RowSample(200, bayesian_kmeans.random_generators(0)[0])
+    sample.add(np.arange(float(N))[:, None])
+    outside = min(set(range(600, N)) - set(sample.rows.ravel().astype(int)))
+    broken = X.copy()
+    broken[outside, 1] = np.nan
+    with pytest.raises(ValueError, match=f"missing value .* at row {outside - 512}, column 1") as caught:
+        estimator(X).fit(chunked(broken, 90))
+    assert "rows are counted from row 512 of the stream" in " ".join(caught.value.__notes__)
+
+
+def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
+    X = table()
+    with pytest.raises(TypeError, match="X is an iterator .generator., which can be read only once; give a function"):
+        estimator(X).fit(chunked(X, 100)())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the function gave no chunks"):
+        estimator(X).fit(lambda: [])
+    with pytest.raises(ValueError, match="chunk 0 must have two dimensions"):
+        estimator(X).fit(lambda: [X[:, 0]])
+    with pytest.raises(ValueError, match='assignment="kd_tree" needs rows in memory'):
+        estimator(X, assignment="kd_tree").fit(chunked(X, 100))
+    flat = np.memmap(tmp_path / "flat", dtype=float, mode="w+", shape=(10,))
+    with pytest.raises(ValueError, match="two dimensions, shape .n, d., but the memory-mapped array has shape .10,."):
+        estimator(X).fit(flat)
+
+    def scaled(X: np.ndarray) -> None:
+        z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, X.shape[0]))
+        numpyro.sample("X", bnp.ConjugateMixture(bnp.NormalInverseWishart.from_data(X), z), obs=X / X.std(0))
+
+    with pytest.raises(ValueError, match="the model observes other numbers than those given"):
+        bnp.BayesianKMeans(scaled, starts=(1,)).fit(chunked(X, 100))
+    assert (
+        RowStream.over(np.memmap(tmp_path / "flat", dtype=float, shape=(5, 2)).copy()) is None
+    )  # in memory, for all its class
+    with pytest.raises(AttributeError, match="labels_ is there after fit only"):
+        _ = estimator(X).labels_
+
+
+def test_pieces_are_the_rows() -> None:
+    X = table()
+    for size in (1, 7, 256, 1000):
+        pieces = list(RowStream(chunked(X, 90)).pieces(size))
+        assert (np.concatenate(pieces) == X).all()
+        assert [len(piece) for piece in pieces[:-1]] == [size] * (len(pieces) - 1)

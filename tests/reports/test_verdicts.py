@@ -1,0 +1,125 @@
+"""Plain-language readings say what the numbers say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from bnp_hier.reports.verdicts import (
+    agreement,
+    association,
+    best_partition,
+    chains_verdict,
+    clusters_verdict,
+    held_out_verdict,
+    tree_verdict,
+)
+
+
+def table(**columns: list[float]) -> pd.DataFrame:
+    return pd.DataFrame(columns, index=["Gibbs", "BHC", "MAP-DP"])
+
+
+def diagnostics(rhat: list[float], ess: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"rhat": rhat, "ess_bulk": ess}, index=["log_joint", "n_clusters", "alpha"])
+
+
+def test_best_partition() -> None:
+    (line,) = best_partition(table(log_joint=[-105.0, -100.0, -300.0], clusters=[3, 4, 5]))
+    assert line.startswith("BHC found the most probable single partition: 4 clusters, log joint -100.0 nats")
+    assert "within 10 nats: Gibbs" in line and "the worst lies 200 nats lower" in line
+    assert list(best_partition(table(log_joint=[np.nan] * 3, clusters=[1, 1, 1]))) == []
+
+
+def test_agreement() -> None:
+    alike = table(**{"NMI Gibbs": [1.0, 0.95, 0.5], "NMI BHC": [0.95, 1.0, 0.7], "NMI MAP-DP": [0.5, 0.7, 1.0]})
+    (line,) = agreement(alike)
+    assert "disagree" in line and "Gibbs and MAP-DP" in line and "0.50" in line
+    (line, truth) = agreement(alike.clip(lower=0.92).assign(ARI=[0.1, 0.9, 0.3], NMI=[0.2, 0.8, 0.4]))
+    assert "agree:" in line and truth.startswith("Of the known classes BHC recovers most") and "0.90" in truth
+
+
+def test_same_partitions_and_classes() -> None:
+    same = table(log_joint=[-100.0, -100.5, -100.2], clusters=[3, 3, 3], **{f"NMI {name}": [1.0] * 3 for name in table().index})
+    assert list(best_partition(same)) == ["All routes found the same partition: 3 clusters."]
+    assert list(agreement(same)) == []
+    (line,) = agreement(same.assign(ARI=[-0.01, 0.02, 0.0], NMI=[0.0, 0.01, 0.0]))
+    assert line == "No route recovers the known classes: adjusted Rand index at most 0.02 (1 is all, 0 is chance)."
+    (line,) = agreement(same.assign(ARI=[1.0, 0.9, 1.0], NMI=[1.0, 0.9, 1.0]))
+    assert line == "The known classes are found exactly, by Gibbs and MAP-DP."
+
+
+def test_classes_that_are_not_recovered_may_be_associated() -> None:
+    """A weak association has an adjusted Rand index near 0, and a chi-squared test that sees it: the sentence follows both."""
+    rng = np.random.default_rng(0)
+    clusters = rng.integers(2, size=(2, 5, 400))
+    clusters[:] = clusters[0, 0]
+    clusters[..., :40] = rng.integers(2, size=(2, 5, 40))
+    weak = np.where(rng.random(400) < 0.6, clusters[0, 0], 1 - clusters[0, 0])
+    found = association(clusters, np.array(["no", "yes"])[weak])
+    assert found.p_value < 0.005 and adjusted_rand_score(weak, clusters[0, 0]) < 0.05
+    assert 0.1 < found.low < found.value < found.high < 0.3
+    scores = table(ARI=[0.03, 0.02, 0.0], NMI=[0.02, 0.01, 0.0])
+    none = association(rng.integers(2, size=(1, 5, 400)), weak)
+    *_, line = agreement(scores, {"BHC": none, "Gibbs": found})
+    assert "No route recovers the known classes" in line and "the clusters of Gibbs are weakly associated with them" in line
+    assert f"V {found.value:.2f}, 95 % of its draws between {found.low:.2f} and {found.high:.2f}" in line
+    *_, line = agreement(scores, {"BHC": none})
+    assert "no association of clusters and classes beyond chance is seen" in line
+
+
+def test_association_against_known_values() -> None:
+    """At independence the mean of V² without correction is (r − 1)(k − 1)/(n − 1) / (min − 1); the correction takes it off.
+
+    500 tables of 100 rows, 4 classes and 5 clusters: the corrected V is 0 in about half of them, the plain one never.
+    """
+    rng = np.random.default_rng(1)
+    values = [association(rng.integers(5, size=(1, 1, 100)), rng.integers(4, size=100)).value for _ in range(500)]
+    assert np.median(values) < 0.05 and np.mean(np.array(values) == 0) > 0.4
+    same = np.repeat([0, 1, 2], 20)
+    assert association(same[None, None], same).value == pytest.approx(1.0)
+    assert association(same[None, None], np.zeros(60)) == (0.0, 0.0, 0.0, 1.0)
+    counts = np.array([[30, 10], [15, 45]])  # by hand: chi² = 24.242, V² = (.24242 − 1/99)/(2 − 1/99 − 1)
+    rows, columns = np.repeat([0, 0, 1, 1], counts.ravel()), np.repeat([0, 1, 0, 1], counts.ravel())
+    assert association(columns[None, None], rows).value == pytest.approx(np.sqrt((0.242424 - 1 / 99) / (1 - 1 / 99)), rel=1e-5)
+
+
+def test_held_out() -> None:
+    assert list(held_out_verdict(table(clusters=[1, 1, 1]))) == []
+    (line,) = held_out_verdict(table(held_out=[-2.0, -2.05, -3.0], held_out_se=[0.1, 0.1, 0.1]))
+    assert line.startswith("Gibbs predicts") and "behind: BHC." in line and "MAP-DP" not in line
+
+
+def test_chains() -> None:
+    cases = {
+        "the four chains agree (R-hat 1.005, effective sample size at least 500)": ([1.0, 1.005, 1.0], [900.0, 500.0, 700.0]),
+        "effective sample size is only 90": ([1.0, 1.005, 1.0], [900.0, 90.0, 700.0]),
+        "R-hat 1.030: the four chains agree roughly, not to the last digit, on the number": ([1.0, 1.03, 1.0], [900.0] * 3),
+        "R-hat 1.20: the four chains differ. Do not trust the number of clusters and alpha": ([1.0, 1.2, 1.1], [900.0] * 3),
+        "R-hat inf": ([1.0, np.inf, 1.0], [900.0] * 3),
+        "nothing moved": ([np.nan] * 3, [np.nan] * 3),
+    }
+    for words, (rhat, ess) in cases.items():
+        (line,) = chains_verdict("Gibbs", diagnostics(rhat, ess), 4)
+        assert words in line, line
+    assert "one chain cannot tell" in next(chains_verdict("Gibbs", diagnostics([np.nan] * 3, [100.0] * 3), 1))
+
+
+def test_clusters() -> None:
+    sure = np.tile([0, 0, 1, 1], (1, 40, 1))
+    assert list(clusters_verdict("Gibbs", sure, sure[0, 0])) == [
+        "Gibbs: 2 clusters are most probable (100%), with 100% probability.",
+        "Gibbs: no row is in doubt; each shares its cluster with the rest of it in at least half of the draws.",
+    ]
+    mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
+    number, rows = clusters_verdict("Gibbs", mixed, sure[0, 0])
+    assert "3 clusters are most probable (60%), between 2 and 3 with 95 % probability" in number
+    assert "of 4 rows, 2 in doubt (put together with the rest of their cluster in less than half of the draws)" in rows
+
+
+def test_trees() -> None:
+    draws = np.array([[0, 0, 1]] * 50 + [[0, 1, 2]] * 50)
+    (line,) = tree_verdict("BHC", {0.1: 2, 0.5: 2, 0.9: 3}, draws)
+    assert "between merge probabilities 0.1 and 0.9 the tree has 2 to 3 clusters; partitions drawn from it have 2 to 3" in line

@@ -1,0 +1,206 @@
+import base64
+import io
+import re
+import stat
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from bnp_hier.reports.web_page import Section, write_page
+
+VOID = {"meta", "img", "link", "br", "hr", "input"}
+NASTY = "<script>alert('1')</script> & \"quoted\""
+
+
+class Page(HTMLParser):
+    """Elements with their attributes and text; fails on wrong nesting."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.open: list[int] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), []))
+        if tag not in VOID:
+            self.open.append(len(self.elements) - 1)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.elements[self.open.pop()][0] == tag
+
+    def handle_data(self, data: str) -> None:
+        for number in self.open:
+            self.elements[number][2].append(data)
+
+    def texts(self, tag: str) -> list[str]:
+        return ["".join(text) for name, _, text in self.elements if name == tag]
+
+    def attributes(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes, _ in self.elements if name == tag]
+
+
+def picture(width: float = 4.0) -> Figure:
+    figure = Figure(figsize=(width, 2.0), layout="constrained")
+    figure.subplots().plot([1, 2, 3])
+    return figure
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    table = pd.DataFrame(
+        {
+            "clusters": [3, 12],
+            "log_joint": [-1234.5678, -351.0],
+            "evidence_bound": [-12.3456, np.nan],
+            "bound_kind": ["tree", NASTY],
+            "NMI <b>": [0.98765, 1.0],
+            "seconds": [123.456, 0.0123],
+            "rhat": [1.00345, np.nan],
+            "ess": [4312.7, np.nan],
+            "capacity_hits": [0.0, np.nan],
+            "nothing": [None, pd.NA],
+            "infinite": [np.inf, -np.inf],
+        },
+        index=["Gibbs", NASTY],
+    )
+    table.index.name = "route"
+    return table
+
+
+def sections(
+    table: pd.DataFrame, *, figures: dict[str, Figure] | None = None, notes=(), facts=None, reproduce="", folds=None
+) -> list[Section]:
+    return [
+        Section("What was found", notes=notes, folds=folds or {}),
+        Section("Comparison", tables={"Routes": table}),
+        Section("Pictures", figures={NASTY: picture(), "wide": picture(8.0)} if figures is None else figures),
+        Section("The run", facts=facts or {}),
+        Section("Do it again", code=reproduce),
+    ]
+
+
+def write(folder: Path, table: pd.DataFrame, **more) -> str:
+    path = write_page(folder / "page.html", title=NASTY, sections=sections(table, **more))
+    assert path == folder / "page.html"
+    return path.read_text(encoding="utf-8")
+
+
+def test_page_is_well_formed_and_needs_nothing_else(tmp_path: Path, table: pd.DataFrame) -> None:
+    text = write(tmp_path, table, notes=[NASTY], facts={NASTY: NASTY}, reproduce=NASTY)
+    page = Page(text)
+    tags = {tag for tag, _, _ in page.elements}
+    assert text.startswith("<!DOCTYPE html>") and not tags & {"script", "iframe", "b", "a"}
+    for _, attributes, _ in page.elements:
+        assert attributes.get("href", "data:,") == "data:," and not any(name.startswith("on") for name in attributes)
+        assert (attributes.get("src") or "data:").startswith("data:")
+    assert not re.search(r"https?:|url\(|@import", text)
+    assert any("default-src 'none'" in (meta.get("content") or "") for meta in page.attributes("meta"))
+    assert {"charset": "utf-8"} in page.attributes("meta")
+    assert page.attributes("html") == [{"lang": "en"}]
+
+
+def test_everything_is_escaped(tmp_path: Path, table: pd.DataFrame) -> None:
+    text = write(tmp_path, table, notes=[NASTY], facts={NASTY: NASTY}, reproduce=NASTY, folds={NASTY: []})
+    page = Page(text)
+    assert "<script" not in text
+    for tag in ("title", "h1", "li", "dt", "dd", "code", "summary"):
+        assert page.texts(tag) == [NASTY], tag
+    named = Section(NASTY, text=NASTY, tables={NASTY: table}).html()
+    assert Page(named).texts("h2") == Page(named).texts("p") == Page(named).texts("caption") == [NASTY]
+    assert page.texts("figcaption") == [NASTY, "wide"]
+    assert NASTY in page.texts("td") and NASTY in page.texts("th") and "NMI <b>" in page.texts("th")
+
+
+def test_pictures_decode_and_have_text(tmp_path: Path, table: pd.DataFrame) -> None:
+    images = Page(write(tmp_path, table)).attributes("img")
+    assert [image["alt"] for image in images] == [NASTY, "wide"]
+    for image, inches in zip(images, (4.0, 8.0), strict=True):
+        kind, data = (image["src"] or "").split(",")
+        assert kind == "data:image/png;base64"
+        pixels = matplotlib.image.imread(io.BytesIO(base64.b64decode(data, validate=True)), format="png")
+        assert pixels.ndim == 3 and pixels.std() > 0
+        width, height = int(image["width"] or 0), int(image["height"] or 0)
+        assert width == pytest.approx(96 * inches, rel=0.1)
+        assert width / height == pytest.approx(pixels.shape[1] / pixels.shape[0], rel=0.02)
+
+
+def test_numbers_are_rounded_by_column_and_right_aligned(tmp_path: Path, table: pd.DataFrame) -> None:
+    page = Page(write(tmp_path, table))
+    rows = np.array(page.texts("td")).reshape(2, -1).T.tolist()
+    assert rows == [
+        ["3", "12"],
+        ["-1234.6", "-351.0"],
+        ["-12.35", "–"],
+        ["tree", NASTY],
+        ["0.988", "1.000"],
+        ["123.5", "0.01"],
+        ["1.003", "–"],
+        ["4313", "–"],
+        ["0", "–"],
+        ["–", "–"],
+        ["∞", "-∞"],
+    ]
+    header = [attributes for attributes in page.attributes("th") if attributes.get("scope") == "col"]
+    assert page.texts("th")[:3] == ["route", "clusters", "log_joint"]
+    for cells in (header[1:], page.attributes("td")[:11]):
+        assert ["class" in cell for cell in cells] == [True] * 3 + [False] + [True] * 7
+    assert [cell.get("scope") for cell in page.attributes("th")][-2:] == ["row", "row"]
+
+
+def test_small_log_columns_and_odd_tables(tmp_path: Path) -> None:
+    odd = pd.DataFrame([[-1.23456, True, 1e-7], [-2.0, False, 5.5]], columns=["log_score", "fits", "fits"])
+    page = Page(write(tmp_path, odd))
+    assert page.texts("td") == ["-1.23", "True", "1e-07", "-2.00", "False", "5.500"]
+    levels = pd.DataFrame([[1.5]], columns=pd.MultiIndex.from_tuples([("a", "b")]))
+    assert "a / b" in Page(write(tmp_path, levels)).texts("th")
+    assert Page(write(tmp_path, pd.DataFrame())).texts("td") == []
+
+
+def test_page_fits_phones_and_dark_rooms(tmp_path: Path, table: pd.DataFrame) -> None:
+    text = write(tmp_path, table)
+    page = Page(text)
+    (style,) = page.texts("style")
+    assert "prefers-color-scheme: dark" in style and "color-scheme: light dark" in style
+    assert style.count("{") == style.count("}")
+    assert re.search(r"\.scroll \{[^}]*overflow-x: auto", style) and re.search(r"img \{[^}]*max-width: 100%", style)
+    assert re.search(r"\.number \{[^}]*text-align: right", style)
+    viewport = next(meta for meta in page.attributes("meta") if meta.get("name") == "viewport")
+    assert viewport["content"] == "width=device-width, initial-scale=1"
+    regions = [a for a in page.attributes("div") if a.get("class") == "scroll"]
+    assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions) and regions
+
+
+def test_empty_sections_are_left_out(tmp_path: Path, table: pd.DataFrame) -> None:
+    assert Page(write(tmp_path, table, figures={})).texts("h2") == ["Comparison"]
+    full = write(tmp_path, table, notes=["a", "b"], facts={"n": "150"}, reproduce="bnp-hier")
+    assert Page(full).texts("h2") == ["What was found", "Comparison", "Pictures", "The run", "Do it again"]
+    assert Page(full).texts("li") == ["a", "b"]
+
+
+def test_file_is_replaced_as_a_whole(tmp_path: Path, table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new" / "folder" / "report.html"
+    write_page(path, title="first", sections=sections(table))
+    plain = path.with_name("plain")
+    plain.touch()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    plain.unlink()
+    before = path.read_bytes()
+
+    def full_disk(self: Path, target: Path) -> None:
+        assert "second" in self.read_text(encoding="utf-8") and self.parent == path.parent
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr(Path, "replace", full_disk)
+        write_page(path, title="second", sections=[])
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
+    write_page(str(path), title="third \ud800", sections=[])
+    assert Page(path.read_text(encoding="utf-8")).texts("h1") == ["third \\ud800"]

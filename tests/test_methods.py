@@ -1,0 +1,139 @@
+"""Routes by name: run, failed, interrupted, out of time; and the plan of a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+
+import bnp_hier as bnp
+from bnp_hier import methods as routes
+from bnp_hier.advice.recommendation import default_budget, plan_routes
+from bnp_hier.methods import ROUTES, RunOptions, Size, run_routes, shortened
+from bnp_hier.models import dpm
+
+X = np.random.default_rng(0).normal(size=(30, 2)) + 8.0 * (np.arange(30) % 2)[:, None]
+MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+QUICK = RunOptions(chains=2, warmup=10, samples=20, progress=False)
+
+
+@pytest.mark.slow
+def test_every_route_runs_and_they_compare() -> None:
+    outcome = run_routes(ROUTES, MODEL, X, QUICK)
+    assert list(outcome.fits) == [route.title for route in ROUTES.values()] and not outcome.problems
+    table = bnp.compare(outcome.fits, X, seconds=outcome.seconds)
+    assert (table["clusters"] == 2).all() and (table["seconds"] > 0).all()
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, **runs: Any) -> None:
+    pretended = {name: replace(ROUTES[name.replace("_", "-")], run=run) for name, run in runs.items()}
+    monkeypatch.setattr(routes, "ROUTES", {route.name: route for route in pretended.values()})
+
+
+def _fail(error: BaseException) -> Any:
+    def run(model: Any, X: Any, options: Any) -> None:
+        raise error
+
+    return run
+
+
+def test_a_route_that_fails_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend(monkeypatch, map_dp=_fail(ValueError("broke")), bhc=lambda *_: "tree")
+    outcome = run_routes(["map-dp", "bhc"], MODEL, X)
+    assert outcome.fits == {"BHC": "tree"} and outcome.problems == ["MAP-DP failed: broke"] and not outcome.interrupted
+
+
+def test_what_is_interrupted_or_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend(monkeypatch, map_dp=lambda *_: "partition", bhc=_fail(KeyboardInterrupt()), variational=lambda *_: "never")
+    outcome = run_routes(["map-dp", "bhc", "variational"], MODEL, X)
+    assert outcome.fits == {"MAP-DP": "partition"} and outcome.interrupted
+    assert outcome.problems == ["BHC was interrupted and is missing.", "Not run, since it was interrupted before: Variational."]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [0, 10])
+def test_interrupted_chains_keep_their_draws(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after so many draws: they are a fit like any other; during warm-up there is none."""
+
+    class Interrupted(bnp.ResumableRun):
+        def _program(self, steps: int) -> Any:
+            if self.steps >= QUICK.warmup + kept - (not kept):
+                raise KeyboardInterrupt
+            return super()._program(steps)
+
+    monkeypatch.setattr(routes, "ResumableRun", Interrupted)
+    outcome = run_routes(["gibbs", "variational"], MODEL, X, replace(QUICK, samples=20))
+    assert outcome.interrupted and "Not run, since it was interrupted before: Gibbs" not in outcome.problems
+    if kept:
+        assert outcome.fits["Gibbs"].get_samples(group_by_chain=True)["z"].shape == (2, kept, 30)
+        assert f"Gibbs was interrupted: {kept} of 20 draws of every chain are there." in outcome.problems
+        assert np.isfinite(bnp.compare(outcome.fits, X).loc["Gibbs", "log_joint"])
+    else:
+        assert "Gibbs was interrupted and is missing." in outcome.problems and "Gibbs" not in outcome.fits
+
+
+@pytest.mark.slow
+def test_chains_stop_at_their_time_limit() -> None:
+    short = replace(QUICK, samples=1_000_000, time_limit=6.0)
+    # a warm-up that takes longer than the limit comes to its end, and gives some draws
+    for limit, samples in ((6.0, 1_000_000), (1e-6, 2000)):
+        outcome = run_routes(["gibbs"], MODEL, X, replace(short, samples=samples, time_limit=limit))
+        assert f"stopped at its time limit of {limit:.0f} s" in outcome.problems[0]
+        assert not outcome.fits["Gibbs"].finished and not outcome.interrupted
+        assert outcome.fits["Gibbs"].get_samples()["z"].shape[0] > 0
+
+
+def test_unknown_routes() -> None:
+    with pytest.raises(ValueError, match="there is no route 'gips'; the routes are map-dp"):
+        run_routes(["gips"], MODEL, X)
+
+
+@pytest.mark.parametrize("sweeps", [0, 100, 777, 5999])
+def test_shortened_chains(sweeps: int) -> None:
+    """At most so many sweeps, in whole pieces, but never none."""
+    short = shortened(RunOptions(), sweeps)
+    assert short.sweeps <= max(sweeps, 4 * 30) and short.samples == 2 * short.warmup > 0
+    assert short.sweeps > 0.8 * sweeps - 4 * 30 and shortened(RunOptions(), 6000) == RunOptions()
+
+
+@pytest.mark.parametrize("rows", [20, 150, 1000, 3000, 20_000, 1_000_000])
+@pytest.mark.parametrize("width", [5, 15, 200])
+def test_plans_keep_to_the_budget(rows: int, width: int) -> None:
+    budget = default_budget(rows)
+    plan = plan_routes(Size(rows, width), budget, RunOptions())
+    assert sorted(advice.name for advice in plan) == sorted(ROUTES)
+    assert sum(advice.seconds for advice in plan if advice.chosen) <= budget
+    assert sum(advice.chosen for advice in plan if ROUTES[advice.name].is_chain) <= 1
+    for advice in plan:
+        assert advice.reason and (not advice.chosen or advice.seconds <= budget)
+
+
+def test_recommendation_of_a_small_table() -> None:
+    data = bnp.datasets.load("iris")
+    advice = bnp.recommend(pd.DataFrame(data.X, columns=list(data.feature_names)), budget=600)
+    assert advice.family == "normal" and not advice.warnings and "gibbs" in advice.chosen and "bhc" in advice.chosen
+    assert isinstance(advice.component, bnp.NormalInverseWishart) and advice.seconds <= 600
+    assert [column.name for column in advice.columns] == list(data.feature_names)
+    text = str(advice)
+    for title in (route.title for route in ROUTES.values()):
+        assert title in text
+    assert advice.table().loc["gibbs", "run"] and set(advice.table()["title"]) == {route.title for route in ROUTES.values()}
+    tight = bnp.recommend(data.X, budget=1.0)
+    assert tight.chosen == () and "no time left" in str(tight)
+
+
+def test_a_recommendation_runs() -> None:
+    advice = bnp.recommend(X, budget=13.0)
+    assert advice.chosen == ("map-dp",)
+    outcome = advice.fit(X)
+    assert set(outcome.fits) == {"MAP-DP"} and outcome.fits["MAP-DP"].n_clusters_ == 2
+
+
+def test_bad_budgets() -> None:
+    with pytest.raises(ValueError, match="budget must be a positive number of seconds, but it is 0"):
+        bnp.recommend(X, budget=0)
