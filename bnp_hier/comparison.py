@@ -11,18 +11,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Int
 from numpyro.infer.mcmc import MCMCKernel
 
-from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.bhc import BHC
-from bnp_hier.deterministic.variational_dp import VariationalDP
+from bnp_hier.capabilities import Chains, EvidenceBound
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
-from bnp_hier.posterior.draws import CHAINS, draws_of, log_predictive, shared_programs, summaries
-from bnp_hier.posterior.point_estimates import point_estimate
+from bnp_hier.posterior.draws import draws_of, log_predictive, partition_of, shared_programs, summaries
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "partition_of", "tabulate"]
+__all__ = ["compare", "tabulate"]
 
 
 def compare(
@@ -118,14 +115,8 @@ def tabulate(
     return table
 
 
-def partition_of(fit: Any, X: ArrayLike) -> Int[np.ndarray, " n"]:
-    """A route's one partition: an estimator's `labels_`, or the point estimate (variation of information) of MCMC draws."""
-    draws = draws_of(fit, X, n_draws=1)
-    return fit.labels_ if isinstance(fit, DeterministicClustering) else point_estimate(draws.labels)
-
-
 def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
-    if isinstance(fit, CHAINS):
+    if isinstance(fit, Chains):
         draws = draws_of(fit, X)
         medians = {name: np.median(v, axis=(0, 1))[None, None] for name, v in draws.hyperparameters.items()}
         if not draws.mixture.integrated:  # a density given parameters would be no lower bound on the evidence
@@ -135,21 +126,19 @@ def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str
     else:
         log_joint = fit.log_joint_
     bound, kind = log_joint, "one partition"
-    if isinstance(fit, BHC):
-        bound, kind = fit.log_evidence_bound_, "tree"
-    elif isinstance(fit, VariationalDP):
-        bound, kind = fit.log_evidence_bound_, f"variational, {fit.bound_target_}"
+    if isinstance(fit, EvidenceBound):
+        bound, kind = fit.log_evidence_bound_, fit.bound_kind_
     return {"log_joint": log_joint, "evidence_bound": bound, "bound_kind": kind}
 
 
 def _held_out(fit: Any, X: ArrayLike, held_out: ArrayLike) -> np.ndarray:
-    if isinstance(fit, CHAINS):
+    if isinstance(fit, Chains):
         return log_predictive(draws_of(fit, X), held_out)
     return fit.score_samples(held_out)
 
 
 def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
-    if not isinstance(fit, CHAINS):
+    if not isinstance(fit, Chains):
         return {"rhat": np.nan, "ess": np.nan, "capacity_hits": np.nan}
     draws = draws_of(fit, X)
     values = summaries(draws)

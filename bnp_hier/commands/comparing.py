@@ -14,6 +14,7 @@ import typer
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.advice.recommendation import default_budget, plan_routes, size_of
+from bnp_hier.capabilities import TreePosterior
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
@@ -44,7 +45,6 @@ from bnp_hier.commands.fitting import write_clusters
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.datasets import Dataset
-from bnp_hier.deterministic import BHC
 from bnp_hier.methods import ROUTES, RunOptions, run_routes
 from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.interruption import finishing
@@ -214,7 +214,7 @@ def _write_files(folder: Path, findings: object) -> None:
     assert isinstance(findings, Findings)
     write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})
     for fit in findings.fits.values():
-        if isinstance(fit, BHC):
+        if isinstance(fit, TreePosterior):
             write_text(folder / "tree.nwk", fit.dendrogram_.to_newick(findings.data.item_names) + "\n")
     for name, package in findings.packages.items():
         _write_package(folder / _package_file(name), package)

@@ -82,6 +82,8 @@ class BHC(DeterministicClustering):
         (n,) clusters, from 0: the tree cut where merges have probability below 0.5.
     log_evidence_bound_ : float
         Lower bound on log p(X) at the fitted hyperparameters (nats).
+    bound_kind_ : str
+        "tree".
     bound_trace_ : ndarray
         Bound + log prior of the hyperparameters (nats): of the first tree, after each round of `optimize`, and after each
         step of `refine`; never falls. `shape="ratio"` comes after it.
@@ -168,6 +170,7 @@ class BHC(DeterministicClustering):
         self.X_fit_ = X
         self.dendrogram_ = Dendrogram(children, log_odds)
         self.log_evidence_bound_ = float(_bound_at(values, jnp.asarray(children)))
+        self.bound_kind_ = "tree"
         self.bound_trace_ = np.array(trace)
         self.node_weights_ = node_weights(log_odds, children)
         self._finish(problem, self.dendrogram_.cut())

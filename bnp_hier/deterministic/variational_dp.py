@@ -276,6 +276,8 @@ class VariationalDP(DeterministicClustering):
         Lower bound on log p(X) under the model that `bound_target_` names, at the fitted hyperparameters (nats).
     bound_target_ : str
         "truncated stick-breaking" or "finite Dirichlet".
+    bound_kind_ : str
+        The same, after "variational, ".
     infinite_bound_ : float or None
         Lower bound on log p(X) under the Dirichlet process itself (nats), from the same q(labels), components in decreasing
         order of size, with a last piece like the others. None for "collapsed_dirichlet".
@@ -403,6 +405,7 @@ class VariationalDP(DeterministicClustering):
         self.log_evidence_bound_ = float(best.bound)
         self.infinite_bound_ = None if finite else float(summary.infinite_bound)
         self.bound_target_ = "finite Dirichlet" if finite else "truncated stick-breaking"
+        self.bound_kind_ = f"variational, {self.bound_target_}"
         self.bound_space_ = "labels"
         self.bound_trace_ = np.asarray(best.trace)[~np.isnan(best.trace)]
         self.n_iter_, self.converged_ = int(best.iterations), bool(best.converged)

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.evidence.union_family import UnionFamily, union_masses
 from bnp_hier.utils.options import WholeNumber, check_options, require_count
 from bnp_hier.utils.randomness import random_key
@@ -125,14 +124,14 @@ class TreeBound(float):
 
 
 def tree_bound(
-    bhc: BHC, kind: str = "bhc", *, start: int = 0, budget: int = 5_000_000, both_children: bool = False
+    bhc: Any, kind: str = "bhc", *, start: int = 0, budget: int = 5_000_000, both_children: bool = False
 ) -> TreeBound:
     """Lower bound on log p(X) from a fitted tree, at its hyperparameters (nats).
 
     Parameters
     ----------
     bhc
-        A fitted `BHC`.
+        A fitted `BHC`, or what has the attributes of `bnp_hier.capabilities.TreePosterior`.
     kind
         "bhc": the mass of all partitions that are consistent with the tree. "alternatives": more partitions, those in which
         one branch moves next to its uncle, one such move at a time. "recursive": such moves at all nodes in all

@@ -4,7 +4,6 @@ from bnp_hier.kernels.auxiliary_gibbs import AuxiliaryGibbs, AuxiliaryGibbsState
 from bnp_hier.kernels.bhmc_gibbs import BHMCGibbs, BHMCGibbsState
 from bnp_hier.kernels.parallel_split_merge import ParallelSplitMerge, ParallelSplitMergeState
 from bnp_hier.kernels.partition_gibbs import PartitionGibbs, PartitionGibbsState
-from bnp_hier.runs.resumable_run import ResumableRun
 
 __all__ = [
     "AuxiliaryGibbs",
@@ -15,5 +14,4 @@ __all__ = [
     "ParallelSplitMergeState",
     "PartitionGibbs",
     "PartitionGibbsState",
-    "ResumableRun",
 ]

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
-from numpyro.infer import MCMC
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.capabilities import Chains, Clustering, TreePosterior
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.forms import find_any_sites
@@ -25,24 +24,21 @@ from bnp_hier.kernels.base import size_summaries
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
-from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.posterior.point_estimates import point_estimate
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.randomness import random_key
 
 __all__ = [
-    "CHAINS",
     "Draws",
     "Summaries",
     "draws_of",
     "log_predictive",
     "map_draws",
     "of_many_draws",
+    "partition_of",
     "shared_programs",
     "summaries",
 ]
-
-CHAINS = (MCMC, ResumableRun)
-"""Types of fits that hold the chains of a kernel."""
 
 
 class Draws(NamedTuple):
@@ -128,23 +124,24 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
         If the fit has not run, does not belong to X, or is of an unknown kind.
     """
     matrix = as_matrix(X)
-    if isinstance(fit, CHAINS):
-        return _draws_of_mcmc(fit, matrix, random_state)
-    if not isinstance(fit, DeterministicClustering):
+    if isinstance(fit, Chains):
+        return _draws_of_chains(fit, matrix, random_state)
+    if isinstance(fit, BaseEstimator):
+        check_is_fitted(fit, "labels_")
+    if not isinstance(fit, Clustering):
         raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}")
-    check_is_fitted(fit, "counts_")
     if len(fit.labels_) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows, but the estimator was fitted to {len(fit.labels_)}")
     with jax.enable_x64(True):
         sites = find_sites(fit.model, (matrix,))
-    labels = fit.sample_partitions(random_state, n_draws) if isinstance(fit, BHC) else fit.labels_[None]
+    labels = fit.sample_partitions(random_state, n_draws) if isinstance(fit, TreePosterior) else fit.labels_[None]
     hyperparameters = {
         name: np.broadcast_to(value, (1, len(labels), *np.shape(value))) for name, value in fit.hyperparameters_.items()
     }
     return Draws(labels[None], hyperparameters, CollapsedMixture(fit.model, matrix, sites))
 
 
-def _draws_of_mcmc(mcmc: MCMC | ResumableRun, X: Float[np.ndarray, "n d"], random_state: int | Array) -> Draws:
+def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: int | Array) -> Draws:
     if mcmc.last_state is None:
         raise ValueError("the MCMC object has no draws: call its run method first")
     model = getattr(mcmc.sampler, "model", None)
@@ -169,6 +166,12 @@ def _draws_of_mcmc(mcmc: MCMC | ResumableRun, X: Float[np.ndarray, "n d"], rando
     if isinstance(sites, SlotSites):
         return Draws(labels, hyperparameters, SlotMixture(model, X, sites))
     return Draws(labels, hyperparameters, CollapsedMixture(model, X, sites))
+
+
+def partition_of(fit: Any, X: ArrayLike) -> Int[np.ndarray, " n"]:
+    """A fit's one partition: an estimator's `labels_`, or the point estimate (variation of information) of MCMC draws."""
+    draws = draws_of(fit, X, n_draws=1)
+    return fit.labels_ if isinstance(fit, Clustering) else point_estimate(draws.labels)
 
 
 def _recovered_labels(

@@ -13,8 +13,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
-from numpyro.infer import MCMC
 
+from bnp_hier.capabilities import Chains
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.inspection.nested import TreeSites, find_tree_sites, has_tree, read_tree_values
@@ -22,10 +22,8 @@ from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.bhmc.paths import log_likelihood_of, path_weights
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.partitions.scoring import check_log_weights
-from bnp_hier.posterior.draws import CHAINS
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import expected_losses
-from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.randomness import random_key
@@ -42,13 +40,13 @@ MOST_CELLS = 20_000_000
 def is_hierarchical(fit: Any, X: ArrayLike) -> bool:
     """Whether a fit holds chains of a model with a tree."""
     model = getattr(getattr(fit, "sampler", None), "model", None)
-    if not isinstance(fit, CHAINS) or model is None:
+    if not isinstance(fit, Chains) or model is None:
         return False
     with jax.enable_x64(True):
         return has_tree(model, (as_matrix(X),))
 
 
-def hierarchy_draws(fit: MCMC | ResumableRun, X: ArrayLike) -> HierarchyDraws:
+def hierarchy_draws(fit: Chains, X: ArrayLike) -> HierarchyDraws:
     """Draws of trees by `BHMCGibbs`.
 
     Parameters
@@ -63,7 +61,7 @@ def hierarchy_draws(fit: MCMC | ResumableRun, X: ArrayLike) -> HierarchyDraws:
     TypeError, ValueError
         If the fit is of another kind, has not run, its model is no hierarchical mixture, or X has other rows.
     """
-    if not isinstance(fit, CHAINS):
+    if not isinstance(fit, Chains):
         raise TypeError(f"expected an MCMC object that has run BHMCGibbs, but got {type(fit).__name__}")
     if fit.last_state is None:
         raise ValueError("the MCMC object has no draws: call its run method first")

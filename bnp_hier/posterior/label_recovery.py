@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int
-from numpyro.infer import MCMC
 
-from bnp_hier.posterior.draws import CHAINS, draws_of
+from bnp_hier.capabilities import Chains
+from bnp_hier.posterior.draws import draws_of
 from bnp_hier.posterior.explicit_mixtures import StickMixture
-from bnp_hier.runs.resumable_run import ResumableRun
 
 __all__ = ["recover_labels"]
 
 
-def recover_labels(mcmc: MCMC | ResumableRun, X: ArrayLike, random_state: int | Array = 0) -> Int[np.ndarray, "chain draw n"]:
+def recover_labels(mcmc: Chains, X: ArrayLike, random_state: int | Array = 0) -> Int[np.ndarray, "chain draw n"]:
     """Labels of every draw of a stick-breaking mixture whose labels were summed out, as for NUTS.
 
     z_i ~ Categorical(w_k f(x_i|θ_k)) for each draw of weights and parameters: together with them, a draw from the joint
@@ -40,7 +39,7 @@ def recover_labels(mcmc: MCMC | ResumableRun, X: ArrayLike, random_state: int | 
     ValueError, TypeError
         If the fit has not run, is of another kind, or its draws hold labels already.
     """
-    if not isinstance(mcmc, CHAINS):
+    if not isinstance(mcmc, Chains):
         raise TypeError(f"expected an MCMC object, but got {type(mcmc).__name__}")
     draws = draws_of(mcmc, X, random_state=random_state)
     if not isinstance(draws.mixture, StickMixture):

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.capabilities import Clustering
 from bnp_hier.partitions.scoring import CHUNK, check_log_weights
 from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws
 from bnp_hier.posterior.mixtures import CollapsedMixture
@@ -56,7 +56,7 @@ def cluster_probabilities(
     """
     draws = draws_of(fit, X, n_draws=n_draws)
     labels = one_partition(estimate, len(draws.X))
-    if isinstance(fit, DeterministicClustering) and np.array_equal(labels, fit.labels_):
+    if isinstance(fit, Clustering) and np.array_equal(labels, fit.labels_):
         return fit.predict_proba(new_rows)
     mixture, rows = draws.mixture, as_matrix(new_rows)
     if not isinstance(mixture, CollapsedMixture):

@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 
 from bnp_hier import plots
 from bnp_hier.arviz_bridge import to_arviz
-from bnp_hier.comparison import partition_of, tabulate
+from bnp_hier.capabilities import Chains, TreePosterior
+from bnp_hier.comparison import tabulate
 from bnp_hier.datasets import Dataset
-from bnp_hier.deterministic import BHC
 from bnp_hier.evidence import tree_bound
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
-from bnp_hier.posterior.draws import CHAINS, shared_programs
+from bnp_hier.posterior.draws import partition_of, shared_programs
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.reports.tree_page import tree_figures
@@ -112,12 +112,12 @@ class Findings:
     @property
     def lead(self) -> str:
         """The route that the pictures follow: chains if there are any, otherwise the most probable partition."""
-        chains = [name for name, fit in self.fits.items() if isinstance(fit, CHAINS)]
+        chains = [name for name, fit in self.fits.items() if isinstance(fit, Chains)]
         return chains[0] if chains else str(self.table["log_joint"].idxmax())
 
     def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
         """Of every route that is chains: mean probability of each row to be with another of its cluster; NaN if it is alone."""
-        of_chains = [name for name, fit in self.fits.items() if isinstance(fit, CHAINS)]
+        of_chains = [name for name, fit in self.fits.items() if isinstance(fit, Chains)]
         return {
             f"{name} certainty": assignment_uncertainty(self.draws(name), self.labels[name]).coclustering for name in of_chains
         }
@@ -127,10 +127,10 @@ class Findings:
         known = {} if self.data.y is None else {name: association(self.draws(name), self.data.y) for name in self.fits}
         found = [*best_partition(self.table), *agreement(self.table, known), *held_out_verdict(self.table)]
         for name, fit in self.fits.items():
-            if isinstance(fit, CHAINS):
+            if isinstance(fit, Chains):
                 found += chains_verdict(name, diagnostics(self.packages[name]), fit.num_chains)
                 found += clusters_verdict(name, self.draws(name), self.labels[name])
-            elif isinstance(fit, BHC):
+            elif isinstance(fit, TreePosterior):
                 found += tree_verdict(name, clusters_at_cuts(fit.dendrogram_), self.draws(name)[0])
         sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
         found.append(f"The clusters of {self.lead} have {listed(sizes, 12)} rows; what is in each is told below.")
@@ -157,7 +157,7 @@ class Findings:
             if np.isfinite(row["evidence_bound"]) and row["bound_kind"] != "none":
                 rows.append((f"{name}: {row['bound_kind']}", float(row["evidence_bound"]), _at(self.fits[str(name)])))
             fit = self.fits[str(name)]
-            if isinstance(fit, BHC) and len(self.data.X) <= ALL_BOUNDS:
+            if isinstance(fit, TreePosterior) and len(self.data.X) <= ALL_BOUNDS:
                 for kind in ("alternatives", "recursive", "pairs"):
                     rows.append((f"{name}: {kind}", float(tree_bound(fit, kind)), _at(fit)))
         table = pd.DataFrame(rows, columns=["lower bound", "log_evidence_at_least", "hyperparameters"]).set_index("lower bound")
@@ -177,7 +177,7 @@ class Findings:
         """Diagnostics of routes that are Markov chains."""
         tables, figures = {}, {}
         for name, fit in self.fits.items():
-            if not isinstance(fit, CHAINS):
+            if not isinstance(fit, Chains):
                 continue
             tables[f"{name}: R-hat and effective sample sizes of what does not depend on the clusters' names"] = diagnostics(
                 self.packages[name]
@@ -203,7 +203,7 @@ class Findings:
             plots.coclustering(coclustering(draws[..., some]), self.labels[name][some], ax=figure.subplots())
             figures[f"Probability that two rows share a cluster, {name}{_of(len(some), len(data.X))}"] = figure
         for name, fit in self.fits.items():
-            if isinstance(fit, BHC):
+            if isinstance(fit, TreePosterior):
                 drawn = tree_figures(fit.dendrogram_, data.item_names)
                 figures |= {f"{name}: {caption[0].lower()}{caption[1:]}": figure for caption, figure in drawn.items()}
         return Section("Pictures", figures=figures)
@@ -271,7 +271,7 @@ def write_report(
 
 def _at(fit: Any) -> str:
     """The hyperparameters of a bound, in words."""
-    if isinstance(fit, CHAINS):
+    if isinstance(fit, Chains):
         return "posterior medians"
     values = ", ".join(f"{name} = {float(value):.3g}" for name, value in fit.hyperparameters_.items() if np.ndim(value) == 0)
     return values or "fixed"

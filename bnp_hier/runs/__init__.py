@@ -1,1 +1,6 @@
 """Runs that can be stopped and resumed, and fits in files."""
+
+from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.runs.saved_fit import SavedFit, load_fit
+
+__all__ = ["ResumableRun", "SavedFit", "load_fit"]

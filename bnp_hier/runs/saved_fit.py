@@ -15,12 +15,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 from numpyro.infer import MCMC
 
-from bnp_hier.comparison import partition_of
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.inspection.parameters import difference, model_components, model_parameters
 from bnp_hier.inspection.trace import Model
-from bnp_hier.posterior.draws import draws_of, log_predictive
+from bnp_hier.posterior.draws import draws_of, log_predictive, partition_of
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.runs.checkpoint_file import checkpoint_kind, read_checkpoint, write_checkpoint

@@ -1,0 +1,106 @@
+"""What a fitted object can do, as small protocols: whatever has the attributes takes part, whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.trees import Dendrogram
+
+__all__ = ["Chains", "Clustering", "EvidenceBound", "TreePosterior"]
+
+
+@runtime_checkable
+class Chains(Protocol):
+    """Markov chains of a NumPyro kernel: an `MCMC` object, a `ResumableRun`, or what answers like one."""
+
+    @property
+    def sampler(self) -> Any:
+        """The kernel; its attribute `model` is the NumPyro model."""
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+
+    @property
+    def last_state(self) -> Any:
+        """State of the kernel after the last step; None before the first."""
+
+    def get_samples(self, group_by_chain: bool = False) -> Any:
+        """Site -> draws, (chain, draw, ...) if grouped."""
+
+    def get_extra_fields(self, group_by_chain: bool = False) -> Any:
+        """Field of the kernel's state -> its values, (chain, draw, ...) if grouped; those that the run was asked for."""
+
+
+@runtime_checkable
+class Clustering(Protocol):
+    """One partition of the data under a mixture model, with the predictive density that follows from it."""
+
+    @property
+    def model(self) -> Callable[..., Any]:
+        """The NumPyro model."""
+
+    @property
+    def labels_(self) -> Int[np.ndarray, " n"]:
+        """(n,) clusters, from 0."""
+
+    @property
+    def hyperparameters_(self) -> Mapping[str, Any]:
+        """Hyperparameter site -> value."""
+
+    @property
+    def log_joint_(self) -> float:
+        """Log p(X, `labels_`) (nats)."""
+
+    def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
+        """Log predictive density of each new row (nats)."""
+
+    def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
+        """Probability of each cluster for each new row and, in the last column, of a new one."""
+
+
+@runtime_checkable
+class EvidenceBound(Protocol):
+    """A lower bound on the log evidence of the model at `hyperparameters_`."""
+
+    @property
+    def log_evidence_bound_(self) -> float:
+        """The bound (nats)."""
+
+    @property
+    def bound_kind_(self) -> str:
+        """What bounds it, in a word or two, for tables."""
+
+
+@runtime_checkable
+class TreePosterior(Protocol):
+    """A posterior over the partitions that a binary tree holds, and the lower bound on the evidence that is their sum."""
+
+    @property
+    def dendrogram_(self) -> Dendrogram:
+        """The tree, with the posterior odds of its merges."""
+
+    @property
+    def log_evidence_bound_(self) -> float:
+        """The bound (nats)."""
+
+    @property
+    def component_(self) -> Component:
+        """The component at the fitted hyperparameters."""
+
+    @property
+    def concentration_(self) -> float:
+        """α."""
+
+    @property
+    def X_fit_(self) -> Float[np.ndarray, "n d"]:
+        """The data as the component sees it."""
+
+    def sample_partitions(self, key: int | Array, n: int) -> Int[np.ndarray, "s items"]:
+        """(n, items) partitions drawn from it."""
