@@ -29,7 +29,9 @@ from bnp_hier.deterministic import (
     BayesianKMeans,
     DPMeans,
     VariationalDP,
-    recursive_kmeans,
+)
+from bnp_hier.deterministic import (
+    kmeans_hierarchies as recursive_kmeans,
 )
 from bnp_hier.distributions import (
     ChineseRestaurantProcess,

@@ -37,7 +37,7 @@ if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # 
     strictness.forbid_promotion()
 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
-from bnp_hier.utils import interruption  # noqa: E402
+from bnp_hier.utils import interruption
 
 gc.set_threshold(200_000, 50, 100)  # programs are many objects that stay: looking through them took a 15th of the time
 

@@ -22,7 +22,7 @@ from bnp_hier.components import (
 )
 from bnp_hier.utils.arrays import as_matrix
 
-__all__ = ["FAMILIES", "ColumnKind", "Family", "choose_family", "column_kinds", "component_for", "names_of_columns"]
+__all__ = ["FAMILIES", "ColumnKind", "Family", "choose_family", "infer_column_kinds", "component_for", "names_of_columns"]
 
 FEW_COUNTS = 20.0
 """Mean, zeros apart, up to which whole numbers are taken for counts; larger ones are as often measurements."""
@@ -90,7 +90,7 @@ def names_of_columns(X: ArrayLike, feature_names: Sequence[str] | None = None) -
     return names
 
 
-def column_kinds(
+def infer_column_kinds(
     X: ArrayLike, feature_names: Sequence[str] | None = None, categories: Sequence[Sequence[int]] = ()
 ) -> tuple[ColumnKind, ...]:
     """What kind of number each column holds, judged by its values alone, but for categories.
@@ -214,7 +214,7 @@ def component_for(
     if family != "auto" and family not in FAMILIES:
         raise ValueError(f"family must be one of auto, {', '.join(FAMILIES)}, but it is {family!r}")
     matrix = as_matrix(X, min_rows=2)
-    kinds = column_kinds(matrix, names_of_columns(X, feature_names), categories)
+    kinds = infer_column_kinds(matrix, names_of_columns(X, feature_names), categories)
     empty = [kind.name for kind in kinds if kind.kind == "empty"]
     if empty:
         raise ValueError(f"these columns hold no value at all: {', '.join(empty)}; {_leave_out(empty)}")

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.advice.column_kinds import ColumnKind, column_kinds, names_of_columns
+from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds, names_of_columns
 from bnp_hier.components import (
     BetaBernoulli,
     Component,
@@ -110,7 +110,7 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
         component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
     if matrix.shape[1] != len(names):  # the model observes something else than X
         names = tuple(f"x{j}" for j in range(matrix.shape[1]))
-    kinds = column_kinds(matrix, names)
+    kinds = infer_column_kinds(matrix, names)
     found = list(_telling_columns(kinds))
     for part in _parts(component):
         found += _likelihood(part, kinds, matrix)

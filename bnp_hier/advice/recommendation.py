@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from bnp_hier.advice.column_kinds import ColumnKind, column_kinds, component_for, names_of_columns
+from bnp_hier.advice.column_kinds import ColumnKind, component_for, infer_column_kinds, names_of_columns
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.components import Component
 from bnp_hier.inspection.trace import Model
@@ -24,7 +24,7 @@ from bnp_hier.methods import (
     shortened,
 )
 from bnp_hier.models import dpm
-from bnp_hier.partitions.row_features import row_features
+from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def recommend(
         family_reason=chosen.reason,
         component=chosen.component,
         model=model,
-        columns=column_kinds(matrix, names, categories),
+        columns=infer_column_kinds(matrix, names, categories),
         routes=plan_routes(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
         warnings=check_model(model, matrix, names),
     )
@@ -193,7 +193,7 @@ def default_budget(rows: int) -> float:
 
 def size_of(component: Component, X: np.ndarray) -> Size:
     """Rows, and distinct sufficient statistics of one."""
-    return Size(len(X), row_features(component).width)
+    return Size(len(X), feature_map(component).width)
 
 
 def plan_routes(size: Size, budget: float, options: RunOptions) -> tuple[Advice, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from bnp_hier import datasets as sets
-from bnp_hier.advice.column_kinds import column_kinds
+from bnp_hier.advice.column_kinds import infer_column_kinds
 from bnp_hier.advice.recommendation import default_budget
 from bnp_hier.advice.recommendation import recommend as recommend_for
 from bnp_hier.commands.console import (
@@ -47,7 +47,7 @@ def datasets(
             )
         return
     data = read_data(name, header=header)
-    kinds = column_kinds(data.X, data.feature_names, data.categories)
+    kinds = infer_column_kinds(data.X, data.feature_names, data.categories)
     classes = None if data.y is None else len(np.unique(data.y))
     n, d = data.X.shape
     if as_json:

@@ -4,8 +4,8 @@ from bnp_hier.deterministic.agglomerative import AgglomerativeBayesianClustering
 from bnp_hier.deterministic.bayesian_kmeans import BayesianKMeans
 from bnp_hier.deterministic.bhc import BHC
 from bnp_hier.deterministic.dp_means import DPMeans
+from bnp_hier.deterministic.kmeans_hierarchies import recursive_kmeans
 from bnp_hier.deterministic.map_dp import MAPDP
-from bnp_hier.deterministic.recursive_kmeans import recursive_kmeans
 from bnp_hier.deterministic.variational_dp import VariationalDP
 
 __all__ = ["BHC", "MAPDP", "AgglomerativeBayesianClustering", "BayesianKMeans", "DPMeans", "VariationalDP", "recursive_kmeans"]

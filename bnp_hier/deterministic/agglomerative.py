@@ -18,7 +18,7 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import Merges, agglomer
 from bnp_hier.deterministic.agglomeration.tree_evidence import node_statistics
 from bnp_hier.deterministic.alternation import alternate
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.hard_assignment.free_energy import LABEL_MODELS, LOG_JOINTS
+from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.input_rows import input_rows
+from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem

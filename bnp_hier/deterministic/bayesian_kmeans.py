@@ -17,7 +17,7 @@ from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.partition_search import descend
 from bnp_hier.deterministic.alternation import alternate
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
-from bnp_hier.deterministic.hard_assignment.free_energy import LABEL_MODELS, LOG_JOINTS, free_energy
+from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS, free_energy
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream, StreamAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label

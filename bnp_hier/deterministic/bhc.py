@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import bayes_kmeans_tree
+from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomised_tree
 from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, node_statistics, node_weights, tree_bound
@@ -189,7 +189,7 @@ class BHC(DeterministicClustering):
         if self.method == "randomised":
             return randomised_tree(component, X, alpha, key, self.progress_bar)
         if self.method == "bayes_kmeans":
-            return bayes_kmeans_tree(component, X, alpha, key)
+            return build_bayes_kmeans_tree(component, X, alpha, key)
         return greedy_tree(component, X, alpha, self.progress_bar)[0]
 
     def _searched(self, problem: Problem, children: np.ndarray, trace: list[float], key: Array) -> np.ndarray:

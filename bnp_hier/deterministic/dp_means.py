@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.deterministic.input_rows import input_rows
+from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.utils.arrays import first_cell
 from bnp_hier.utils.options import PositiveNumber, WholeNumber
 

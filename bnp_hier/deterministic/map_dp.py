@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.partition_search import Descent, descend
 from bnp_hier.deterministic.alternation import alternate
-from bnp_hier.deterministic.hard_assignment.free_energy import LOG_JOINTS
+from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
@@ -24,7 +24,7 @@ from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
 from bnp_hier.partitions.capacities import default_capacity
-from bnp_hier.partitions.leave_one_out import leave_one_out
+from bnp_hier.partitions.leave_one_out import leave_one_out_densities
 from bnp_hier.partitions.merging import merge_best_pair
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.sweeps import check_seated
@@ -70,7 +70,7 @@ def _log_leave_one_out(
     values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], limit: int
 ) -> Float[Array, ""]:
     prior = Prior(values.concentration, values.discount)
-    return leave_one_out(values.component, jnp.asarray(values.X), labels, prior, table.shape[0], limit).sum()
+    return leave_one_out_densities(values.component, jnp.asarray(values.X), labels, prior, table.shape[0], limit).sum()
 
 
 class MAPDP(StreamingClustering):

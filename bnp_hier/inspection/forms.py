@@ -11,12 +11,7 @@ from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, S
 from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.slots import SlotSites, find_slot_sites
 from bnp_hier.inspection.sticks import StickSites, find_stick_sites
-from bnp_hier.inspection.trace import (
-    Model,
-    feasible,
-    run_model,
-    sample_sites,
-)
+from bnp_hier.inspection.trace import Model, feasible, run_model, sample_sites
 
 __all__ = ["find_any_sites"]
 

@@ -13,11 +13,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import biject_to
 
 from bnp_hier.inspection.collapsed import MixtureSites
-from bnp_hier.inspection.trace import (
-    Model,
-    placeholder,
-    run_model,
-)
+from bnp_hier.inspection.trace import Model, placeholder, run_model
 
 __all__ = ["Hyperprior", "hyperprior"]
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.kernels.row_chunks import (
+from bnp_hier.kernels.chunked_rows import (
     Coefficients,
     RowChunks,
     coefficients_of,

@@ -20,6 +20,7 @@ from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
+from bnp_hier.kernels.chunked_rows import row_chunks
 from bnp_hier.kernels.initial_labels import check_labels
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
@@ -30,10 +31,9 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_clusters,
     units_of_rows,
 )
-from bnp_hier.kernels.row_chunks import row_chunks
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.partitions.capacities import refused_mass
-from bnp_hier.partitions.row_features import Features, row_features
+from bnp_hier.partitions.row_features import Features, feature_map
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.sweeps import sweep
@@ -177,7 +177,7 @@ class ParallelSplitMerge(PartitionKernel):
             values.component.validate(values.X)
             values.component.check_precision(values.X)
         values = _moved(values)
-        self._sites, self._features, self._sample_fn = sites, row_features(values.component), self._sample_one
+        self._sites, self._features, self._sample_fn = sites, feature_map(values.component), self._sample_one
         start = (init_params or {}).get(sites.partition)
         if start is None or is_model_draw(start):  # `Gibbs` hands its blocks the model's own draw where the user gave none
             start = None if isinstance(self._init, str) else jnp.asarray(self._init)
@@ -224,7 +224,7 @@ class ParallelSplitMerge(PartitionKernel):
         # fitted clusters have hard edges and may be too few: the posterior is soon left by many rows, but not by a few
         few = values._replace(X=rows)
         capacity = min(self._capacity, len(chosen))
-        labels = _settled(few, labels, jax.random.fold_in(key, 1), row_features(values.component), capacity)
+        labels = _settled(few, labels, jax.random.fold_in(key, 1), feature_map(values.component), capacity)
         everyone = _seat_rows(values, rows, labels, jax.random.fold_in(key, 2), self._capacity)
         return everyone.at[chosen].set(labels)
 

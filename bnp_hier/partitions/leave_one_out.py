@@ -15,11 +15,11 @@ from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.seating import Prior
 
-__all__ = ["leave_one_out"]
+__all__ = ["leave_one_out_densities"]
 
 
 @partial(jax.jit, static_argnames="slots")
-def leave_one_out(
+def leave_one_out_densities(
     component: Component,
     X: Float[Array, "n d"],
     labels: Int[Array, " n"],

@@ -13,7 +13,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["Features", "features_of", "row_features", "unflatten"]
+__all__ = ["Features", "features_of", "feature_map", "unflatten"]
 
 
 class Features(NamedTuple):
@@ -32,7 +32,7 @@ class Features(NamedTuple):
         return sum(map(len, self.kept))
 
 
-def row_features(component: Component) -> Features:
+def feature_map(component: Component) -> Features:
     """All entries but the upper triangles of square leaves that are symmetric for any row, such as x xᵀ."""
     if is_traced(component):  # nothing can be compared: every entry stands for itself
         leaves = jax.tree.leaves(component.empty())

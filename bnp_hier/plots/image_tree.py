@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped, UInt8
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.branches import (
+from bnp_hier.plots.branch_layout import (
     Branch,
     branches,
     checked_level,

@@ -16,7 +16,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, read_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.leave_one_out import leave_one_out
+from bnp_hier.partitions.leave_one_out import leave_one_out_densities
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 
@@ -132,7 +132,7 @@ class CollapsedMixture(Mixture):
         read = self.conjugate(values)
         prior = Prior(read.concentration, read.discount)
         joint = log_joint(read.component, read.component.suff_stats(read.X), labels, prior, slots)
-        return joint, leave_one_out(read.component, read.X, labels, prior, slots, self._most)
+        return joint, leave_one_out_densities(read.component, read.X, labels, prior, slots, self._most)
 
     def log_predictive(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]

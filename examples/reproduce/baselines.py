@@ -23,7 +23,7 @@ from sklearn.mixture import GaussianMixture
 
 import bnp_hier as bnp
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.hard_assignment.free_energy import free_energy, scores_from
+from bnp_hier.deterministic.hard_assignment.free_energies import free_energy, scores_from
 from bnp_hier.deterministic.variational_dp import soft_statistics
 from bnp_hier.partitions.seating import Prior
 

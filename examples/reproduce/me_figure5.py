@@ -22,7 +22,7 @@ from matplotlib.ticker import NullLocator
 from scipy.spatial.distance import pdist
 
 import bnp_hier as bnp
-from bnp_hier.deterministic.hard_assignment.free_energy import scores_from
+from bnp_hier.deterministic.hard_assignment.free_energies import scores_from
 from bnp_hier.deterministic.hard_assignment.kd_tree import KDTreeAssigner
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier.advice.column_kinds import FAMILIES, column_kinds, component_for
+from bnp_hier.advice.column_kinds import FAMILIES, component_for, infer_column_kinds
 
 RNG = np.random.default_rng(0)
 COLUMNS: dict[str, tuple[np.ndarray, str]] = {
@@ -28,11 +28,11 @@ COLUMNS: dict[str, tuple[np.ndarray, str]] = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_kinds(name: str) -> None:
     values, kind = COLUMNS[name]
-    (found,) = column_kinds(np.asarray(values, float)[:, None], [name])
+    (found,) = infer_column_kinds(np.asarray(values, float)[:, None], [name])
     assert (found.name, found.kind) == (name, kind), found.reason
     holes = np.asarray(values, float).copy()
     holes[5:20] = np.nan
-    (again,) = column_kinds(holes[:, None], [name])
+    (again,) = infer_column_kinds(holes[:, None], [name])
     assert again.missing == pytest.approx(1.0 if name == "nothing" else 0.25)
     assert again.kind == ("continuous" if name == "id" and again.kind != "row number" else kind)
 
@@ -103,7 +103,7 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="no value at all: x1"):
         component_for(np.column_stack([X[:, 0], np.full(60, np.nan)]))
     with pytest.raises(ValueError, match="X has 2 columns, but there are 1 feature_names"):
-        column_kinds(X, ["a"])
+        infer_column_kinds(X, ["a"])
 
 
 def test_categories_are_parts_of_their_own() -> None:
@@ -111,7 +111,7 @@ def test_categories_are_parts_of_their_own() -> None:
     colour[:6] = 0.0
     X = np.column_stack([RNG.normal(size=60), colour, RNG.integers(0, 2, 60)])
     names = ["height", "colour=blue", "colour=green", "colour=red", "smokes"]
-    kinds = column_kinds(X, names, categories=[(1, 2, 3)])
+    kinds = infer_column_kinds(X, names, categories=[(1, 2, 3)])
     assert [kind.kind for kind in kinds] == ["continuous", "category", "category", "category", "binary"]
     assert kinds[2].missing == pytest.approx(0.1) and kinds[2].reason == "one of 3 categories"
     chosen = component_for(X, feature_names=names, categories=[(1, 2, 3)])

@@ -19,7 +19,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate, row_leaves
 from bnp_hier.deterministic.agglomeration.partition_search import descend
 from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner
-from bnp_hier.deterministic.hard_assignment.free_energy import scores_from
+from bnp_hier.deterministic.hard_assignment.free_energies import scores_from
 from bnp_hier.deterministic.hard_assignment.kd_tree import TREE_AFTER, KDTreeAssigner
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm

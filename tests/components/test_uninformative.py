@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 import bnp_hier as bnp
 from bnp_hier.components.uninformative_normal import BoxStatistics
-from bnp_hier.deterministic.hard_assignment.free_energy import scores_from
+from bnp_hier.deterministic.hard_assignment.free_energies import scores_from
 from bnp_hier.models import dpm
 from bnp_hier.partitions.seating import Prior
 from tests.parameters import few

@@ -19,7 +19,7 @@ import bnp_hier as bnp
 from bnp_hier.deterministic import bayesian_kmeans as module
 from bnp_hier.deterministic.hard_assignment import kd_tree
 from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner
-from bnp_hier.deterministic.hard_assignment.free_energy import free_energy
+from bnp_hier.deterministic.hard_assignment.free_energies import free_energy
 from bnp_hier.deterministic.hard_assignment.splits import SplitMergeSearch, sum_by_label
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm

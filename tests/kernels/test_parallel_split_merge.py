@@ -21,10 +21,10 @@ from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
 from bnp_hier.kernels import parallel_moves, parallel_split_merge
+from bnp_hier.kernels.chunked_rows import flat, in_chunks, row_chunks
 from bnp_hier.kernels.parallel_moves import Table, _log_pairing, sum_clusters, units_of_clusters, units_of_rows
-from bnp_hier.kernels.row_chunks import flat, in_chunks, row_chunks
 from bnp_hier.models import dpm, pitman_yor_mixture
-from bnp_hier.partitions.row_features import row_features
+from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import own_arrays
 from bnp_hier.utils.labels import canonical_labels
@@ -108,7 +108,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
 
 def _table(component, X: np.ndarray) -> Table:
     rows, component = jax.tree.map(jnp.asarray, own_arrays((X, component)))
-    return Table(component, component, rows, row_chunks(rows), row_features(component))
+    return Table(component, component, rows, row_chunks(rows), feature_map(component))
 
 
 @pytest.mark.parametrize("n", [1, 6, 16, 4096, 5000, 10_007])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bnp_hier.partitions.leave_one_out import leave_one_out
+from bnp_hier.partitions.leave_one_out import leave_one_out_densities
 from bnp_hier.partitions.seating import Prior
 from tests.oracles.problems import FAMILIES, random_problem
 
@@ -19,7 +19,9 @@ def test_equals_taking_rows_out(family: str, discount: float, x64: None) -> None
         problem = random_problem(family, 8, seed)
         labels = np.random.default_rng(seed).integers(0, 4, 8)
         labels[0] = 4  # alone
-        found = leave_one_out(problem.component, jnp.asarray(problem.X), jnp.asarray(labels), Prior(problem.alpha, discount), 6)
+        found = leave_one_out_densities(
+            problem.component, jnp.asarray(problem.X), jnp.asarray(labels), Prior(problem.alpha, discount), 6
+        )
         for i in range(8):
             rest = [j for j in range(8) if j != i]
             clusters = [[j for j in rest if labels[j] == k] for k in set(labels[rest])]

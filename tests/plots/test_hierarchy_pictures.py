@@ -19,7 +19,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 import bnp_hier as bnp
 from bnp_hier import Hierarchy, plots
-from bnp_hier.plots.branches import branches, heights, is_only_child
+from bnp_hier.plots.branch_layout import branches, heights, is_only_child
 from bnp_hier.plots.name_lines import Word, wrap
 from bnp_hier.plots.palette import cluster_colours
 

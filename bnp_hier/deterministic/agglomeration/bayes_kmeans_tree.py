@@ -17,7 +17,7 @@ from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.utils.labels import canonical_labels, first_come_labels
 
-__all__ = ["bayes_kmeans", "bayes_kmeans_tree"]
+__all__ = ["bayes_kmeans", "build_bayes_kmeans_tree"]
 
 
 @partial(jax.jit, static_argnames="slots")
@@ -65,7 +65,7 @@ def bayes_kmeans(component: Component, X: Float[np.ndarray, "n d"], concentratio
         slots = min(2 * slots, n)
 
 
-def bayes_kmeans_tree(
+def build_bayes_kmeans_tree(
     component: Component, X: Float[np.ndarray, "n d"], concentration: float, key: Array
 ) -> Int[np.ndarray, "m 2"]:
     """The exact tree over the clusters of `bayes_kmeans`; inside a cluster rows are halved along the principal axis.

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.partitions.row_features import Features, features_of, row_features, unflatten
+from bnp_hier.partitions.row_features import Features, feature_map, features_of, unflatten
 from bnp_hier.utils.arrays import pack
 
 __all__ = [
@@ -131,7 +131,7 @@ class DenseAssigner:
     """
 
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
-        self.component, self._features = component, row_features(component)
+        self.component, self._features = component, feature_map(component)
         kept = len(X) * self._features.width <= KEPT_NUMBERS
         size, blocks = (len(X), None) if kept else (PIECE, PIECE // BLOCK)
         self._parts = [(len(part), in_blocks(part, blocks)) for part in (X[at : at + size] for at in range(0, len(X), size))]

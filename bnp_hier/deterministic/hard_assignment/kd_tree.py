@@ -21,7 +21,7 @@ from bnp_hier.deterministic.hard_assignment.assignment import (
     feature_blocks,
     in_blocks,
 )
-from bnp_hier.partitions.row_features import row_features, unflatten
+from bnp_hier.partitions.row_features import feature_map, unflatten
 from bnp_hier.utils.arrays import first_cell
 
 __all__ = ["AutoAssigner", "KDTreeAssigner"]
@@ -112,7 +112,7 @@ class KDTreeAssigner:
         self._start, self._end = nodes["idx_start"], nodes["idx_end"]
         self._centre, self._half = (bounds[1] + bounds[0]) / 2, (bounds[1] - bounds[0]) / 2
         self._first_leaf = len(nodes) // 2
-        self._features = row_features(component)
+        self._features = feature_map(component)
         self._sums = self._node_sums()
         self.visited_nodes = self.touched_rows = 0
 

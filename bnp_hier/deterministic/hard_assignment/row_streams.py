@@ -21,7 +21,7 @@ from bnp_hier.deterministic.hard_assignment.assignment import (
     in_blocks,
     joined,
 )
-from bnp_hier.partitions.row_features import row_features
+from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
 
 __all__ = ["RowSample", "RowStream", "StreamAssigner"]
@@ -143,7 +143,7 @@ class StreamAssigner:
 
     def __init__(self, component: Component, stream: RowStream) -> None:
         self.component, self.stream = component, stream
-        self._features = row_features(component)
+        self._features = feature_map(component)
         self._checked = False
 
     def _passes(self, scores: Scores) -> Iterator[tuple[int, Pass]]:

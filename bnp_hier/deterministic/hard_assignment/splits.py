@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner, Scores
-from bnp_hier.deterministic.hard_assignment.free_energy import free_energy, scores_from
+from bnp_hier.deterministic.hard_assignment.free_energies import free_energy, scores_from
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import more_slots

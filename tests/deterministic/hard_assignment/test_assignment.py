@@ -15,7 +15,7 @@ from bnp_hier.components import Component
 from bnp_hier.deterministic.hard_assignment import assignment
 from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner, Scores
 from bnp_hier.deterministic.hard_assignment.kd_tree import LEAF_SIZE, KDTreeAssigner
-from bnp_hier.partitions.row_features import row_features
+from bnp_hier.partitions.row_features import feature_map
 from tests.components.test_expected_log_likelihood import FAMILIES, QUADRATIC, of_rows
 from tests.parameters import few
 
@@ -77,9 +77,9 @@ def test_missing_cells(x64: None) -> None:
 
 
 def test_features_leave_out_what_is_there_twice() -> None:
-    assert row_features(bnp.NormalInverseWishart(np.zeros(5), 1.0, 7.0, np.eye(5))).width == 1 + 5 + 15
-    assert row_features(bnp.BetaBernoulli(np.ones(4), np.ones(4))).width == 8
-    assert row_features(bnp.NormalInverseGamma(np.zeros(3), 1.0, 2.0, 1.0)).width == 9
+    assert feature_map(bnp.NormalInverseWishart(np.zeros(5), 1.0, 7.0, np.eye(5))).width == 1 + 5 + 15
+    assert feature_map(bnp.BetaBernoulli(np.ones(4), np.ones(4))).width == 8
+    assert feature_map(bnp.NormalInverseGamma(np.zeros(3), 1.0, 2.0, 1.0)).width == 9
 
 
 def random_rows(d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,58 @@
+"""The rooms of the package and the floors that they stand on."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import bnp_hier
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(bnp_hier.__file__).parent
+AT_THE_TOP = {"__init__", "arviz_bridge", "capabilities", "cli", "comparison", "methods", "model_comparison"}
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for folder in (PACKAGE, ROOT / "models"):
+        for path in sorted(folder.rglob("*.py")):
+            yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_floors_hold() -> None:
+    """The contracts of pyproject.toml: a room imports from itself and from the floors below it."""
+    program = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 kept, 0 broken" in done.stdout
+
+
+def test_few_modules_are_loose() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} == AT_THE_TOP
+
+
+def test_no_private_name_is_imported() -> None:
+    private = [
+        f"{path.name}:{node.lineno}: {name.name}"
+        for path, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bnp_hier")
+        for name in node.names
+        if name.name.startswith("_") or "._" in (node.module or "")
+    ]
+    assert not private
+
+
+def test_no_module_has_the_name_of_what_it_defines() -> None:
+    """`import package.name as x` would otherwise give one or the other."""
+    same = [
+        str(path)
+        for path, tree in modules()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == path.stem
+    ]
+    assert not same
