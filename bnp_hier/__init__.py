@@ -1,11 +1,11 @@
-"""Bayesian nonparametric clustering for NumPyro: one model, every inference route."""
+"""Bayesian nonparametric clustering for NumPyro: one model, every inference method."""
 
 import numpyro
 
 # ArviZ 1.x leaves a lazily loaded numpyro behind, whose submodules come up incomplete unless the package itself comes first
 numpyro.__version__  # noqa: B018
 
-from bnp_hier import datasets, evidence, plots
+from bnp_hier import datasets, evidence, models, plots
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.advice.recommendation import recommend
 from bnp_hier.arviz_bridge import loo, to_arviz
@@ -20,7 +20,6 @@ from bnp_hier.components import (
     NormalKnownCovariance,
     ProductComponent,
     UninformativeNormal,
-    component,
 )
 from bnp_hier.deterministic import (
     BHC,
@@ -29,9 +28,7 @@ from bnp_hier.deterministic import (
     BayesianKMeans,
     DPMeans,
     VariationalDP,
-)
-from bnp_hier.deterministic import (
-    kmeans_hierarchies as recursive_kmeans,
+    recursive_kmeans,
 )
 from bnp_hier.distributions import (
     ChineseRestaurantProcess,
@@ -100,7 +97,6 @@ __all__ = [
     "coclustering",
     "compare",
     "compare_models",
-    "component",
     "concentration_for",
     "credible_ball",
     "datasets",
@@ -109,6 +105,7 @@ __all__ = [
     "hierarchy_draws",
     "load_fit",
     "loo",
+    "models",
     "number_of_clusters",
     "plots",
     "point_estimate",

@@ -1,4 +1,4 @@
-"""Every route's draws in ArviZ's form; the only file that knows ArviZ 0.23 from 1.x."""
+"""Every method's draws in ArviZ's form; the only file that knows ArviZ 0.23 from 1.x."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def to_arviz(
     fit: Any,
     X: ArrayLike,
     *,
-    n_draws: int = 1000,
+    num_samples: int = 1000,
     random_state: int | Array = 0,
     posterior_predictive: bool | int = False,
     feature_names: Sequence[str] | None = None,
     item_names: Sequence[str] | None = None,
 ) -> az.InferenceData | xr.DataTree:
-    """A fit as ArviZ data: `InferenceData` under ArviZ 0.23, `DataTree` under 1.x; the same groups and names for all routes.
+    """A fit as ArviZ data: `InferenceData` under ArviZ 0.23, `DataTree` under 1.x; the same groups and names for all methods.
 
     Groups: `posterior` with the partition site (chain, draw, item), the hyperparameter sites, and the label-invariant
     `log_joint`, `n_clusters`, `largest_cluster`, `entropy`; `log_likelihood` with the observed site (chain, draw, item),
@@ -49,7 +49,7 @@ def to_arviz(
         recovered); `BHC` (draws of partitions from its tree posterior); or another estimator (its one partition).
     X
         The data that were fitted, (n, d).
-    n_draws, random_state
+    num_samples, random_state
         Number and seed (whole number or JAX key) of the draws from a tree; the seed is also that of recovered labels and of
         replicated data.
     posterior_predictive
@@ -72,14 +72,14 @@ def to_arviz(
 
     Of `BHMCGibbs`, `posterior` has `paths` (chain, draw, item, level), the labels, the hyperparameters, and the label-invariant
     scalars of `HierarchyDraws.summaries`, but not the nodes' proportions nor the components' parameters; `log_likelihood` is
-    that of `HierarchyDraws`; and `sample_stats` has the refused mass and the capacity hits.
+    that of `HierarchyDraws`; and `sample_stats` has the truncated probability and the capacity hits.
     """
     import xarray as xr
 
     if is_hierarchical(fit, X):
         trees = hierarchy_draws(fit, X)
         return _grouped(_hierarchy_groups(trees, posterior_predictive, feature_names, item_names, random_state))
-    draws = draws_of(fit, X, n_draws, random_state)
+    draws = draws_of(fit, X, num_samples, random_state)
     n, d = draws.X.shape
     item, feature = _coordinate("item_names", item_names, n, "rows"), _coordinate("feature_names", feature_names, d, "columns")
     kept = _kept(posterior_predictive, draws.labels.shape[1])
@@ -94,7 +94,7 @@ def to_arviz(
         posterior[name] = ((*sample, *dims), value)
     posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}
     posterior[draws.partition] = ((*sample, "item"), draws.labels)
-    attributes = {"inference_library": "bnp_hier", "route": type(fit).__name__}
+    attributes = {"inference_library": "bnp_hier", "method": type(fit).__name__}
     groups: dict[str, Any] = {
         "posterior": xr.Dataset(posterior, {**coords, "item": item}, attributes),
         "log_likelihood": xr.Dataset(
@@ -139,7 +139,7 @@ def _hierarchy_groups(
     item, feature = _coordinate("item_names", item_names, n, "rows"), _coordinate("feature_names", feature_names, d, "columns")
     kept, sample = _kept(replicates, draws.shape[1]), ("chain", "draw")
     coords = {name: np.arange(length) for name, length in zip(sample, draws.shape, strict=True)}
-    attributes = {"inference_library": "bnp_hier", "route": "BHMCGibbs"}
+    attributes = {"inference_library": "bnp_hier", "method": "BHMCGibbs"}
     level = {"level": np.arange(1, sites.depth + 1)}
     posterior: dict[str, Any] = {
         name: (sample + tuple(f"{name}_dim_{i}" for i in range(draws.samples[name].ndim - 2)), draws.samples[name])
@@ -196,12 +196,12 @@ LEAST_KISH, MOST_MCSE, MOST_RHAT, LEAST_ESS = 0.1, 0.1, 1.01, 400
 """Where `loo` warns: Kish share and Monte Carlo error of a row; R-hat and effective sample size of the summaries."""
 
 
-def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0) -> Any:
+def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0) -> Any:
     """Expected log predictive density of a row left out, with the label of every row summed out (nats).
 
     Parameters
     ----------
-    fit, X, n_draws, random_state
+    fit, X, num_samples, random_state
         As of `to_arviz`. Of an estimator with one partition, that partition of the other rows is held fixed.
 
     Returns
@@ -226,7 +226,7 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
     import arviz as az
     import xarray as xr
 
-    found, n_samples, trouble = cross_validate(fit, X, n_draws, random_state)
+    found, n_samples, trouble = cross_validate(fit, X, num_samples, random_state)
     for message in trouble:
         warnings.warn(f"loo: {message}", RuntimeWarning, stacklevel=2)
     arrays = {name: xr.DataArray(getattr(found, name), dims=["item"], name=name) for name in ("elpd_i", "mcse_i", "kish_i")}
@@ -266,13 +266,13 @@ def loo(fit: Any, X: ArrayLike, *, n_draws: int = 1000, random_state: int | Arra
     return result
 
 
-def cross_validate(fit: Any, X: ArrayLike, n_draws: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
+def cross_validate(fit: Any, X: ArrayLike, num_samples: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
     """What `loo` reports: densities and their errors, the number of draws, and a message for each reason for a warning."""
     if is_hierarchical(fit, X):
         trees = hierarchy_draws(fit, X)
         log_likelihood, scalars = trees.log_likelihood(), {n: v for n, v in trees.summaries().items() if v.ndim == 2}
     else:
-        values = summaries(draws_of(fit, X, n_draws, random_state))
+        values = summaries(draws_of(fit, X, num_samples, random_state))
         log_likelihood, scalars = values.log_likelihood, {name: getattr(values, name) for name in LABEL_INVARIANT}
     found = importance_leave_one_out(log_likelihood, _ess)
     return found, int(np.prod(log_likelihood.shape[:2])), _trouble(found, chain_diagnostics(scalars))

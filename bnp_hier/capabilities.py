@@ -102,5 +102,5 @@ class TreePosterior(Protocol):
     def X_fit_(self) -> Float[np.ndarray, "n d"]:
         """The data as the component sees it."""
 
-    def sample_partitions(self, key: int | Array, n: int) -> Int[np.ndarray, "s items"]:
-        """(n, items) partitions drawn from it."""
+    def sample_partitions(self, key: int | Array, num_samples: int) -> Int[np.ndarray, "s items"]:
+        """(num_samples, items) partitions drawn from it."""

@@ -43,17 +43,17 @@ for command, example in EXAMPLES.items():
 
 
 @app.callback(
-    epilog="Exit codes: 0 done; 1 an error in the input, told in one line; 2 wrong use of the command; 3 done, but a part "
+    epilog="Exit codes: 0 done; 1 an error in the input, reported in one line; 2 wrong use of the command; 3 done, but a part "
     "that was asked for is missing, as the output says; 130 interrupted."
 )
 def _commands(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")] = False,
 ) -> None:
-    """Bayesian nonparametric clustering: one model, every inference route."""
+    """Bayesian nonparametric clustering: one model, every inference method."""
 
 
 def main() -> None:
-    """Run the command; errors in the input are told in one line."""
+    """Run the command; errors in the input are reported in one line."""
     warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
     warnings.filterwarnings("ignore", message="There are not enough devices to run parallel chains.*")
     debug = "--debug" in sys.argv

@@ -1,4 +1,4 @@
-"""All routes in one table."""
+"""All methods in one table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compare(
     *,
     seconds: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """Compare fitted routes on the data they were fitted to.
+    """Compare fitted methods on the data they were fitted to.
 
     Parameters
     ----------
@@ -40,27 +40,27 @@ def compare(
     X
         The data, (n, d).
     held_out
-        Rows that no route has seen, (m, d).
+        Rows that no method has seen, (m, d).
     truth
         (n,) true classes of the rows of X.
     seconds
-        Run time of each route, for routes that do not know theirs (`MCMC` objects).
+        Run time of each method, for methods that do not know theirs (`MCMC` objects).
 
     Returns
     -------
     table
-        One row a route, in the order of `fits`. Columns:
+        One row a method, in the order of `fits`. Columns:
 
         - `clusters`: number of clusters of the point estimate (MCMC: `point_estimate` of the draws, the partition with the
           least expected variation of information that its search finds; estimators: `labels_`).
-        - `log_joint`: log p(X, point estimate) at the route's hyperparameters (MCMC: their posterior medians), nats; NaN, as is
-          the bound, where the clusters' parameters cannot be integrated out (`AuxiliaryGibbs`).
+        - `log_joint`: log p(X, point estimate) at the method's hyperparameters (MCMC: their posterior medians), nats; NaN, as
+          is the bound, where the clusters' parameters cannot be integrated out (`AuxiliaryGibbs`).
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters: the tree's for BHC, the
           variational bound with the model that it bounds, the log joint of one partition otherwise (nats).
         - `held_out`, `held_out_se`: log predictive density per held-out row and its standard error over rows (nats); MCMC
           averages densities over its draws. Only with `held_out`.
         - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
-        - `NMI <route>`: agreement of the point estimates of two routes.
+        - `NMI <method>`: agreement of the point estimates of two methods.
         - `seconds`: run time.
         - `rhat`, `ess`: largest R-hat and least effective sample size (bulk or tail) over the label-invariant summaries (log
           joint, number of clusters, size of the largest, entropy) and the hyperparameters, as `diagnostics` has them; MCMC
@@ -70,7 +70,7 @@ def compare(
     Raises
     ------
     ValueError, TypeError, NotFittedError
-        If there is no route, a fit has not run or does not belong to X, or lengths disagree.
+        If there is no method, a fit has not run or does not belong to X, or lengths disagree.
     """
     if not fits:
         raise ValueError("compare needs at least one fit")
@@ -111,7 +111,7 @@ def tabulate(
             row |= _diagnostics(name, fit, X)
             rows[name] = row
     table = pd.DataFrame.from_dict(rows, orient="index")
-    table.index.name = "route"
+    table.index.name = "method"
     return table
 
 

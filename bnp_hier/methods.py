@@ -1,4 +1,4 @@
-"""The inference routes by name: how each is run on a model, and about how long it takes."""
+"""The inference methods by name: how each is run on a model, and about how long it takes."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from bnp_hier.kernels import ParallelSplitMerge, PartitionGibbs
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.utils.interruption import interruptible
 
-__all__ = ["ROUTES", "Outcome", "Route", "RunOptions", "Size", "run_routes", "shortened"]
+__all__ = ["METHODS", "Outcome", "Method", "RunOptions", "Size", "run_methods", "shortened"]
 
 EXACT_TREE = 2000
-"""Most rows of an exact tree by default; larger tables get the randomised one."""
+"""Most rows of an exact tree by default; larger tables get the randomized one."""
 
-PIECES = 20
-"""Pieces of a run of chains, between which it can be interrupted."""
+CHUNKS = 20
+"""Chunks of a run of chains, between which it can be interrupted."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How routes are run.
+    """How methods are run.
 
     Parameters
     ----------
     chains, warmup, samples
-        Of routes that are Markov chains.
+        Of methods that are Markov chains.
     time_limit
         Seconds after which chains stop with the draws that they have; None: no limit.
-    seed
+    random_state
         Of everything random.
-    progress
+    progress_bar
         Whether to show progress bars.
     """
 
@@ -49,8 +49,8 @@ class RunOptions:
     warmup: int = 500
     samples: int = 1000
     time_limit: float | None = None
-    seed: int = 0
-    progress: bool = True
+    random_state: int = 0
+    progress_bar: bool = True
 
     @property
     def sweeps(self) -> int:
@@ -75,7 +75,7 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Route:
+class Method:
     """A way to cluster.
 
     Parameters
@@ -120,11 +120,11 @@ def _chains(kernel: type[PartitionGibbs] | type[ParallelSplitMerge]) -> Callable
             num_samples=options.samples,
             num_chains=options.chains,
             chain_method="sequential",
-            progress_bar=options.progress,
+            progress_bar=options.progress_bar,
         )
-        chains = ResumableRun(mcmc, _piece(options), time_limit=options.time_limit)
+        chains = ResumableRun(mcmc, _chunk_steps(options), time_limit=options.time_limit)
         try:
-            chains.run(jax.random.key(options.seed), X)
+            chains.run(jax.random.key(options.random_state), X)
         except KeyboardInterrupt as stop:
             if chains.steps <= options.warmup:
                 raise
@@ -134,16 +134,16 @@ def _chains(kernel: type[PartitionGibbs] | type[ParallelSplitMerge]) -> Callable
     return run
 
 
-def _piece(options: RunOptions) -> int:
+def _chunk_steps(options: RunOptions) -> int:
     """Steps between two places to stop; a divisor of warm-up and samples if a fair one is there, as others compile anew."""
     steps, common = options.warmup + options.samples, math.gcd(options.warmup, options.samples)
-    fair = [piece for piece in range(max(1, steps // 100), steps // PIECES + 1) if common % piece == 0]
-    return max(fair, default=max(1, steps // PIECES))
+    fair = [chunk for chunk in range(max(1, steps // 100), steps // CHUNKS + 1) if common % chunk == 0]
+    return max(fair, default=max(1, steps // CHUNKS))
 
 
 def _bhc(model: Model, X: np.ndarray, options: RunOptions) -> BHC:
-    method = "exact" if len(X) <= EXACT_TREE else "randomised"
-    return BHC(model, method=method, random_state=options.seed, progress_bar=options.progress).fit(X)
+    method = "exact" if len(X) <= EXACT_TREE else "randomized"
+    return BHC(model, method=method, random_state=options.random_state, progress_bar=options.progress_bar).fit(X)
 
 
 def _seconds_of_bhc(size: Size, options: RunOptions) -> float:
@@ -153,50 +153,50 @@ def _seconds_of_bhc(size: Size, options: RunOptions) -> float:
 
 
 def _agglomerative(model: Model, X: np.ndarray, options: RunOptions) -> AgglomerativeBayesianClustering:
-    return AgglomerativeBayesianClustering(model, progress_bar=options.progress).fit(X)
+    return AgglomerativeBayesianClustering(model, progress_bar=options.progress_bar).fit(X)
 
 
-def _of(*routes: Route) -> dict[str, Route]:
-    return {route.name: route for route in routes}
+def _of(*methods: Method) -> dict[str, Method]:
+    return {method.name: method for method in methods}
 
 
-ROUTES: dict[str, Route] = _of(
-    Route(
+METHODS: dict[str, Method] = _of(
+    Method(
         "map-dp",
         "MAP-DP",
         "the most probable single partition, by moves of single rows and merges",
-        lambda model, X, options: MAPDP(model, random_state=options.seed).fit(X),
+        lambda model, X, options: MAPDP(model, random_state=options.random_state).fit(X),
         lambda size, _: 12 + 30 * size.relative * (size.rows / 20_000) ** 1.9,
     ),
-    Route(
+    Method(
         "bayesian-kmeans",
         "Bayesian k-means",
         "the most probable single partition, by splits and merges of clusters",
-        lambda model, X, options: BayesianKMeans(model, random_state=options.seed).fit(X),
+        lambda model, X, options: BayesianKMeans(model, random_state=options.random_state).fit(X),
         lambda size, _: 14 + 150 * size.relative * size.rows / 20_000,  # many clusters take long; few are quick
     ),
-    Route(
+    Method(
         "bhc",
         "BHC",
         "a tree, the probability of every merge, and a lower bound on the evidence",
         _bhc,
         _seconds_of_bhc,
     ),
-    Route(
+    Method(
         "agglomerative",
         "Agglomerative",
         "a tree by the same objective as Bayesian k-means, from the bottom up",
         _agglomerative,
         lambda size, _: 10 + 0.6 * size.relative * (size.rows / 2000) ** 2,
     ),
-    Route(
+    Method(
         "variational",
         "Variational",
         "soft assignments and a lower bound on a truncated model's evidence",
-        lambda model, X, options: VariationalDP(model, random_state=options.seed).fit(X),
+        lambda model, X, options: VariationalDP(model, random_state=options.random_state).fit(X),
         lambda size, _: 15 + 50 * size.relative * size.rows / 20_000,
     ),
-    Route(
+    Method(
         "gibbs",
         "Gibbs",
         "draws from the exact posterior of partitions and hyperparameters: the reference for all others",
@@ -204,7 +204,7 @@ ROUTES: dict[str, Route] = _of(
         lambda size, options: 40 + options.sweeps * (0.001 + 2.2e-5 * size.rows * size.relative**0.7),
         is_chain=True,
     ),
-    Route(
+    Method(
         "parallel",
         "Parallel split-merge",
         "draws from the exact posterior, all rows at once: for many rows",
@@ -213,17 +213,17 @@ ROUTES: dict[str, Route] = _of(
         is_chain=True,
     ),
 )
-"""The routes in the order in which they are run: the quick ones first."""
+"""The methods in the order in which they are run: the quick ones first."""
 
 
 @dataclass
 class Outcome:
-    """What came of running routes.
+    """What came of running methods.
 
     Parameters
     ----------
     fits
-        Title -> fit, of the routes that came to an end, or as far as they came.
+        Title -> fit, of the methods that came to an end, or as far as they came.
     seconds
         Title -> run time.
     problems
@@ -243,34 +243,34 @@ class Outcome:
         return cls({}, {}, [])
 
 
-def run_routes(
+def run_methods(
     names: Iterable[str],
     model: Model,
     X: Float[np.ndarray, "n d"],
     options: RunOptions | Mapping[str, RunOptions] = RunOptions(),  # noqa: B008 - frozen
     *,
-    begun: Callable[[Route], None] | None = None,
-    ended: Callable[[Route, float], None] | None = None,
+    begun: Callable[[Method], None] | None = None,
+    ended: Callable[[Method, float], None] | None = None,
 ) -> Outcome:
-    """Run routes one after the other; one that fails or is interrupted does not take the others with it.
+    """Run methods one after the other; one that fails or is interrupted does not take the others with it.
 
     Parameters
     ----------
     names
-        Of `ROUTES`.
+        Of `METHODS`.
     model
         NumPyro model with one partition site and one `ConjugateMixture` on it.
     X
         Data, (n, d).
     options
-        For all routes, or route name -> options.
+        For all methods, or method name -> options.
     begun, ended
-        Called before a route, and after it with its seconds.
+        Called before a method, and after it with its seconds.
 
     Returns
     -------
     outcome
-        With what there is: a failed route becomes a problem. Ctrl-C ends the route at work (chains keep the draws that they
+        With what there is: a failed method becomes a problem. Ctrl-C ends the method at work (chains keep the draws that they
         have) and leaves out those after it.
 
     Raises
@@ -279,40 +279,40 @@ def run_routes(
         If a name is unknown.
     """
     wanted = list(names)
-    unknown = [name for name in wanted if name not in ROUTES]
+    unknown = [name for name in wanted if name not in METHODS]
     if unknown:
-        raise ValueError(f"there is no route {unknown[0]!r}; the routes are {', '.join(ROUTES)}")
+        raise ValueError(f"there is no method {unknown[0]!r}; the methods are {', '.join(METHODS)}")
     outcome = Outcome.empty()
-    todo = [route for route in ROUTES.values() if route.name in wanted]
-    for place, route in enumerate(todo):
-        of_route = options if isinstance(options, RunOptions) else options[route.name]
+    todo = [method for method in METHODS.values() if method.name in wanted]
+    for place, method in enumerate(todo):
+        of_method = options if isinstance(options, RunOptions) else options[method.name]
         if begun is not None:
-            begun(route)
+            begun(method)
         started = time.perf_counter()
         fit = None
         try:
             with interruptible():
-                fit = route.run(model, X, of_route)
+                fit = method.run(model, X, of_method)
         except KeyboardInterrupt as stop:
             fit = getattr(stop, "chains", None)
             outcome.interrupted = True
         except (ValueError, TypeError, FloatingPointError) as error:
-            outcome.problems.append(f"{route.title} failed: {error}")
+            outcome.problems.append(f"{method.title} failed: {error}")
         seconds = time.perf_counter() - started
         if fit is not None:
-            outcome.fits[route.title], outcome.seconds[route.title] = fit, seconds
+            outcome.fits[method.title], outcome.seconds[method.title] = fit, seconds
             if ended is not None:
-                ended(route, seconds)
+                ended(method, seconds)
         if isinstance(fit, ResumableRun) and not fit.finished:
             why = (
                 "was interrupted"
                 if outcome.interrupted
-                else f"stopped at its time limit of {of_route.time_limit:.0f} s (--minutes gives it more)"
+                else f"stopped at its time limit of {of_method.time_limit:.0f} s (--minutes gives it more)"
             )
-            kept = fit.steps - of_route.warmup
-            outcome.problems.append(f"{route.title} {why}: {kept} of {of_route.samples} draws of every chain are there.")
+            kept = fit.steps - of_method.warmup
+            outcome.problems.append(f"{method.title} {why}: {kept} of {of_method.samples} draws of every chain are there.")
         elif outcome.interrupted:
-            outcome.problems.append(f"{route.title} was interrupted and is missing.")
+            outcome.problems.append(f"{method.title} was interrupted and is missing.")
         if outcome.interrupted:
             missing = ", ".join(other.title for other in todo[place + 1 :])
             outcome.problems += [f"Not run, since it was interrupted before: {missing}."] if missing else []
@@ -324,5 +324,5 @@ def shortened(options: RunOptions, sweeps: int) -> RunOptions:
     """Options with at most so many sweeps of all chains, a third of them warm-up."""
     if options.sweeps <= sweeps:
         return options
-    unit = max(sweeps // options.chains // 30, 1)  # both are multiples of one number, by which they are taken in pieces
+    unit = max(sweeps // options.chains // 30, 1)  # both are multiples of one number, by which they are taken in chunks
     return replace(options, warmup=10 * unit, samples=20 * unit)

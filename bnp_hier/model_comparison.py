@@ -19,11 +19,11 @@ __all__ = ["compare_models"]
 
 
 def compare_models(
-    fits: Mapping[str, Any], X: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0
+    fits: Mapping[str, Any], X: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0
 ) -> pd.DataFrame:
     """Compare models with other components or concentrations by the leave-one-out predictive density of one data set.
 
-    `compare` is for several routes to one model. Densities of continuous and of discrete components are not comparable.
+    `compare` is for several methods to one model. Densities of continuous and of discrete components are not comparable.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def compare_models(
         Name -> fit, as of `loo`.
     X
         The data that all were fitted to, (n, d).
-    n_draws, random_state
+    num_samples, random_state
         As of `loo`.
 
     Returns
@@ -68,7 +68,7 @@ def compare_models(
     found = {}
     rows = {}
     for name, fit in fits.items():
-        result, _, trouble = cross_validate(fit, X, n_draws, random_state)
+        result, _, trouble = cross_validate(fit, X, num_samples, random_state)
         for message in trouble:
             warnings.warn(f"compare_models, {name}: {message}", RuntimeWarning, stacklevel=2)
         found[name] = result.elpd_i

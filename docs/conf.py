@@ -45,7 +45,7 @@ python_maximum_signature_line_length = 100
 
 
 def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out what nobody wrote: fields of named tuples, which the class describes, and scikit-learn's own methods."""
+    """Leave out fields of named tuples, which the class describes, and scikit-learn's own methods."""
     alias = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
     return True if alias or name.startswith("set_") else None
 

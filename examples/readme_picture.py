@@ -1,4 +1,4 @@
-"""Draws the picture of the README: iris by Gibbs sampling and by Bayesian hierarchical clustering."""
+"""Plots the figure of the README: iris by Gibbs sampling and by Bayesian hierarchical clustering."""
 
 import argparse
 from functools import partial
@@ -12,7 +12,7 @@ from numpyro.infer import MCMC, NUTS, Gibbs
 
 import bnp_hier as bnp
 from bnp_hier.models import dpm
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--num-warmup", type=int, default=500)
@@ -31,9 +31,9 @@ bhc = bnp.BHC(model).fit(data.X)
 
 figure = Figure(figsize=(13, 4), layout="constrained")
 left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1.1, 1.6])
-left.scatter(data.X[:, 2], data.X[:, 3], c=cluster_colours(labels.max() + 1)[labels], s=18)
+left.scatter(data.X[:, 2], data.X[:, 3], c=cluster_colors(labels.max() + 1)[labels], s=18)
 left.set(xlabel=data.feature_names[2], ylabel=data.feature_names[3], title="Gibbs: clusters")
-bnp.plots.coclustering(bnp.coclustering(draws), labels, ax=middle)
+bnp.plots.coclustering(bnp.coclustering(draws), labels=labels, ax=middle)
 bnp.plots.dendrogram(bhc.dendrogram_, ax=right)
 middle.set_title("Gibbs: co-clustering")
 right.set_title("BHC: tree", loc="left")  # the legend is on the right

@@ -38,7 +38,7 @@ options, _ = parser.parse_known_args()
 # %% [markdown]
 # ## The data and the two forms of the model
 #
-# Petal length and width of Fisher's iris, a fifth of the rows kept from both routes.
+# Petal length and width of Fisher's iris, a fifth of the rows kept from both methods.
 
 # %%
 data = bnp.datasets.load("iris")
@@ -51,7 +51,7 @@ collapsed = partial(dpm, component=component, concentration=prior)
 sticks = partial(dpm_stick_breaking, component=component, concentration=prior, truncation=options.truncation)
 
 # %% [markdown]
-# ## Both routes, timed without compilation
+# ## Both methods, timed without compilation
 #
 # JAX tells how long it compiled; that time is taken off.
 

@@ -37,7 +37,7 @@ if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # 
     strictness.forbid_promotion()
 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
-from bnp_hier.utils import interruption
+from bnp_hier.utils import interruption  # noqa: E402
 
 gc.set_threshold(200_000, 50, 100)  # programs are many objects that stay: looking through them took a 15th of the time
 
@@ -84,7 +84,7 @@ def few_programs() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def optimisation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def optimization(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tests marked `optimised`, which compute for longer than they compile, get all of XLA's optimisations."""
     if request.node.get_closest_marker("optimised") is None:
         yield

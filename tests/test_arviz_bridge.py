@@ -1,4 +1,4 @@
-"""Every route in ArviZ's form; also run under Python 3.12 or later, where ArviZ is 1.x."""
+"""Every method in ArviZ's form; also run under Python 3.12 or later, where ArviZ is 1.x."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def _groups(data) -> set[str]:
 
 
 @pytest.mark.slow
-def test_same_groups_and_names_for_every_route(mcmc: MCMC) -> None:
+def test_same_groups_and_names_for_every_method(mcmc: MCMC) -> None:
     fits = {"mcmc": mcmc, "bhc": BHC(MODEL).fit(X), "map_dp": MAPDP(MODEL).fit(X)}
     shapes = {"mcmc": (2, 40), "bhc": (1, 25), "map_dp": (1, 1)}
     for name, fit in fits.items():
-        data = to_arviz(fit, X, n_draws=25)
+        data = to_arviz(fit, X, num_samples=25)
         assert type(data).__name__ == ("InferenceData" if az.__version__.startswith("0.") else "DataTree")
         assert _groups(data) == {"posterior", "log_likelihood", "observed_data"}
         posterior = data["posterior"]

@@ -15,7 +15,7 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier import cli
-from bnp_hier import methods as routes
+from bnp_hier import methods as methods
 from bnp_hier.commands import console
 from bnp_hier.reports import report
 from tests.parameters import few
@@ -67,7 +67,7 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
     assert tree.strip().endswith(";") and all(f"{item}:" in tree for item in labels["item"])
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") >= 4 and "bnp-hier compare" in page and "--truth group" in page
-    for heading in ("What was found", "Comparison", "Pictures", "Clusters of Gibbs", "Evidence", "Chains", "The run"):
+    for heading in ("What was found", "Comparison", "Figures", "Clusters of Gibbs", "Evidence", "Chains", "The run"):
         assert f"<h2>{heading}</h2>" in page
     assert "What is missing" not in page and "BHC: pairs" in page and "R-hat" in page
 
@@ -78,22 +78,22 @@ def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: py
     assert _run(monkeypatch, *words, *QUICK) == 0
     assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "map-dp.nc"}
     answer = json.loads(capsys.readouterr().out)
-    assert answer["family"] == "bernoulli" and answer["routes"][0]["route"] == "MAP-DP" and answer["problems"] == []
-    assert answer["routes"][0]["clusters"] == 2 and answer["routes"][0]["rhat"] is None
+    assert answer["family"] == "bernoulli" and answer["methods"][0]["method"] == "MAP-DP" and answer["problems"] == []
+    assert answer["methods"][0]["clusters"] == 2 and answer["methods"][0]["rhat"] is None
 
 
 @pytest.mark.parametrize(
     ("error", "words"), [(ValueError("chains broke"), "failed: chains broke"), (KeyboardInterrupt(), "interrupted")]
 )
-def test_what_is_missing_is_told(
+def test_what_is_missing_is_reported(
     error: BaseException, words: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """A route that fails or is interrupted does not take the others along; the report and the exit code say so."""
+    """A method that fails or is interrupted does not take the others along; the report and the exit code say so."""
 
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setitem(routes.ROUTES, "gibbs", dataclasses.replace(routes.ROUTES["gibbs"], run=fail))
+    monkeypatch.setitem(methods.METHODS, "gibbs", dataclasses.replace(methods.METHODS["gibbs"], run=fail))
     out = tmp_path / "report"
     options = ["--truth", "group", "--items", "who", "--methods", "map-dp,gibbs", "--out", str(out)]
     assert _run(monkeypatch, "compare", str(survey), *options, *QUICK) == 3
@@ -157,8 +157,8 @@ def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.Monk
 def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1], 25)
-    colours = np.where(rng.random(50) < 0.9, np.array(["red", "blue"])[group], "green")
-    frame = pd.DataFrame({"colour": colours, "smokes": np.where(rng.random(50) < 0.1 + 0.8 * group, "yes", "no")})
+    colors = np.where(rng.random(50) < 0.9, np.array(["red", "blue"])[group], "green")
+    frame = pd.DataFrame({"colour": colors, "smokes": np.where(rng.random(50) < 0.1 + 0.8 * group, "yes", "no")})
     frame["size"] = rng.normal(size=50) + 5 * group
     frame.loc[:2, ["colour", "smokes"]] = None
     frame.to_csv(tmp_path / "people.csv", index=False)
@@ -172,8 +172,8 @@ def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(pd.read_csv(out)["cluster"], group)
 
 
-@pytest.mark.parametrize("method", few(["gibbs", "bhc", *sorted(set(routes.ROUTES) - {"gibbs", "bhc", "map-dp"})], plain=0))
-def test_fit_by_any_route(method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+@pytest.mark.parametrize("method", few(["gibbs", "bhc", *sorted(set(methods.METHODS) - {"gibbs", "bhc", "map-dp"})], plain=0))
+def test_fit_by_any_method(method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     saved = tmp_path / "fit.npz"
     words = ["fit", str(survey), "--truth", "group", "--drop", "who", "--method", method, "--out", str(saved), "--json"]
     assert _run(monkeypatch, *words, *QUICK) == 0
@@ -236,9 +236,9 @@ def test_fit_of_trees(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(probabilities.sum(1), 1.0)
     np.testing.assert_array_equal(predictions["cluster"], probabilities.argmax(1))
     np.testing.assert_allclose(predictions["log_density"], fit.trees.log_predictive(fit.data.X))
-    tree = fit.trees[fit.trees.central()]
+    tree = fit.trees[fit.trees.medoid()]
     leaf = tree.paths[fit.labels == 0, -1]
-    np.testing.assert_allclose(probabilities[:, 0], fit.trees.predict(fit.data.X, fit.trees.central())[:, leaf[0]])
+    np.testing.assert_allclose(probabilities[:, 0], fit.trees.predict(fit.data.X, fit.trees.medoid())[:, leaf[0]])
     assert len(set(leaf)) == 1
     capsys.readouterr()
     assert _run(monkeypatch, "tree", str(saved), "--out", str(tmp_path / "tree.nwk"), "--json") == 0
@@ -262,7 +262,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
     assert "family bernoulli" in text and "are allowed for all (--minutes)" in " ".join(text.split())
     assert _run(monkeypatch, "recommend", "iris", "--minutes", "0.1", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["family"] == "normal" and not any(route["run"] for route in answer["routes"])
+    assert answer["family"] == "normal" and not any(method["run"] for method in answer["methods"])
     assert _run(monkeypatch, "datasets", "--json") == 0
     listed = {row["name"]: row["source"] for row in json.loads(capsys.readouterr().out)["datasets"]}
     assert (listed["iris"], listed["glass"]) == ("scikit-learn", "bnp_hier") and set(listed) == set(bnp.datasets.names())
@@ -288,7 +288,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["predict", "nothing.npz", "iris"], "there is no such file; bnp-hier fit writes one"),
         (["fit", "iris", "--seed", str(2**64)], "--seed must be a whole number from 0 to 9223372036854775807, but it is 1844"),
         (["compare", "iris", "--seed", "-1"], "--seed must be a whole number from 0"),
-        (["compare", "iris", "--held-out", "0.994"], "--held-out 0.994 keeps 149 of 150 rows from the routes and leaves 1"),
+        (["compare", "iris", "--held-out", "0.994"], "--held-out 0.994 keeps 149 of 150 rows from the methods and leaves 1"),
         (["compare", "iris", "--held-out", "0.999"], "leaves 0; they need at least 2"),
         (["datasets", "iris", "--no-header"], "a named data set brings its own names"),
         (["tree", "iris", "--out", "tree.gif"], "found a file name ending in '.gif', expected .nwk"),
@@ -352,7 +352,7 @@ def test_files_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("methods", [["map-dp,bhc"], ["map-dp", "bhc"], ["map-dp, bhc", "map-dp"]])
 def test_lists_by_commas_and_by_repetition(methods: list[str]) -> None:
-    assert console.route_names(methods) == ["map-dp", "bhc"] and console.route_names(["auto"]) is None
+    assert console.method_names(methods) == ["map-dp", "bhc"] and console.method_names(["auto"]) is None
 
 
 @pytest.mark.parametrize("command", COMMANDS)

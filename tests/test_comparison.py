@@ -1,4 +1,4 @@
-"""One table for all routes."""
+"""One table for all methods."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_table(fits: dict) -> None:
     assert table.loc["MAP-DP", "held_out_se"] == pytest.approx(scores.std(ddof=1) / np.sqrt(len(Y)))
     scores = log_predictive(draws_of(fits["Gibbs"], X), Y)
     assert table.loc["Gibbs", "held_out"] == pytest.approx(scores.mean())
-    # separated groups: every route predicts about equally well
+    # separated groups: every method predicts about equally well
     assert np.ptp(table["held_out"]) < 0.2
     assert table.loc["Gibbs", "seconds"] == 7.5 and 0 < table.loc["BHC", "seconds"] < 600
     assert table.loc["Gibbs", "rhat"] < 1.2 and table.loc["Gibbs", "ess"] > 10
@@ -65,7 +65,7 @@ def test_optional_columns_are_left_out(fits: dict) -> None:
 
 
 @pytest.mark.slow
-def test_capacity_hits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capacity_hits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X)), max_clusters=1)
     mcmc = MCMC(kernel, num_warmup=2, num_samples=20, progress_bar=False)
     with pytest.warns(RuntimeWarning, match="met its capacity of 1 clusters"):
@@ -78,7 +78,7 @@ def test_capacity_hits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_users_own_family_runs_on_every_route() -> None:
+def test_a_users_own_family_runs_on_every_method() -> None:
     rng = np.random.default_rng(1)
     waits = rng.exponential(np.repeat([[0.1], [5.0]], 15, axis=0), size=(30, 2))
     model = partial(dpm, component=ExponentialGamma(np.full(2, 1.0), np.full(2, 1.0)), concentration=dist.Gamma(1.0, 1.0))

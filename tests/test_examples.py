@@ -36,7 +36,7 @@ def test_readme_quick_start() -> None:
 
 @pytest.mark.slow
 def test_readme_own_model() -> None:
-    check = "\nassert set(bhc.hyperparameters_) == {'alpha', 'rate'} and len(bhc.bound_trace_) > 1\n"
+    check = "\nassert set(bhc.hyperparameters_) == {'alpha', 'rate'} and len(bhc.objective_trace_) > 1\n"
     _run("-c", BLOCKS[1] + check)
 
 

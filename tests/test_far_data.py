@@ -1,4 +1,4 @@
-"""Every route far from the prior mean: the answer is that of the same problem moved home, or an error."""
+"""Every method far from the prior mean: the answer is that of the same problem moved home, or an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def model(mean, kappa=1e-6):
     "estimator",
     [
         partial(bnp.BHC, refine=None),
-        partial(bnp.MAPDP, n_restarts=2),
+        partial(bnp.MAPDP, n_init=2),
         bnp.BayesianKMeans,
         bnp.AgglomerativeBayesianClustering,
     ],

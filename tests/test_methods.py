@@ -1,4 +1,4 @@
-"""Routes by name: run, failed, interrupted, out of time; and the plan of a comparison."""
+"""Methods by name: run, failed, interrupted, out of time; and the plan of a comparison."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import pandas as pd
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier import methods as routes
-from bnp_hier.advice.recommendation import default_budget, plan_routes
-from bnp_hier.methods import ROUTES, RunOptions, Size, run_routes, shortened
+from bnp_hier import methods as methods
+from bnp_hier.advice.recommendation import default_budget, plan_methods
+from bnp_hier.methods import METHODS, RunOptions, Size, run_methods, shortened
 from bnp_hier.models import dpm
 
 X = np.random.default_rng(0).normal(size=(30, 2)) + 8.0 * (np.arange(30) % 2)[:, None]
 MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(1.0, 1.0))
-QUICK = RunOptions(chains=2, warmup=10, samples=20, progress=False)
+QUICK = RunOptions(chains=2, warmup=10, samples=20, progress_bar=False)
 
 
 @pytest.mark.slow
-def test_every_route_runs_and_they_compare() -> None:
-    outcome = run_routes(ROUTES, MODEL, X, QUICK)
-    assert list(outcome.fits) == [route.title for route in ROUTES.values()] and not outcome.problems
+def test_every_method_runs_and_they_compare() -> None:
+    outcome = run_methods(METHODS, MODEL, X, QUICK)
+    assert list(outcome.fits) == [method.title for method in METHODS.values()] and not outcome.problems
     table = bnp.compare(outcome.fits, X, seconds=outcome.seconds)
     assert (table["clusters"] == 2).all() and (table["seconds"] > 0).all()
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, **runs: Any) -> None:
-    pretended = {name: replace(ROUTES[name.replace("_", "-")], run=run) for name, run in runs.items()}
-    monkeypatch.setattr(routes, "ROUTES", {route.name: route for route in pretended.values()})
+    pretended = {name: replace(METHODS[name.replace("_", "-")], run=run) for name, run in runs.items()}
+    monkeypatch.setattr(methods, "METHODS", {method.name: method for method in pretended.values()})
 
 
 def _fail(error: BaseException) -> Any:
@@ -42,15 +42,15 @@ def _fail(error: BaseException) -> Any:
     return run
 
 
-def test_a_route_that_fails_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_fails_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend(monkeypatch, map_dp=_fail(ValueError("broke")), bhc=lambda *_: "tree")
-    outcome = run_routes(["map-dp", "bhc"], MODEL, X)
+    outcome = run_methods(["map-dp", "bhc"], MODEL, X)
     assert outcome.fits == {"BHC": "tree"} and outcome.problems == ["MAP-DP failed: broke"] and not outcome.interrupted
 
 
 def test_what_is_interrupted_or_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend(monkeypatch, map_dp=lambda *_: "partition", bhc=_fail(KeyboardInterrupt()), variational=lambda *_: "never")
-    outcome = run_routes(["map-dp", "bhc", "variational"], MODEL, X)
+    outcome = run_methods(["map-dp", "bhc", "variational"], MODEL, X)
     assert outcome.fits == {"MAP-DP": "partition"} and outcome.interrupted
     assert outcome.problems == ["BHC was interrupted and is missing.", "Not run, since it was interrupted before: Variational."]
 
@@ -66,8 +66,8 @@ def test_interrupted_chains_keep_their_draws(kept: int, monkeypatch: pytest.Monk
                 raise KeyboardInterrupt
             return super()._program(steps)
 
-    monkeypatch.setattr(routes, "ResumableRun", Interrupted)
-    outcome = run_routes(["gibbs", "variational"], MODEL, X, replace(QUICK, samples=20))
+    monkeypatch.setattr(methods, "ResumableRun", Interrupted)
+    outcome = run_methods(["gibbs", "variational"], MODEL, X, replace(QUICK, samples=20))
     assert outcome.interrupted and "Not run, since it was interrupted before: Gibbs" not in outcome.problems
     if kept:
         assert outcome.fits["Gibbs"].get_samples(group_by_chain=True)["z"].shape == (2, kept, 30)
@@ -82,20 +82,20 @@ def test_chains_stop_at_their_time_limit() -> None:
     short = replace(QUICK, samples=1_000_000, time_limit=6.0)
     # a warm-up that takes longer than the limit comes to its end, and gives some draws
     for limit, samples in ((6.0, 1_000_000), (1e-6, 2000)):
-        outcome = run_routes(["gibbs"], MODEL, X, replace(short, samples=samples, time_limit=limit))
+        outcome = run_methods(["gibbs"], MODEL, X, replace(short, samples=samples, time_limit=limit))
         assert f"stopped at its time limit of {limit:.0f} s" in outcome.problems[0]
         assert not outcome.fits["Gibbs"].finished and not outcome.interrupted
         assert outcome.fits["Gibbs"].get_samples()["z"].shape[0] > 0
 
 
-def test_unknown_routes() -> None:
-    with pytest.raises(ValueError, match="there is no route 'gips'; the routes are map-dp"):
-        run_routes(["gips"], MODEL, X)
+def test_unknown_methods() -> None:
+    with pytest.raises(ValueError, match="there is no method 'gips'; the methods are map-dp"):
+        run_methods(["gips"], MODEL, X)
 
 
 @pytest.mark.parametrize("sweeps", [0, 100, 777, 5999])
 def test_shortened_chains(sweeps: int) -> None:
-    """At most so many sweeps, in whole pieces, but never none."""
+    """At most so many sweeps, in whole chunks, but never none."""
     short = shortened(RunOptions(), sweeps)
     assert short.sweeps <= max(sweeps, 4 * 30) and short.samples == 2 * short.warmup > 0
     assert short.sweeps > 0.8 * sweeps - 4 * 30 and shortened(RunOptions(), 6000) == RunOptions()
@@ -105,10 +105,10 @@ def test_shortened_chains(sweeps: int) -> None:
 @pytest.mark.parametrize("width", [5, 15, 200])
 def test_plans_keep_to_the_budget(rows: int, width: int) -> None:
     budget = default_budget(rows)
-    plan = plan_routes(Size(rows, width), budget, RunOptions())
-    assert sorted(advice.name for advice in plan) == sorted(ROUTES)
+    plan = plan_methods(Size(rows, width), budget, RunOptions())
+    assert sorted(advice.name for advice in plan) == sorted(METHODS)
     assert sum(advice.seconds for advice in plan if advice.chosen) <= budget
-    assert sum(advice.chosen for advice in plan if ROUTES[advice.name].is_chain) <= 1
+    assert sum(advice.chosen for advice in plan if METHODS[advice.name].is_chain) <= 1
     for advice in plan:
         assert advice.reason and (not advice.chosen or advice.seconds <= budget)
 
@@ -120,9 +120,9 @@ def test_recommendation_of_a_small_table() -> None:
     assert isinstance(advice.component, bnp.NormalInverseWishart) and advice.seconds <= 600
     assert [column.name for column in advice.columns] == list(data.feature_names)
     text = str(advice)
-    for title in (route.title for route in ROUTES.values()):
+    for title in (method.title for method in METHODS.values()):
         assert title in text
-    assert advice.table().loc["gibbs", "run"] and set(advice.table()["title"]) == {route.title for route in ROUTES.values()}
+    assert advice.table().loc["gibbs", "run"] and set(advice.table()["title"]) == {method.title for method in METHODS.values()}
     tight = bnp.recommend(data.X, budget=1.0)
     assert tight.chosen == () and "no time left" in str(tight)
 

@@ -25,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "num_chains": 2,
         "n_rows": 40,
         "n_few": 6,
-        "n_particles": 20,
+        "num_particles": 20,
         "normal_rows": (20, 40),
     },
     "which_clustering": {"num_warmup": 20, "num_samples": 30, "num_chains": 2, "n_rows": 60},

@@ -65,7 +65,7 @@ def test_every_format_of_a_tree_is_well_formed(tmp_path: Path, monkeypatch: pyte
 
 def test_classes_and_columns_in_pictures(tmp_path: Path) -> None:
     wide = np.tile(X, (1, 7))
-    plots.pairs(wide, np.array(NASTY * 2), NASTY).savefig(tmp_path / "pairs.svg")
+    plots.pairs(wide, labels=np.array(NASTY * 2), feature_names=NASTY).savefig(tmp_path / "pairs.svg")
     plots.traces({name: np.zeros((2, 5)) + np.arange(5) for name in NASTY[:4]}).savefig(tmp_path / "traces.svg")
     tree = bnp.Hierarchy(np.column_stack([1 + np.arange(28) % 2]))
     plots.hierarchy(tree, names=ITEMS, labels=np.array(NASTY * 2)).figure.savefig(tmp_path / "hierarchy.svg")

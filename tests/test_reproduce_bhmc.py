@@ -28,7 +28,7 @@ def _clusters(written: str, method: str) -> list[float]:
 @pytest.mark.slow
 def test_animals(tmp_path: Path) -> None:
     written = run(tmp_path, "bhmc_animals", "--warmup", "20", "--draws", "40", "--chains", "3")
-    assert "capacity hits 0, refused mass 0.0e+00" in written
+    assert "capacity hits 0, truncated probability 0.0e+00" in written
     claims = _verdicts(written)
     assert "3 runs reach the same level" in claims and "birds are a clade (F1 >= 0.8)" in claims
     trees = [line.strip() for line in written.splitlines() if line.endswith(";") and line.strip().startswith("((")]

@@ -26,9 +26,9 @@ import baselines  # noqa: E402
 def separated(seed: int = 0, n: int = 400) -> tuple[np.ndarray, np.ndarray]:
     """Five round clusters in the plane, far apart along a line."""
     rng = np.random.default_rng(seed)
-    centres = 15.0 * np.array([[0, 0], [1, 0.2], [2, -0.1], [3, 0.3], [4, 0]])
+    centers = 15.0 * np.array([[0, 0], [1, 0.2], [2, -0.1], [3, 0.3], [4, 0]])
     labels = rng.integers(5, size=n)
-    return centres[labels] + rng.normal(size=(n, 2)), labels
+    return centers[labels] + rng.normal(size=(n, 2)), labels
 
 
 def hard(labels: np.ndarray) -> np.ndarray:
@@ -85,10 +85,10 @@ def test_kmeans_bic_from_densities() -> None:
         fit = baselines.KMeansBIC(X)(hard(np.arange(n) % k))
         assert fit is not None
         known = KMeans(k, init=np.array([X[np.arange(n) % k == c].mean(0) for c in range(k)]), n_init=1).fit(X)
-        centres, z = known.cluster_centers_, known.labels_
-        variance = ((X - centres[z]) ** 2).mean()
+        centers, z = known.cluster_centers_, known.labels_
+        variance = ((X - centers[z]) ** 2).mean()
         likelihood = sum(
-            np.log((z == c).mean()) + multivariate_normal(centres[c], variance).logpdf(x) for x, c in zip(X, z, strict=True)
+            np.log((z == c).mean()) + multivariate_normal(centers[c], variance).logpdf(x) for x, c in zip(X, z, strict=True)
         )
         bic = -2.0 * likelihood + (k - 1 + k * d + 1) * np.log(n)
         assert 2.0 * fit.cost == pytest.approx(bic, rel=1e-9)
@@ -114,7 +114,7 @@ def test_the_variational_energy_of_hard_labels_is_that_of_bayesian_kmeans() -> N
     X, _ = separated(n=120)
     component = bnp.NormalInverseWishart.from_data(X, rule="me")
     model = partial(dpm, component=component, concentration=2.0)
-    fit = bnp.BayesianKMeans(model, prior="finite", starts=(1,), polish=False).fit(X)
+    fit = bnp.BayesianKMeans(model, label_prior="finite", n_init=1, polish=False).fit(X)
     energy, _ = baselines.VariationalGaussians(X, component, 2.0)._step(hard(fit.labels_))
     assert energy == pytest.approx(fit.free_energy_, abs=1e-6)
 

@@ -75,7 +75,7 @@ class Family(NamedTuple):
 
 
 def names_of_columns(X: ArrayLike, feature_names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The names given, a frame's own, or x0, x1, ....
+    """The names given, a DataFrame's own, or x0, x1, ....
 
     Raises
     ------
@@ -98,7 +98,7 @@ def infer_column_kinds(
     Parameters
     ----------
     X
-        Data, (n, d); NaN is a missing cell. A frame of pandas or polars brings its own names.
+        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame brings its own names.
     feature_names
         Names of the columns; x0, x1, ... if there are none.
     categories
@@ -179,7 +179,7 @@ def choose_family(kinds: Sequence[ColumnKind], X: Float[np.ndarray, "n d"]) -> t
     if len(found) > 1:
         return "mixed", f"columns of different kinds: {', '.join(sorted(found))}"
     if missing:
-        return "diagonal", "continuous columns with missing cells, which independent columns leave out exactly"
+        return "diagonal", "continuous columns with missing values, which independent columns leave out exactly"
     if d > FULL_COLUMNS:
         return "diagonal", f"{d} continuous columns are many for a full covariance matrix of every cluster"
     if n < 2 * d:
@@ -198,7 +198,7 @@ def component_for(
     Parameters
     ----------
     X
-        Data, (n, d); NaN is a missing cell.
+        Data, (n, d); NaN is a missing value.
     family
         One of `FAMILIES`, or "auto" for the one that suits the kinds of columns.
     feature_names

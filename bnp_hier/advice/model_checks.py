@@ -41,7 +41,7 @@ SKEW = 3.0
 """Skewness of positive numbers from which on logarithms are advised."""
 
 MISSING = 0.5
-"""Share of missing cells from which on a column is mentioned."""
+"""Share of missing values from which on a column is mentioned."""
 
 
 class _Part(NamedTuple):
@@ -81,7 +81,7 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
     X
         Data, (n, d).
     feature_names
-        Names of the columns; a frame brings its own.
+        Names of the columns; a DataFrame brings its own.
 
     Returns
     -------
@@ -142,9 +142,9 @@ def _telling_columns(kinds: Sequence[ColumnKind]) -> Iterator[str]:
     constant = [kind.name for kind in kinds if kind.kind in ("constant", "binary") and kind.reason.endswith("in every row")]
     if constant:
         yield f"{_named(constant, 'hold')} one value only, which tells nothing: leave it out (--drop)"
-    holes = [kind.name for kind in kinds if kind.missing > MISSING]
-    if holes:
-        yield f"{_named(holes, 'lack')} a value in more than half of the rows: think of leaving out such columns (--drop)"
+    lacking = [kind.name for kind in kinds if kind.missing > MISSING]
+    if lacking:
+        yield f"{_named(lacking, 'lack')} a value in more than half of the rows: think of leaving out such columns (--drop)"
 
 
 def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:

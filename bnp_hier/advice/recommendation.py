@@ -1,4 +1,4 @@
-"""What to run on a table: a likelihood with its prior, the routes that are feasible, and what looks wrong."""
+"""What to run on a table: a likelihood with its prior, the methods that are feasible, and what looks wrong."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bnp_hier.advice.model_checks import check_model
 from bnp_hier.components import Component
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import (
-    ROUTES,
+    METHODS,
     Outcome,
     RunOptions,
     Size,
-    run_routes,
+    run_methods,
     shortened,
 )
 from bnp_hier.models import dpm
@@ -30,13 +30,13 @@ from bnp_hier.utils.arrays import as_matrix
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Advice", "Recommendation", "default_budget", "plan_routes", "recommend", "size_of"]
+__all__ = ["Advice", "Recommendation", "default_budget", "plan_methods", "recommend", "size_of"]
 
 PRIORITY = ("map-dp", "bhc", "chains", "bayesian-kmeans", "variational", "agglomerative")
-"""Routes by worth: those first that a comparison cannot do without."""
+"""Methods by worth: those first that a comparison cannot do without."""
 
 CHAINS = ("gibbs", "parallel")
-"""Routes that draw from the posterior; the first is preferred where both have time for all sweeps."""
+"""Methods that draw from the posterior; the first is preferred where both have time for all sweeps."""
 
 SHARE_OF_CHAINS = 0.75
 """Share of the time that chains may take."""
@@ -46,9 +46,9 @@ LEAST_SWEEPS = 600
 
 
 class Advice(NamedTuple):
-    """What is said of one route.
+    """What is said of one method.
 
-    - **name**, **title** - of the route.
+    - **name**, **title** - of the method.
     - **chosen** - whether it is run.
     - **seconds** - expected time on two cores, compiling included; of the right order only.
     - **reason** - why it is run or not.
@@ -77,8 +77,8 @@ class Recommendation:
         A Dirichlet-process mixture of it, concentration ~ Gamma(1, 1).
     columns
         What kind of number each column holds.
-    routes
-        All routes, those first that matter most.
+    methods
+        All methods, those first that matter most.
     warnings
         What looks wrong, each with what to do.
     """
@@ -88,36 +88,36 @@ class Recommendation:
     component: Component
     model: Model
     columns: tuple[ColumnKind, ...]
-    routes: tuple[Advice, ...]
+    methods: tuple[Advice, ...]
     warnings: tuple[str, ...]
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Names of the routes to run."""
-        return tuple(advice.name for advice in self.routes if advice.chosen)
+        """Names of the methods to run."""
+        return tuple(advice.name for advice in self.methods if advice.chosen)
 
     @property
     def seconds(self) -> float:
-        """Expected time of the chosen routes together."""
-        return sum(advice.seconds for advice in self.routes if advice.chosen)
+        """Expected time of the chosen methods together."""
+        return sum(advice.seconds for advice in self.methods if advice.chosen)
 
     def table(self) -> pd.DataFrame:
-        """The routes, a row each: title, whether to run it, minutes, reason."""
+        """The methods, a row each: title, whether to run it, minutes, reason."""
         import pandas as pd
 
-        rows = [(a.name, a.title, a.chosen, a.seconds / 60, a.reason) for a in self.routes]
-        return pd.DataFrame(rows, columns=["route", "title", "run", "minutes", "reason"]).set_index("route")
+        rows = [(a.name, a.title, a.chosen, a.seconds / 60, a.reason) for a in self.methods]
+        return pd.DataFrame(rows, columns=["method", "title", "run", "minutes", "reason"]).set_index("method")
 
     def fit(self, X: ArrayLike) -> Outcome:
-        """Run the chosen routes; `bnp_hier.compare(outcome.fits, X)` puts them side by side.
+        """Run the chosen methods; `bnp_hier.compare(outcome.fits, X)` puts them side by side.
 
         Ctrl-C keeps what has finished, and the draws that chains have.
         """
-        return run_routes(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.routes})
+        return run_methods(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.methods})
 
     def __str__(self) -> str:
         lines = [f"{type(self.component).__name__} (--family {self.family}): {self.family_reason}.", ""]
-        for advice in self.routes:
+        for advice in self.methods:
             mark = "run " if advice.chosen else "skip"
             lines.append(f"{mark} {advice.title:<20} {_minutes(advice.seconds):>9}  {advice.reason}")
         lines += ["", *(f"warning: {warning}." for warning in self.warnings)]
@@ -131,18 +131,18 @@ def recommend(
     feature_names: Sequence[str] | None = None,
     categories: Sequence[Sequence[int]] = (),
     budget: float | None = None,
-    seed: int = 0,
-    progress: bool = True,
+    random_state: int = 0,
+    progress_bar: bool = True,
 ) -> Recommendation:
-    """What to run on a table: a component with its default prior, the feasible routes with expected times, and warnings.
+    """What to run on a table: a component with its default prior, the feasible methods with expected times, and warnings.
 
-    The component follows from what the columns hold (bits, counts, continuous numbers, missing cells); routes are taken in
+    The component follows from what the columns hold (bits, counts, continuous numbers, missing values); methods are taken in
     the order of their worth until the time is spent. Nothing is run.
 
     Parameters
     ----------
     X
-        Data, (n, d); NaN is a missing cell. A frame of pandas or polars brings the names of its columns.
+        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame brings the names of its columns.
     family
         Likelihood of one cluster instead of the one that suits the columns: "normal" (any covariance), "diagonal", "known",
         "bernoulli", "multinomial", "poisson" or "mixed".
@@ -151,9 +151,9 @@ def recommend(
     categories
         Groups of columns, each the indicators of one category, as `Dataset.categories` has them.
     budget
-        Seconds that all routes may take together, on two cores; the expected times are of the right order only. By default
+        Seconds that all methods may take together, on two cores; the expected times are of the right order only. By default
         `default_budget` of the rows.
-    seed, progress
+    random_state, progress_bar
         For `Recommendation.fit`.
 
     Raises
@@ -174,20 +174,20 @@ def recommend(
     matrix = as_matrix(X, min_rows=2)
     chosen = component_for(matrix, family, names, categories)
     model = partial(dpm, component=chosen.component, concentration=dist.Gamma(1.0, 1.0))
-    options = RunOptions(seed=seed, progress=progress)
+    options = RunOptions(random_state=random_state, progress_bar=progress_bar)
     return Recommendation(
         family=chosen.name,
         family_reason=chosen.reason,
         component=chosen.component,
         model=model,
         columns=infer_column_kinds(matrix, names, categories),
-        routes=plan_routes(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
+        methods=plan_methods(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
         warnings=check_model(model, matrix, names),
     )
 
 
 def default_budget(rows: int) -> float:
-    """Seconds for all routes on so many rows: 115 for few, six minutes for 10,000 and more."""
+    """Seconds for all methods on so many rows: 115 for few, six minutes for 10,000 and more."""
     return 115.0 + 245.0 * min(1.0, rows / 10_000)
 
 
@@ -196,8 +196,8 @@ def size_of(component: Component, X: np.ndarray) -> Size:
     return Size(len(X), feature_map(component).width)
 
 
-def plan_routes(size: Size, budget: float, options: RunOptions) -> tuple[Advice, ...]:
-    """Which routes to run in the time, in the order of their worth.
+def plan_methods(size: Size, budget: float, options: RunOptions) -> tuple[Advice, ...]:
+    """Which methods to run in the time, in the order of their worth.
 
     Parameters
     ----------
@@ -217,11 +217,11 @@ def plan_routes(size: Size, budget: float, options: RunOptions) -> tuple[Advice,
 
 
 def _deterministic(name: str, size: Size, left: float, options: RunOptions) -> Advice:
-    route = ROUTES[name]
-    seconds = route.seconds(size, options)
+    method = METHODS[name]
+    seconds = method.seconds(size, options)
     if seconds > left:
-        return Advice(name, route.title, False, seconds, f"no time left for it in the budget; {route.gives}", options)
-    return Advice(name, route.title, True, seconds, route.gives, options)
+        return Advice(name, method.title, False, seconds, f"no time left for it in the budget; {method.gives}", options)
+    return Advice(name, method.title, True, seconds, method.gives, options)
 
 
 def _chains(size: Size, budget: float, left: float, options: RunOptions) -> list[Advice]:
@@ -229,25 +229,25 @@ def _chains(size: Size, budget: float, left: float, options: RunOptions) -> list
     time_for_chains = min(left, SHARE_OF_CHAINS * budget)
     affordable = {name: _affordable(name, size, time_for_chains, options) for name in CHAINS}
     name, other = sorted(CHAINS, key=lambda name: -affordable[name])
-    route, enough = ROUTES[name], min(LEAST_SWEEPS, options.sweeps)
+    method, enough = METHODS[name], min(LEAST_SWEEPS, options.sweeps)
     taken = shortened(options, max(affordable[name], enough))
-    seconds = route.seconds(size, taken)
+    seconds = method.seconds(size, taken)
     if affordable[name] < enough:
-        reason = f"{taken.sweeps} sweeps, the fewest worth running, are too long for the budget; {route.gives}"
-        advice = Advice(name, route.title, False, seconds, reason, taken)
+        reason = f"{taken.sweeps} sweeps, the fewest worth running, are too long for the budget; {method.gives}"
+        advice = Advice(name, method.title, False, seconds, reason, taken)
     else:
         cut = "" if taken == options else f"; cut to {taken.samples} draws of {taken.chains} chains by the time there is"
         limited = replace(taken, time_limit=taken.time_limit or time_for_chains)
-        advice = Advice(name, route.title, True, seconds, route.gives + cut, limited)
-    because = f"{route.title} draws from the same posterior, and suits a table of this size better"
-    return [advice, Advice(other, ROUTES[other].title, False, ROUTES[other].seconds(size, taken), because, taken)]
+        advice = Advice(name, method.title, True, seconds, method.gives + cut, limited)
+    because = f"{method.title} draws from the same posterior, and suits a table of this size better"
+    return [advice, Advice(other, METHODS[other].title, False, METHODS[other].seconds(size, taken), because, taken)]
 
 
 def _affordable(name: str, size: Size, seconds: float, options: RunOptions) -> int:
     """Sweeps that there is time for, at most those asked for."""
-    few, route = shortened(options, 0), ROUTES[name]
-    least = route.seconds(size, few)
-    a_sweep = (route.seconds(size, options) - least) / max(options.sweeps - few.sweeps, 1)
+    few, method = shortened(options, 0), METHODS[name]
+    least = method.seconds(size, few)
+    a_sweep = (method.seconds(size, options) - least) / max(options.sweeps - few.sweeps, 1)
     more = (seconds - least) / a_sweep if a_sweep > 0 else np.inf
     return int(min(options.sweeps, few.sweeps + more))
 

@@ -32,7 +32,7 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.model_options import described, mixture
-from bnp_hier.commands.output_files import PICTURES, check_outputs
+from bnp_hier.commands.output_files import FIGURES, check_outputs
 from bnp_hier.utils.files import replacing
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["evidence"]
 
 MOST_ROWS = 2000
-"""Most rows without being told to take a part of them: the tree behind the best bounds is exact."""
+"""Most rows without an explicit --rows: the tree behind the best bounds is exact."""
 
 
 def evidence(
@@ -55,7 +55,7 @@ def evidence(
     rows: Annotated[int | None, typer.Option(help="Take so many rows, drawn at random, instead of all.")] = None,
     particles: Annotated[int, typer.Option(help="Particles of the particle filter.")] = 200,
     samples: Annotated[int, typer.Option(help="Draws of every chain behind the occupancy estimate.")] = 500,
-    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file for a picture of the table.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file for a figure of the table.")] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="CSV file for the table.")] = None,
     seed: Seed = 0,
     progress: Progress = True,
@@ -67,8 +67,8 @@ def evidence(
     Between a family of counts or bits and one of continuous numbers they are not: a probability meets a density there.
     """
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise ValueError(f"--plot {plot}: found a file name ending in {plot.suffix!r}, expected {', '.join(PICTURES)}")
+    if plot is not None and plot.suffix.lower() not in FIGURES:
+        raise ValueError(f"--plot {plot}: found a file name ending in {plot.suffix!r}, expected {', '.join(FIGURES)}")
     check_outputs({"the data": data}, {"--out": out_file, "--plot": plot})
     whole = read_data(data, truth, items, drop, header)
     X = whole.X
@@ -82,7 +82,7 @@ def evidence(
     model = mixture(chosen.component, concentration)
     err.print(f"{whole.name}: {len(X)} rows, {X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     print_warnings(check_model(model, X, whole.feature_names))
-    table = estimators.table(model, X, n_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
+    table = estimators.table(model, X, num_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
     if out_file is not None:
         with replacing(out_file) as draft:
             table.to_csv(draft)

@@ -1,4 +1,4 @@
-"""`bnp-hier compare`: all routes on one data set, in one table and one report."""
+"""`bnp-hier compare`: all methods on one data set, in one table and one report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.model_checks import check_model
-from bnp_hier.advice.recommendation import default_budget, plan_routes, size_of
+from bnp_hier.advice.recommendation import default_budget, plan_methods, size_of
 from bnp_hier.capabilities import TreePosterior
 from bnp_hier.commands.console import (
     INCOMPLETE,
@@ -31,21 +31,21 @@ from bnp_hier.commands.console import (
     Seed,
     Truth,
     Warmup,
+    announced_finishing,
     check_positive,
     err,
+    method_names,
     out,
     print_json,
     print_table,
     print_warnings,
     read_data,
-    route_names,
-    told_of_finishing,
 )
 from bnp_hier.commands.fitting import write_clusters
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.datasets import Dataset
-from bnp_hier.methods import ROUTES, RunOptions, run_routes
+from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.interruption import finishing
 
@@ -73,13 +73,13 @@ def compare(
     methods: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"auto (those that fit in the time), or some of {', '.join(ROUTES)}, comma-separated; may be repeated.",
+            help=f"auto (those that fit in the time), or some of {', '.join(METHODS)}, comma-separated; may be repeated.",
             show_default="auto",
         ),
     ] = None,
     minutes: Minutes = None,
     concentration: Concentration = None,
-    held_out: Annotated[float, typer.Option(help="Share of the rows kept from all routes, to score their predictions.")] = 0.0,
+    held_out: Annotated[float, typer.Option(help="Share of the rows kept from all methods, to score their predictions.")] = 0.0,
     seed: Seed = 0,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its files.")] = Path("bnp-hier-report"),
     chains: Chains = 4,
@@ -88,12 +88,12 @@ def compare(
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Cluster a data set by every route, compare them in one table, and write a report.
+    """Cluster a data set by every method, compare them in one table, and write a report.
 
     Writes report.html, labels.csv (with the certainty of every row: the share of draws in which it is with the rest of its
-    cluster), tree.nwk (with bhc) and one ArviZ file (netCDF) per route into the output folder.
+    cluster), tree.nwk (with bhc) and one ArviZ file (netCDF) per method into the output folder.
     """
-    chosen = None if methods is None else route_names(methods)
+    chosen = None if methods is None else method_names(methods)
     if not 0.0 <= held_out < 1.0:
         raise ValueError(f"--held-out must be a share of at least 0 and below 1, but it is {held_out}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
@@ -108,7 +108,7 @@ def compare(
     print_warnings(warnings)
 
     wanted = RunOptions(chains, 500 if warmup is None else warmup, 1000 if samples is None else samples, None, seed, progress)
-    plan = plan_routes(size_of(suited.component, training.X), default_budget(n) if minutes is None else 60 * minutes, wanted)
+    plan = plan_methods(size_of(suited.component, training.X), default_budget(n) if minutes is None else 60 * minutes, wanted)
     skipped = []
     if chosen is None:
         chosen = [advice.name for advice in plan if advice.chosen]
@@ -116,13 +116,13 @@ def compare(
     options = {advice.name: advice.options for advice in plan}
     if warmup is not None or samples is not None:  # as asked for, however long that takes
         options = dict.fromkeys(options, wanted)
-    outcome = run_routes(
+    outcome = run_methods(
         chosen,
         model,
         training.X,
         options,
-        begun=lambda route: err.print(f"{route.title} ...", highlight=False),
-        ended=lambda route, seconds: err.print(f"{route.title} done in {seconds:.1f} s", highlight=False),
+        begun=lambda method: err.print(f"{method.title} ...", highlight=False),
+        ended=lambda method, seconds: err.print(f"{method.title} done in {seconds:.1f} s", highlight=False),
     )
     print_warnings(outcome.problems)
     if not outcome.fits:
@@ -133,7 +133,7 @@ def compare(
         "--truth": truth,
         "--items": items,
         "--family": family,
-        "--methods": ",".join(name for name in ROUTES if name in chosen),
+        "--methods": ",".join(name for name in METHODS if name in chosen),
         "--concentration": concentration,
         "--held-out": held_out or None,
         "--seed": seed,
@@ -153,10 +153,10 @@ def compare(
         "seed": str(seed),
         "not run": "; ".join(skipped) or "–",
     }
-    with finishing(lambda: told_of_finishing("the report")), err.status("comparing") if progress else nullcontext():
+    with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
         from bnp_hier.reports.report import Findings, write_report
 
-        findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, seed=seed)
+        findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, random_state=seed)
         _write_files(out_dir, findings)
         report = write_report(
             out_dir / "report.html",
@@ -172,7 +172,7 @@ def compare(
             {
                 "data": whole.name,
                 "family": suited.name,
-                "routes": table,
+                "methods": table,
                 "notes": findings.notes(),
                 "problems": outcome.problems,
                 "warnings": warnings,
@@ -181,7 +181,7 @@ def compare(
         )
     else:
         shown = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table]).rename(columns=SHOWN)
-        print_table(shown.dropna(axis=1, how="all"), "Routes compared", "log quantities in nats; all of it is in the report")
+        print_table(shown.dropna(axis=1, how="all"), "Methods compared", "log quantities in nats; all of it is in the report")
         for note in findings.notes():
             out.print(f"• {note}", highlight=False)
         out.print(f"report: {report}", highlight=False)
@@ -191,7 +191,7 @@ def compare(
 
 def _lengths(options: dict[str, RunOptions], chosen: list[str]) -> str:
     """The chains' lengths in words."""
-    of = [options[name] for name in chosen if ROUTES[name].is_chain]
+    of = [options[name] for name in chosen if METHODS[name].is_chain]
     return ", ".join(f"{o.chains} of {o.warmup} + {o.samples} sweeps" for o in of) or "none"
 
 
@@ -200,7 +200,9 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
     if m == 0:
         return data, None
     if n - m < 2:
-        raise ValueError(f"--held-out {share:g} keeps {m} of {n} rows from the routes and leaves {n - m}; they need at least 2")
+        raise ValueError(
+            f"--held-out {share:g} keeps {m} of {n} rows from the methods and leaves {n - m}; they need at least 2"
+        )
     order = np.random.default_rng(seed).permutation(n)
     kept, rest = np.sort(order[m:]), order[:m]
     names = None if data.item_names is None else tuple(data.item_names[i] for i in kept)
@@ -229,12 +231,12 @@ def _write_package(path: Path, package: Any) -> None:
             raise OSError(f"{path} cannot be written: {error}") from error
 
 
-def _package_file(route: str) -> str:
-    """Name of a route's ArviZ file."""
-    return f"{route.lower().replace(' ', '-')}.nc"
+def _package_file(method: str) -> str:
+    """Name of a method's ArviZ file."""
+    return f"{method.lower().replace(' ', '-')}.nc"
 
 
 def _files_in(folder: Path) -> list[Path]:
     """All files that a comparison may write."""
-    names = ["report.html", "labels.csv", "tree.nwk", *(_package_file(route.title) for route in ROUTES.values())]
+    names = ["report.html", "labels.csv", "tree.nwk", *(_package_file(method.title) for method in METHODS.values())]
     return [folder / name for name in names]

@@ -18,7 +18,7 @@ from rich.text import Text
 from bnp_hier import datasets
 from bnp_hier.advice.column_kinds import FAMILIES
 from bnp_hier.datasets import Dataset
-from bnp_hier.methods import ROUTES
+from bnp_hier.methods import METHODS
 from bnp_hier.utils.wording import listed, printable
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ __all__ = [
     "print_table",
     "print_warnings",
     "read_data",
-    "route_names",
-    "told_of_finishing",
+    "method_names",
+    "announced_finishing",
 ]
 
 
@@ -71,7 +71,7 @@ MOST_LISTED = 6
 """Most columns that are named one by one."""
 
 Data = Annotated[str, typer.Argument(help="Name of a data set (iris, wine, ...), or a CSV, Parquet, NPY or NPZ file.")]
-Truth = Annotated[str | None, typer.Option(help="Column of the file that holds the true classes; no route sees them.")]
+Truth = Annotated[str | None, typer.Option(help="Column of the file that holds the true classes; no method sees them.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns of the file to leave out, comma-separated; may be repeated.")]
 Items = Annotated[str | None, typer.Option(help="Column of the file that names the rows.")]
 Family = Annotated[str, typer.Option(help=f"Likelihood of one cluster: auto, {', '.join(FAMILIES)}.")]
@@ -102,7 +102,7 @@ Samples = Annotated[int | None, typer.Option(help="Kept sweeps per chain; by def
 Minutes = Annotated[
     float | None,
     typer.Option(
-        help="Time for all routes together: decides which are run, and how long chains are; by default 2 to 6, by the rows."
+        help="Time for all methods together: decides which are run, and how long chains are; by default 2 to 6, by the rows."
     ),
 ]
 Progress = Annotated[bool, typer.Option(help="Show progress bars.")]
@@ -136,13 +136,13 @@ def read_data(
     return datasets.load(data)
 
 
-def route_names(words: Sequence[str]) -> list[str] | None:
-    """Routes from comma-separated lists, None for "auto" alone; ValueError if one is unknown."""
+def method_names(words: Sequence[str]) -> list[str] | None:
+    """Methods from comma-separated lists, None for "auto" alone; ValueError if one is unknown."""
     chosen = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if chosen == ["auto"]:
         return None
-    if not chosen or any(name not in ROUTES for name in chosen):
-        raise ValueError(f"--methods must name some of {', '.join(ROUTES)}, but it is {','.join(words)!r}")
+    if not chosen or any(name not in METHODS for name in chosen):
+        raise ValueError(f"--methods must name some of {', '.join(METHODS)}, but it is {','.join(words)!r}")
     return list(dict.fromkeys(chosen))
 
 
@@ -159,13 +159,13 @@ def print_warnings(warnings: Iterable[str]) -> None:
         err.print(Text.assemble(("warning:", "bold yellow"), f" {printable(warning)}"), soft_wrap=True)
 
 
-def told_of_finishing(what: str) -> None:
+def announced_finishing(what: str) -> None:
     """What a first Ctrl-C is answered with while results are written down."""
     err.print(f"finishing {what} with what is there; Ctrl-C once more stops at once, and loses it", highlight=False)
 
 
 def print_table(table: pd.DataFrame, title: str, caption: str = "", *, transpose: bool = False) -> None:
-    """A data frame as a table; its columns become rows if `transpose`."""
+    """A DataFrame as a table; its columns become rows if `transpose`."""
     view = Table(title=printable(title), caption=printable(caption) or None)
     rows = table.T if transpose else table
     view.add_column(printable(table.index.name or ""), style="bold")

@@ -1,4 +1,4 @@
-"""`bnp-hier fit` and `bnp-hier predict`: one route, saved, and new rows put to it."""
+"""`bnp-hier fit` and `bnp-hier predict`: one method, saved, and new rows put to it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from bnp_hier.commands.console import (
     Seed,
     Truth,
     Warmup,
+    announced_finishing,
     check_positive,
     err,
     out,
@@ -34,14 +35,13 @@ from bnp_hier.commands.console import (
     print_table,
     print_warnings,
     read_data,
-    told_of_finishing,
 )
 from bnp_hier.commands.model_options import mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
-from bnp_hier.methods import ROUTES, RunOptions, run_routes
+from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.runs.saved_fit import SavedFit, load_fit
 from bnp_hier.utils.files import replacing
 from bnp_hier.utils.interruption import finishing
@@ -49,8 +49,8 @@ from bnp_hier.utils.wording import listed
 
 __all__ = ["fit", "predict"]
 
-METHODS = (*ROUTES, "bhmc")
-"""The routes of `compare`, and trees of any branching."""
+CHOICES = (*METHODS, "bhmc")
+"""The methods of `compare`, and trees of any branching."""
 
 MOST_SHOWN = 20
 """Most predictions that are printed one by one."""
@@ -60,7 +60,7 @@ Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the 
 
 def fit(
     data: Data,
-    method: Annotated[str, typer.Option(help=f"One route: {', '.join(METHODS)}.")] = "bayesian-kmeans",
+    method: Annotated[str, typer.Option(help=f"One method: {', '.join(CHOICES)}.")] = "bayesian-kmeans",
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
@@ -77,9 +77,9 @@ def fit(
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Cluster a data set by one route, and save the fit for `predict`, `tree` and Python."""
-    if method not in METHODS:
-        raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
+    """Cluster a data set by one method, and save the fit for `predict`, `tree` and Python."""
+    if method not in CHOICES:
+        raise ValueError(f"--method must be one of {', '.join(CHOICES)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
     check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
     whole = read_data(data, truth, items, drop, header)
@@ -88,27 +88,27 @@ def fit(
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     warnings = check_model(model, whole.X, whole.feature_names)
     print_warnings(warnings)
-    options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, seed=seed, progress=progress)
+    options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, random_state=seed, progress_bar=progress)
     if method == "bhmc":
         run, seconds, problems = sample_trees(whole, chosen.component, depth, concentration, options)
         saved = SavedFit(run, whole, method, chosen.name, seconds, (*problems, *warnings))
     else:
-        outcome = run_routes([method], model, whole.X, options)
-        title, problems = ROUTES[method].title, outcome.problems
+        outcome = run_methods([method], model, whole.X, options)
+        title, problems = METHODS[method].title, outcome.problems
         if title not in outcome.fits:
             if outcome.interrupted:
                 raise KeyboardInterrupt
             raise ValueError("; ".join(problems))
         saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], (*problems, *warnings))
-    with finishing(lambda: told_of_finishing("the fit")):
+    with finishing(lambda: announced_finishing("the fit")):
         path = saved.save(out_file)
         if labels_file is not None:
             write_clusters(labels_file, whole, {_title(method): saved.labels})
     summary, lines = _of_trees(saved) if method == "bhmc" else _of_partition(saved, truth)
     sizes = np.bincount(saved.labels)  # in the order of the clusters' numbers, as `predict` gives them
     if as_json:
-        told = {"data": whole.name, "method": method, "family": chosen.name, **summary}
-        print_json({**told, "sizes": sizes, "notes": saved.notes, "file": path})
+        report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
+        print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
         found = f"{len(sizes)} clusters, numbered from 0, of {listed(sizes, 12)} rows"
         out.print(f"{_title(method)}: {found}", highlight=False)
@@ -122,7 +122,7 @@ def fit(
 
 def _of_partition(saved: SavedFit, truth: str | None) -> tuple[dict[str, Any], list[str]]:
     """A clustering in numbers, and in sentences."""
-    title = _title(saved.route)
+    title = _title(saved.method)
     row = compare({title: saved.fit}, saved.data.X, truth=saved.data.y, seconds={title: saved.seconds}).iloc[0]
     summary = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
     evidence = f"evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})"
@@ -190,11 +190,11 @@ def predict(
 
 def _title(method: str) -> str:
     """Name in tables."""
-    return ROUTES[method].title if method in ROUTES else method.upper()
+    return METHODS[method].title if method in METHODS else method.upper()
 
 
 def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:
-    """A CSV file with a row an item: its name or number, its class if known, and its cluster by each route."""
+    """A CSV file with a row an item: its name or number, its class if known, and its cluster by each method."""
     import pandas as pd
 
     frame = pd.DataFrame({"item": data.item_names if data.item_names is not None else np.arange(len(data.X))})

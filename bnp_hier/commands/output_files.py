@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["PICTURES", "check_outputs"]
+__all__ = ["FIGURES", "check_outputs"]
 
-PICTURES = (".png", ".svg", ".pdf")
-"""Suffixes of pictures."""
+FIGURES = (".png", ".svg", ".pdf")
+"""Suffixes of figures."""
 
 
 def check_outputs(inputs: Mapping[str, str | Path], outputs: Mapping[str, Path | Iterable[Path] | None]) -> None:

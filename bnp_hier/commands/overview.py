@@ -75,7 +75,7 @@ def recommend(
     minutes: Minutes = None,
     as_json: Json = False,
 ) -> None:
-    """Say which likelihood suits a data set, which routes are feasible in the time, and what looks wrong; runs nothing."""
+    """Say which likelihood suits a data set, which methods are feasible in the time, and what looks wrong; runs nothing."""
     check_positive(minutes=minutes)
     whole = read_data(data, truth, items, drop, header)
     budget = None if minutes is None else 60 * minutes
@@ -83,13 +83,13 @@ def recommend(
         whole.X, family=family, feature_names=whole.feature_names, categories=whole.categories, budget=budget
     )
     if as_json:
-        routes = [{"name": a.name, "run": a.chosen, "seconds": a.seconds, "reason": a.reason} for a in advice.routes]
+        methods = [{"name": a.name, "run": a.chosen, "seconds": a.seconds, "reason": a.reason} for a in advice.methods]
         print_json(
             {
                 "data": whole.name,
                 "family": advice.family,
                 "reason": advice.family_reason,
-                "routes": routes,
+                "methods": methods,
                 "warnings": advice.warnings,
             }
         )
@@ -98,6 +98,6 @@ def recommend(
     table = advice.table()[["run", "minutes", "reason"]]
     table["minutes"] = [f"{value:.1f}" for value in table["minutes"]]
     allowed = (default_budget(len(whole.X)) if budget is None else budget) / 60
-    print_table(table, "Routes", f"expected minutes on two cores; {allowed:.1f} are allowed for all (--minutes)")
+    print_table(table, "Methods", f"expected minutes on two cores; {allowed:.1f} are allowed for all (--minutes)")
     print_warnings(advice.warnings)
     out.print("bnp-hier compare with the same options runs them", highlight=False)

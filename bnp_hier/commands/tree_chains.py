@@ -45,13 +45,13 @@ def sample_trees(
         num_samples=options.samples,
         num_chains=options.chains,
         chain_method="vectorized",
-        progress_bar=options.progress,
+        progress_bar=options.progress_bar,
     )
     run = ResumableRun(mcmc, max(1, (options.warmup + options.samples) // 20))
     problems = []
     started = time.perf_counter()
     try:
-        run.run(jax.random.key(options.seed), data.X)
+        run.run(jax.random.key(options.random_state), data.X)
     except KeyboardInterrupt:
         if run.steps <= options.warmup:
             raise

@@ -34,11 +34,11 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.model_options import mixture
-from bnp_hier.commands.output_files import PICTURES, check_outputs
+from bnp_hier.commands.output_files import FIGURES, check_outputs
 from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic import BHC, AgglomerativeBayesianClustering
-from bnp_hier.methods import ROUTES, RunOptions
+from bnp_hier.methods import METHODS, RunOptions
 from bnp_hier.reports.verdicts import clusters_at_cuts
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.runs.saved_fit import is_saved_fit, load_fit
@@ -46,8 +46,8 @@ from bnp_hier.utils.files import replacing, write_text
 
 __all__ = ["tree"]
 
-METHODS = ("bhc", "bhmc")
-FORMATS = (".nwk", ".newick", *PICTURES, ".html")
+TREE_METHODS = ("bhc", "bhmc")
+FORMATS = (".nwk", ".newick", *FIGURES, ".html")
 
 
 def tree(
@@ -78,13 +78,13 @@ def tree(
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Build a tree with the probability of every merge or node, and write it as Newick text, a picture, or a web page.
+    """Build a tree with the probability of every merge or node, and write it as Newick text, a figure, or a web page.
 
     DATA may also be a file of `bnp-hier fit --method bhc` (or agglomerative, or bhmc), whatever its name. Without --out, the
     tree is printed as Newick text.
     """
-    if method not in METHODS:
-        raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
+    if method not in TREE_METHODS:
+        raise ValueError(f"--method must be one of {', '.join(TREE_METHODS)}, but it is {method!r}")
     check_positive(concentration=concentration, chains=chains, warmup=warmup, samples=samples, depth=depth)
     if not 0 <= threshold <= 1:
         raise ValueError(f"--threshold must be a probability, but it is {threshold}")
@@ -101,7 +101,7 @@ def tree(
             _write_merges(saved.fit, saved.data, threshold, files, as_json)
         else:
             raise ValueError(
-                f"{data} holds a fit by {saved.route}, which has no tree; those of bhc, agglomerative and bhmc have"
+                f"{data} holds a fit by {saved.method}, which has no tree; those of bhc, agglomerative and bhmc have"
             )
         return
     whole = read_data(data, truth, items, drop, header)
@@ -109,9 +109,9 @@ def tree(
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     model = mixture(chosen.component, concentration)
     print_warnings(check_model(model, whole.X, whole.feature_names))
-    options = RunOptions(chains, warmup or 500, samples or 1000, seed=seed, progress=progress)
+    options = RunOptions(chains, warmup or 500, samples or 1000, random_state=seed, progress_bar=progress)
     if method == "bhc":
-        _write_merges(ROUTES["bhc"].run(model, whole.X, options), whole, threshold, files, as_json)
+        _write_merges(METHODS["bhc"].run(model, whole.X, options), whole, threshold, files, as_json)
         return
     run, seconds, problems = sample_trees(whole, chosen.component, depth, concentration, options)
     _write_sampled(run, whole, seconds, files, as_json, problems=problems)
@@ -129,7 +129,7 @@ def _write_merges(
     labels = merges.cut(threshold)
     newick = merges.to_newick(data.item_names)
     for file in files:
-        if file.suffix.lower() in PICTURES:
+        if file.suffix.lower() in FIGURES:
             with replacing(file) as draft:
                 tree_figure(merges, names=data.item_names, threshold=threshold).savefig(draft, dpi=150)
         elif file.suffix.lower() == ".html":
@@ -173,7 +173,7 @@ def _write_sampled(
     sampled.notes.extend(notes)
     newick = sampled.tree.to_newick(data.item_names)
     for file in files:
-        if file.suffix.lower() in PICTURES:
+        if file.suffix.lower() in FIGURES:
             with replacing(file) as draft:
                 sampled.figure(data).savefig(draft, dpi=150)
         elif file.suffix.lower() == ".html":

@@ -1,6 +1,6 @@
 """Conjugate components: the likelihood of one cluster with its parameters integrated out."""
 
-from bnp_hier.components.base import Component, ComponentLikelihood, component
+from bnp_hier.components.base import Component, ComponentLikelihood
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
 from bnp_hier.components.dirichlet_multinomial import DirichletMultinomial
 from bnp_hier.components.gamma_poisson import GammaPoisson
@@ -21,5 +21,4 @@ __all__ = [
     "NormalKnownCovariance",
     "ProductComponent",
     "UninformativeNormal",
-    "component",
 ]

@@ -1,11 +1,11 @@
-"""The interface of a conjugate component: everything an inference route asks of a cluster's likelihood."""
+"""The interface of a conjugate component: everything an inference method asks of a cluster's likelihood."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, cast, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,11 @@ from numpyro.distributions.util import validate_sample
 
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced, own_arrays
 
-__all__ = ["Component", "ComponentLikelihood", "ComponentPredictive", "Quadratic", "Statistics", "component"]
+__all__ = ["Component", "ComponentLikelihood", "ComponentPredictive", "Quadratic", "Statistics"]
 
 
 Statistics: TypeAlias = Any
 """Additive sufficient statistics: a pytree of arrays that share leading batch dimensions."""
-
-_C = TypeVar("_C", bound="Component")
 
 
 class Quadratic(NamedTuple):
@@ -40,13 +38,8 @@ class Quadratic(NamedTuple):
     square: Float[Array, "... q q"]
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
-def component(cls: type[_C]) -> type[_C]:
-    """Class decorator: makes a frozen dataclass whose fields are the leaves of a JAX pytree.
-
-    Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves. Lists of numbers
-    become NumPy arrays.
-    """
+def _register(cls: type) -> None:
+    """Make a class a frozen dataclass whose fields are the leaves of a JAX pytree."""
     check = getattr(cls, "__post_init__", None)
 
     def __post_init__(self: Any) -> None:
@@ -58,7 +51,7 @@ def component(cls: type[_C]) -> type[_C]:
             check(self)
 
     cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cast(Any, cls))
     static = [f.name for f in fields if f.metadata.get("static", False)]
     data = [f.name for f in fields if f.name not in static]
@@ -71,19 +64,21 @@ def component(cls: type[_C]) -> type[_C]:
         return tuple(zip((jax.tree_util.GetAttrKey(name) for name in data), leaves, strict=True)), aux
 
     def unflatten(aux: tuple[Any, ...], leaves: Iterable[Any]) -> Any:
-        self = object.__new__(cls)  # skips __post_init__: leaves may be tracers or placeholders
+        self: Any = object.__new__(cls)  # skips __post_init__: leaves may be tracers or placeholders
         for name, value in zip(data + static, (*leaves, *aux), strict=True):
             object.__setattr__(self, name, value)
         return self
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-    return cls
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Component(ABC):
     """A conjugate likelihood of one cluster, with its prior's hyperparameters as fields.
 
-    A family is one subclass decorated with :func:`component`. It must give `dim`, `suff_stats`, `log_marginal`,
+    A family is one subclass, which becomes a frozen dataclass and a JAX pytree by itself: its annotated attributes are the
+    fields. Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves of the pytree;
+    lists of numbers become NumPy arrays. A family must give `dim`, `suff_stats`, `log_marginal`,
     `posterior` and `likelihood`, and `from_data` if it has data-informed defaults. Everything else has a default that is
     right for any conjugate family; a family overrides one where a closed form is faster or more accurate. Every method is
     pure, accepts leading batch dimensions of statistics, and works under ``jit``, ``vmap`` and ``grad``. Hyperparameters are
@@ -95,6 +90,11 @@ class Component(ABC):
 
     allows_missing: ClassVar[bool] = False
     """Whether NaN cells are allowed: they are left out of the statistics, cell by cell."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Make the subclass a frozen dataclass and a JAX pytree."""
+        super().__init_subclass__(**options)
+        _register(cls)
 
     @property
     @abstractmethod
@@ -250,7 +250,7 @@ class Component(ABC):
         Raises
         ------
         NotImplementedError
-            If the family's expected log likelihood is not quadratic in any coordinates, or nobody has said in which.
+            If the family's expected log likelihood is not quadratic in any coordinates, or they are not known.
         """
         raise NotImplementedError(f"{type(self).__name__} does not give coordinates() and row_quadratic()")
 

@@ -13,7 +13,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
 from bnp_hier.components.special import log_beta
@@ -45,7 +45,6 @@ class BitCache(NamedTuple):
     log_zero: Float[Array, "... d"]
 
 
-@component
 class BetaBernoulli(Component):
     """Bits, columns independent; probability of a one ~ Beta(a, b).
 
@@ -56,7 +55,7 @@ class BetaBernoulli(Component):
 
     Notes
     -----
-    Heller & Ghahramani (2005), appendix B. Missing cells (NaN) are dropped exactly. One cluster's parameters are its
+    Heller & Ghahramani (2005), appendix B. Missing values (NaN) are dropped exactly. One cluster's parameters are its
     probabilities of a one, shape (d,).
     """
 
@@ -116,7 +115,7 @@ class BetaBernoulli(Component):
         _check_bits(X)
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> BitStatistics:
-        """Ones and zeros of each row; a missing cell is neither."""
+        """Ones and zeros of each row; a missing value is neither."""
         x = jnp.asarray(X)
         dtype = jnp.result_type(float)
         return BitStatistics((x == 1).astype(dtype), (x == 0).astype(dtype))

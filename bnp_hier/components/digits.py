@@ -16,7 +16,7 @@ from bnp_hier.components.base import Component
 from bnp_hier.components.checks import check_vector
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["AboutOrigin", "check_digits", "check_origin"]
+__all__ = ["AboutOrigin", "check_digits", "check_origin", "shifted"]
 
 FAR = 4.0
 """Distance of the prior mean from the rows' mean, in largest deviations of a row, beyond which it costs digits."""
@@ -29,6 +29,11 @@ LOOKED_AT = 100_000
 
 SHIFT = 0.02
 """Rounding error of a cluster's mean, in standard deviations of its rows, that goes too far."""
+
+
+def shifted(X: ArrayLike, origin: ArrayLike) -> Float[Array, "... d"]:
+    """``X - origin``, subtracted in NumPy float64 when both are NumPy, so that float32 keeps the digits."""
+    return jnp.asarray(X - origin)  # type: ignore[operator]
 
 
 def check_origin(family: str, origin: ArrayLike | None, dim: int) -> None:
@@ -48,8 +53,8 @@ def _unseen(X: Any) -> bool:
     return is_traced(X) or (isinstance(X, jax.Array) and not X.is_fully_addressable)
 
 
-class AboutOrigin(Component):
-    """A family that keeps its statistics about a point, `origin`, by default its `mean`."""
+class AboutOrigin:
+    """For families: keeps its statistics about a point, `origin`, by default its `mean`."""
 
     mean: ArrayLike
     origin: ArrayLike | None
@@ -66,8 +71,8 @@ class AboutOrigin(Component):
             low, high = jnp.nanmin(values, 0), jnp.nanmax(values, 0)
             # on a grid: the order in which devices add their rows does not show
             step = jnp.exp2(jnp.floor(jnp.log2((high - low) / 64)))
-            centre = jnp.where(high > low, jnp.round(jnp.nanmean(values, 0) / step) * step, low)
-            return self._about(jnp.where(jnp.isnan(low), reference, centre))
+            center = jnp.where(high > low, jnp.round(jnp.nanmean(values, 0) / step) * step, low)
+            return self._about(jnp.where(jnp.isnan(low), reference, center))
         matrix = np.asarray(X, dtype=np.float64)
         at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
         low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without a value
@@ -146,7 +151,7 @@ def check_digits(
             "column"
         )
     unit = float(limits.eps) / 2
-    groups = _neighbours(Y)
+    groups = _neighbors(Y)
     tolerance = 0.1 if kind == "single" else 0.01
     for rows, allowed in ((Y[groups], tolerance), (Y[None], tolerance + 4 * unit * Y.size)):
         nats = lost(rows, unit)
@@ -169,7 +174,7 @@ def check_digits(
             )
 
 
-def _neighbours(Y: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "g m"]:
+def _neighbors(Y: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "g m"]:
     """Rows that may be a cluster: each of the four rows farthest out, and four others, with the rows nearest to it."""
     n = len(Y)
     out = np.abs(Y).max(1)

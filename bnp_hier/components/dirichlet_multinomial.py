@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.special import log_gamma_ratio
@@ -69,7 +69,6 @@ class GivenTotalMultinomial(dist.Distribution):
         return dist.Multinomial(self.total_count, self.probs).sample(key, sample_shape)
 
 
-@component
 class DirichletMultinomial(Component):
     """Rows of counts; category probabilities ~ Dirichlet(concentration). Every row's total is taken as given.
 

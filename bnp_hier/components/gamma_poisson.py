@@ -11,7 +11,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
@@ -34,7 +34,6 @@ class EventStatistics(NamedTuple):
     log_factorial: Float[Array, "..."]
 
 
-@component
 class GammaPoisson(Component):
     """Counts, columns independent; Poisson rate ~ Gamma(shape, rate).
 
@@ -45,7 +44,7 @@ class GammaPoisson(Component):
 
     Notes
     -----
-    Missing cells (NaN) are dropped exactly. One cluster's parameters are its Poisson rates, shape (d,).
+    Missing values (NaN) are dropped exactly. One cluster's parameters are its Poisson rates, shape (d,).
     """
 
     shape: ArrayLike
@@ -89,7 +88,7 @@ class GammaPoisson(Component):
         check_counts(type(self).__name__, X)
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> EventStatistics:
-        """Cells, events and log factorials of each row; a missing cell adds nothing."""
+        """Cells, events and log factorials of each row; a missing value adds nothing."""
         x = jnp.asarray(X, jnp.result_type(float))
         there = ~jnp.isnan(x)
         x = jnp.where(there, x, 0.0)

@@ -12,13 +12,13 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
-from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
+from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
-from bnp_hier.utils.arrays import is_traced, shifted
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["NormalInverseGamma"]
 
@@ -51,8 +51,7 @@ class ColumnCache(NamedTuple):
     rate: Float[Array, "... d"]
 
 
-@component
-class NormalInverseGamma(AboutOrigin):
+class NormalInverseGamma(AboutOrigin, Component):
     """Normal cells, columns independent; variance ~ InverseGamma(shape, rate), mean given it ~ N(mean, variance/kappa).
 
     Parameters
@@ -68,7 +67,7 @@ class NormalInverseGamma(AboutOrigin):
 
     Notes
     -----
-    Missing cells (NaN) are dropped exactly: every column keeps its own count. One cluster's parameters are one (2, d) array:
+    Missing values (NaN) are dropped exactly: every column keeps its own count. One cluster's parameters are one (2, d) array:
     means, then variances.
     """
 
@@ -127,7 +126,7 @@ class NormalInverseGamma(AboutOrigin):
         """Count, sum and sum of squares of each cell, zero where the cell is missing."""
         x = shifted(X, self.reference())
         there = ~jnp.isnan(x)
-        # scaled after the missing cells are gone: a NaN would poison the gradient of the scale
+        # scaled after the missing values are gone: a NaN would poison the gradient of the scale
         y = jnp.where(there, x, 0.0) / jnp.sqrt(jnp.asarray(self.rate))
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
 
@@ -182,7 +181,7 @@ class NormalInverseGamma(AboutOrigin):
         return ColumnCache(stats.n, *self._posterior(stats))
 
     def update_cache(self, cache: ColumnCache, row: ColumnStatistics, sign: ArrayLike) -> ColumnCache:
-        """Running mean and rate; a missing cell changes nothing."""
+        """Running mean and rate; a missing value changes nothing."""
         kappa = self._columns(self.kappa) + cache.n
         step = jnp.asarray(sign, row.n.dtype) * row.n
         new_kappa = kappa + step

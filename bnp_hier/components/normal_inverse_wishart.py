@@ -13,9 +13,9 @@ from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
-from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
+from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
     cholesky_with_rank_one,
@@ -30,7 +30,7 @@ from bnp_hier.components.linear_algebra import (
 )
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
-from bnp_hier.utils.arrays import as_matrix, is_traced, shifted
+from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = ["NormalInverseWishart"]
 
@@ -91,8 +91,7 @@ class FarNormalCache(NamedTuple):
     log_det: Float[Array, "..."]
 
 
-@component
-class NormalInverseWishart(AboutOrigin):
+class NormalInverseWishart(AboutOrigin, Component):
     """Normal rows; covariance Σ ~ InverseWishart(nu, scale), mean given Σ ~ N(mean, Σ/kappa).
 
     Parameters
@@ -112,7 +111,7 @@ class NormalInverseWishart(AboutOrigin):
     Notes
     -----
     Heller & Ghahramani (2005), appendix B, with the sign of its (Σx)(Σx)ᵀ term corrected to −1/(N + r). One cluster's
-    parameters are one (d + 1, d) array: the mean, then the covariance. Missing cells are refused: the columns are dependent.
+    parameters are one (d + 1, d) array: the mean, then the covariance. Missing values are refused: the columns are dependent.
     """
 
     mean: ArrayLike

@@ -14,11 +14,11 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
-from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin
+from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.linear_algebra import whiten
-from bnp_hier.utils.arrays import is_traced, shifted
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["NormalKnownCovariance"]
 
@@ -51,8 +51,7 @@ class LocationCache(NamedTuple):
     factor: Float[Array, "... d d"]
 
 
-@component
-class NormalKnownCovariance(AboutOrigin):
+class NormalKnownCovariance(AboutOrigin, Component):
     """Normal rows with known covariance; cluster mean ~ N(mean, prior_covariance).
 
     Parameters
@@ -69,7 +68,7 @@ class NormalKnownCovariance(AboutOrigin):
 
     Notes
     -----
-    One cluster's parameters are its mean, shape (d,). Missing cells are refused: the columns are dependent.
+    One cluster's parameters are its mean, shape (d,). Missing values are refused: the columns are dependent.
     """
 
     mean: ArrayLike

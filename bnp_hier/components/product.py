@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
 from bnp_hier.components.missing import ColumnGroups
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
@@ -76,7 +76,6 @@ class ColumnGroupsDistribution(dist.Distribution):
         return out
 
 
-@component
 class ProductComponent(Component):
     """Independent groups of columns, each with its own family.
 
@@ -89,7 +88,7 @@ class ProductComponent(Component):
 
     Notes
     -----
-    One cluster's parameters are the parts' parameters, flattened and joined. Missing cells are dropped by the parts that
+    One cluster's parameters are the parts' parameters, flattened and joined. Missing values are dropped by the parts that
     allow them.
     """
 
@@ -148,7 +147,7 @@ class ProductComponent(Component):
 
     @property
     def allows_missing(self) -> bool:  # type: ignore[override]
-        """Whether every part allows missing cells."""
+        """Whether every part allows missing values."""
         return all(part.allows_missing for part in self.parts)
 
     @property

@@ -13,13 +13,13 @@ from jax.scipy.special import multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Num
 
-from bnp_hier.components.base import Quadratic, component
+from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_vector, column_moments
-from bnp_hier.components.digits import AboutOrigin, check_origin
+from bnp_hier.components.digits import AboutOrigin, check_origin, shifted
 from bnp_hier.components.linear_algebra import inverse_and_log_det, log_det, quadratic_form
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
-from bnp_hier.utils.arrays import as_matrix, is_traced, shifted
+from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = ["UninformativeNormal"]
 
@@ -42,8 +42,7 @@ class BoxStatistics(NamedTuple):
     outer: Float[Array, "... d d"]
 
 
-@component
-class UninformativeNormal(AboutOrigin):
+class UninformativeNormal(AboutOrigin, Component):
     """Normal rows; mean uniform over a box, precision matrix Ω with the improper density ``|Ω|^(−(d+1)/2)``.
 
     Only `BayesianKMeans(model, polish=False)` can use it. A cluster has a log marginal likelihood if its rows are more than d
@@ -68,10 +67,10 @@ class UninformativeNormal(AboutOrigin):
     The density of Ω has no normaliser. The paper sets its factor to 1; any other multiplies every cluster's marginal
     likelihood and acts like one on the concentration, so that the number of clusters is a matter of this convention. The
     marginal likelihood also grows without bound as the rows of a cluster draw near to a flat, so that a thorough search finds
-    tiny clusters: 15 in the iris data, where the paper's search, `starts=(1,)`, stops at 2. `NormalInverseWishart` has neither
+    tiny clusters: 15 in the iris data, where the paper's search, `n_init=1`, stops at 2. `NormalInverseWishart` has neither
     defect.
 
-    One cluster's parameters are one (d + 1, d) array: the mean, then the covariance. Missing cells are refused.
+    One cluster's parameters are one (d + 1, d) array: the mean, then the covariance. Missing values are refused.
     """
 
     low: ArrayLike

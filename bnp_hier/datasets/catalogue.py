@@ -98,7 +98,7 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
     breast_cancer               569 x 30      0 malignant, 1 benign
     animals33                   33 x 102      none; 0/1 features; ``item_names`` are the animals
     animals50_binary            50 x 85       none; 0/1 features; ``item_names`` are the animals
-    animals50_ratings           50 x 85       none; ratings 0-100, 4 missing cells are NaN; same animals
+    animals50_ratings           50 x 85       none; ratings 0-100, 4 missing values are NaN; same animals
     glass                       214 x 9       glass type 1, 2, 3, 5, 6, 7
     yeast_cellcycle_384         384 x 17      cell cycle phase 1-5; ``item_names`` are the genes
     pendigits_sample            1500 x 16     digit; random rows of ``pendigits_train``

@@ -47,7 +47,7 @@ class Dataset:
     name
         Short name of the data set.
     X
-        The data, (n, d) float64; a missing cell is NaN.
+        The data, (n, d) float64; a missing value is NaN.
     y
         One label per row, (n,), of any dtype; None if there are none. Algorithms never see them.
     feature_names
@@ -256,7 +256,7 @@ class Table:
         if not path.is_file():
             raise ValueError(f"{path}: found a {'folder' if path.is_dir() else 'pipe or a device'}, expected a file")
         if header is not None and not suffix.startswith(".csv"):
-            raise ValueError(f"{path.name}: only CSV files have a header row to be told of (header= or --no-header)")
+            raise ValueError(f"{path.name}: only CSV files have a header row to be declared (header= or --no-header)")
         if suffix in (".npy", ".npz"):
             table = cls(path.name, *_read_arrays(path))
         else:
@@ -325,10 +325,10 @@ class Table:
             if is_text.any():
                 text_columns[name] = int(is_text.argmax())
         if text_columns:
-            raise ValueError(self._told_of_text(text_columns))
+            raise ValueError(self._refers_to_text(text_columns))
         return np.column_stack(values)
 
-    def _told_of_text(self, rows: Mapping[str, int]) -> str:
+    def _refers_to_text(self, rows: Mapping[str, int]) -> str:
         """What to do about all columns of text: the first with its place, then by what they seem to hold."""
         names = [name for name in rows if self._names_rows(name)]
         dates = [name for name in rows if name not in names and self._holds_dates(name)]

@@ -73,7 +73,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it, without discount. By
         default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
-    prior
+    label_prior
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
         use and α the model's concentration.
     optimize
@@ -97,7 +97,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     free_energies_ : ndarray
         (n,) free energy of the partitions into n, n − 1, ..., 1 clusters (nats).
     free_energy_ : float
-        The least of them: −log p(X, `labels_`) under `prior`.
+        The least of them: −log p(X, `labels_`) under `label_prior`.
     evaluations_ : int
         Number of times that the change of free energy by merging a pair was computed for this tree; a plain scan of all
         pairs before each merge takes (n − 1) n (n + 1)/6.
@@ -111,7 +111,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DeterministicClustering._parameter_constraints,
-        "prior": [StrOptions(set(LABEL_MODELS))],
+        "label_prior": [StrOptions(set(LABEL_MODELS))],
         "engine": [StrOptions(set(ENGINES))],
         "max_rounds": [WholeNumber()],
         "progress_bar": ["boolean"],
@@ -120,7 +120,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     def __init__(
         self,
         model: Model = dpm,
-        prior: str = "dp",
+        label_prior: str = "dp",
         optimize: bool = False,
         *,
         engine: str = "row_best",
@@ -128,7 +128,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         progress_bar: bool = True,
     ) -> None:
         self.model = model
-        self.prior = prior
+        self.label_prior = label_prior
         self.optimize = optimize
         self.engine = engine
         self.max_rounds = max_rounds
@@ -141,7 +141,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
             raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
         jax.eval_shape(values.component.cache, values.component.empty())  # a family without densities of single rows says so
         rounds = self.max_rounds if self.optimize else 0
-        found = alternate(problem, self._tree, LOG_JOINTS[self.prior], rounds)
+        found = alternate(problem, self._tree, LOG_JOINTS[self.label_prior], rounds)
         self.free_energies_ = found.energies
         self.free_energy_ = float(found.energies.min())
         self.evaluations_ = found.merges.evaluations
@@ -151,9 +151,9 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     def _tree(self, values: MixtureValues, _: np.ndarray | None) -> _Found:
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
         engine = agglomerate if self.engine == "row_best" else conga_line_merges
-        merges = engine(component, row_leaves(component, X), alpha, self.prior, progress_bar=self.progress_bar)
+        merges = engine(component, row_leaves(component, X), alpha, self.label_prior, progress_bar=self.progress_bar)
         children = jnp.asarray(merges.children)
-        energies = np.asarray(_energies(component, jnp.asarray(X), jnp.asarray(alpha), children, self.prior))
+        energies = np.asarray(_energies(component, jnp.asarray(X), jnp.asarray(alpha), children, self.label_prior))
         return _Found(_after(merges.children, int(energies.argmin())), merges, energies)
 
 

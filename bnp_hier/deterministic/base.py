@@ -28,11 +28,11 @@ from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.scoring import check_log_weights, in_chunks, mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 
-__all__ = ["DeterministicClustering", "summarise"]
+__all__ = ["DeterministicClustering", "summarize"]
 
 
 @partial(jax.jit, static_argnames="slots")
-def summarise(
+def summarize(
     component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], prior: Prior, slots: int
 ) -> tuple[Float[Array, ""], Statistics]:
     """Log p(X, labels) in nats, and the clusters' statistics."""
@@ -45,7 +45,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     Fitted attributes: `labels_` (n,) whole numbers from 0; `counts_`, rows of each cluster; `n_clusters_`; `component_`;
     `concentration_`; `discount_`; `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`,
-    log p(X, `labels_`) (nats); `n_features_in_`; `feature_names_in_`, if X is a frame; `fit_seconds_`.
+    log p(X, `labels_`) (nats); `n_features_in_`; `feature_names_in_`, if X is a DataFrame; `fit_seconds_`.
     """
 
     model: Model
@@ -66,7 +66,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self.n_clusters_ = len(self.counts_)
         slots = in_steps(self.n_clusters_)
         prior = Prior(self.concentration_, self.discount_)
-        joint, stats = summarise(self.component_, values.X, jnp.asarray(self.labels_), prior, slots)
+        joint, stats = summarize(self.component_, values.X, jnp.asarray(self.labels_), prior, slots)
         self.log_joint_ = float(joint)
         if np.isnan(self.log_joint_):
             marginals = np.asarray(self.component_.log_marginal(stats))

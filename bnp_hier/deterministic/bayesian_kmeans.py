@@ -42,7 +42,7 @@ ASSIGNERS: dict[str, Callable[[Component, np.ndarray], Assigner]] = {
 """How rows are labelled; all give the same labels."""
 
 SKETCH = 8192
-"""Most rows on which starts are tried and clusters are split."""
+"""Most rows on which initialisations are tried and clusters are split."""
 
 POLISH_UP_TO = 20_000
 """Most rows that are moved one at a time at the end."""
@@ -53,13 +53,15 @@ class _Found(NamedTuple):
 
     - **labels** - (n,) clusters, in order of appearance.
     - **trace** - free energy after each step that was kept.
-    - **starts** - free energy reached from each start.
+    - **starts** - free energy reached from each initialisation.
+    - **converged** - whether no run of passes was cut off.
     - **assigner** - what made the passes over all rows.
     """
 
     labels: Int[np.ndarray, " n"]
     trace: list[float]
     starts: Float[np.ndarray, " starts"]
+    converged: bool
     assigner: Assigner
 
 
@@ -67,22 +69,23 @@ class BayesianKMeans(StreamingClustering):
     """Bayesian k-means: maximisation-expectation clustering with splits and merges (Kurihara & Welling).
 
     Passes label every row by its expected log likelihood under the clusters' posteriors, and renew these. From each of
-    several starts, clusters are split and merged as long as the free energy −log p(X, labels) falls; the best start is kept,
-    and single rows are moved at the end. The number of clusters is found.
+    several initialisations, clusters are split and merged as long as the free energy −log p(X, labels) falls; the best one
+    is kept, and single rows are moved at the end. The number of clusters is found.
 
     Parameters
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. By
         default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
-    prior
+    label_prior
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
         use and α the model's concentration.
     assignment
         "dense": matrix products. "kd_tree": boxes of rows at once. "auto": from 200,000 rows in at most 3 columns a kd-tree is
         built once 30 passes were made, about when it begins to pay; otherwise matrix products.
-    starts
-        Numbers of clusters to start from: 1 is the paper's start, others are k-means++ seedings.
+    n_init
+        Number of initialisations, with 1, 2, 4, ... clusters; or these numbers of clusters themselves. 1 cluster is the
+        paper's initialisation, others are k-means++ seedings.
     max_iter
         Most passes after each change of the clusters.
     polish
@@ -93,20 +96,23 @@ class BayesianKMeans(StreamingClustering):
     max_rounds
         Most rounds of `optimize`.
     random_state
-        Whole number or JAX key for the seedings and, from 8,193 rows, for the rows on which starts and splits are tried.
+        Whole number or JAX key for the seedings and, from 8,193 rows, for the rows on which initialisations and splits are
+        tried.
 
     Attributes
     ----------
     labels_ : ndarray
         (n,) clusters, from 0, in order of appearance.
     free_energy_ : float
-        −log p(X, `labels_`) under `prior` at the fitted hyperparameters (nats).
-    free_energy_trace_ : ndarray
+        −log p(X, `labels_`) under `label_prior` at the fitted hyperparameters (nats).
+    objective_trace_ : ndarray
         Free energy after each step that was kept; never rises.
     n_iter_ : int
         Steps that were kept: the length of the trace.
-    start_free_energies_ : ndarray
-        Free energy reached from each start, on at most 8,192 rows.
+    converged_ : bool
+        Whether no run of passes was cut off by `max_iter`.
+    init_free_energies_ : ndarray
+        Free energy reached from each initialisation, on at most 8,192 rows.
     assignment_ : str
         "dense" or "kd_tree", as of the last pass.
     visited_nodes_, touched_rows_ : int
@@ -126,9 +132,9 @@ class BayesianKMeans(StreamingClustering):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **StreamingClustering._parameter_constraints,
-        "prior": [StrOptions(set(LABEL_MODELS))],
+        "label_prior": [StrOptions(set(LABEL_MODELS))],
         "assignment": [StrOptions(set(ASSIGNERS))],
-        "starts": ["array-like"],
+        "n_init": [WholeNumber(), "array-like"],
         "max_iter": [WholeNumber()],
         "polish": ["boolean"],
         "max_rounds": [WholeNumber()],
@@ -138,9 +144,9 @@ class BayesianKMeans(StreamingClustering):
     def __init__(
         self,
         model: Model = dpm,
-        prior: str = "dp",
+        label_prior: str = "dp",
         assignment: str = "auto",
-        starts: Sequence[int] = (1, 2, 4, 8, 16),
+        n_init: int | Sequence[int] = 5,
         max_iter: int = 100,
         optimize: bool = False,
         *,
@@ -149,9 +155,9 @@ class BayesianKMeans(StreamingClustering):
         random_state: int | Array = 0,
     ) -> None:
         self.model = model
-        self.prior = prior
+        self.label_prior = label_prior
         self.assignment = assignment
-        self.starts = starts
+        self.n_init = n_init
         self.max_iter = max_iter
         self.optimize = optimize
         self.polish = polish
@@ -160,10 +166,15 @@ class BayesianKMeans(StreamingClustering):
 
     def _check_options(self) -> None:
         super()._check_options()
-        if not len(self.starts):
-            raise ValueError("starts must hold at least one number of clusters, but it is empty")
-        for start in self.starts:
-            require_count("starts", start)
+        if not len(self._init_clusters):
+            raise ValueError("n_init must hold at least one number of clusters, but it is empty")
+        for clusters in self._init_clusters:
+            require_count("n_init", clusters)
+
+    @property
+    def _init_clusters(self) -> Sequence[int]:
+        """Number of clusters of each initialisation."""
+        return [2**k for k in range(self.n_init)] if isinstance(self.n_init, int | np.integer) else self.n_init
 
     def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]], y: Any = None) -> Self:
         """Fit to the rows of X.
@@ -172,7 +183,7 @@ class BayesianKMeans(StreamingClustering):
         ----------
         X
             Data, (n, d), n ≥ 2, as the model's component wants them. A memory-mapped array, or a function that returns an
-            iterator of chunks (m, d), the same rows at every call, is read piece by piece and never held as a whole. Its
+            iterator of chunks (m, d), the same rows at every call, is read chunk by chunk and never held as a whole. Its
             clusters are searched for on 8,192 of the rows, which are all that the model is called with and that
             hyperparameters are fitted to, and then on all rows by matrix products. `labels_` is made by one more reading when
             it is first asked for. No more than 8,192 rows are fitted as an array is.
@@ -193,7 +204,7 @@ class BayesianKMeans(StreamingClustering):
         started = time.perf_counter()
         self._check_options()
         if self.assignment == "kd_tree":
-            raise ValueError('assignment="kd_tree" needs rows in memory, but X is read in pieces; use "auto" or "dense"')
+            raise ValueError('assignment="kd_tree" needs rows in memory, but X is read in chunks; use "auto" or "dense"')
         try:
             with jax.enable_x64(True):
                 self._fit_stream(stream)
@@ -204,7 +215,7 @@ class BayesianKMeans(StreamingClustering):
     @property
     def n_iter_(self) -> int:
         """Steps that were kept."""
-        return len(self.free_energy_trace_)
+        return len(self.objective_trace_)
 
     @property
     def labels_(self) -> Int[np.ndarray, " n"]:
@@ -232,15 +243,15 @@ class BayesianKMeans(StreamingClustering):
         def find(values: MixtureValues, _: np.ndarray | None) -> _Found:
             return self._found(values, limit)
 
-        found = alternate(problem, find, LOG_JOINTS[self.prior], self.max_rounds if self.optimize else 0)
+        found = alternate(problem, find, LOG_JOINTS[self.label_prior], self.max_rounds if self.optimize else 0)
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__
             raise ValueError(
                 f"no partition that was found has a finite free energy under the model's {family}; a proper prior gives all one"
             )
-        self.free_energy_trace_ = np.array(found.trace)
+        self.objective_trace_ = np.array(found.trace)
         self.free_energy_ = found.trace[-1]
-        self.start_free_energies_ = found.starts
+        self.init_free_energies_, self.converged_ = found.starts, found.converged
         used = found.assigner.current if isinstance(found.assigner, AutoAssigner) else found.assigner
         self.assignment_ = "kd_tree" if isinstance(used, KDTreeAssigner) else "dense"
         self.visited_nodes_ = getattr(used, "visited_nodes", 0)
@@ -264,7 +275,7 @@ class BayesianKMeans(StreamingClustering):
         rows = sample.rows
         if sample.n_rows > len(rows) and not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
             raise ValueError(
-                "the model observes other numbers than those given; rows that are read in pieces must be as observed"
+                "the model observes other numbers than those given; rows that are read in chunks must be as observed"
             )
         problem = self._fit_rows(rows)
         if sample.n_rows == len(rows):
@@ -282,11 +293,13 @@ class BayesianKMeans(StreamingClustering):
                 trace = [energy for energy in search.trace if energy > search.kept.free_energy]
                 trace.append(search.kept.free_energy)
                 self._keep(search.kept, trace, assigner, np.flatnonzero(search.kept.counts))
+                self.converged_ = False
                 error.add_note(
                     f"(the estimator keeps the best clusters of the passes over all {sample.n_rows} rows so far, in any order)"
                 )
             raise
         self._keep(state, search.trace, assigner, order)
+        self.converged_ = search.converged
 
     def _keep(self, state: Clusters, trace: list[float], assigner: StreamAssigner, order: Int[np.ndarray, " k"]) -> None:
         """Set the attributes of clusters of a stream, renamed 0, 1, ... in the given order of slots."""
@@ -294,17 +307,17 @@ class BayesianKMeans(StreamingClustering):
         name[order] = np.arange(len(order))
         self._labels, self._reread = None, lambda: name[assigner.labels(state.scores)]
         self._set_clusters(state.stats, jnp.asarray(state.counts), order)
-        self.free_energy_trace_, self.free_energy_ = np.array(trace), state.free_energy
+        self.objective_trace_, self.free_energy_ = np.array(trace), state.free_energy
         self.assignment_, self.visited_nodes_, self.touched_rows_ = "dense", 0, self.n_seen_
 
     def _assigner(self, component: Component, X: np.ndarray) -> Assigner:
         return ASSIGNERS[self.assignment](component, X)
 
     def _search(self, values: MixtureValues, assigner: Assigner, sketch: np.ndarray, limit: int) -> SplitMergeSearch:
-        return SplitMergeSearch(values.component, _prior(values), self.prior, assigner, sketch, self.max_iter, limit)
+        return SplitMergeSearch(values.component, _prior(values), self.label_prior, assigner, sketch, self.max_iter, limit)
 
     def _found(self, values: MixtureValues, limit: int) -> _Found:
-        """The best partition over the starts, polished if the rows are not too many."""
+        """The best partition over the initialisations, polished if the rows are not too many."""
         X = np.asarray(values.X)
         if len(X) <= SKETCH:
             return self._polished(values, self._from_starts(values, limit), limit)
@@ -315,7 +328,7 @@ class BayesianKMeans(StreamingClustering):
         search = self._search(values, assigner, sample.rows, limit)
         state = search.climb(first.labels, len(X))
         labels = canonical_labels(assigner.labels(state.scores))
-        return self._polished(values, _Found(labels, search.trace, first.starts, assigner), limit)
+        return self._polished(values, _Found(labels, search.trace, first.starts, search.converged, assigner), limit)
 
     def _from_starts(self, values: MixtureValues, limit: int) -> _Found:
         """The best of the partitions that splits and merges reach from each start."""
@@ -324,17 +337,19 @@ class BayesianKMeans(StreamingClustering):
         search = self._search(values, assigner, X, limit)
         _, rng = random_generators(self.random_state)
         most = min(len(np.unique(search.spaces[0], axis=0)), limit)
-        reached: list[tuple[Clusters, list[float]]] = []
-        for clusters in sorted({min(int(start), most) for start in self.starts}):
+        reached: list[tuple[Clusters, list[float], bool]] = []
+        for clusters in sorted({min(int(wanted), most) for wanted in self._init_clusters}):
             seedings = [seeded(points, clusters, rng) for points in search.spaces]
             labels = min(seedings, key=search.free_energy_of) if clusters > 1 else seedings[0]
-            reached.append((search.climb(labels, len(X)), search.trace))
-        energies = np.array([state.free_energy for state, _ in reached])
+            reached.append((search.climb(labels, len(X)), search.trace, search.converged))
+        energies = np.array([state.free_energy for state, *_ in reached])
         if np.isnan(energies).any():
             name = type(values.component).__name__
-            raise ValueError(f"the free energy of a start is NaN: {name} gives one of its clusters no log marginal likelihood")
-        state, trace = reached[int(energies.argmin())]
-        return _Found(canonical_labels(assigner.labels(state.scores)), trace, energies, assigner)
+            raise ValueError(
+                f"the free energy of an initialisation is NaN: {name} gives one of its clusters no log marginal likelihood"
+            )
+        state, trace, converged = reached[int(energies.argmin())]
+        return _Found(canonical_labels(assigner.labels(state.scores)), trace, energies, converged, assigner)
 
     def _polished(self, values: MixtureValues, found: _Found, limit: int) -> _Found:
         """Single-item moves; kept if the free energy falls, which under "finite" they do not promise."""
@@ -348,7 +363,7 @@ class BayesianKMeans(StreamingClustering):
         moved = np.asarray(descent.labels[0])
         check_seated(component, moved)
         stats, counts = sum_by_label(component, np.asarray(X), moved, slots)
-        energy = float(free_energy(component, stats, counts, prior, self.prior))
+        energy = float(free_energy(component, stats, counts, prior, self.label_prior))
         return found._replace(labels=moved, trace=[*found.trace, energy]) if energy < found.trace[-1] else found
 
 

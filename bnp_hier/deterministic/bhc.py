@@ -18,7 +18,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
-from bnp_hier.deterministic.agglomeration.randomized_bhc import randomised_tree
+from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
 from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, node_statistics, node_weights, tree_bound
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.deterministic.base import DeterministicClustering
@@ -35,7 +35,7 @@ from bnp_hier.utils.randomness import random_key
 
 __all__ = ["BHC", "METHODS"]
 
-METHODS = ("exact", "randomised", "bayes_kmeans")
+METHODS = ("exact", "randomized", "bayes_kmeans")
 """Ways to build the first tree."""
 
 
@@ -53,7 +53,7 @@ class BHC(DeterministicClustering):
         NumPyro model with one `ChineseRestaurantProcess` site (discount 0) and one observed `ConjugateMixture` on it. By
         default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
     method
-        "exact": all pairs, O(n²) time and O(n) memory. "randomised": exact trees of random subsets, through which the other
+        "exact": all pairs, O(n²) time and O(n) memory. "randomized": exact trees of random subsets, through which the other
         rows are filtered, O(n log n). "bayes_kmeans": rows are put into small clusters one by one, and the exact tree is
         built over the clusters.
     refine
@@ -84,9 +84,11 @@ class BHC(DeterministicClustering):
         Lower bound on log p(X) at the fitted hyperparameters (nats).
     bound_kind_ : str
         "tree".
-    bound_trace_ : ndarray
+    objective_trace_ : ndarray
         Bound + log prior of the hyperparameters (nats): of the first tree, after each round of `optimize`, and after each
         step of `refine`; never falls. `shape="ratio"` comes after it.
+    n_iter_ : int
+        Steps after the first tree: one less than the length of the trace.
     X_fit_ : ndarray
         (n, d) the data as the model's component sees it.
     node_weights_ : ndarray
@@ -171,7 +173,7 @@ class BHC(DeterministicClustering):
         self.dendrogram_ = Dendrogram(children, log_odds)
         self.log_evidence_bound_ = float(_bound_at(values, jnp.asarray(children)))
         self.bound_kind_ = "tree"
-        self.bound_trace_ = np.array(trace)
+        self.objective_trace_, self.n_iter_ = np.array(trace), len(trace) - 1
         self.node_weights_ = node_weights(log_odds, children)
         self._finish(problem, self.dendrogram_.cut())
         # nodes without weight never matter for prediction, and a large tree has many
@@ -186,8 +188,8 @@ class BHC(DeterministicClustering):
     def _first_tree(self, values: MixtureValues, key: Array) -> np.ndarray:
         """The tree of the method, before any search."""
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
-        if self.method == "randomised":
-            return randomised_tree(component, X, alpha, key, self.progress_bar)
+        if self.method == "randomized":
+            return randomized_tree(component, X, alpha, key, self.progress_bar)
         if self.method == "bayes_kmeans":
             return build_bayes_kmeans_tree(component, X, alpha, key)
         return greedy_tree(component, X, alpha, self.progress_bar)[0]
@@ -288,7 +290,7 @@ class BHC(DeterministicClustering):
         kept = counts[self._nodes_]
         return kept / kept.sum(1, keepdims=True)
 
-    def sample_partitions(self, key: int | Array, n: int) -> Int[np.ndarray, "s items"]:
+    def sample_partitions(self, key: int | Array, num_samples: int) -> Int[np.ndarray, "s items"]:
         """Exact draws of partitions from the posterior over the tree's partitions.
 
         From the root down, a node is made a cluster with its merge probability r.
@@ -297,22 +299,22 @@ class BHC(DeterministicClustering):
         ----------
         key
             JAX key or whole number.
-        n
+        num_samples
             Number of draws.
 
         Returns
         -------
         labels
-            (n, items) whole numbers from 0, in order of appearance.
+            (num_samples, items) whole numbers from 0, in order of appearance.
         """
         check_is_fitted(self, "counts_")
-        require_count("n", n)
+        require_count("num_samples", num_samples)
         tree = self.dendrogram_
         items = tree.n_items
         with jax.enable_x64(True):
-            uniforms = np.asarray(jax.random.uniform(random_key(key), (items - 1, n)))
+            uniforms = np.asarray(jax.random.uniform(random_key(key), (items - 1, num_samples)))
         stops = uniforms < tree.probabilities[:, None]
-        top = np.repeat(np.arange(2 * items - 1)[:, None], n, axis=1)
+        top = np.repeat(np.arange(2 * items - 1)[:, None], num_samples, axis=1)
         for t in range(items - 2, -1, -1):
             node = items + t
             stopped = stops[t] | (top[node] != node)

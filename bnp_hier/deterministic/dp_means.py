@@ -38,29 +38,29 @@ class _Found(NamedTuple):
     """
 
     labels: Int[np.ndarray, " n"]
-    centres: Float[np.ndarray, "k d"]
+    centers: Float[np.ndarray, "k d"]
     trace: list[float]
     converged: bool
 
 
 @jax.jit
 def _sweep(
-    X: Float[Array, "n d"], centres: Float[Array, "s d"], clusters: Int[Array, ""], penalty: Float[Array, ""]
+    X: Float[Array, "n d"], centers: Float[Array, "s d"], clusters: Int[Array, ""], penalty: Float[Array, ""]
 ) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
     """Labels of the rows, the number of clusters, and how often one was wanted and no slot was free."""
-    index = jnp.arange(centres.shape[0])
+    index = jnp.arange(centers.shape[0])
 
     def visit(carry: tuple[Array, Array, Array], x: Array) -> tuple[tuple[Array, Array, Array], Array]:
-        centres, clusters, refused = carry
-        gaps = jnp.where(index < clusters, ((centres - x[None]) ** 2).sum(1), jnp.inf)
+        centers, clusters, refused = carry
+        gaps = jnp.where(index < clusters, ((centers - x[None]) ** 2).sum(1), jnp.inf)
         nearest = gaps.argmin()
         far = gaps[nearest] > penalty
-        opens = far & (clusters < centres.shape[0])
+        opens = far & (clusters < centers.shape[0])
         label = jnp.where(opens, clusters, nearest)
-        centres = centres.at[label].set(jnp.where(opens, x, centres[label]))
-        return (centres, clusters + opens.astype(int), refused + (far & ~opens).astype(int)), label
+        centers = centers.at[label].set(jnp.where(opens, x, centers[label]))
+        return (centers, clusters + opens.astype(int), refused + (far & ~opens).astype(int)), label
 
-    (_, clusters, refused), labels = jax.lax.scan(visit, (centres, clusters, jnp.int64(0)), X)
+    (_, clusters, refused), labels = jax.lax.scan(visit, (centers, clusters, jnp.int64(0)), X)
     return labels, clusters, refused
 
 
@@ -68,8 +68,8 @@ def _sweep(
 def _means(X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int) -> tuple[Float[Array, "s d"], Float[Array, ""]]:
     """Mean of each cluster, and the sum of squared distances to them."""
     counts = jax.ops.segment_sum(jnp.ones(len(X)), labels, slots)
-    centres = jax.ops.segment_sum(X, labels, slots) / jnp.maximum(counts, 1.0)[:, None]
-    return centres, ((X - centres[labels]) ** 2).sum()
+    centers = jax.ops.segment_sum(X, labels, slots) / jnp.maximum(counts, 1.0)[:, None]
+    return centers, ((X - centers[labels]) ** 2).sum()
 
 
 class DPMeans(ClusterMixin, BaseEstimator):
@@ -150,10 +150,10 @@ class DPMeans(ClusterMixin, BaseEstimator):
         if not found.converged:
             message = f"DPMeans stopped after max_iter={self.max_iter} sweeps before the labels settled; raise max_iter"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-        self.labels_, self.cluster_centers_, self.penalty_ = found.labels, found.centres, penalty
+        self.labels_, self.cluster_centers_, self.penalty_ = found.labels, found.centers, penalty
         self.objective_trace_ = np.array(found.trace)
         self.objective_, self.n_iter_ = found.trace[-1], len(found.trace)
-        self.n_clusters_ = len(found.centres)
+        self.n_clusters_ = len(found.centers)
         self.fit_seconds_ = time.perf_counter() - started
         return self
 
@@ -179,22 +179,22 @@ class DPMeans(ClusterMixin, BaseEstimator):
 
     def _sweeps(self, X: np.ndarray, penalty: float, slots: int) -> _Found | None:
         """None if the slots do not suffice."""
-        centres = np.zeros((slots, X.shape[1]))
-        centres[0] = X.mean(0)
+        centers = np.zeros((slots, X.shape[1]))
+        centers[0] = X.mean(0)
         labels, clusters, trace = np.full(len(X), -1), 1, []
         for _ in range(self.max_iter):
-            new, _, refused = _sweep(X, centres, np.asarray(clusters), np.asarray(penalty))
+            new, _, refused = _sweep(X, centers, np.asarray(clusters), np.asarray(penalty))
             if refused and slots < len(X):
                 return None
             used, new = np.unique(np.asarray(new), return_inverse=True)
             clusters = len(used)
             means, scatter = _means(X, new, slots)
-            centres = np.asarray(means)
+            centers = np.asarray(means)
             trace.append(float(scatter) + penalty * clusters)
             if (new == labels).all():
-                return _Found(labels, centres[:clusters], trace, True)
+                return _Found(labels, centers[:clusters], trace, True)
             labels = new
-        return _Found(labels, centres[:clusters], trace, False)
+        return _Found(labels, centers[:clusters], trace, False)
 
     def _reach(self, X: np.ndarray, clusters: int) -> tuple[float, _Found]:
         """The penalty between 0 and the largest distance from the mean that gives the number of clusters asked for."""
@@ -203,15 +203,15 @@ class DPMeans(ClusterMixin, BaseEstimator):
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             found = self._run(X, middle)
-            gap = len(found.centres) - clusters
-            if best is None or abs(gap) < abs(len(best[1].centres) - clusters):
+            gap = len(found.centers) - clusters
+            if best is None or abs(gap) < abs(len(best[1].centers) - clusters):
                 best = middle, found
             if gap == 0 or high - low < 1e-9 * high:
                 break
             low, high = (middle, high) if gap > 0 else (low, middle)
         assert best is not None
-        if len(best[1].centres) != clusters:
-            message = f"no penalty that was tried gives {clusters} clusters; the nearest gives {len(best[1].centres)}"
+        if len(best[1].centers) != clusters:
+            message = f"no penalty that was tried gives {clusters} clusters; the nearest gives {len(best[1].centers)}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         return best
 

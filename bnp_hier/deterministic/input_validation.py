@@ -15,12 +15,12 @@ __all__ = ["input_rows"]
 
 
 def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min_rows: int = 1) -> np.ndarray:
-    """The rows as a float64 matrix of their own; arrays, lists, and frames of pandas or polars will do.
+    """The rows as a float64 matrix of their own; arrays, lists, and pandas or polars DataFrames will do.
 
     Parameters
     ----------
     estimator
-        Whose rows they are: with `reset` it gets `n_features_in_` and, from a frame whose columns have text for names,
+        Whose rows they are: with `reset` it gets `n_features_in_` and, from a DataFrame whose columns have text for names,
         `feature_names_in_`; without, the rows must have the same columns.
     X
         The rows, (n, d). Missing values, masked cells among them, and infinities pass: whether they are allowed is the
@@ -38,13 +38,13 @@ def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min
     """
     X = real_cells(X, allow_complex=True)
     try:
-        # a copy, for the reason told in `own_arrays`
+        # a copy, for the reason that `own_arrays` gives
         return validate_data(
             estimator,
             X,
             reset=reset,
             dtype=np.float64,
-            order="C",  # a frame gives the numbers that an array gives, to the last digit
+            order="C",  # a DataFrame gives exactly the numbers that an array gives
             copy=True,
             ensure_all_finite=False,
             ensure_min_samples=min_rows,

@@ -45,24 +45,24 @@ def _merge(
 
 
 INITS = ("sequential", "single", "k-means++")
-"""Named starts."""
+"""Named initialisations."""
 
 SEEDINGS = (2, 4, 8, 16)
-"""Numbers of clusters of k-means++ starts, by turns."""
+"""Numbers of clusters of k-means++ seedings, by turns."""
 
 
 class _Found(NamedTuple):
-    """Result of descents from every start.
+    """Result of descents from every initialisation.
 
     - **labels** - (n,) clusters of the best, in order of appearance.
     - **trace** - its log joint after each sweep.
-    - **restarts** - (r,) log joint reached from each start.
+    - **reached** - (r,) log joint reached from each initialisation.
     - **converged** - whether the best one settled.
     """
 
     labels: Int[np.ndarray, " n"]
     trace: Float[np.ndarray, " sweeps"]
-    restarts: Float[np.ndarray, " r"]
+    reached: Float[np.ndarray, " r"]
     converged: bool
 
 
@@ -85,12 +85,12 @@ class MAPDP(StreamingClustering):
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. By
         default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
-    n_restarts
+    n_init
         Number of orders tried; the first is the order of the rows.
     init
         "sequential": items enter an empty table in order. "k-means++": seedings with 2, 4, 8 and 16 clusters by turns.
-        "single": all items in one cluster, the paper's start; it is seldom left again, so it warns. Or labels to start from,
-        (n,) whole numbers, −1 for a row that has none yet.
+        "single": all items in one cluster, the paper's initialisation; it is seldom left again, so it warns. Or labels, (n,)
+        whole numbers, −1 for a row that has none yet.
     max_iter
         Most sweeps per order.
     optimize
@@ -110,12 +110,14 @@ class MAPDP(StreamingClustering):
         (n,) clusters, from 0, in order of appearance.
     log_joint_ : float
         log p(X, `labels_`) at the fitted hyperparameters (nats).
-    log_joint_trace_ : ndarray
+    objective_trace_ : ndarray
         Log joint after each sweep of the best order; never falls.
     n_iter_ : int
         Sweeps of the best order, those after merges included.
-    restart_log_joints_ : ndarray
-        (n_restarts,) log joint reached from each order.
+    converged_ : bool
+        Whether a sweep of the best order moved nothing within `max_iter`; otherwise `fit` warns.
+    init_log_joints_ : ndarray
+        (n_init,) log joint reached from each order.
     n_clusters_, component_, concentration_, hyperparameters_
         As for every estimator.
 
@@ -135,7 +137,7 @@ class MAPDP(StreamingClustering):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **StreamingClustering._parameter_constraints,
-        "n_restarts": [WholeNumber()],
+        "n_init": [WholeNumber()],
         "init": [StrOptions(set(INITS)), "array-like"],
         "max_iter": [WholeNumber()],
         "optimize": ["boolean", StrOptions({"leave_one_out"})],
@@ -147,7 +149,7 @@ class MAPDP(StreamingClustering):
     def __init__(
         self,
         model: Model = dpm,
-        n_restarts: int = 10,
+        n_init: int = 10,
         init: str | ArrayLike = "sequential",
         max_iter: int = 100,
         optimize: bool | str = False,
@@ -157,7 +159,7 @@ class MAPDP(StreamingClustering):
         random_state: int | Array = 0,
     ) -> None:
         self.model = model
-        self.n_restarts = n_restarts
+        self.n_init = n_init
         self.init = init
         self.max_iter = max_iter
         self.optimize = optimize
@@ -173,9 +175,9 @@ class MAPDP(StreamingClustering):
                 stacklevel=4,
             )
         n = problem.X.shape[0]
-        keys = jax.random.split(random_key(self.random_state), max(self.n_restarts - 1, 1))
+        keys = jax.random.split(random_key(self.random_state), max(self.n_init - 1, 1))
         shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
-        orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_restarts]
+        orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_init]
         # a capacity that the model declares is part of the model
         limit = min(n, problem.sites.max_clusters or n)
         starts = self._starts(problem.values, limit)
@@ -193,15 +195,15 @@ class MAPDP(StreamingClustering):
                 RuntimeWarning,
                 stacklevel=4,
             )
-        self.log_joint_trace_ = found.trace
-        self.n_iter_ = len(found.trace)
-        self.restart_log_joints_ = found.restarts[: self.n_restarts]
+        self.objective_trace_ = found.trace
+        self.n_iter_, self.converged_ = len(found.trace), found.converged
+        self.init_log_joints_ = found.reached[: self.n_init]
         self._finish(problem, found.labels)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:
         """Labels to start from, one row for each order."""
         X = np.asarray(values.X)
-        shape = (self.n_restarts, len(X))
+        shape = (self.n_init, len(X))
         if not isinstance(self.init, str):
             return np.broadcast_to(_checked_labels(self.init, len(X), limit), shape)
         if self.init != "k-means++":
@@ -210,11 +212,11 @@ class MAPDP(StreamingClustering):
         rng = random_generators(self.random_state)[1]
         most = min(len(np.unique(spaces[0], axis=0)), limit)
         turns = [(points, min(clusters, most)) for clusters in SEEDINGS for points in spaces]
-        starts = [canonical_labels(seeded(*turns[r % len(turns)], rng)) for r in range(self.n_restarts)]
+        starts = [canonical_labels(seeded(*turns[r % len(turns)], rng)) for r in range(self.n_init)]
         return np.stack(starts)
 
     def _descended(self, values: MixtureValues, orders: np.ndarray, starts: np.ndarray, limit: int) -> _Found:
-        """The best partition over all orders and starts."""
+        """The best partition over all orders and initialisations."""
         # the table grows until no item is refused
         slots = min(max(default_capacity(orders.shape[1]), 2 * int(starts.max()) + 2), limit)
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
@@ -242,7 +244,7 @@ class MAPDP(StreamingClustering):
 
 
 def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"]:
-    """Labels of a start as whole numbers from 0, −1 kept."""
+    """Initial labels as whole numbers from 0, −1 kept."""
     labels = np.asarray(init)
     if labels.shape != (n,) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < -1:
         whole = labels.size and np.issubdtype(labels.dtype, np.integer)

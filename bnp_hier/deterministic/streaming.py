@@ -24,7 +24,7 @@ from bnp_hier.utils.options import require_count
 __all__ = ["StreamingClustering"]
 
 LARGEST = 4096
-"""Most rows seated in one program; a batch is taken in pieces of powers of two, so that few programs are compiled."""
+"""Most rows seated in one program; a batch is taken in chunks of powers of two, so that few programs are compiled."""
 
 
 @partial(jax.jit, static_argnames=("slots", "sweeps"))
@@ -72,7 +72,7 @@ class StreamingClustering(DeterministicClustering):
         y
             Ignored.
         refinements
-            Further sweeps over each piece of at most 4,096 new rows.
+            Further sweeps over each chunk of at most 4,096 new rows.
 
         Returns
         -------
@@ -109,8 +109,8 @@ class StreamingClustering(DeterministicClustering):
         at = 0
         while at < len(X):
             size = min(LARGEST, 1 << (len(X) - at).bit_length() - 1)
-            piece = jnp.asarray(X[at : at + size])
-            labels, new_stats, new_counts, refused = _seat(self.component_, piece, stats, counts, prior, slots, refinements + 1)
+            chunk = jnp.asarray(X[at : at + size])
+            labels, new_stats, new_counts, refused = _seat(self.component_, chunk, stats, counts, prior, slots, refinements + 1)
             if int(refused) and slots < limit:  # once more with room for more clusters
                 extra = min(slots, limit - slots)
                 stats, counts, slots = more_slots(stats, extra), jnp.pad(counts, (0, extra)), slots + extra

@@ -39,13 +39,13 @@ __all__ = ["VariationalDP"]
 
 
 class _Ascent(NamedTuple):
-    """Result of the ascents from several starts.
+    """Result of the ascents from several initialisations.
 
     - **responsibilities** - (r, n, k) q(z_i = k).
     - **bound** - (r,) lower bounds (nats).
     - **trace** - (r, rounds) bound after each round, NaN after the last.
     - **iterations** - (r,) updates made.
-    - **converged** - (r,) whether the last round raised the bound by less than the tolerance.
+    - **converged** - (r,) whether the last round raised the bound by less than the tol.
     """
 
     responsibilities: Float[Array, "r n k"]
@@ -122,11 +122,11 @@ def _ascend(
     X: Float[Array, "n d"],
     concentration: Float[Array, ""],
     starts: Float[Array, "r n k"],
-    tolerance: Float[Array, ""],
+    tol: Float[Array, ""],
     inference: Inference,
     max_iter: int,
 ) -> _Ascent:
-    """Rounds of updates from every start until a round no longer raises the bound; the bound never falls."""
+    """Rounds of updates from every initialisation until a round no longer raises the bound; the bound never falls."""
     rows = component.suff_stats(X)
     # the exact expectations of the collapsed forms cost as much as several updates
     per_round = 1 if inference == "stick_breaking" else 10
@@ -148,7 +148,7 @@ def _ascend(
             rises = reached > bound
             new, kept = jnp.where(rises, new, old), jnp.where(rises, reached, bound)
             trace = trace.at[rounds].set(kept)
-            return new, kept, trace, iterations + steps, rounds + 1, ~(reached > bound + tolerance)
+            return new, kept, trace, iterations + steps, rounds + 1, ~(reached > bound + tol)
 
         trace = jnp.full(-(-max_iter // per_round), jnp.nan)
         state = (start, bound_of(start), trace, jnp.int64(0), jnp.int64(0), jnp.bool_(False))
@@ -160,7 +160,7 @@ def _ascend(
 
 @partial(jax.jit, static_argnames="truncation")
 def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Array, truncation: int) -> Float[Array, "r n k"]:
-    """Labels of one greedy pass in random orders, the first in the order of the rows; every other start is random instead."""
+    """Labels of one greedy pass in random orders, the first in the order of the rows; every other one is random instead."""
     rows = component.suff_stats(X)
     n = X.shape[0]
 
@@ -189,7 +189,7 @@ class _Summary(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="inference")
-def _summarise(
+def _summarize(
     component: Component,
     X: Float[Array, "n d"],
     responsibilities: Float[Array, "n k"],
@@ -226,7 +226,7 @@ def _bound_at(responsibilities: Float[np.ndarray, "n k"], inference: Inference, 
 
 
 class VariationalDP(DeterministicClustering):
-    """Variational inference for a Dirichlet-process mixture cut off at K components: soft labels and evidence bounds.
+    """Variational inference for a Dirichlet-process mixture cut off at K components: responsibilities and evidence bounds.
 
     q(labels) is a product over items and q(parameters) conjugate. Given the labels' probabilities the best q(parameters)
     is known, and what it leaves of the bound is the component's own log marginal likelihood at soft statistics, so every
@@ -245,13 +245,13 @@ class VariationalDP(DeterministicClustering):
         out (same paper); a finite mixture.
     truncation
         Number of components K ≥ 1; it may exceed the number of rows.
-    n_restarts
-        Number of starts, climbed from at once; the best bound is kept. The first is one greedy pass over the rows in their
-        order; then random soft labels and greedy passes in random orders take turns.
+    n_init
+        Number of initialisations, climbed from at once; the best bound is kept. The first is one greedy pass over the rows in
+        their order; then random responsibilities and greedy passes in random orders take turns.
     max_iter
-        Most updates of all responsibilities per start.
-    tolerance
-        A start has converged once a round raises its bound by no more than this many nats. A round is one update for
+        Most updates of all responsibilities per initialisation.
+    tol
+        An initialisation has converged once a round raises its bound by no more than this many nats. A round is one update for
         "stick_breaking" and ten for the collapsed forms.
     optimize
         Whether to fit the hyperparameters that have priors, by alternating ascents with gradient steps on bound + log
@@ -259,7 +259,7 @@ class VariationalDP(DeterministicClustering):
     max_rounds
         Most rounds of `optimize`.
     random_state
-        Whole number or JAX key for the starts.
+        Whole number or JAX key for the initialisations.
 
     Attributes
     ----------
@@ -283,14 +283,14 @@ class VariationalDP(DeterministicClustering):
         order of size, with a last piece like the others. None for "collapsed_dirichlet".
     bound_space_ : str
         "labels": the bounds are of sums over labels, as against one partition's `log_joint_`.
-    bound_trace_ : ndarray
-        Bound after each round of the best start (nats); never falls.
-    restart_bounds_ : ndarray
-        (n_restarts,) bound reached from each start, at the prior medians of the hyperparameters.
+    objective_trace_ : ndarray
+        Bound after each round of the best initialisation (nats); never falls.
+    init_bounds_ : ndarray
+        (n_init,) bound reached from each initialisation, at the prior medians of the hyperparameters.
     n_iter_ : int
-        Updates made from the best start.
+        Updates made from the best initialisation.
     converged_ : bool
-        Whether the best start converged within `max_iter`; otherwise `fit` warns.
+        Whether the best initialisation converged within `max_iter`; otherwise `fit` warns.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
         As for every estimator. `log_joint_` is log p(X, `labels_`) under the Dirichlet process.
 
@@ -310,9 +310,9 @@ class VariationalDP(DeterministicClustering):
         **DeterministicClustering._parameter_constraints,
         "inference": [StrOptions(set(get_args(Inference)))],
         "truncation": [WholeNumber()],
-        "n_restarts": [WholeNumber()],
+        "n_init": [WholeNumber()],
         "max_iter": [WholeNumber()],
-        "tolerance": [PositiveNumber()],
+        "tol": [PositiveNumber()],
         "max_rounds": [WholeNumber()],
         "random_state": RANDOM_STATE,
     }
@@ -322,9 +322,9 @@ class VariationalDP(DeterministicClustering):
         model: Model = dpm,
         inference: str = "stick_breaking",
         truncation: int = 20,
-        n_restarts: int = 5,
+        n_init: int = 5,
         max_iter: int = 500,
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         optimize: bool = False,
         *,
         max_rounds: int = 20,
@@ -333,9 +333,9 @@ class VariationalDP(DeterministicClustering):
         self.model = model
         self.inference = inference
         self.truncation = truncation
-        self.n_restarts = n_restarts
+        self.n_init = n_init
         self.max_iter = max_iter
-        self.tolerance = tolerance
+        self.tol = tol
         self.optimize = optimize
         self.max_rounds = max_rounds
         self.random_state = random_state
@@ -346,17 +346,17 @@ class VariationalDP(DeterministicClustering):
             raise ValueError("VariationalDP needs a Dirichlet process: the model's discount must be the number 0")
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
             raise ValueError("VariationalDP sets its own truncation: the model must not set max_clusters")
-        keys = jax.random.split(random_key(self.random_state), self.n_restarts)
+        keys = jax.random.split(random_key(self.random_state), self.n_init)
         prior = Prior(jnp.asarray(values.concentration, float))
         found = self._ascend(values, _starts(values.component, jnp.asarray(values.X), prior, keys, self.truncation))
-        self.restart_bounds_ = np.asarray(found.bound)
-        if np.isnan(self.restart_bounds_).any():
+        self.init_bounds_ = np.asarray(found.bound)
+        if np.isnan(self.init_bounds_).any():
             name = type(values.component).__name__
             raise ValueError(
-                f"the bound of restart {np.isnan(self.restart_bounds_).argmax()} is NaN: {name} gives the rows, weighted by "
-                "their responsibilities, no log marginal likelihood"
+                f"the bound of initialisation {np.isnan(self.init_bounds_).argmax()} is NaN: {name} gives the rows, weighted "
+                "by their responsibilities, no log marginal likelihood"
             )
-        best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.restart_bounds_.argmax()], found)
+        best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.init_bounds_.argmax()], found)
 
         reached = self._objective(problem, best) if self.optimize else -np.inf
         for _ in range(self.max_rounds if self.optimize else 0):
@@ -385,8 +385,8 @@ class VariationalDP(DeterministicClustering):
 
     def _ascend(self, values: MixtureValues, starts: Float[Array, "r n k"]) -> _Ascent:
         X, concentration = jnp.asarray(values.X), jnp.asarray(values.concentration, float)
-        tolerance = jnp.asarray(self.tolerance, float)
-        return _ascend(values.component, X, concentration, starts, tolerance, self._inference, self.max_iter)
+        tol = jnp.asarray(self.tol, float)
+        return _ascend(values.component, X, concentration, starts, tol, self._inference, self.max_iter)
 
     @staticmethod
     def _objective(problem: Problem, best: _Ascent) -> float:
@@ -396,7 +396,7 @@ class VariationalDP(DeterministicClustering):
         """Set the fitted attributes."""
         values, responsibilities = problem.values, np.asarray(best.responsibilities)
         concentration = jnp.asarray(values.concentration, float)
-        summary = _summarise(
+        summary = _summarize(
             values.component, jnp.asarray(values.X), jnp.asarray(responsibilities), concentration, self._inference
         )
         finite = self.inference == "collapsed_dirichlet"
@@ -407,7 +407,7 @@ class VariationalDP(DeterministicClustering):
         self.bound_target_ = "finite Dirichlet" if finite else "truncated stick-breaking"
         self.bound_kind_ = f"variational, {self.bound_target_}"
         self.bound_space_ = "labels"
-        self.bound_trace_ = np.asarray(best.trace)[~np.isnan(best.trace)]
+        self.objective_trace_ = np.asarray(best.trace)[~np.isnan(best.trace)]
         self.n_iter_, self.converged_ = int(best.iterations), bool(best.converged)
         chosen = responsibilities.argmax(axis=1)
         labels = canonical_labels(chosen)

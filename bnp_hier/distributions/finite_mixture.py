@@ -16,7 +16,7 @@ class FiniteMixture(dist.MixtureSameFamily):
     """Distribution of one row given the weights and parameters of K components, its label summed out.
 
     NumPyro's mixture of ``component.likelihood(parameters)``, which remembers the component, so that the partition's
-    log p(X, partition) with the parameters integrated out can be told of draws of weights and parameters.
+    log p(X, partition) with the parameters integrated out is known for draws of weights and parameters.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ class TreeMixing(dist.Distribution):
 
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... m k"]) -> Float[Array, "..."]:
-        """Log density of the proportions at the nodes of the tree (nats), in the measure told in the class's notes."""
+        """Log density of the proportions at the nodes of the tree (nats), in the measure that the class's notes give."""
         value = jnp.asarray(value, jnp.result_type(float))
         shape = jnp.broadcast_shapes(value.shape[:-2], self.batch_shape)
         flat = jnp.broadcast_to(value, (*shape, *self.event_shape)).reshape(-1, *self.event_shape)

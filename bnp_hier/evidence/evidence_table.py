@@ -66,8 +66,8 @@ def table(
     model: Model,
     X: ArrayLike,
     *,
-    n_particles: int = 1000,
-    n_orders: int = 4,
+    num_particles: int = 1000,
+    num_orders: int = 4,
     num_samples: int = 2000,
     num_warmup: int = 500,
     num_chains: int = 4,
@@ -82,7 +82,7 @@ def table(
         NumPyro model with one partition site and one observed `ConjugateMixture` on it.
     X
         Data, (n, d).
-    n_particles, n_orders
+    num_particles, num_orders
         Of `smc`.
     num_samples, num_warmup, num_chains
         Of the `PartitionGibbs` chains behind `occupancy`.
@@ -118,8 +118,8 @@ def table(
     check_options(
         "table",
         {
-            "n_particles": [WholeNumber()],
-            "n_orders": [WholeNumber(2)],
+            "num_particles": [WholeNumber()],
+            "num_orders": [WholeNumber(2)],
             "num_samples": [WholeNumber()],
             "num_warmup": [WholeNumber(0)],
             "num_chains": [WholeNumber()],
@@ -127,7 +127,7 @@ def table(
         },
         locals(),
     )
-    run = _Run(model, X, n_particles, n_orders, num_samples, num_warmup, num_chains, random_key(random_state), progress_bar)
+    run = _Run(model, X, num_particles, num_orders, num_samples, num_warmup, num_chains, random_key(random_state), progress_bar)
     rows: list[Row] = []
     seconds: list[float] = []
     interrupted = False
@@ -153,8 +153,8 @@ class _Run:
         self,
         model: Model,
         X: ArrayLike,
-        n_particles: int,
-        n_orders: int,
+        num_particles: int,
+        num_orders: int,
         num_samples: int,
         num_warmup: int,
         num_chains: int,
@@ -168,7 +168,7 @@ class _Run:
         self.X, self.sites = problem.X, problem.sites
         # observed at their medians, the hyperparameters are no longer latent sites
         self.model: Model = handlers.condition(model, data=medians) if medians else model
-        self.n_particles, self.n_orders = n_particles, n_orders
+        self.num_particles, self.num_orders = num_particles, num_orders
         self.num_samples, self.num_warmup, self.num_chains = num_samples, num_warmup, num_chains
         self.key_map, self.key_filter, self.key_chains = jax.random.split(key, 3)
         self.progress_bar = progress_bar
@@ -243,7 +243,14 @@ def _variational(run: _Run, inference: str) -> list[Row]:
 
 
 def _smc(run: _Run) -> list[Row]:
-    found = smc(run.model, run.X, run.n_particles, run.key_filter, n_orders=run.n_orders, progress_bar=run.progress_bar)
+    found = smc(
+        run.model,
+        run.X,
+        run.key_filter,
+        num_particles=run.num_particles,
+        num_orders=run.num_orders,
+        progress_bar=run.progress_bar,
+    )
     return [Row("particle filter", "estimate", found.value, None, found.standard_error, found.verdict)]
 
 

@@ -24,7 +24,7 @@ class OccupancyEstimate(NamedTuple):
     - **value** - log evidence (nats); NaN if no draw is consistent with the tree.
     - **standard_error** - of `value`, by the delta method with the effective number of draws (nats).
     - **hits** - number of draws that are consistent with the tree.
-    - **n_draws** - number of draws.
+    - **num_samples** - number of draws.
     - **failed** - whether there are too few hits for the value to be trusted.
     - **verdict** - the same in words.
     """
@@ -32,7 +32,7 @@ class OccupancyEstimate(NamedTuple):
     value: float
     standard_error: float
     hits: int
-    n_draws: int
+    num_samples: int
     failed: bool
     verdict: str
 

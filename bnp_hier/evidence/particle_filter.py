@@ -63,10 +63,10 @@ class SMCEstimate(NamedTuple):
 def smc(
     model: Model,
     X: ArrayLike,
-    n_particles: int = 1000,
     key: int | Array = 0,
     *,
-    n_orders: int = 4,
+    num_particles: int = 1000,
+    num_orders: int = 4,
     rejuvenation: int = 30,
     progress_bar: bool = True,
 ) -> SMCEstimate:
@@ -78,11 +78,11 @@ def smc(
         NumPyro model with one partition site (Dirichlet process or Pitman-Yor) and one observed `ConjugateMixture` on it.
     X
         Data, (n, d).
-    n_particles
-        Partitions carried along.
     key
         JAX key or whole number.
-    n_orders
+    num_particles
+        Partitions carried along.
+    num_orders
         Random orders of the rows, at least 2, each with a filter of its own.
     rejuvenation
         Rounds of moves in each filter, spread evenly over the rows; a round is five merge-split moves and one Gibbs sweep
@@ -119,8 +119,8 @@ def smc(
     check_options(
         "smc",
         {
-            "n_particles": [WholeNumber()],
-            "n_orders": [WholeNumber(2)],
+            "num_particles": [WholeNumber()],
+            "num_orders": [WholeNumber(2)],
             "rejuvenation": [WholeNumber(0)],
             "progress_bar": ["boolean"],
         },
@@ -134,7 +134,7 @@ def smc(
         limit = min(n, problem.sites.max_clusters or n)
         slots = min(FIRST_CAPACITY, limit)
         rounds = jnp.asarray(_schedule(n, rejuvenation))
-        keys = jax.random.split(random_key(key), n_orders)
+        keys = jax.random.split(random_key(key), num_orders)
         orders = []
         for key_order in tqdm(keys, desc="SMC", unit="order", disable=not progress_bar, leave=False):
             while True:
@@ -146,7 +146,7 @@ def smc(
                     rounds,
                     slots < limit,
                     RESAMPLE_BELOW,
-                    n_particles,
+                    num_particles,
                     slots,
                 )
                 if slots == limit or not bool(full):
@@ -178,7 +178,7 @@ def _combine(orders: Float[np.ndarray, " orders"]) -> SMCEstimate:
     failed = not spread <= LARGEST_SPREAD  # also when it is not a number
     if failed:
         verdict = (
-            f"failed: the orders of the rows differ by {spread:.1f} nats, more than {LARGEST_SPREAD}; raise n_particles or "
+            f"failed: the orders of the rows differ by {spread:.1f} nats, more than {LARGEST_SPREAD}; raise num_particles or "
             "rejuvenation"
         )
     else:
@@ -255,12 +255,12 @@ def _rejuvenate(
     component: Component, prior: Prior, rows: Statistics, particles: _Particle, seated: Array, key: Array
 ) -> tuple[_Particle, Bool[Array, ""]]:
     """Split-merge moves and a sweep over the seated rows, for every particle; also whether any found no free slot."""
-    n_particles, slots = particles.counts.shape
+    num_particles, slots = particles.counts.shape
     n = particles.labels.shape[1]
     key_moves, key_sweep = jax.random.split(key)
 
     def split_merge(labels: Array, key_move: Array) -> tuple[Array, Array]:
-        keys = jax.random.split(key_move, n_particles)
+        keys = jax.random.split(key_move, num_particles)
         moved, _, refused = jax.vmap(lambda z, k: split_or_merge(component, rows, z, prior, k, slots, seated))(labels, keys)
         return moved, (refused > 0).any()
 
@@ -279,7 +279,7 @@ def _rejuvenate(
     caches = jax.tree.map(
         lambda leaf: jnp.where(undefined.reshape(-1, *[1] * (leaf.ndim - 1)), jnp.nan, leaf).astype(leaf.dtype), caches
     )
-    uniforms = jax.random.uniform(key_sweep, (n_particles, n))
+    uniforms = jax.random.uniform(key_sweep, (num_particles, n))
     return jax.lax.fori_loop(0, seated, visit, (_Particle(labels, counts, caches), refused.any()))
 
 
@@ -291,7 +291,7 @@ def _systematic(log_weights: Float[Array, " particles"], uniform: Float[Array, "
     return jnp.minimum(jnp.searchsorted(upto, points), size - 1)
 
 
-@partial(jax.jit, static_argnames=("n_particles", "slots"))
+@partial(jax.jit, static_argnames=("num_particles", "slots"))
 def _filter(
     component: Component,
     X: Float[Array, "n d"],
@@ -300,7 +300,7 @@ def _filter(
     rounds: Int[Array, " n"],
     may_grow: ArrayLike,
     threshold: ArrayLike,
-    n_particles: int,
+    num_particles: int,
     slots: int,
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """Log estimate of p(X) from one random order of the rows (nats); and whether a slot was lacking, so that it is void.
@@ -332,24 +332,24 @@ def _filter(
         weights, peak, full = jax.vmap(lambda particle: _choices(component, prior, particle, row))(particles)
         log_weights = log_weights + peak + jnp.log(weights.sum(1))
         total = logsumexp(log_weights)
-        poor = 2 * total - logsumexp(2 * log_weights) < jnp.log(n_particles * threshold)
+        poor = 2 * total - logsumexp(2 * log_weights) < jnp.log(num_particles * threshold)
         particles, weights = jax.lax.cond(
             poor, lambda: resample(t, particles, weights, log_weights), lambda: (particles, weights)
         )
-        log_evidence = log_evidence + jnp.where(poor, total - jnp.log(n_particles), 0.0)
+        log_evidence = log_evidence + jnp.where(poor, total - jnp.log(num_particles), 0.0)
         log_weights = jnp.where(poor, 0.0, log_weights)
-        uniforms = jax.random.uniform(jax.random.fold_in(key_labels, t), (n_particles,))
+        uniforms = jax.random.uniform(jax.random.fold_in(key_labels, t), (num_particles,))
         slot = jax.vmap(draw_index)(weights, uniforms)
         particles = jax.vmap(lambda particle, s: _seat(component, particle, row, t, s))(particles, slot)
         particles, hit = rejuvenate(t, particles)
         return t + 1, particles, log_weights, log_evidence, full.any() | hit
 
     caches = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (n_particles, slots, *leaf.shape)), component.cache(component.empty())
+        lambda leaf: jnp.broadcast_to(leaf, (num_particles, slots, *leaf.shape)), component.cache(component.empty())
     )
-    particles = _Particle(jnp.full((n_particles, n), -1), jnp.zeros((n_particles, slots)), caches)
-    state = (jnp.asarray(0), particles, jnp.zeros(n_particles), jnp.zeros(()), jnp.bool_(False))
+    particles = _Particle(jnp.full((num_particles, n), -1), jnp.zeros((num_particles, slots)), caches)
+    state = (jnp.asarray(0), particles, jnp.zeros(num_particles), jnp.zeros(()), jnp.bool_(False))
     # a run that is to be repeated with more slots stops at once
     *_, log_weights, log_evidence, full = jax.lax.while_loop(lambda s: (s[0] < n) & ~(s[-1] & may_grow), step, state)
     seating = jnp.log(prior.concentration + jnp.arange(1, n).astype(float)).sum()
-    return log_evidence + logsumexp(log_weights) - jnp.log(n_particles) - seating, full
+    return log_evidence + logsumexp(log_weights) - jnp.log(num_particles) - seating, full

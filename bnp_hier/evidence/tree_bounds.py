@@ -96,30 +96,30 @@ class TreeBound(float):
         """
         return self._partitions().coclustering()
 
-    def sample_partitions(self, key: int | Array, n: int) -> Int[np.ndarray, "s items"]:
+    def sample_partitions(self, key: int | Array, num_samples: int) -> Int[np.ndarray, "s items"]:
         """Exact draws from the posterior over the partitions behind the bound.
 
         Parameters
         ----------
         key
             JAX key or whole number.
-        n
+        num_samples
             Number of draws.
 
         Returns
         -------
         labels
-            (n, items) whole numbers from 0, in order of appearance.
+            (num_samples, items) whole numbers from 0, in order of appearance.
 
         Raises
         ------
         ValueError
-            Unless the kind is "recursive" or "pairs", or if n is no whole number of at least 1.
+            Unless the kind is "recursive" or "pairs", or if `num_samples` is no whole number of at least 1.
         """
         family = self._partitions()
-        require_count("n", n)
+        require_count("num_samples", num_samples)
         with jax.enable_x64(True):
-            uniforms = np.asarray(jax.random.uniform(random_key(key), (n, 2 * family.tree.n_items - 1)))
+            uniforms = np.asarray(jax.random.uniform(random_key(key), (num_samples, 2 * family.tree.n_items - 1)))
         return family.sample(uniforms)
 
 

@@ -34,7 +34,7 @@ TRACING = threading.RLock()
 """Held while a model runs: all threads share NumPyro's stack of handlers, so that one would answer the sites of another.
 
 Whoever runs a model under handlers holds it; so does `ResumableRun` where NumPyro's own kernels do: at their start and in the
-first piece of a run, which compiles. `MCMC.run` and other functions of NumPyro's do not, and need a process of their own.
+first chunk of a run, which compiles. `MCMC.run` and other functions of NumPyro's do not, and need a process of their own.
 """
 
 

@@ -72,10 +72,14 @@ class PartitionKernel(MCMCKernel):
         return ("z",)
 
     def get_diagnostics_str(self, state: Any) -> str:
-        """Clusters and log joint of the current state, and capacity hits and refused mass if there are any."""
+        """Clusters and log joint of the current state, and capacity hits and truncated probability if there are any."""
         hits = int(state.capacity_hits)
         text = f"{int(state.n_clusters)} clusters, log joint {float(state.log_joint):.1f}"
-        mass = f", refused mass {float(state.refused_mass):.1e}" if hasattr(state, "refused_mass") else ""
+        mass = (
+            f", truncated probability {float(state.truncated_probability):.1e}"
+            if hasattr(state, "truncated_probability")
+            else ""
+        )
         return text + (f", {hits} capacity hits{mass}" if hits else "")
 
     @property
@@ -173,15 +177,15 @@ def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array,
 
 
 def spread_rows(n: int) -> Int[np.ndarray, " m"]:
-    """At most 1,024 rows, evenly spread: those that `refused_mass` is measured on."""
+    """At most 1,024 rows, evenly spread: those that `truncated_probability` is measured on."""
     return np.linspace(0, n - 1, min(n, 1024)).astype(int)
 
 
 def warn_of_capacity(
-    kernel: PartitionKernel, capacity: str, before: Array, now: Array, refused_mass: Array | None = None
+    kernel: PartitionKernel, capacity: str, before: Array, now: Array, truncated_probability: Array | None = None
 ) -> None:
     """Warn, also from inside a compiled program, when capacity hits turn from none to some."""
-    arguments = () if refused_mass is None else (refused_mass,)
+    arguments = () if truncated_probability is None else (truncated_probability,)
     warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
     _tell_where((now > 0) & (before == 0), warn, *arguments)
 

@@ -56,10 +56,10 @@ class BHMCGibbsState(NamedTuple):
     - **n_components** - number of components with items.
     - **entropy** - entropy of the components' shares of the items (nats).
     - **largest_branch** - share of the items under the largest child of the root.
-    - **meeting_depth** - mean over pairs of items of the level of their lowest common node.
+    - **lca_depth** - mean over pairs of items of the level of their lowest common node.
     - **capacity_hits** - times that the capacity kept an item from a new branch, or of an infinite root from a new component,
       or refused a split, since the start.
-    - **refused_mass** - conditional probability of the branches so refused: the mean over all items and sweeps so far.
+    - **truncated_probability** - conditional probability of the branches so refused: the mean over all items and sweeps so far.
     - **accepted** - splits and merges of components, those of sibling nodes, and grafts that changed the tree, since the start.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
@@ -74,9 +74,9 @@ class BHMCGibbsState(NamedTuple):
     n_components: Int[Array, ""]
     entropy: Float[Array, ""]
     largest_branch: Float[Array, ""]
-    meeting_depth: Float[Array, ""]
+    lca_depth: Float[Array, ""]
     capacity_hits: Int[Array, ""]
-    refused_mass: Float[Array, ""]
+    truncated_probability: Float[Array, ""]
     accepted: Int[Array, " three"]
     i: Int[Array, ""]
     rng_key: Array
@@ -134,7 +134,7 @@ class BHMCGibbs(PartitionKernel):
     covariance of `NormalKnownCovariance` with an InverseGamma or Uniform prior. Other hyperparameters, or all of them, go to
     another block: ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
     The target is the posterior restricted to trees of at most `max_nodes` nodes. Meeting that is counted in the state's
-    `capacity_hits`, weighed in `refused_mass`, and warned about.
+    `capacity_hits`, weighed in `truncated_probability`, and warned about.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -191,13 +191,15 @@ class BHMCGibbs(PartitionKernel):
     @property
     def default_fields(self) -> tuple[str, ...]:
         """Fields collected by `MCMC`: the values of the sites, and what the capacity refused."""
-        return ("z", "refused_mass", "capacity_hits")
+        return ("z", "truncated_probability", "capacity_hits")
 
     def get_diagnostics_str(self, state: BHMCGibbsState) -> str:
-        """Nodes, components and log joint of the current state, and capacity hits and refused mass if there are any."""
+        """Nodes, components and log joint of the current state, and capacity hits with the truncated probability, if any."""
         text = f"{int(state.n_nodes)} nodes, {int(state.n_components)} components, log joint {float(state.log_joint):.1f}"
         hits = int(state.capacity_hits)
-        return text + (f", {hits} capacity hits, refused mass {float(state.refused_mass):.1e}" if hits else "")
+        return text + (
+            f", {hits} capacity hits, truncated probability {float(state.truncated_probability):.1e}" if hits else ""
+        )
 
     @property
     def capacity_advice(self) -> str:
@@ -265,7 +267,7 @@ class BHMCGibbs(PartitionKernel):
                 z,
                 **tree_summaries(sites, now, z),
                 capacity_hits=zero,
-                refused_mass=jnp.zeros(()),
+                truncated_probability=jnp.zeros(()),
                 accepted=jnp.zeros(3, int),
                 i=zero,
                 rng_key=key,
@@ -396,18 +398,20 @@ class BHMCGibbs(PartitionKernel):
         values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
         hits = swept.hits + moved.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
         hits = state.capacity_hits + hits.astype(state.capacity_hits.dtype)
-        mass = state.refused_mass + (swept.refused - state.refused_mass) / (state.i + 1).astype(state.refused_mass.dtype)
+        mass = state.truncated_probability + (swept.refused - state.truncated_probability) / (state.i + 1).astype(
+            state.truncated_probability.dtype
+        )
         # the last component of an infinite root is what is left of them
         capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
         warn_of_capacity(self, capacity, state.capacity_hits, hits, mass)
-        mass = mass.astype(state.refused_mass.dtype)
+        mass = mass.astype(state.truncated_probability.dtype)
         summaries = tree_summaries(sites, values, z)
         stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         return BHMCGibbsState(
             z,
             **summaries,
             capacity_hits=hits,
-            refused_mass=mass,
+            truncated_probability=mass,
             accepted=state.accepted + jnp.append(divided, moved.accepted).astype(state.accepted.dtype),
             i=state.i + 1,
             rng_key=key,

@@ -32,7 +32,7 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_rows,
 )
 from bnp_hier.models import pitman_yor_mixture
-from bnp_hier.partitions.capacities import refused_mass
+from bnp_hier.partitions.capacities import truncated_probability
 from bnp_hier.partitions.row_features import Features, feature_map
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
@@ -67,7 +67,7 @@ class ParallelSplitMergeState(NamedTuple):
     - **entropy** - entropy of the cluster shares (nats).
     - **split_merge_accepted** - accepted splits and merges of the last step.
     - **capacity_hits** - times that a row or a split found no free slot, since the start.
-    - **refused_mass** - conditional probability of a new cluster that the capacity refused to a row: the mean over at most
+    - **truncated_probability** - conditional probability of a new cluster that the capacity cut off: the mean over at most
       1,024 rows and all steps so far.
     - **i** - number of steps so far.
     - **rng_key** - random key.
@@ -81,7 +81,7 @@ class ParallelSplitMergeState(NamedTuple):
     entropy: Float[Array, ""]
     split_merge_accepted: Int[Array, ""]
     capacity_hits: Int[Array, ""]
-    refused_mass: Float[Array, ""]
+    truncated_probability: Float[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
 
@@ -100,7 +100,7 @@ class ParallelSplitMerge(PartitionKernel):
     max_clusters
         Capacity: the target is the posterior restricted to at most this many clusters; the partition site's own `max_clusters`
         holds where it is smaller. Meeting it is counted in the state's
-        `capacity_hits`, weighed in `refused_mass`, and warned about. The work of a step grows with it.
+        `capacity_hits`, weighed in `truncated_probability`, and warned about. The work of a step grows with it.
     init
         "fits": the clusters of `BayesianKMeans` or of `MAPDP`, either by chance, fitted to at most 5,000 rows drawn from a seed
         that follows the chain's key; where there are more rows, 100 steps on these follow, without sweeps, and the others
@@ -215,7 +215,7 @@ class ParallelSplitMerge(PartitionKernel):
         rows = values.X[chosen]
         fit: BayesianKMeans | MAPDP = BayesianKMeans(model, polish=False, random_state=seed)
         if kind % 2:
-            fit = MAPDP(model, n_restarts=1, random_state=seed)
+            fit = MAPDP(model, n_init=1, random_state=seed)
         fit.fit(np.asarray(rows, float))
         by_size = np.argsort(np.argsort(-fit.counts_, kind="stable"))
         labels = jnp.asarray(np.where(by_size < self._capacity, by_size, 0)[fit.labels_])
@@ -245,8 +245,8 @@ class ParallelSplitMerge(PartitionKernel):
         clusters = sum_clusters(table, labels, slots)
         asked = jnp.asarray(spread_rows(sites.size))
         rows = table.component.suff_stats(table.X[asked])
-        mass = refused_mass(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
-        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1).astype(mass.dtype)
+        mass = truncated_probability(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
+        mass = state.truncated_probability + (mass - state.truncated_probability) / (state.i + 1).astype(mass.dtype)
         warn_of_capacity(self, f"{slots} clusters", state.capacity_hits, hits, mass)
         summaries = _summaries(table, prior, clusters)
         stop_if_undefined("ParallelSplitMerge", summaries[1], labels)

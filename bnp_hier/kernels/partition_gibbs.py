@@ -23,7 +23,7 @@ from bnp_hier.inspection.collapsed import MixtureSites, find_sites, read_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
-from bnp_hier.partitions.capacities import default_capacity, refused_mass
+from bnp_hier.partitions.capacities import default_capacity, truncated_probability
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.split_merge import split_or_merge
@@ -48,7 +48,7 @@ class PartitionGibbsState(NamedTuple):
     - **entropy** - entropy of the cluster shares (nats).
     - **split_merge_accepted** - accepted split-merge moves of the last sweep.
     - **capacity_hits** - times that an item or a split found no free slot, since the start.
-    - **refused_mass** - conditional probability of a new cluster that the capacity refused to an item: the mean over at most
+    - **truncated_probability** - conditional probability of a new cluster that the capacity cut off: the mean over at most
       1,024 items and all sweeps so far.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
@@ -61,7 +61,7 @@ class PartitionGibbsState(NamedTuple):
     entropy: Float[Array, ""]
     split_merge_accepted: Int[Array, ""]
     capacity_hits: Int[Array, ""]
-    refused_mass: Float[Array, ""]
+    truncated_probability: Float[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
 
@@ -82,7 +82,7 @@ class PartitionGibbs(PartitionKernel):
     max_clusters
         Capacity: the target is the posterior restricted to at most this many clusters. The partition site's own
         `max_clusters`, which is part of the model, holds where it is smaller; min(n, 64) if neither is given. Meeting it is
-        counted in the state's `capacity_hits`, weighed in `refused_mass`, and warned about.
+        counted in the state's `capacity_hits`, weighed in `truncated_probability`, and warned about.
     proposal
         Of split-merge moves: "sequential" allocation of the items to the two sides (Dahl 2005), or "restricted_gibbs" scans
         from a random launch state (Jain & Neal 2004), which cost several times as much.
@@ -213,8 +213,8 @@ class PartitionGibbs(PartitionKernel):
         stats = cluster_statistics(rows, labels, self._capacity)
         counts = cluster_counts(labels, self._capacity).astype(float)
         some = jax.tree.map(lambda leaf: leaf[asked], rows)
-        mass = refused_mass(component, stats, counts, some, labels[asked], prior)
-        mass = state.refused_mass + (mass - state.refused_mass) / (state.i + 1).astype(mass.dtype)
+        mass = truncated_probability(component, stats, counts, some, labels[asked], prior)
+        mass = state.truncated_probability + (mass - state.truncated_probability) / (state.i + 1).astype(mass.dtype)
         hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
         warn_of_capacity(self, f"{self._capacity} clusters", state.capacity_hits, hits, mass)
         return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, mass, state.i + 1, key)
@@ -247,7 +247,7 @@ def _begin(
         labels = starting_labels(name, component, rows, prior, key_start, size, capacity)
     else:
         labels = first_come_labels(jnp.asarray(labels).astype(int), size)
-        # where nobody could look at them, labels beyond the capacity share its last slot: a legal start, soon left behind
+        # where they could not be checked, labels beyond the capacity share its last slot: a legal start, soon left behind
         labels = jnp.minimum(labels, capacity - 1)
     zero = jnp.zeros((), int)
     diagnostics = _diagnostics(component, rows, labels, prior, capacity)

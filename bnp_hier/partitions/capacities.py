@@ -13,7 +13,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import take
 
-__all__ = ["default_capacity", "in_steps", "more_slots", "refused_mass"]
+__all__ = ["default_capacity", "in_steps", "more_slots", "truncated_probability"]
 
 
 def in_steps(clusters: int) -> int:
@@ -32,7 +32,7 @@ def default_capacity(n: int) -> int:
     return min(n, 64)
 
 
-def refused_mass(
+def truncated_probability(
     component: Component,
     stats: Statistics,
     counts: Float[Array, " k"],

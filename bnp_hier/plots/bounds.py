@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_colours, short_name
+from bnp_hier.plots.palette import cluster_colors, short_name
 from bnp_hier.plots.texts import write_apart
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _KINDS = ("exact", "lower bound", "estimate")
 _COLUMNS = ("value", "standard_error", "kind", "target", "verdict")
 
 
-def bound_increments(increments: ArrayLike, ax: Axes | None = None) -> Axes:
+def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
     """How much the relocations at each merge alone raise the bound, and how these gains are distributed.
 
     Merges stand from left to right in the order in which the tree made them: the root is the last. High stems mark where
@@ -64,12 +64,12 @@ def bound_increments(increments: ArrayLike, ax: Axes | None = None) -> Axes:
     top = top if top > 0 else 1.0
 
     axes = Figure(figsize=(8.0, 3.6), layout="constrained").subplots() if ax is None else ax
-    (colour,) = cluster_colours(1)
+    (color,) = cluster_colors(1)
     many = len(heights) > 1000
-    stems = axes.vlines(merges, 0.0, values, colors=[colour], linewidths=float(np.clip(300.0 / max(len(heights), 1), 0.6, 2.0)))
+    stems = axes.vlines(merges, 0.0, values, colors=[color], linewidths=float(np.clip(300.0 / max(len(heights), 1), 0.6, 2.0)))
     stems.set(label="increments", rasterized=many, clip_on=False)
     if len(heights) <= 200:
-        axes.plot(merges, values, linestyle="", marker="o", markersize=3.5, color=colour, clip_on=False)
+        axes.plot(merges, values, linestyle="", marker="o", markersize=3.5, color=color, clip_on=False)
     axes.set(xlim=(-0.6, max(len(heights), 1) - 0.4), ylim=(0.0, 1.15 * top))
     without = len(heights) - len(merges)
     axes.set_xlabel("merge" if not without else f"merge ({without} of {len(heights)} without relocations)")
@@ -80,7 +80,7 @@ def bound_increments(increments: ArrayLike, ax: Axes | None = None) -> Axes:
     side = axes.inset_axes((1.03, 0.0, 0.22, 1.0), sharey=axes)
     edges = np.linspace(0.0, top, _BINS + 1)
     counts = np.histogram(values, edges)[0]
-    side.stairs(counts, edges, orientation="horizontal", fill=True, color=colour, alpha=0.8)
+    side.stairs(counts, edges, orientation="horizontal", fill=True, color=color, alpha=0.8)
     side.set_xlabel("merges")
     if counts.max() > _MANY:  # one bar of the many small gains would hide all others
         side.set_xscale("log")
@@ -102,7 +102,7 @@ def bound_increments(increments: ArrayLike, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def evidence_bounds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Estimators of the evidence side by side: bounds, estimates and exact values, each in its row.
 
     A lower bound is a square with an arrow to the right, where the evidence lies; an estimate a dot with bars of two
@@ -112,7 +112,7 @@ def evidence_bounds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     table
-        Data frame of `bnp_hier.evidence.table`: one row per estimator, with the columns "value" and "standard_error"
+        DataFrame of `bnp_hier.evidence.table`: one row per estimator, with the columns "value" and "standard_error"
         (nats), "kind" ("exact", "lower bound" or "estimate"), "target" (what is estimated) and "verdict".
     ax
         Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
@@ -148,9 +148,9 @@ def evidence_bounds(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     size = (7.5, 1.0 + 0.32 * (len(table) + len(headings)))
     axes = Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
     axes.set(xlim=(low, high), ylim=(heights.min() - 0.6, 0.6))
-    exact_colour, bound_colour, estimate_colour = cluster_colours(3)
+    exact_color, bound_color, estimate_color = cluster_colors(3)
     for row, (x, y, kind) in enumerate(zip(value, heights, kinds, strict=True)):
-        shown = dict(zip(_KINDS, (exact_colour, bound_colour, estimate_colour), strict=True))[kind]
+        shown = dict(zip(_KINDS, (exact_color, bound_color, estimate_color), strict=True))[kind]
         mark: dict[str, Any] = dict(linestyle="", color=shown, markersize=7, zorder=3, clip_on=False)
         if failed[row]:
             mark["markerfacecolor"] = "white"
@@ -245,9 +245,9 @@ def _key(axes: Axes, kinds: list[str], failed: bool) -> None:
             strict=True,
         )
     }
-    colours = dict(zip(_KINDS, cluster_colours(3), strict=True))
+    colors = dict(zip(_KINDS, cluster_colors(3), strict=True))
     handles = [
-        Line2D([], [], linestyle="", marker=marks[kind][0], color=colours[kind], label=marks[kind][1], markersize=6)
+        Line2D([], [], linestyle="", marker=marks[kind][0], color=colors[kind], label=marks[kind][1], markersize=6)
         for kind in kinds
     ]
     if failed:

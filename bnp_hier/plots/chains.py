@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 from bnp_hier.posterior.convergence import scalar_variables
 from bnp_hier.utils.wording import printable
 
@@ -52,9 +52,9 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
     figure = Figure(figsize=(9.0, 0.4 + 2.2 * len(checked)), layout="constrained")
     rows = figure.subplots(len(checked), 2, squeeze=False, width_ratios=[3, 2])
     for (trace, histogram), (name, values) in zip(rows, checked.items(), strict=True):
-        n_chains, n_draws = values.shape
-        for colour, line in zip(cluster_colours(n_chains), values, strict=True):
-            trace.plot(line, color=colour, linewidth=0.7, alpha=0.8, rasterized=n_draws > 2000)
+        n_chains, num_samples = values.shape
+        for color, line in zip(cluster_colors(n_chains), values, strict=True):
+            trace.plot(line, color=color, linewidth=0.7, alpha=0.8, rasterized=num_samples > 2000)
         trace.set_title(printable(name, one_line=True), loc="left", fontsize=10, parse_math=False)
         trace.margins(x=0.0)
         _tidy(trace)
@@ -65,7 +65,7 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
     return figure
 
 
-def rank(idata: Any, var_names: str | Sequence[str] | None = None) -> Figure:
+def rank(idata: Any, *, var_names: str | Sequence[str] | None = None) -> Figure:
     """Rank histograms of the label-invariant variables and hyperparameters, as in `traces`.
 
     Parameters
@@ -109,14 +109,14 @@ def rank(idata: Any, var_names: str | Sequence[str] | None = None) -> Figure:
 
 
 def _rank_histogram(axes: Axes, name: str, values: Float[np.ndarray, "chains draws"]) -> None:
-    n_chains, n_draws = values.shape
-    bins = int(np.clip(n_draws // 10, 1, _MOST_BINS))
+    n_chains, num_samples = values.shape
+    bins = int(np.clip(num_samples // 10, 1, _MOST_BINS))
     edges = np.linspace(0, values.size, bins + 1)
-    for colour, places in zip(cluster_colours(n_chains), _ranks(values), strict=True):
-        axes.stairs(np.histogram(places, edges)[0], edges, baseline=None, color=colour, linewidth=1.2)
-    axes.axhline(n_draws / bins, color="0.3", linestyle="dashed", linewidth=1.0)
+    for color, places in zip(cluster_colors(n_chains), _ranks(values), strict=True):
+        axes.stairs(np.histogram(places, edges)[0], edges, baseline=None, color=color, linewidth=1.2)
+    axes.axhline(num_samples / bins, color="0.3", linestyle="dashed", linewidth=1.0)
     axes.set(xlim=(0, values.size), ylabel="draws per bin")
-    axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1.5 * n_draws / bins))
+    axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1.5 * num_samples / bins))
     axes.set_title(f"ranks of {printable(name, one_line=True)}", loc="left", fontsize=10, parse_math=False)
     _tidy(axes)
 
@@ -133,7 +133,7 @@ def _chain_legend(figure: Figure, n_chains: int) -> None:
     """Colours of the chains, where there are several and not too many to tell apart."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colour, label=f"chain {c}") for c, colour in enumerate(cluster_colours(n_chains))]
+    handles = [Line2D([], [], color=color, label=f"chain {c}") for c, color in enumerate(cluster_colors(n_chains))]
     if 1 < n_chains <= 8:
         figure.legend(handles=handles, loc="outside upper right", ncols=min(n_chains, 4), frameon=False, fontsize=8)
 

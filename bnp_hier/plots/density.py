@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, cluster_colours
+from bnp_hier.plots.palette import cluster_codes, cluster_colors
 from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _MARGIN = 0.2
 def predictive_density(
     fit: Any,
     X: ArrayLike,
+    *,
     ax: Axes | None = None,
     columns: tuple[int, int] = (0, 1),
     levels: Sequence[float] = (0.25, 0.5, 0.75, 0.9),
@@ -31,7 +32,7 @@ def predictive_density(
     """Contours of the predictive density of two-column data, over the points in the colours of their clusters.
 
     Each contour encloses the smallest region that holds the given share of the predicted mass, so that small and wide
-    clusters show beside tight ones. A region that does not fit into the picture, which goes a fifth of the range of the
+    clusters show beside tight ones. A region that does not fit into the plot, which goes a fifth of the range of the
     data beyond them, has no contour.
 
     Parameters
@@ -111,7 +112,7 @@ def predictive_density(
         X[complete, across],
         X[complete, up],
         s=float(np.clip(4000.0 / len(X), 2.0, 18.0)),
-        c=cluster_colours(len(clusters))[codes[complete]],
+        c=cluster_colors(len(clusters))[codes[complete]],
         alpha=float(np.clip(20.0 / np.sqrt(len(X)), 0.25, 0.9)),
         linewidths=0.0,
         label="points",

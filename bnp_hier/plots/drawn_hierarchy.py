@@ -18,7 +18,7 @@ from bnp_hier.plots.branch_layout import (
     largest_first,
 )
 from bnp_hier.plots.name_lines import Line, Word, join, text_width, wrap
-from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
 from bnp_hier.plots.texts import write_apart
 from bnp_hier.trees import Hierarchy
 
@@ -50,9 +50,9 @@ _SQUARE = 8.0  # with the colour of a name
 
 def hierarchy(
     tree: Hierarchy,
+    *,
     names: Sequence[str] | None = None,
     labels: ArrayLike | None = None,
-    *,
     level: int | None = None,
     min_size: int | None = None,
     support: ArrayLike | None = None,
@@ -80,7 +80,7 @@ def hierarchy(
         Level below which nothing is drawn, at least 1.
     min_size
         Siblings with fewer items than this are drawn together as "k nodes, m items"; 1 draws every node, in a new figure as
-        high as need be. By default nodes are drawn, those of most items first, as far as the picture has lines of text for
+        high as need be. By default nodes are drawn, those of most items first, as far as the plot has lines of text for
         them.
     support
         (nodes,) posterior probability of each node, such as the share of draws that have one of the same items; written
@@ -369,8 +369,8 @@ def _keys(
     if has_support:
         first.append(Line2D([], [], linestyle="", label="beside a node: posterior probability"))
     second = [
-        Line2D([], [], color=colour, linewidth=5.0, label=short_name(cluster))
-        for colour, cluster in zip(cluster_colours(len(clusters)), clusters, strict=True)
+        Line2D([], [], color=color, linewidth=5.0, label=short_name(cluster))
+        for color, cluster in zip(cluster_colors(len(clusters)), clusters, strict=True)
     ]
     key, rows = _key(axes, first, width, 0, letters)
     if 0 < len(second) <= _MOST_CLASSES:
@@ -407,9 +407,9 @@ def _key(
 
 def _draw_nodes(axes: Axes, plan: _Plan, codes: Int[np.ndarray, " n"] | None, n_clusters: int, scale: float) -> None:
     """Circles of nodes and squares of groups, in the colour of their class; divided where they hold several."""
-    palette = cluster_colours(max(n_clusters, 1))
+    palette = cluster_colors(max(n_clusters, 1))
     shares = [np.ones(1) if codes is None else np.bincount(codes[own], minlength=n_clusters) / len(own) for own in plan.items]
-    colours = np.array([palette[share.argmax()] for share in shares])
+    colors = np.array([palette[share.argmax()] for share in shares])
     places = np.array([[branch.top, y] for branch, y in zip(plan.found, plan.middles, strict=True)])
     areas = (scale * np.array([len(own) for own in plan.items]) ** 0.25) ** 2
     is_group = np.array([len(branch.nodes) > 1 for branch in plan.found])
@@ -418,7 +418,7 @@ def _draw_nodes(axes: Axes, plan: _Plan, codes: Int[np.ndarray, " n"] | None, n_
             places[chosen, 0],
             places[chosen, 1],
             s=areas[chosen],
-            c=colours[chosen],
+            c=colors[chosen],
             marker=marker,
             linewidths=0.0,
             clip_on=False,
@@ -470,7 +470,7 @@ def _write_names(
     axes: Axes, plan: _Plan, n_clusters: int, letters: Callable[[str], float]
 ) -> list[tuple[float, float, float, float]]:
     """Write the lines beside the ends, those of most items first where not all fit; return their boxes."""
-    palette = cluster_colours(n_clusters)
+    palette = cluster_colors(n_clusters)
     boxes: list[tuple[float, float, float, float]] = []
     taken: list[float] = []
     for place in np.argsort([-len(own) for own in plan.items], kind="stable"):
@@ -512,14 +512,14 @@ def _write(axes: Axes, text: str, x: float, y: float, right: float) -> None:
     written.set_in_layout(False)
 
 
-def _mark(axes: Axes, x: float, y: float, right: float, colour: Float[np.ndarray, " 4"]) -> None:
+def _mark(axes: Axes, x: float, y: float, right: float, color: Float[np.ndarray, " 4"]) -> None:
     """A square with the colour of a name's class, before it."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
     shift = ScaledTranslation((right + 2.5) / 72, 0.0, axes.figure.dpi_scale_trans)
     square = Line2D(
-        [x], [y], linestyle="", marker="s", markersize=4.5, markeredgewidth=0.0, color=colour.tolist(), clip_on=False
+        [x], [y], linestyle="", marker="s", markersize=4.5, markeredgewidth=0.0, color=color.tolist(), clip_on=False
     )
     square.set(transform=axes.transData + shift, in_layout=False)
     axes.add_artist(square)
@@ -544,7 +544,7 @@ def _write_support(
     circles = np.column_stack([x - right, y - down, x + right, y + down])
     points = np.column_stack([x - right, y])[shown]
     boxes = np.vstack([circles, np.reshape(filled, (-1, 4))])
-    write_apart(axes, points, texts, [(-1.5, 1.0), (-1.5, -1.0)], 6.0, crossed=lines, colour="0.35", filled=boxes)
+    write_apart(axes, points, texts, [(-1.5, 1.0), (-1.5, -1.0)], 6.0, crossed=lines, color="0.35", filled=boxes)
 
 
 def _checked_support(support: ArrayLike, n_nodes: int) -> Float[np.ndarray, " nodes"]:

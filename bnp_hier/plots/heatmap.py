@@ -19,7 +19,7 @@ _MOST_TICKS = 40
 _MOST_LINES = 80
 
 
-def coclustering(matrix: ArrayLike, labels: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
+def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
     """Heat map of the probabilities that two items share a cluster.
 
     Items of one label stand together, and within a label so do items that share clusters (leaf order of average linkage

@@ -29,7 +29,7 @@ __all__ = ["montage"]
 _MOST_IN_ROW = 6
 _TEXT = 7.0  # in points
 # in inches
-_LARGEST, _SMALLEST = 0.34, 0.1  # height of an image: at most, and what it is made smaller to in large pictures
+_LARGEST, _SMALLEST = 0.34, 0.1  # height of an image: at most, and what it is made smaller to in large figures
 _WIDEST, _TALLEST, _NARROWEST = 14.0, 16.0, 3.5
 _BETWEEN = 0.45  # from a montage to the next level
 _CAPTION = 0.16
@@ -41,12 +41,12 @@ _HEAD, _MARGIN = 0.35, 0.1
 def montage(
     tree: Hierarchy,
     images: ArrayLike,
-    X: ArrayLike | None = None,
     *,
+    X: ArrayLike | None = None,
     level: int | None = None,
     count: int = 6,
     most_nodes: int = 40,
-    colours: str = "gray",
+    colors: str = "gray",
 ) -> Figure:
     """Draw a tree with the most representative images of every node, as in Figure 5 of Huang et al. (2021).
 
@@ -68,7 +68,7 @@ def montage(
     count
         How many images a node has at most.
     most_nodes
-        How many nodes are shown at most, those of most items first. The picture says how many are left out, and where.
+        How many nodes are shown at most, those of most items first. The figure says how many are left out, and where.
     colours
         Matplotlib's name of the colours from dark to bright, for (n, h, w) images; "gray_r" turns black to white.
 
@@ -91,8 +91,8 @@ def montage(
     for name, number in (("count", count), ("most_nodes", most_nodes)):
         if number < 1:
             raise ValueError(f"{name} must be 1 or more, but it is {number}")
-    if colours not in colormaps:
-        raise ValueError(f"colours must be the name of one of Matplotlib's colormaps, but they are {colours!r}")
+    if colors not in colormaps:
+        raise ValueError(f"colors must be the name of one of Matplotlib's colormaps, but they are {colors!r}")
     rows = shown.reshape(tree.n_items, -1) if X is None else np.asarray(X)
     chosen = Hierarchy(tree.paths[:, :lowest]).representatives(rows, count)  # nodes keep their numbers
 
@@ -110,7 +110,7 @@ def montage(
     axes.set(xlim=(0.0, plan.width / plan.pitch), ylim=(plan.height, 0.0))
     axes.set_axis_off()
     draw_edges(axes, found, plan.middles, 1.0 - _BETWEEN / 2 / plan.pitch)
-    paint = _painter(shown, colours)
+    paint = _painter(shown, colors)
     for branch, y, is_drawn in zip(found, plan.middles.tolist(), is_kept, strict=True):
         n_items = int(tree.sizes[list(branch.nodes)].sum())
         if is_drawn:
@@ -148,7 +148,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(found: Sequence[Branch], is_kept: Sequence[bool], across: int, down: int, h: int, w: int) -> _Plan:
-    """Images as large as the picture allows, `across` by `down` of them at every node."""
+    """Images as large as the figure allows, `across` by `down` of them at every node."""
     for height in np.linspace(_LARGEST, _SMALLEST, 12).tolist():
         pixel = height / h
         strip = across * (w + _gap(h)) * pixel
@@ -200,14 +200,14 @@ def _place(axes: Axes, sheet: UInt8[np.ndarray, "rows columns 4"], x: float, y: 
     axes.text(x, y - half - 0.03, caption, fontsize=_TEXT, verticalalignment="bottom")
 
 
-def _painter(images: Shaped[np.ndarray, "n h w *three"], colours: str) -> Callable[[np.ndarray], UInt8[np.ndarray, "m h w 4"]]:
+def _painter(images: Shaped[np.ndarray, "n h w *three"], colors: str) -> Callable[[np.ndarray], UInt8[np.ndarray, "m h w 4"]]:
     """A function that turns some of the images to red, green, blue and opacity, all brightnesses on one scale."""
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
     if images.ndim == 3:
         scale = Normalize(float(images.min()), float(images.max()))
-        return lambda some: colormaps[colours](scale(some), bytes=True)
+        return lambda some: colormaps[colors](scale(some), bytes=True)
 
     def opaque(some: np.ndarray) -> UInt8[np.ndarray, "m h w 4"]:
         whole = some if images.dtype.kind in "iu" else np.round(255 * some)

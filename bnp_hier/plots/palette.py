@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from bnp_hier.utils.wording import printable
 
-__all__ = ["cluster_codes", "cluster_colours", "short_name"]
+__all__ = ["cluster_codes", "cluster_colors", "short_name"]
 
 # Told apart with the common colour blindnesses: after the "muted" scheme of Paul Tol's note on colour schemes (2021),
 # with a stronger yellow.
@@ -25,7 +25,7 @@ _COLOURS = (
 )
 
 
-def cluster_colours(n_clusters: int) -> Float[np.ndarray, "k 4"]:
+def cluster_colors(n_clusters: int) -> Float[np.ndarray, "k 4"]:
     """Colours of clusters 0, ..., k − 1: nine that colour-blind readers can tell apart, used again in turn.
 
     Parameters
@@ -45,7 +45,7 @@ def cluster_colours(n_clusters: int) -> Float[np.ndarray, "k 4"]:
     """
     if n_clusters < 0:
         raise ValueError(f"the number of clusters must be 0 or more, but it is {n_clusters}")
-    palette = np.array([[*bytes.fromhex(colour.split()[0]), 255] for colour in _COLOURS]) / 255.0
+    palette = np.array([[*bytes.fromhex(color.split()[0]), 255] for color in _COLOURS]) / 255.0
     return palette[np.arange(n_clusters) % len(palette)]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
 from bnp_hier.plots.texts import write_apart
 from bnp_hier.utils.arrays import as_matrix
 
@@ -26,6 +26,7 @@ _FEW_VALUES = 12
 
 def pairs(
     X: ArrayLike,
+    *,
     labels: ArrayLike,
     feature_names: Sequence[str] | None = None,
     max_columns: int = 5,
@@ -82,7 +83,7 @@ def pairs(
     grid = figure.add_gridspec(size, across, width_ratios=[3, 1] if size == 1 else None)
     rng = np.random.default_rng(0)
     order = rng.permutation(n)  # so that no cluster hides the others
-    colours = cluster_colours(len(clusters))[codes]
+    colors = cluster_colors(len(clusters))[codes]
     spread = np.column_stack([_jittered(X[:, j], rng) for j in shown])
 
     panels = [[figure.add_subplot(grid[row, column]) for column in range(row + 1)] for row in range(size)]
@@ -95,7 +96,7 @@ def pairs(
                 points[complete, 0],
                 points[complete, 1],
                 s=float(np.clip(4000.0 / n, 2.0, 18.0)),
-                c=colours[order][complete],
+                c=colors[order][complete],
                 alpha=float(np.clip(20.0 / np.sqrt(n), 0.25, 0.8)),
                 linewidths=0.0,
                 rasterized=True,
@@ -166,9 +167,9 @@ def _histograms(axes: Axes, column: Float[np.ndarray, " n"], codes: Int[np.ndarr
     here = np.isfinite(column)
     edges = _bin_edges(column[here])
     floor = np.zeros(len(edges) - 1)
-    for k, colour in enumerate(cluster_colours(n_clusters)):
+    for k, color in enumerate(cluster_colors(n_clusters)):
         top = floor + np.histogram(column[here & (codes == k)], edges)[0]
-        axes.stairs(top, edges, baseline=floor, fill=True, facecolor=colour, alpha=0.8)
+        axes.stairs(top, edges, baseline=floor, fill=True, facecolor=color, alpha=0.8)
         floor = top
     axes.set_ylim(0.0, 1.05 * max(floor.max(), 1.0))
 
@@ -208,10 +209,10 @@ def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarra
     axes.set_axis_off()
     sizes = np.bincount(codes, minlength=len(clusters))
     order = np.argsort(-sizes, kind="stable")
-    colours = cluster_colours(len(clusters))
+    colors = cluster_colors(len(clusters))
     few = order if len(order) <= _MOST_ENTRIES else order[: _MOST_ENTRIES - 1]
     handles = [
-        Line2D([], [], linestyle="", marker="o", color=colours[k], label=f"{short_name(clusters[k])} ({sizes[k]})") for k in few
+        Line2D([], [], linestyle="", marker="o", color=colors[k], label=f"{short_name(clusters[k])} ({sizes[k]})") for k in few
     ]
     if len(few) < len(order):
         handles.append(Line2D([], [], linestyle="", label=f"… and {len(order) - len(few)} more"))

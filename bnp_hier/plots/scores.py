@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from bnp_hier.plots.palette import cluster_colours, short_name
+from bnp_hier.plots.palette import cluster_colors, short_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) ->
                 each[0].index.to_numpy() + apart * (place - (len(tables) - 1) / 2),
                 values.mean(axis=0),
                 2.0 * _standard_errors(values) if len(values) > 1 else None,
-                color=cluster_colours(place + 1)[place],
+                color=cluster_colors(place + 1)[place],
                 marker=_MARKERS[place % len(_MARKERS)],
                 markersize=4.5,
                 linewidth=1.2,

@@ -27,7 +27,7 @@ def write_apart(
     size: float,
     taken: ArrayLike = (),
     crossed: ArrayLike = (),
-    colour: str = "black",
+    color: str = "black",
     filled: ArrayLike = (),
 ) -> None:
     """Write each text beside its point unless it would run into an earlier one, a taken place or out of the axes.
@@ -88,7 +88,7 @@ def write_apart(
             horizontalalignment=_HORIZONTAL[int(np.sign(right))],
             verticalalignment=_VERTICAL[int(np.sign(up))],
             fontsize=size,
-            color=colour,
+            color=color,
             parse_math=False,
             path_effects=[withStroke(linewidth=2.0, foreground="white")] if len(lines) else None,
         )

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
 from bnp_hier.plots.texts import write_apart
 from bnp_hier.trees import Dendrogram
 
@@ -28,6 +28,7 @@ _AXIS = {"rank": "merges made so far", "odds": "−log merge probability (nats)"
 
 def dendrogram(
     tree: Dendrogram,
+    *,
     labels: ArrayLike | None = None,
     names: Sequence[str] | None = None,
     threshold: float = 0.5,
@@ -90,17 +91,17 @@ def dendrogram(
     pure = _one_cluster(tree, codes)
     order = tree.leaf_order()
 
-    palette = cluster_colours(len(clusters))
-    colours = palette[codes[order[tree.first_positions()[n:]]]]
-    colours[~pure] = (0.15, 0.15, 0.15, 1.0)
+    palette = cluster_colors(len(clusters))
+    colors = palette[codes[order[tree.first_positions()[n:]]]]
+    colors[~pure] = (0.15, 0.15, 0.15, 1.0)
     width = float(np.clip(150.0 / n, 0.6, 1.5))
 
     axes = Figure(figsize=(8.0, 4.5), layout="constrained").subplots() if ax is None else ax
-    for chosen, style, colour, label in (
+    for chosen, style, color, label in (
         (~kept, "dashed", _CUT, "cut"),
-        (kept, np.where(unlikely[kept], "dashed", "solid").tolist() or "solid", colours[kept], "kept"),
+        (kept, np.where(unlikely[kept], "dashed", "solid").tolist() or "solid", colors[kept], "kept"),
     ):
-        lines = LineCollection(list(branches[chosen]), linestyles=style, colors=colour, linewidths=width, label=label)
+        lines = LineCollection(list(branches[chosen]), linestyles=style, colors=color, linewidths=width, label=label)
         lines.set_rasterized(n > 1000)
         axes.add_collection(lines)
     top = branches[..., 1].max(initial=0.0)
@@ -135,9 +136,9 @@ def _brackets(tree: Dendrogram, kind: str) -> Float[np.ndarray, "m 4 2"]:
 
     A node stands over the middle of its leaves: always between its children, and a big child goes almost straight up.
     """
-    centre = tree.first_positions() + (tree.sizes - 1) / 2
+    center = tree.first_positions() + (tree.sizes - 1) / 2
     height = np.concatenate([np.zeros(tree.n_items), tree.heights(kind)])
-    x = centre[tree.children][:, [0, 0, 1, 1]]
+    x = center[tree.children][:, [0, 0, 1, 1]]
     y = height[tree.children][:, [0, 0, 1, 1]]
     y[:, 1:3] = height[tree.n_items :, None]
     return np.stack([x, y], axis=-1)
@@ -151,11 +152,11 @@ def _one_cluster(tree: Dendrogram, codes: Int[np.ndarray, " n"]) -> Bool[np.ndar
     return (changes[first] == changes[last])[tree.n_items :]
 
 
-def _class_key(axes: Axes, names: Sequence[str], colours: Float[np.ndarray, "k 4"]) -> Legend:
+def _class_key(axes: Axes, names: Sequence[str], colors: Float[np.ndarray, "k 4"]) -> Legend:
     """Names of the classes, right of the tree."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colour, linewidth=5.0, label=name) for name, colour in zip(names, colours, strict=True)]
+    handles = [Line2D([], [], color=color, linewidth=5.0, label=name) for name, color in zip(names, colors, strict=True)]
     key = axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, handlelength=1.0)
     for text in key.get_texts():
         text.set_parse_math(False)
@@ -166,12 +167,12 @@ def _write_odds(axes: Axes, tree: Dendrogram, branches: Float[np.ndarray, "m 4 2
     """Log odds of the last merges where their stems stand on them."""
     axes.figure.figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
     last = np.arange(len(branches))[::-1][:count]
-    centre = (tree.first_positions() + (tree.sizes - 1) / 2)[tree.n_items :]
-    points = np.column_stack([centre, branches[:, 1, 1]])[last]
+    center = (tree.first_positions() + (tree.sizes - 1) / 2)[tree.n_items :]
+    points = np.column_stack([center, branches[:, 1, 1]])[last]
     ends = np.concatenate([branches[:, :-1], branches[:, 1:]], axis=-1).reshape(-1, 2, 2)
     lines = np.concatenate([ends.min(axis=1), ends.max(axis=1)], axis=1)
     offsets = [(2.0, 2.0), (-2.0, 2.0), (2.0, -2.0), (-2.0, -2.0)]
-    write_apart(axes, points, [_odds_text(odds) for odds in tree.log_odds[last]], offsets, 7.0, crossed=lines, colour="0.2")
+    write_apart(axes, points, [_odds_text(odds) for odds in tree.log_odds[last]], offsets, 7.0, crossed=lines, color="0.2")
 
 
 def _odds_text(odds: float) -> str:
@@ -182,16 +183,16 @@ def _odds_text(odds: float) -> str:
     return f"{round(odds, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def _leaves(axes: Axes, colours: Float[np.ndarray, "n 4"], names: Sequence[str]) -> None:
+def _leaves(axes: Axes, colors: Float[np.ndarray, "n 4"], names: Sequence[str]) -> None:
     """A strip of cluster colours under the axis, and the names if there is room for text of at least 7 points."""
     from matplotlib.collections import LineCollection
     from matplotlib.transforms import ScaledTranslation
 
     n, figure = len(names), axes.figure
-    starts = np.flatnonzero(np.concatenate([[True], (colours[1:] != colours[:-1]).any(axis=1)]))
+    starts = np.flatnonzero(np.concatenate([[True], (colors[1:] != colors[:-1]).any(axis=1)]))
     ends = np.append(starts[1:], n)
     runs = [[(start - 0.5, 0.0), (end - 0.5, 0.0)] for start, end in zip(starts, ends, strict=True)]
-    strip = LineCollection(runs, colors=colours[starts], linewidths=5.0, capstyle="butt", label="clusters")
+    strip = LineCollection(runs, colors=colors[starts], linewidths=5.0, capstyle="butt", label="clusters")
     strip.set_transform(axes.get_xaxis_transform() + ScaledTranslation(0.0, -5.0 / 72.0, figure.dpi_scale_trans))
     strip.set(clip_on=False, rasterized=True, in_layout=False)
     axes.add_collection(strip, autolim=False)

@@ -1,4 +1,4 @@
-"""Partition draws of any fitted route, and the label-invariant quantities that follow from them."""
+"""Partition draws of any fitted method, and the label-invariant quantities that follow from them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Summaries(NamedTuple):
     log_likelihood: Float[np.ndarray, "chain draw n"]
 
 
-def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Array = 0) -> Draws:
+def draws_of(fit: Any, X: ArrayLike, num_samples: int = 1000, random_state: int | Array = 0) -> Draws:
     """Partition draws of a fit.
 
     Parameters
@@ -113,7 +113,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
         estimator, whose partition is the only draw.
     X
         The data that were fitted.
-    n_draws
+    num_samples
         Draws taken from a tree.
     random_state
         Whole number or JAX key of those draws, and of recovered labels.
@@ -134,7 +134,7 @@ def draws_of(fit: Any, X: ArrayLike, n_draws: int = 1000, random_state: int | Ar
         raise ValueError(f"X has {len(matrix)} rows, but the estimator was fitted to {len(fit.labels_)}")
     with jax.enable_x64(True):
         sites = find_sites(fit.model, (matrix,))
-    labels = fit.sample_partitions(random_state, n_draws) if isinstance(fit, TreePosterior) else fit.labels_[None]
+    labels = fit.sample_partitions(random_state, num_samples) if isinstance(fit, TreePosterior) else fit.labels_[None]
     hyperparameters = {
         name: np.broadcast_to(value, (1, len(labels), *np.shape(value))) for name, value in fit.hyperparameters_.items()
     }
@@ -158,7 +158,7 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
     if sites.partition not in samples:
         raise ValueError(
             f"the run collected {sorted(samples)}, but not the labels {sites.partition!r}, from which everything else follows: "
-            "run it with keep_labels=True, or collect them once a piece (ResumableRun(piece_fields=...))"
+            "run it with keep_labels=True, or collect them once a chunk (ResumableRun(chunk_fields=...))"
         )
     labels = np.asarray(samples[sites.partition])
     if labels.shape[-1] != len(X):
@@ -170,7 +170,7 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
 
 def partition_of(fit: Any, X: ArrayLike) -> Int[np.ndarray, " n"]:
     """A fit's one partition: an estimator's `labels_`, or the point estimate (variation of information) of MCMC draws."""
-    draws = draws_of(fit, X, n_draws=1)
+    draws = draws_of(fit, X, num_samples=1)
     return fit.labels_ if isinstance(fit, Clustering) else point_estimate(draws.labels)
 
 
@@ -209,7 +209,7 @@ def summaries(draws: Draws) -> Summaries:
 
     def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array, ...]:
         labels, hyperparameters = item
-        joint, pointwise = mixture.summarise(labels, hyperparameters, slots)
+        joint, pointwise = mixture.summarize(labels, hyperparameters, slots)
         _, largest, entropy = size_summaries(cluster_counts(labels, slots))
         return joint, largest, entropy, pointwise
 

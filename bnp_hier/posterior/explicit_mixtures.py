@@ -57,7 +57,7 @@ class SlotMixture(Mixture):
         """The model's own."""
         return self.sites.slots
 
-    def summarise(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
+    def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
         """Log p(partition) + Σ_i log f(x_i|θ_{z_i}), and log p(x_i | labels of the others, θ).
 
         The row is taken out of its cluster, and its label summed over all slots, the empty ones included, as in the sampler.
@@ -136,7 +136,7 @@ class StickMixture(Mixture):
         """As many as there are sticks."""
         return self.sites.truncation
 
-    def summarise(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
+    def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
         """Log p(X, partition) and log Σ_k w_k f(x_i|θ_k), over all sticks.
 
         The log joint is that of the collapsed model: the parameters integrated out, and the partition's prior that of the

@@ -76,7 +76,7 @@ def hierarchy_draws(fit: Chains, X: ArrayLike) -> HierarchyDraws:
     if size != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows, but the draws label {size} items")
     fields = fit.get_extra_fields(group_by_chain=True)
-    kept = {name: np.asarray(fields[name]) for name in ("refused_mass", "capacity_hits") if name in fields}
+    kept = {name: np.asarray(fields[name]) for name in ("truncated_probability", "capacity_hits") if name in fields}
     return HierarchyDraws(model, sites, matrix, samples, kept)
 
 
@@ -87,7 +87,7 @@ class HierarchyDraws:
     - **model**, **sites** - the model and the names of its sites.
     - **X** - (n, d) rows.
     - **samples** - values of every latent site, (chain, draw, ...).
-    - **sample_stats** - what the sampler says of its draws, (chain, draw): `refused_mass`, `capacity_hits`.
+    - **sample_stats** - what the sampler says of its draws, (chain, draw): `truncated_probability`, `capacity_hits`.
     """
 
     model: Model
@@ -181,14 +181,14 @@ class HierarchyDraws:
         chain, draw = np.unravel_index(joint.argmax(), self.shape)
         return int(chain), int(draw)
 
-    def central(self, n_candidates: int = 100, n_draws: int = 500) -> Draw:
+    def medoid(self, num_candidates: int = 100, num_samples: int = 500) -> Draw:
         """The draw with the least variation of information from all others, expected, and summed over the levels.
 
         Parameters
         ----------
-        n_candidates
+        num_candidates
             How many draws, evenly spaced, are weighed.
-        n_draws
+        num_samples
             How many draws, evenly spaced, stand for the posterior.
 
         Raises
@@ -196,11 +196,11 @@ class HierarchyDraws:
         ValueError
             If a number is below one.
         """
-        for name, value in (("n_candidates", n_candidates), ("n_draws", n_draws)):
+        for name, value in (("num_candidates", num_candidates), ("num_samples", num_samples)):
             if value != int(value) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, but it is {value}")
         flat = self.paths.reshape(-1, *self.paths.shape[2:])
-        spread = [np.unique(np.linspace(0, len(flat) - 1, int(k)).round().astype(int)) for k in (n_candidates, n_draws)]
+        spread = [np.unique(np.linspace(0, len(flat) - 1, int(k)).round().astype(int)) for k in (num_candidates, num_samples)]
         losses = np.zeros(len(spread[0]))
         for level in range(self.sites.depth):
             losses += expected_losses(flat[spread[0], :, level], flat[spread[1], :, level])
@@ -251,7 +251,7 @@ class HierarchyDraws:
         X
             New rows, (m, d).
         draw
-            Chain and draw, such as `most_probable` or `central` gives.
+            Chain and draw, such as `most_probable` or `medoid` gives.
 
         Returns
         -------

@@ -55,12 +55,12 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
     """
     labels, weights = unique_draws(flat_draws(draws))
     n = labels.shape[1]
-    centre = canonical_labels(one_partition(estimate, n))
+    center = canonical_labels(one_partition(estimate, n))
     cost = cluster_costs(n, loss) / np.maximum(np.arange(n + 1), 1)  # of one item in a cluster of such size
-    own = _sizes(centre)
+    own = _sizes(center)
     expected_loss, meeting = cost[own], np.zeros(n)
     for z, weight in zip(labels, weights, strict=True):
-        both = _sizes(centre * (z.max() + 1) + z)
+        both = _sizes(center * (z.max() + 1) + z)
         expected_loss += weight * (cost[_sizes(z)] - 2.0 * cost[both])
         meeting += weight * both
     others = np.where(own > 1, own - 1.0, np.nan)

@@ -70,7 +70,7 @@ class Mixture(ABC):
         """Slots that these labels live in."""
 
     @abstractmethod
-    def summarise(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
+    def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
         """Log joint, and log density of each row given the other rows, its label summed out (nats)."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class CollapsedMixture(Mixture):
         """Slots for the largest draw, in steps of 8 so that similar runs share a compiled program."""
         return -(-(int(labels.max()) + 1) // 8) * 8
 
-    def summarise(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
+    def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
         """Log p(X, partition), and log p(x_i | labels and rows of the others)."""
         read = self.conjugate(values)
         prior = Prior(read.concentration, read.discount)

@@ -22,7 +22,7 @@ __all__ = ["cluster_probabilities"]
 
 
 def cluster_probabilities(
-    fit: Any, X: ArrayLike, estimate: ArrayLike, new_rows: ArrayLike, *, n_draws: int = 200
+    fit: Any, X: ArrayLike, estimate: ArrayLike, new_rows: ArrayLike, *, num_samples: int = 200
 ) -> Float[np.ndarray, "m k1"]:
     """Probability that each new row belongs to each cluster of an estimate, averaged over draws of the partition.
 
@@ -41,7 +41,7 @@ def cluster_probabilities(
         (n,) whole numbers, such as a `point_estimate`.
     new_rows
         (m, d).
-    n_draws
+    num_samples
         Most draws used of all chains together, evenly spaced.
 
     Returns
@@ -54,7 +54,7 @@ def cluster_probabilities(
     NotFittedError, ValueError, TypeError
         If the fit has not run, does not belong to X, has no conjugate component, or the rows do not fit it.
     """
-    draws = draws_of(fit, X, n_draws=n_draws)
+    draws = draws_of(fit, X, num_samples=num_samples)
     labels = one_partition(estimate, len(draws.X))
     if isinstance(fit, Clustering) and np.array_equal(labels, fit.labels_):
         return fit.predict_proba(new_rows)
@@ -62,7 +62,7 @@ def cluster_probabilities(
     if not isinstance(mixture, CollapsedMixture):
         raise ValueError("the clusters of new rows need a model whose clusters' parameters are integrated out")
     length = draws.labels.shape[1]
-    each = max(1, n_draws // draws.labels.shape[0])
+    each = max(1, num_samples // draws.labels.shape[0])
     taken = np.linspace(0, length - 1, min(each, length)).round().astype(int)
     kept = draws.labels[:, taken], {name: value[:, taken] for name, value in draws.hyperparameters.items()}
     slots = mixture.slots(draws.labels)

@@ -1,4 +1,4 @@
-"""Draws of the clusters' parameters, which the routes integrate out, and of replicated data."""
+"""Draws of the clusters' parameters, which the methods integrate out, and of replicated data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["cluster_parameters", "replicated_data"]
 
 
 def cluster_parameters(
-    fit: Any, X: ArrayLike, estimate: ArrayLike, *, n_draws: int = 1000, random_state: int | Array = 0
+    fit: Any, X: ArrayLike, estimate: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0
 ) -> xr.Dataset:
     """Draws of each cluster's parameters from their posterior given the cluster's rows, in float64.
 
@@ -34,13 +34,13 @@ def cluster_parameters(
     Parameters
     ----------
     fit
-        `MCMC` that has run a kernel with a partition site: one draw for each of its draws. Or a fitted estimator: `n_draws`
+        `MCMC` that has run a kernel with a partition site: one draw for each of its draws. Or a fitted estimator: `num_samples`
         draws in one chain, at its hyperparameters.
     X
         The data that were fitted, (n, d).
     estimate
         (n,) whole numbers, such as a `point_estimate`, or an estimator's `labels_`.
-    n_draws
+    num_samples
         Number of draws, for an estimator.
     random_state
         Whole number or JAX key of the draws.
@@ -59,11 +59,11 @@ def cluster_parameters(
     """
     import xarray as xr
 
-    draws = draws_of(fit, X, n_draws=1)
+    draws = draws_of(fit, X, num_samples=1)
     names, labels, sizes = np.unique(one_partition(estimate, len(draws.X)), return_inverse=True, return_counts=True)
     shape = draws.labels.shape[:2]
     if shape == (1, 1):  # one partition and one value of the hyperparameters: all draws are at these
-        shape = (1, n_draws)
+        shape = (1, num_samples)
         values = {name: np.broadcast_to(v, (*shape, *v.shape[2:])) for name, v in draws.hyperparameters.items()}
         draws = draws._replace(hyperparameters=values)
     draws = draws._replace(labels=np.broadcast_to(labels, (*shape, len(labels))))
@@ -71,7 +71,7 @@ def cluster_parameters(
     found = _map_draws(lambda key, values, labels: _parameters(key, values, labels, len(names)), draws, key)
     dims = ("chain", "draw", "cluster", *(f"parameter_dim_{i}" for i in range(found.ndim - 3)))
     coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1]), "cluster": names, "size": ("cluster", sizes)}
-    return xr.Dataset({"parameters": (dims, found)}, coords, {"inference_library": "bnp_hier", "route": type(fit).__name__})
+    return xr.Dataset({"parameters": (dims, found)}, coords, {"inference_library": "bnp_hier", "method": type(fit).__name__})
 
 
 def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.ndarray, "chain draw n d"]:

@@ -145,7 +145,7 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
         return np.asarray(_losses(tables, jnp.asarray(proposed), int(proposed.max()) + 1, width))
 
 
-def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_restarts: int = 8, random_state: int = 0) -> Int[np.ndarray, " n"]:
+def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, random_state: int = 0) -> Int[np.ndarray, " n"]:
     """The partition with the least posterior expected loss that a greedy search finds; never worse than the best draw.
 
     Items are moved one at a time to the cluster, a new one included, where the mean loss over all draws is least, until
@@ -157,7 +157,7 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_restarts: int = 8, r
         Label draws, (s, n) or (chain, draw, n) whole numbers.
     loss
         "vi": variation of information. "binder": Binder's loss with equal costs.
-    n_restarts
+    n_init
         Partitions built in random orders, besides the best draw.
     random_state
         Seed of the orders.
@@ -183,8 +183,8 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_restarts: int = 8, r
     >>> point_estimate([[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]])
     array([0, 0, 1])
     """
-    if isinstance(n_restarts, bool) or not isinstance(n_restarts, int | np.integer) or n_restarts < 0:
-        raise ValueError(f"n_restarts must be a whole number of at least 0, but it is {n_restarts!r}")
+    if isinstance(n_init, bool) or not isinstance(n_init, int | np.integer) or n_init < 0:
+        raise ValueError(f"n_init must be a whole number of at least 0, but it is {n_init!r}")
     flat = flat_draws(draws)
     n = flat.shape[1]
     rng = np.random.default_rng(random_state)
@@ -193,7 +193,7 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_restarts: int = 8, r
         width = int(tables.labels.max()) + 1
         slots = min(n, width + SPARE)
         losses = np.asarray(_losses(tables, tables.labels.T, width, width))
-        starts = [np.asarray(tables.labels)[:, int(losses.argmin())], *[np.full(n, -1)] * n_restarts]
+        starts = [np.asarray(tables.labels)[:, int(losses.argmin())], *[np.full(n, -1)] * n_init]
         found = []
         for start in starts:
             orders = np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])

@@ -1,4 +1,4 @@
-"""The report on a comparison: what was found, how sure it is, and the pictures, in one HTML file."""
+"""The report on a comparison: what was found, how sure it is, and the figures, in one HTML file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from bnp_hier.utils.wording import listed
 __all__ = ["Findings", "write_report"]
 
 MOST_PAIRED = 600
-"""Most rows in a picture of all pairs of rows; of more, so many are drawn at random."""
+"""Most rows in a plot of all pairs of rows; of more, so many are drawn at random."""
 
 MOST_POINTS = 3000
 """Most rows in a scatter plot."""
@@ -62,22 +62,22 @@ TELLING = 0.3
 
 @dataclass(frozen=True)
 class Findings:
-    """What came of several routes on one data set, computed once for the table, the files and the report.
+    """What came of several methods on one data set, computed once for the table, the files and the report.
 
     Parameters
     ----------
     data
         What was fitted.
     fits
-        Route -> fit.
+        Method -> fit.
     table
         Of `bnp_hier.compare`.
     labels
-        Route -> (n,) its one partition.
+        Method -> (n,) its one partition.
     packages
-        Route -> ArviZ data.
-    seed
-        Of rows drawn for the pictures.
+        Method -> ArviZ data.
+    random_state
+        Of rows drawn for the plots.
     """
 
     data: Dataset
@@ -85,7 +85,7 @@ class Findings:
     table: pd.DataFrame
     labels: dict[str, Int[np.ndarray, " n"]]
     packages: dict[str, Any]
-    seed: int = 0
+    random_state: int = 0
 
     @classmethod
     def of(
@@ -95,28 +95,30 @@ class Findings:
         *,
         held_out: np.ndarray | None = None,
         seconds: Mapping[str, float] | None = None,
-        seed: int = 0,
+        random_state: int = 0,
     ) -> Findings:
         """Compare the fits and read their draws."""
         named = partial(to_arviz, feature_names=data.feature_names, item_names=data.item_names)
         with shared_programs():
             labels = {name: partition_of(fit, data.X) for name, fit in fits.items()}
             table = tabulate(fits, data.X, labels, held_out, data.y, seconds)
-            packages = {name: named(fit, data.X, n_draws=TREE_DRAWS, random_state=seed) for name, fit in fits.items()}
-        return cls(data, dict(fits), table, labels, packages, seed)
+            packages = {
+                name: named(fit, data.X, num_samples=TREE_DRAWS, random_state=random_state) for name, fit in fits.items()
+            }
+        return cls(data, dict(fits), table, labels, packages, random_state)
 
     def draws(self, name: str) -> Int[np.ndarray, "chain draw n"]:
-        """Partitions of a route."""
+        """Partitions of a method."""
         return np.asarray(self.packages[name]["posterior"]["z"])
 
     @property
     def lead(self) -> str:
-        """The route that the pictures follow: chains if there are any, otherwise the most probable partition."""
+        """The method that the figures follow: chains if there are any, otherwise the most probable partition."""
         chains = [name for name, fit in self.fits.items() if isinstance(fit, Chains)]
         return chains[0] if chains else str(self.table["log_joint"].idxmax())
 
     def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
-        """Of every route that is chains: mean probability of each row to be with another of its cluster; NaN if it is alone."""
+        """For each method that is chains: mean probability of each row to be with another of its cluster; NaN if alone."""
         of_chains = [name for name, fit in self.fits.items() if isinstance(fit, Chains)]
         return {
             f"{name} certainty": assignment_uncertainty(self.draws(name), self.labels[name]).coclustering for name in of_chains
@@ -133,7 +135,7 @@ class Findings:
             elif isinstance(fit, TreePosterior):
                 found += tree_verdict(name, clusters_at_cuts(fit.dendrogram_), self.draws(name)[0])
         sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
-        found.append(f"The clusters of {self.lead} have {listed(sizes, 12)} rows; what is in each is told below.")
+        found.append(f"The clusters of {self.lead} have {listed(sizes, 12)} rows; what is in each is listed below.")
         for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows():
             found.append(f"{name} met its capacity {row['capacity_hits']:.0f} times: more clusters were wanted than allowed.")
         return found
@@ -144,10 +146,10 @@ class Findings:
         """The table, and how alike the partitions are."""
         alike = [f"NMI {name}" for name in self.table.index]
         main = self.table.drop(columns=alike).dropna(axis=1, how="all")
-        tables = {"Routes compared; log quantities in nats": main}
+        tables = {"Methods compared; log quantities in nats": main}
         if len(self.fits) > 1:
             between = self.table[alike].set_axis(list(self.table.index), axis=1).astype(float)
-            tables["Agreement between the routes: normalised mutual information, 1 if alike"] = between
+            tables["Agreement between the methods: normalised mutual information, 1 if alike"] = between
         return Section("Comparison", tables=tables)
 
     def evidence(self) -> Section:
@@ -174,7 +176,7 @@ class Findings:
         return Section("Evidence", text=text, tables={"Lower bounds on the log evidence (nats)": table})
 
     def chains(self) -> Section:
-        """Diagnostics of routes that are Markov chains."""
+        """Diagnostics of methods that are Markov chains."""
         tables, figures = {}, {}
         for name, fit in self.fits.items():
             if not isinstance(fit, Chains):
@@ -187,29 +189,29 @@ class Findings:
             figures[caption] = plots.traces({of: np.asarray(posterior[of]) for of in LABEL_INVARIANT})
         return Section("Chains", tables=tables, figures=figures)
 
-    def pictures(self) -> Section:
+    def figures(self) -> Section:
         """Columns by cluster, co-clustering probabilities, and the tree."""
         figures: dict[str, Figure] = {}
         data, lead = self.data, self.lead
-        some = _some(len(data.X), MOST_POINTS, self.seed)
+        some = _some(len(data.X), MOST_POINTS, self.random_state)
         caption = f"Columns of the data, coloured by the clusters of {lead}{_of(len(some), len(data.X))}"
-        figures[caption] = plots.pairs(data.X[some], self.labels[lead][some], data.feature_names)
+        figures[caption] = plots.pairs(data.X[some], labels=self.labels[lead][some], feature_names=data.feature_names)
         for name in self.fits:
             draws = self.draws(name)
             if draws.shape[0] * draws.shape[1] == 1:
                 continue
-            some = _some(len(data.X), MOST_PAIRED, self.seed)
+            some = _some(len(data.X), MOST_PAIRED, self.random_state)
             figure = Figure(figsize=(6, 5), layout="constrained")
-            plots.coclustering(coclustering(draws[..., some]), self.labels[name][some], ax=figure.subplots())
+            plots.coclustering(coclustering(draws[..., some]), labels=self.labels[name][some], ax=figure.subplots())
             figures[f"Probability that two rows share a cluster, {name}{_of(len(some), len(data.X))}"] = figure
         for name, fit in self.fits.items():
             if isinstance(fit, TreePosterior):
                 drawn = tree_figures(fit.dendrogram_, data.item_names)
                 figures |= {f"{name}: {caption[0].lower()}{caption[1:]}": figure for caption, figure in drawn.items()}
-        return Section("Pictures", figures=figures)
+        return Section("Figures", figures=figures)
 
     def clusters(self) -> Section:
-        """What is in each cluster of the leading route, folded up."""
+        """What is in each cluster of the leading method, folded up."""
         labels, data = self.labels[self.lead], self.data
         folds: dict[str, list[str]] = {}
         for cluster in np.argsort(-np.bincount(labels), kind="stable")[:30]:
@@ -244,7 +246,7 @@ def write_report(
     path
         File to write.
     findings
-        What came of the routes.
+        What came of the methods.
     problems
         What failed or is missing.
     warnings
@@ -259,7 +261,7 @@ def write_report(
         Section("What was found", notes=findings.notes()),
         Section("Look at this before you trust it", notes=[f"{warning[0].upper()}{warning[1:]}." for warning in warnings]),
         findings.comparison(),
-        findings.pictures(),
+        findings.figures(),
         findings.clusters(),
         findings.evidence(),
         findings.chains(),
@@ -303,8 +305,8 @@ def _described(data: Dataset, rows: Int[np.ndarray, " m"], most: int = 6) -> str
     def written(j: int) -> str:
         if bits[j]:
             return f"{data.feature_names[j]} {own[j]:.0%} ({mean[j]:.0%})"
-        digits = max(0, 2 - math.floor(math.log10(max(deviation[j], 1e-300))))  # a hundredth of the spread is told
+        digits = max(0, 2 - math.floor(math.log10(max(deviation[j], 1e-300))))  # a hundredth of the spread is shown
         return f"{data.feature_names[j]} {own[j]:.{min(digits, 12)}f} ({mean[j]:.{min(digits, 12)}f})"
 
     listed = ", ".join(written(j) for j in order)
-    return f"Stands out by its means, or shares of ones (of all rows): {listed}" if order else ""
+    return f"Distinguishing features, by mean or share of ones (of all rows): {listed}" if order else ""

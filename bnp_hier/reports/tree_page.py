@@ -1,4 +1,4 @@
-"""Trees as pictures that leave room for their names, and as pages with what is in their clusters."""
+"""Trees as figures that leave room for their names, and as pages with what is in their clusters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bnp_hier.utils.wording import listed
 __all__ = ["SampledTree", "tree_figure", "tree_figures", "write_tree_page"]
 
 MOST_NAMED = 250
-"""Most leaves for which the picture is made as wide as their names need."""
+"""Most leaves for which the figure is made as wide as their names need."""
 
 INCHES_A_NAME = 0.15
 """Width of a leaf whose name can be read."""
@@ -56,7 +56,7 @@ def tree_figure(tree: Dendrogram, names: Sequence[str] | None = None, threshold:
 
 
 def tree_figures(tree: Dendrogram, names: Sequence[str] | None = None, threshold: float = 0.5) -> dict[str, Figure]:
-    """Caption -> picture: the tree, and where its names make it wider than a page, the whole of it without them before.
+    """Caption -> figure: the tree, and where its names make it wider than a page, the whole of it without them before.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def write_tree_page(
     threshold: float = 0.5,
     classes: ArrayLike | None = None,
 ) -> Path:
-    """Write a tree as one HTML file: the picture, and every cluster of the cut with its items, folded up.
+    """Write a tree as one HTML file: the figure, and every cluster of the cut with its items, folded up.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class SampledTree:
     def of(cls, run: ResumableRun, data: Dataset, problems: Sequence[str] = (), seconds: float = np.nan) -> SampledTree:
         """Read the chains of a `bhmc` model."""
         draws = hierarchy_draws(run, data.X)
-        tree = draws[draws.central()]
+        tree = draws[draws.medoid()]
         support = draws.support(tree)
         table = diagnostics(to_arviz(run, data.X))
         notes = [*chains_verdict("BHMC", table, run.num_chains), *support_verdict(tree, support)]
@@ -204,7 +204,7 @@ class SampledTree:
         return drawn
 
     def write_page(self, path: str | os.PathLike[str], data: Dataset) -> Path:
-        """One HTML file: findings, picture, every node of the first level with its items, diagnostics, Newick text."""
+        """One HTML file: findings, figure, every node of the first level with its items, diagnostics, Newick text."""
         items = [str(i) for i in range(self.tree.n_items)] if data.item_names is None else list(data.item_names)
         nodes = [node for node in np.flatnonzero(self.tree.levels == 1) if self.tree.sizes[node]]
         folds: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Plain-language readings of what the routes found: what agrees, what is certain, and what not to trust."""
+"""Plain-language readings of what the methods found: what agrees, what is certain, and what not to trust."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
 """R-hat up to which, and bulk effective sample size from which on, chains are said to agree (Vehtari et al. 2021)."""
 
 ROUGH_RHAT = 1.05
-"""R-hat up to which chains are said to agree roughly."""
+"""R-hat up to which chains are said to have nearly converged."""
 
 IN_WORDS = {
     "log_joint": "how probable the draws are",
@@ -43,7 +43,7 @@ IN_WORDS = {
     "n_leaves": "the number of leaves",
     "n_components": "the number of components",
     "largest_branch": "the size of the largest branch",
-    "meeting_depth": "how deep items part",
+    "lca_depth": "how deep items part",
 }
 
 AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
@@ -73,7 +73,7 @@ def _and(words: list[str]) -> str:
 
 
 def _between(table: pd.DataFrame) -> Float[np.ndarray, "k k"]:
-    """Normalised mutual information between the routes' partitions; infinite on the diagonal."""
+    """Normalised mutual information between the methods' partitions; infinite on the diagonal."""
     names = list(table.index)
     if not all(f"NMI {name}" in table for name in names):
         return np.zeros((len(names), len(names)))
@@ -82,14 +82,14 @@ def _between(table: pd.DataFrame) -> Float[np.ndarray, "k k"]:
 
 
 def best_partition(table: pd.DataFrame) -> Iterator[str]:
-    """Which route found the most probable single partition, from `bnp_hier.compare`'s table."""
+    """Which method found the most probable single partition, from `bnp_hier.compare`'s table."""
     joints = table["log_joint"].dropna().sort_values(ascending=False)
     if not len(joints):
         return
     best = joints.index[0]
     clusters = int(table.loc[best, "clusters"])
     if len(table) > 1 and _between(table).min() >= IDENTICAL:
-        yield f"All routes found the same partition: {clusters} clusters."
+        yield f"All methods found the same partition: {clusters} clusters."
         return
     line = f"{best} found the most probable single partition: {clusters} clusters, log joint {joints.iloc[0]:.1f} nats"
     if len(joints) > 1:
@@ -150,14 +150,14 @@ def _corrected_v(chi_squared: float, shape: tuple[int, ...], n: int) -> float:
 
 
 def agreement(table: pd.DataFrame, associations: Mapping[str, Association] | None = None) -> Iterator[str]:
-    """Whether the routes' partitions agree with each other, and with known classes.
+    """Whether the methods' partitions agree with each other, and with known classes.
 
     Parameters
     ----------
     table
         Of `bnp_hier.compare`.
     associations
-        Route -> association of its clusters with the known classes, if there are any.
+        Method -> association of its clusters with the known classes, if there are any.
     """
     names = list(table.index)
     off = _between(table)
@@ -166,7 +166,7 @@ def agreement(table: pd.DataFrame, associations: Mapping[str, Association] | Non
         one, other = np.unravel_index(off.argmin(), off.shape)
         word = "agree" if low >= AGREE else "differ somewhat" if low >= DIFFER_SOMEWHAT else "disagree"
         yield (
-            f"The routes' partitions {word}: the least alike are {names[int(one)]} and {names[int(other)]}, with normalised "
+            f"The methods' partitions {word}: the least alike are {names[int(one)]} and {names[int(other)]}, with normalised "
             f"mutual information {low:.2f}."
         )
     if "ARI" in table:
@@ -186,7 +186,7 @@ def agreement(table: pd.DataFrame, associations: Mapping[str, Association] | Non
 
 def _unlike(index: float, associations: Mapping[str, Association]) -> Iterator[str]:
     """What clusters that are not the known classes have to do with them."""
-    line = f"No route recovers the known classes: adjusted Rand index at most {index:.2f} (1 is all, 0 is chance)"
+    line = f"No method recovers the known classes: adjusted Rand index at most {index:.2f} (1 is all, 0 is chance)"
     if not associations:
         yield f"{line}."
         return
@@ -202,7 +202,7 @@ def _unlike(index: float, associations: Mapping[str, Association]) -> Iterator[s
 
 
 def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
-    """Which route predicts rows that none has seen best."""
+    """Which method predicts rows that none has seen best."""
     if "held_out" not in table:
         return
     scores = table["held_out"].sort_values(ascending=False)
@@ -214,12 +214,12 @@ def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
 
 
 def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[str]:
-    """Whether the chains of a route agree, and if not, what not to trust.
+    """Whether the chains of a method agree, and if not, what not to trust.
 
     Parameters
     ----------
     name
-        Of the route.
+        Of the method.
     diagnostics
         Of `bnp_hier.diagnostics`.
     chains
@@ -237,18 +237,18 @@ def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterato
     words = {2: "two", 3: "three", 4: "four"}.get(chains, str(chains))
     if bad and worst <= ROUGH_RHAT:
         yield (
-            f"{name}: R-hat {worst:.3f}: the {words} chains agree roughly, not to the last digit, on {_and(bad)}; run longer "
+            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not on {_and(bad)}; run longer "
             "(--samples)."
         )
     elif bad:
         yield f"{name}: R-hat {worst:.2f}: the {words} chains differ. Do not trust {_and(bad)}; run longer (--samples)."
     elif least < LEAST_ESS:
         yield (
-            f"{name}: the {words} chains agree (R-hat {worst:.3f}), but the effective sample size is only {least:.0f}: good "
-            "for means, too few for intervals; run longer (--samples)."
+            f"{name}: the {words} chains have converged (R-hat {worst:.3f}), but the effective sample size is only "
+            f"{least:.0f}: good for means, too few for intervals; run longer (--samples)."
         )
     else:
-        yield f"{name}: the {words} chains agree (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
+        yield f"{name}: the {words} chains have converged (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
 
 
 def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], estimate: Int[np.ndarray, " n"]) -> Iterator[str]:
@@ -282,7 +282,7 @@ def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray
     Parameters
     ----------
     name
-        Of the route.
+        Of the method.
     clusters
         Of `clusters_at_cuts`.
     draws

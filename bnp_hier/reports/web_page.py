@@ -1,4 +1,4 @@
-"""One self-contained HTML page of sections: sentences, tables, pictures."""
+"""One self-contained HTML page of sections: sentences, tables, figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Section", "write_page"]
 _DPI = 150
 
 _WIDE = 1150
-"""Pixels beyond which a picture is not shrunk to the page."""
+"""Pixels beyond which a figure is not shrunk to the page."""
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1d2126; --soft: #5b636d; --line: #d9dde2; --shade: #f4f6f8; }
@@ -56,7 +56,7 @@ dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: .3rem 1.2r
 dt { color: var(--soft); }
 dd { margin: 0; }
 figure { margin: 1.2rem 0 2rem; }
-.picture { background: #fff; border: 1px solid var(--line); border-radius: .4rem; padding: .4rem; overflow-x: auto; }
+.plot { background: #fff; border: 1px solid var(--line); border-radius: .4rem; padding: .4rem; overflow-x: auto; }
 img { display: block; margin: 0 auto; height: auto; max-width: 100%; min-width: min(36rem, var(--natural)); }
 .wide img { max-width: none; }
 figcaption { margin-top: .5rem; color: var(--soft); font-size: .9rem; }
@@ -79,7 +79,7 @@ class Section:
     facts
         Name -> value.
     tables
-        Caption -> data frame, its index as row headers. Numbers are rounded column by column; columns with "log" or
+        Caption -> DataFrame, its index as row headers. Numbers are rounded column by column; columns with "log" or
         "evidence" in their name to one or two decimals. A missing value is a dash.
     figures
         Caption -> figure; the caption is the text for those who cannot see the figure, too.
@@ -158,15 +158,15 @@ def _scrolling(name: str, content: str) -> str:
 
 
 def _figure(caption: str, figure: Figure) -> str:
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=_DPI, bbox_inches="tight", facecolor="white")
-    data = picture.getvalue()
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight", facecolor="white")
+    data = stream.getvalue()
     width, height = (int.from_bytes(data[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
     image = (
         f'<img src="data:image/png;base64,{base64.b64encode(data).decode()}" alt="{_text(caption)}" '
         f'width="{width}" height="{height}" style="--natural: {width}px">'
     )
-    kind = "picture wide" if width > _WIDE else "picture"  # scrolls sideways rather than shrink its text
+    kind = "plot wide" if width > _WIDE else "plot"  # scrolls sideways rather than shrink its text
     region = f'<div class="{kind}" role="region" tabindex="0" aria-label="{_text(caption)}">'
     return f"<figure>{region}{image}</div><figcaption>{_text(caption)}</figcaption></figure>\n"
 

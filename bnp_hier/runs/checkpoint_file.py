@@ -75,7 +75,7 @@ def write_checkpoint(
 
 
 def checkpoint_kind(path: str | os.PathLike[str]) -> str | None:
-    """The `kind` in the header of a file of `write_checkpoint`, told by its content; None if it is no such file or has none."""
+    """The `kind` in the header of a file of `write_checkpoint`, as its content says; None if it is no such file or has none."""
     if not zipfile.is_zipfile(path):
         return None
     try:

@@ -34,11 +34,11 @@ SAME = ("num_warmup", "num_chains", "thinning")
 
 
 class _Progress(NamedTuple):
-    """How far a run has come; replaced as a whole, so that an interruption never leaves half a piece.
+    """How far a run has come; replaced as a whole, so that an interruption never leaves half a chunk.
 
     - **steps** - steps done, warm-up included.
     - **state** - the kernel's state, of all chains.
-    - **draws** - for each piece after warm-up, field -> arrays (chain, draw, ...).
+    - **draws** - for each chunk after warm-up, field -> arrays (chain, draw, ...).
     """
 
     steps: int
@@ -47,11 +47,11 @@ class _Progress(NamedTuple):
 
 
 class ResumableRun:
-    """Runs an `MCMC` object in pieces: warm-up and sampling stop at any time and go on later, to the same draws.
+    """Runs an `MCMC` object in chunks: warm-up and sampling stop at any time and go on later, to the same draws.
 
     The draws are those of one `mcmc.run` with the same key, bit for bit where the compiled programs round alike. Ctrl-C, or an
-    error, loses at most the piece at work; `resume` goes on from there. It reads like an `MCMC` object that has run:
-    `get_samples`, `get_extra_fields`, `last_state`, `sampler`; and `to_arviz`, `loo` and `compare` take it as one. All pieces
+    error, loses at most the chunk at work; `resume` goes on from there. It reads like an `MCMC` object that has run:
+    `get_samples`, `get_extra_fields`, `last_state`, `sampler`; and `to_arviz`, `loo` and `compare` take it as one. All chunks
     of one length share a compiled program.
 
     Parameters
@@ -59,22 +59,22 @@ class ResumableRun:
     mcmc
         Kernel, numbers of steps and chains, chain method, thinning, and whether to show a progress bar. It is not run itself.
         The data are constants of the compiled program, as with `jit_model_args=False`.
-    piece
+    checkpoint_every
         Steps of every chain between two places at which the run can stop: a multiple of the thinning.
     path
-        File to which the run is saved after each piece, so that a killed process loses at most a piece too. Every time all
-        draws so far are written: let pieces be long where draws are large.
+        File to which the run is saved after each chunk, so that a killed process loses at most a chunk too. Every time all
+        draws so far are written: let chunks be long where draws are large.
     time_limit
-        Seconds after which `run` and `resume` stop, at the end of the piece then at work but not before there are draws, as if
+        Seconds after which `run` and `resume` stop, at the end of the chunk then at work but not before there are draws, as if
         interrupted but without an error; `finished` tells. None: no limit.
-    piece_fields
-        Fields of the kernel's state that are collected once a piece, at its end, and found among the extra fields: such as
+    chunk_fields
+        Fields of the kernel's state that are collected once a chunk, at its end, and found among the extra fields: such as
         the labels of very many rows, "z", of a kernel that does not collect them.
 
     Raises
     ------
     ValueError
-        If there is no chain, the piece is no multiple of the thinning, the time limit is not positive, a piece field is
+        If there is no chain, the chunk is no multiple of the thinning, the time limit is not positive, a chunk field is
         collected at every step anyway, or the kernel moves an ensemble of chains.
 
     Examples
@@ -88,27 +88,29 @@ class ResumableRun:
     def __init__(
         self,
         mcmc: MCMC,
-        piece: int = 100,
+        checkpoint_every: int = 100,
         *,
         path: str | os.PathLike[str] | None = None,
         time_limit: float | None = None,
-        piece_fields: tuple[str, ...] = (),
+        chunk_fields: tuple[str, ...] = (),
     ) -> None:
         if mcmc.num_chains < 1:
             raise ValueError(f"a run needs at least one chain, but num_chains is {mcmc.num_chains}")
-        if piece != int(piece) or piece < 1 or piece % mcmc.thinning:
-            raise ValueError(f"piece must be a positive multiple of the thinning, {mcmc.thinning}, but it is {piece}")
+        if checkpoint_every != int(checkpoint_every) or checkpoint_every < 1 or checkpoint_every % mcmc.thinning:
+            raise ValueError(
+                f"checkpoint_every must be a positive multiple of the thinning, {mcmc.thinning}, but it is {checkpoint_every}"
+            )
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit must be a positive number of seconds or None, but it is {time_limit!r}")
         if mcmc.sampler.is_ensemble_kernel:
             raise ValueError(f"{type(mcmc.sampler).__name__} moves an ensemble of chains at once, which cannot be resumed")
-        if twice := set(piece_fields) & {mcmc.sampler.sample_field, *mcmc.sampler.default_fields}:
-            raise ValueError(f"piece_fields has {sorted(twice)}, which the kernel collects at every step")
+        if twice := set(chunk_fields) & {mcmc.sampler.sample_field, *mcmc.sampler.default_fields}:
+            raise ValueError(f"chunk_fields has {sorted(twice)}, which the kernel collects at every step")
         self.mcmc = mcmc
-        self.piece = int(piece)
+        self.checkpoint_every = int(checkpoint_every)
         self.path = path
         self.time_limit = time_limit
-        self.piece_fields = tuple(piece_fields)
+        self.chunk_fields = tuple(chunk_fields)
         self._progress: _Progress | None = None
         self._data = ""
         self._parameters: dict[str, np.ndarray] = {}
@@ -135,7 +137,7 @@ class ResumableRun:
 
     @property
     def last_state(self) -> Any:
-        """The kernel's state after the last whole piece, of all chains; None before `run`."""
+        """The kernel's state after the last whole chunk, of all chains; None before `run`."""
         return None if self._progress is None else self._progress.state
 
     def get_samples(self, group_by_chain: bool = False) -> Any:
@@ -200,7 +202,7 @@ class ResumableRun:
         ValueError
             If the kernel refuses the model or the data, or the file at `path` exists.
         FloatingPointError
-            If a step met densities that are no numbers; the pieces before it are kept.
+            If a step met densities that are no numbers; the chunks before it are kept.
         """
         if self.path is not None and Path(self.path).exists():
             raise ValueError(f"{os.fspath(self.path)} exists: load it to go on with that run, or remove it to start anew")
@@ -212,7 +214,7 @@ class ResumableRun:
         self._advance(_Progress(0, state, ()), args, kwargs)
 
     def resume(self, *args: Any, **kwargs: Any) -> None:
-        """Go on from the last whole piece; nothing is done where the run has finished.
+        """Go on from the last whole chunk; nothing is done where the run has finished.
 
         Parameters
         ----------
@@ -284,7 +286,7 @@ class ResumableRun:
         with interruptible(), bar:
             while progress.steps < self._total and (until is None or not progress.draws or time.perf_counter() < until):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
-                steps = min(self.piece, end - progress.steps)
+                steps = min(self.checkpoint_every, end - progress.steps)
                 # the first call traces the model, also in NumPyro's own kernels
                 fresh = (steps, self._extra_fields) not in self._programs
                 with undefined_in_one_line():
@@ -345,14 +347,14 @@ class ResumableRun:
         return self._programs[key]
 
     def _at_end(self, state: Any) -> dict[str, Any]:
-        """The piece fields of a state in NumPy, with leading dimensions (chain, 1)."""
-        fields = {name: nested_attrgetter(name)(state) for name in self.piece_fields}
+        """The chunk fields of a state in NumPy, with leading dimensions (chain, 1)."""
+        fields = {name: nested_attrgetter(name)(state) for name in self.chunk_fields}
         return jax.tree.map(
             lambda leaf: np.asarray(leaf)[None, None] if self.num_chains == 1 else np.asarray(leaf)[:, None], fields
         )
 
     def _whole(self, draws: dict[str, Any]) -> dict[str, Any]:
-        """Draws of a piece in NumPy, with leading dimensions (chain, draw)."""
+        """Draws of a chunk in NumPy, with leading dimensions (chain, draw)."""
 
         def arranged(leaf: Any) -> np.ndarray:
             if self.num_chains == 1:
@@ -392,14 +394,14 @@ class ResumableRun:
         if not isinstance(mcmc.chain_method, str) or mcmc.postprocess_fn is not None:
             raise ValueError("a chain method or postprocessing that is a function cannot be saved")
         chains = {name: getattr(mcmc, name) for name in (*SAME, "num_samples", "chain_method", "progress_bar")}
-        own = {"piece": run.piece, "time_limit": run.time_limit, "piece_fields": run.piece_fields}
+        own = {"checkpoint_every": run.checkpoint_every, "time_limit": run.time_limit, "chunk_fields": run.chunk_fields}
         began = {"data": run._data, "extra_fields": run._extra_fields, "steps": run.steps, "state": run._progress.state}
         return {"kernel": mcmc.sampler, "mcmc": chains, "run": own, **began, "draws": run._collected(True)}
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Any]) -> Self:
         """The run that `parts_of` took apart; it can be resumed with the same data."""
-        with warnings.catch_warnings():  # of fewer devices than chains, which was told when it ran
+        with warnings.catch_warnings():  # of fewer devices than chains, which was reported when it ran
             warnings.simplefilter("ignore", UserWarning)
             run = cls(MCMC(parts["kernel"], **parts["mcmc"]), **parts["run"])
         run._data, run._extra_fields = parts["data"], tuple(parts["extra_fields"])
@@ -424,7 +426,7 @@ class ResumableRun:
         header = {
             "data": self._data,
             "extra_fields": list(self._extra_fields),
-            "piece_fields": list(self.piece_fields),
+            "chunk_fields": list(self.chunk_fields),
             "steps": self.steps,
             "num_samples": self.mcmc.num_samples,
             "versions": _versions(),
@@ -435,7 +437,7 @@ class ResumableRun:
         write_checkpoint(path, header, {"state": self._progress.state, "draws": draws, "model": self._parameters})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mcmc: MCMC, *args: Any, piece: int = 100, **kwargs: Any) -> Self:
+    def load(cls, path: str | os.PathLike[str], mcmc: MCMC, *args: Any, checkpoint_every: int = 100, **kwargs: Any) -> Self:
         """A saved run, to be resumed or read; it is saved to the same file again when it goes on.
 
         Parameters
@@ -447,7 +449,7 @@ class ResumableRun:
             distributions of the model's sites hold, are compared. `num_samples` may be larger.
         args, kwargs
             The data and other arguments of the model, as they were given to `run`.
-        piece
+        checkpoint_every
             As of the class.
 
         Raises
@@ -463,11 +465,11 @@ class ResumableRun:
         RuntimeWarning
             If the file was written by other versions of the libraries, whose draws may go on otherwise.
         """
-        run = cls(mcmc, piece, path=path)
+        run = cls(mcmc, checkpoint_every, path=path)
         header, leaves = read_checkpoint(path)
         try:
             run._data, run._extra_fields = header["data"], tuple(header["extra_fields"])
-            run.piece_fields = tuple(header["piece_fields"])
+            run.chunk_fields = tuple(header["chunk_fields"])
             steps, saved, versions = header["steps"], {name: header[name] for name in SAME}, header["versions"]
             remainder = header["num_samples"] % header["thinning"]
             state_leaves, draw_leaves = leaves["state"], leaves["draws"]

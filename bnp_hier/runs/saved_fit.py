@@ -44,8 +44,8 @@ class SavedFit:
         An estimator, or a run of chains, that `bnp_hier.compare` (but for hierarchical mixtures) and `bnp_hier.to_arviz` take.
     data
         What it was fitted to.
-    route
-        Name of the route.
+    method
+        Name of the method.
     family
         Name of the family.
     seconds
@@ -58,7 +58,7 @@ class SavedFit:
 
     fit: Any
     data: Dataset
-    route: str
+    method: str
     family: str
     seconds: float = np.nan
     notes: tuple[str, ...] = ()
@@ -70,16 +70,16 @@ class SavedFit:
         return hierarchy_draws(self.fit, self.data.X) if is_hierarchical(self.fit, self.data.X) else None
 
     @cached_property
-    def _central(self) -> tuple[int, int]:
+    def _medoid(self) -> tuple[int, int]:
         """Number of the chain and draw whose tree stands for all."""
         assert self.trees is not None
-        return self.trees.central()
+        return self.trees.medoid()
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " n"]:
         """(n,) clusters: the estimator's, the point estimate of the draws, or the leaves of the central tree."""
         if self.trees is not None:
-            tree = self.trees[self._central]
+            tree = self.trees[self._medoid]
             return tree.labels_at(tree.depth)
         return partition_of(self.fit, self.data.X)
 
@@ -88,8 +88,8 @@ class SavedFit:
         if self.trees is None:
             return cluster_probabilities(self.fit, self.data.X, self.labels, X)
         leaves = np.zeros(self.labels.max() + 1, dtype=int)
-        leaves[self.labels] = self.trees[self._central].paths[:, -1]
-        known = self.trees.predict(X, self._central)[:, leaves]
+        leaves[self.labels] = self.trees[self._medoid].paths[:, -1]
+        known = self.trees.predict(X, self._medoid)[:, leaves]
         return np.column_stack([known, np.maximum(1.0 - known.sum(1), 0.0)])
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
@@ -126,7 +126,7 @@ class SavedFit:
             "model": encode_model(model, arrays),
             "fit": encode(fit if isinstance(fit, DeterministicClustering) else ResumableRun.parts_of(fit, self.data.X), arrays),
             "data": encode(self.data, arrays),
-            "of": encode((self.route, self.family, float(self.seconds), tuple(self.notes), dict(self.versions)), arrays),
+            "of": encode((self.method, self.family, float(self.seconds), tuple(self.notes), dict(self.versions)), arrays),
         }
         trees: dict[str, Any] = {"arrays": arrays}
         if content["model"] is None:

@@ -7,12 +7,11 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.utils.input_cells import real_cells
 
-__all__ = ["as_matrix", "first_cell", "is_traced", "own_arrays", "pack", "shifted", "take"]
+__all__ = ["as_matrix", "first_cell", "is_traced", "own_arrays", "pack", "take"]
 
 
 _Tree = TypeVar("_Tree")
@@ -42,7 +41,7 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
         )
     cells = real_cells(X, name)
     try:
-        # a copy, for the reason told in `own_arrays`
+        # a copy, for the reason that `own_arrays` gives
         if hasattr(cells, "iloc"):  # of pandas, whose missing values are no floats
             matrix = cells.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
         else:
@@ -63,8 +62,8 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
 def own_arrays(tree: _Tree) -> _Tree:
     """The tree with copies of its NumPy arrays.
 
-    JAX knows again a NumPy array that a live program holds as a constant: where that program is in single precision, a
-    double-precision program would be given the rounded numbers.
+    JAX recognises by identity a NumPy array that a live program holds as a constant: where that program is in single
+    precision, a double-precision program would be given the rounded numbers.
     """
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
 
@@ -73,11 +72,6 @@ def first_cell(where: np.ndarray) -> str:
     """Names the first true cell of a boolean matrix, as ``row 3, column 1`` (counted from 0)."""
     row, column = np.argwhere(where)[0]
     return f"row {row}, column {column}"
-
-
-def shifted(X: ArrayLike, origin: ArrayLike) -> Float[Array, "... d"]:
-    """``X - origin``, subtracted in NumPy float64 when both are NumPy, so that float32 keeps the digits."""
-    return jnp.asarray(X - origin)  # type: ignore[operator]
 
 
 def take(tree: _Tree, index: Array) -> _Tree:

@@ -128,7 +128,7 @@ def _is_watched() -> bool:
 def finishing(tell: Callable[[], None]) -> Iterator[None]:
     """Let one Ctrl-C pass, while what has been computed is written down; the next one stops as always.
 
-    Without it, an impatient user would lose the routes that have come to their end. Where signals do not reach, it does
+    Without it, an impatient user would lose the methods that have come to their end. Where signals do not reach, it does
     nothing.
 
     Parameters

@@ -12,7 +12,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206
 
 
 def printable(text: object, *, one_line: bool = False) -> str:
-    """A text in which control characters, and others that no page or picture may hold, are written by their number.
+    """A text in which control characters, and others that no page or figure may hold, are written by their number.
 
     Parameters
     ----------

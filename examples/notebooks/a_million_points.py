@@ -20,7 +20,7 @@
 # - **Bayesian k-means** gives one partition. The rows may stay on disk, and new rows can be added later.
 # - **Parallel split-merge** samples from the posterior: all labels at once, in every step. It would take a million rows too,
 #   but here it gets 100,000 so that the notebook runs in a few minutes on two cores: a step's time grows with the rows.
-# - **Randomised BHC** gives a tree, here of a part of the rows.
+# - **Randomized BHC** gives a tree, here of a part of the rows.
 
 # %% tags=["parameters"]
 n_rows = 1_000_000
@@ -96,7 +96,7 @@ print(f"{n_rows:,} rows, {file.nbytes / 1e6:.1f} MB; held-out density under the 
 # %% [markdown]
 # ## Bayesian k-means, from disk
 #
-# The prior is read off the first thousand rows. `fit` is handed the memory-mapped file: it reads it piece by piece, as often
+# The prior is read off the first thousand rows. `fit` is handed the memory-mapped file: it reads it chunk by chunk, as often
 # as it needs, and holds no copy of it. It finds the twelve clusters.
 
 # %%
@@ -206,15 +206,15 @@ clusters["parallel split-merge"] = np.median(fields["n_clusters"])
 # %% [markdown]
 # ## A tree of a part
 #
-# The exact tree compares all pairs of rows. `method="randomised"` builds exact trees of random subsets and sorts the other rows
-# into them. The picture shows its cut: most clusters are found, but in this run two neighbours on the right are not kept apart
+# The exact tree compares all pairs of rows. `method="randomized"` builds exact trees of random subsets and sorts the other rows
+# into them. The plot shows its cut: most clusters are found, but in this run two neighbours on the right are not kept apart
 # as they should be. `refine`, which mends exact trees, does not apply to this one.
 
 # %%
 part = X[:n_tree_rows].astype(float)
 start = time.perf_counter()
-bhc = bnp.BHC(model, method="randomised", progress_bar=False).fit(part)
-seconds["randomised BHC of a part"] = time.perf_counter() - start
+bhc = bnp.BHC(model, method="randomized", progress_bar=False).fit(part)
+seconds["randomized BHC of a part"] = time.perf_counter() - start
 axes = bnp.plots.predictive_density(bhc, part)
 axes.get_figure()
 
@@ -229,7 +229,7 @@ for name, fit in {
     "Bayesian k-means, from disk": streamed,
     "the same, 5% of rows later": daily,
     "Bayesian k-means, kd-tree": in_memory,
-    "randomised BHC of a part": bhc,
+    "randomized BHC of a part": bhc,
 }.items():
     densities[name], clusters[name] = fit.score_samples(held_out).mean(), fit.n_clusters_
 table = pd.DataFrame({"clusters": clusters, "held-out density": densities, "seconds": seconds})
@@ -264,5 +264,5 @@ pd.Series(
 ).div(1e6).round(2).to_frame()
 
 # %%
-del on_disk, file  # the file can be deleted only when nobody reads it
+del on_disk, file  # the file can be deleted only when nothing reads it
 folder.cleanup()

@@ -46,7 +46,7 @@ num_samples = 700
 num_chains = 4
 n_rows = 120
 n_few = 12
-n_particles = 200
+num_particles = 200
 normal_rows = (20, 320)
 
 # %% [markdown]
@@ -71,7 +71,7 @@ model = partial(dpm, component=component, concentration=1.0)
 # truth.
 
 # %%
-sizes = dict(num_warmup=num_warmup, num_samples=num_samples, num_chains=num_chains, n_particles=n_particles)
+sizes = dict(num_warmup=num_warmup, num_samples=num_samples, num_chains=num_chains, num_particles=num_particles)
 few = bnp.evidence.table(model, X[:n_few], **sizes, progress_bar=False)
 few[["value", "standard_error", "kind", "target", "verdict"]].round(2)
 
@@ -214,7 +214,7 @@ bounds = {"one partition (MAP-DP)": bnp.MAPDP(model).fit(X).log_joint_}
 bounds |= {
     f"tree ({kind})": float(bnp.evidence.tree_bound(bhc, kind)) for kind in ("bhc", "alternatives", "recursive", "pairs")
 }
-particles = bnp.evidence.smc(model, X, n_particles=n_particles, progress_bar=False)
+particles = bnp.evidence.smc(model, X, num_particles=num_particles, progress_bar=False)
 many = pd.DataFrame({"value": bounds, "standard_error": np.nan, "kind": "lower bound"})
 many.loc["particle filter"] = [particles.value, particles.standard_error, "estimate"]
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")

@@ -13,11 +13,11 @@
 # %% [markdown]
 # # Mixed and missing data
 #
-# **Question.** A table has measurements, bits, counts and categories, and holes. Which groups of rows does it have, and what
-# would have stood in the holes?
+# **Question.** A table has measurements, bits, counts and categories, and missing values. Which groups of rows does it have,
+# and what would have stood in their place?
 #
-# Every kind of column gets its own likelihood within a cluster, and a missing cell is left out of it exactly: nothing is
-# filled in before the fit. What the clusters know of a missing cell can be drawn afterwards.
+# Every kind of column gets its own likelihood within a cluster, and a missing value is left out of it exactly: nothing is
+# filled in before the fit. What the clusters know of a missing value can be drawn afterwards.
 
 # %% tags=["parameters"]
 n_rows = 250
@@ -48,7 +48,7 @@ plt.switch_backend(plt.get_backend())  # until pyplot has loaded it, a notebook 
 # %% [markdown]
 # ## The data
 #
-# Made up, so that the holes have a known content: pumps of four types, whose type nobody wrote down. A pump has a temperature
+# Made up, so that the missing values are known: pumps of four types, whose type was not written down. A pump has a temperature
 # and a vibration (continuous), an alarm (a bit), a number of stops (a count), and an oil (one of three).
 
 # %%
@@ -75,9 +75,9 @@ def pumps(n):
 complete, kind = pumps(n_rows + n_held_out)
 
 # %% [markdown]
-# Now the holes. Sensors were taken off pumps that stop often, so vibration is missing more often where there are many stops;
-# the number of stops is always known. This is *missing at random*: whether a cell is missing depends on what is seen, not on
-# what would have stood there. Alarms, temperatures and oils are lost by pure chance.
+# Now the missing values. Sensors were taken off pumps that stop often, so vibration is missing more often where there are many
+# stops; the number of stops is always known. This is *missing at random*: whether a value is missing depends on what is seen,
+# not on what would have stood there. Alarms, temperatures and oils are lost by pure chance.
 
 # %%
 lost = pd.DataFrame(False, index=complete.index, columns=complete.columns)
@@ -92,12 +92,12 @@ frame.head(4).round(2)
 # ## What does the package make of it?
 #
 # It takes tables of numbers: a category becomes one column for each of its values. `bnp.recommend` says what it sees in the
-# columns, which likelihoods it would take, and which routes there is time for.
+# columns, which likelihoods it would take, and which methods there is time for.
 
 # %%
 oils = pd.get_dummies(frame["oil"], prefix="oil", dtype=float)
 numbers = pd.concat([frame.drop(columns="oil"), oils.mask(frame["oil"].isna())], axis=1)
-advice = bnp.recommend(numbers, progress=False)
+advice = bnp.recommend(numbers, progress_bar=False)
 print(pd.DataFrame(advice.columns).round(2).to_string(index=False))
 
 # %%
@@ -147,7 +147,7 @@ def mixture(X):
 bnp.check_model(mixture, X, names)
 
 # %% [markdown]
-# ## Three routes
+# ## Three methods
 #
 # Gibbs sampling of the partition beside NUTS for `alpha` and `width`, with room for 16 clusters, which is far more than are
 # met (fewer are faster; meeting the limit would be warned about); BHC and MAP-DP with both at their prior
@@ -163,7 +163,7 @@ mcmc = MCMC(
     chain_method="sequential",
     progress_bar=False,
 )
-run = bnp.ResumableRun(mcmc, piece=num_samples)  # compiles one program for all chains, which MCMC alone does not
+run = bnp.ResumableRun(mcmc, checkpoint_every=num_samples)  # compiles one program for all chains, which MCMC alone does not
 run.run(jax.random.key(0), X)
 
 # %%
@@ -180,7 +180,7 @@ table[["clusters", "held_out", "held_out_se", "NMI", "ARI", "rhat"]].astype(floa
 # %% [markdown]
 # ## What would have stood there?
 #
-# Given its cluster, the columns of a pump are independent. So a draw for a missing cell is a new value from the pump's
+# Given its cluster, the columns of a pump are independent. So a draw for a missing value is a new value from the pump's
 # cluster, in a draw of partition and parameters; the cells of the pump that are there have had their say in which cluster it
 # is. That is what `to_arviz(..., posterior_predictive=...)` draws, for every cell of the table.
 
@@ -189,12 +189,12 @@ table[["clusters", "held_out", "held_out_se", "NMI", "ARI", "rhat"]].astype(floa
 def filled(fit, X):
     """Draws of every cell, (draw, row, column)."""
     kept = num_draws // num_chains if fit is run else num_draws
-    groups = bnp.to_arviz(fit, X, n_draws=num_draws, posterior_predictive=kept)
+    groups = bnp.to_arviz(fit, X, num_samples=num_draws, posterior_predictive=kept)
     return groups["posterior_predictive"]["X"].stack(s=("chain", "draw")).transpose("s", ...).values
 
 
 truth = pd.get_dummies(complete, columns=["oil"], dtype=float)[names].to_numpy()[:n_rows]
-holes = lost.to_numpy()[:n_rows]
+lacking = lost.to_numpy()[:n_rows]
 
 
 def scores(fit):
@@ -202,7 +202,7 @@ def scores(fit):
     draws = filled(fit, X)
     rows = {}
     for column in (0, 1):
-        at = holes[:, column]
+        at = lacking[:, column]
         low, high = np.quantile(draws[:, at, column], (0.05, 0.95), axis=0)
         value = truth[at, column]
         rows[f"{names[column]}: root mean square error"] = (
@@ -210,10 +210,10 @@ def scores(fit):
             np.sqrt(np.mean((np.nanmean(X[:, column]) - value) ** 2)),
         )
         rows[f"{names[column]}: share within the 90% interval"] = np.mean((low <= value) & (value <= high)), np.nan
-    at, value = holes[:, 2], truth[:, 2]
+    at, value = lacking[:, 2], truth[:, 2]
     usual = np.nanmean(X[:, 2]) > 0.5
     rows["alarm: share wrong"] = np.mean((draws[:, at, 2].mean(0) > 0.5) != value[at]), np.mean(usual != value[at])
-    at, value = holes[:, 4], truth[:, 4:].argmax(1)
+    at, value = lacking[:, 4], truth[:, 4:].argmax(1)
     usual = X[:, 4:].sum(0).argmax()
     rows["oil: share wrong"] = np.mean(draws[:, at, 4:].mean(0).argmax(1) != value[at]), np.mean(usual != value[at])
     return pd.DataFrame(rows, index=["clusters", "one value"]).T
@@ -224,9 +224,9 @@ scores(run).round(2)
 # %% [markdown]
 # ## When not to trust it
 #
-# The holes so far could be explained by what is seen: pumps that stop often lack the sensor, and the number of stops tells
-# which pumps these are. Now the same table, but the sensor fails when the vibration itself is large: above 4.2 the cell is
-# lost. This is *missing not at random*: of the largest values none is left to learn from. In the picture, a right guess is on
+# The missing values so far could be explained by what is seen: pumps that stop often lack the sensor, and the number of stops
+# tells which pumps these are. Now the same table, but the sensor fails when the vibration itself is large: above 4.2 the cell
+# is lost. This is *missing not at random*: of the largest values none is left to learn from. In the plot, a right guess is on
 # the grey line; the dashed one is the mean of the cells that are seen.
 
 # %%
@@ -242,10 +242,10 @@ for panel, (title, (rows, fit)) in zip(panels, cases.items(), strict=True):
     panel.scatter(truth[at, 1], guess, s=10)
     panel.axline((3.0, 3.0), slope=1.0, color="0.5", linewidth=1.0)
     panel.axhline(np.nanmean(rows[:, 1]), color="0.5", linewidth=1.0, linestyle="--")
-    panel.set(title=title, xlabel="true vibration of a missing cell")
+    panel.set(title=title, xlabel="true vibration of a missing value")
     whole = np.where(at, 0.0, rows[:, 1])
     whole[at] = guess
-    means[title] = {"truth": truth[:, 1].mean(), "cells seen": np.nanmean(rows[:, 1]), "holes filled": whole.mean()}
+    means[title] = {"truth": truth[:, 1].mean(), "cells seen": np.nanmean(rows[:, 1]), "missing values filled": whole.mean()}
 panels[0].set_ylabel("mean of what was drawn for it")
 plt.show()
 
@@ -255,15 +255,15 @@ pd.DataFrame(means).T.round(2).rename_axis("mean vibration, vibration is")
 # %% [markdown]
 # ## What it says
 #
-# - The routes find the same four groups, which are the pumps' true types, and their held-out densities are as good as equal.
+# - The methods find the same four groups, which are the pumps' true types, and their held-out densities are as good as equal.
 #   Such agreement is no surprise where groups are so clear; where it is missing, look into it.
-# - Filling holes from the clusters has a far smaller error than one value for a column, and the intervals hold about as much
-#   as they promise: nine cells in ten.
+# - Filling missing values from the clusters has a far smaller error than one value for a column, and the intervals hold about
+#   as much as they promise: nine cells in ten.
 # - Missing at random, the mean of the seen vibrations is too low, because it is the pumps with large values that lack the
-#   sensor. With the holes filled it is right: the number of stops told which pumps these are.
+#   sensor. With the missing values filled it is right: the number of stops told which pumps these are.
 # - Missing because it is large, the filled values are too low, all of them, and so is the mean. **Nothing in the table alone
-#   gives this away.** Whether holes are at random has to be known from how the data came about.
+#   gives this away.** Whether values are missing at random has to be known from how the data came about.
 #
 # Two more limits. Within a cluster the columns are independent here: what one column says of another goes by way of the
-# cluster alone. And an intermediate case is common: if holes themselves tell of the type, a column of bits that says where
-# they are can be put into the table.
+# cluster alone. And an intermediate case is common: if missing values themselves say something of the type, a column
+# of bits that says where they are can be put into the table.

@@ -126,7 +126,7 @@ for a, b in zip(rows[largest], columns[largest], strict=True):
     print(f"{names[a]} and {names[b]}: {by_tree[a, b]:.2f} by the tree, {by_pairs[a, b]:.2f} by pairs")
 
 # %%
-axes = bnp.plots.coclustering(by_pairs, bhc.labels_)
+axes = bnp.plots.coclustering(by_pairs, labels=bhc.labels_)
 for axis in (axes.xaxis, axes.yaxis):
     axis.set_ticks(axis.get_ticklocs(), [names[int(tick.get_text())] for tick in axis.get_ticklabels()])
 axes.get_figure()
@@ -175,14 +175,14 @@ bnp.plots.traces({name: draws.summaries()[name] for name in ["n_nodes"]})
 # %% [markdown]
 # ### One tree for all of them
 #
-# `central` picks the draw whose levels are, on average, nearest to those of all draws. The number beside a circle is the
+# `medoid` picks the draw whose levels are, on average, nearest to those of all draws. The number beside a circle is the
 # node's support: the share of the draws that have a node of exactly these items.
 
 # %%
-best = draws.central()
+best = draws.medoid()
 central = draws[best]
 support = draws.support(central)
-bnp.plots.hierarchy(central, names, support=support).get_figure()
+bnp.plots.hierarchy(central, names=names, support=support).get_figure()
 
 # %% [markdown]
 # Most supports are small. Even the tree nearest to all others is one of very many: each of its nodes is seldom met with

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Which clustering should I believe?
 #
-# One data set, one model, and six ways to fit it: MCMC, and five fast routes. They do not quite agree. This notebook shows
-# how to see that, how to find out which differences matter, and which route to trust for which question.
+# One data set, one model, and six ways to fit it: MCMC, and five fast methods. They do not quite agree. This notebook shows
+# how to see that, how to find out which differences matter, and which method to trust for which question.
 
 # %%
 # %matplotlib inline
@@ -47,7 +47,7 @@ n_rows = 120
 # %% [markdown]
 # ## The data
 #
-# Fisher's iris: four measurements of 150 flowers. 120 of them are clustered; the other 30 are kept from every route, to score
+# Fisher's iris: four measurements of 150 flowers. 120 of them are clustered; the other 30 are kept from every method, to score
 # predictions. The species are not used for fitting. They are the botanists' answer, which need not be what the measurements
 # alone support.
 
@@ -56,7 +56,7 @@ data = bnp.datasets.load("iris")
 order = np.random.default_rng(0).permutation(len(data.X))
 train, test = np.sort(order[-n_rows:]), np.sort(order[:-n_rows])
 X, Y, species = data.X[train], data.X[test], data.y[train]
-bnp.plots.pairs(X[:, 2:], np.zeros(len(X), int), feature_names=data.feature_names[2:])  # two of the four columns
+bnp.plots.pairs(X[:, 2:], labels=np.zeros(len(X), int), feature_names=data.feature_names[2:])  # two of the four columns
 
 # %% [markdown]
 # ## One model
@@ -69,10 +69,10 @@ model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentrat
 bnp.check_model(model, X, feature_names=data.feature_names)
 
 # %% [markdown]
-# ## Every route
+# ## Every method
 #
 # MCMC draws partitions from the posterior: `PartitionGibbs` moves the flowers, NUTS the concentration. `jax.vmap` runs the
-# chains side by side. The fast routes each hand back one partition; BHC and the variational route also say how sure they are.
+# chains side by side. The fast methods each hand back one partition; BHC and the variational method also say how sure they are.
 
 # %%
 kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
@@ -125,10 +125,10 @@ bnp.plots.traces({name: posterior[name].values[:, ::4] for name in ("n_clusters"
 bnp.plots.rank(idata)
 
 # %% [markdown]
-# ## All routes in one table
+# ## All methods in one table
 #
-# `clusters` is the number in each route's partition. `log_joint` is the log probability of data and partition together, in
-# nats: what the fast routes climb. (For MCMC it is taken at the posterior median of the concentration, for the others at the
+# `clusters` is the number in each method's partition. `log_joint` is the log probability of data and partition together, in
+# nats: what the fast methods climb. (For MCMC it is taken at the posterior median of the concentration, for the others at the
 # prior median: equal partitions differ a little.) `held_out` is the log predictive density of a kept flower.
 
 # %%
@@ -136,9 +136,9 @@ table = bnp.compare({"MCMC": mcmc, **fast}, X, held_out=Y, truth=species)
 table[["clusters", "log_joint", "evidence_bound", "held_out", "held_out_se", "ARI"]].astype(float).round(2)
 
 # %% [markdown]
-# The routes report two clusters or three. Their log joints lie within about two nats: on a scale where the next flower alone
+# The methods report two clusters or three. Their log joints lie within about two nats: on a scale where the next flower alone
 # costs two nats, that is next to nothing. The held-out densities differ by less than half of their standard error. So neither
-# number can say which partition is right, and a route that reports the highest log joint has not won anything.
+# number can say which partition is right, and a method that reports the highest log joint has not won anything.
 
 # %% [markdown]
 # ## How far apart are the partitions?
@@ -153,18 +153,18 @@ rand = [[adjusted_rand_score(a, b) for b in partitions.values()] for a in partit
 pd.DataFrame(rand, partitions, partitions).round(2)
 
 # %% [markdown]
-# All are close, and they fall into two camps. Which flowers make the difference? This is each route's clusters against the
+# All are close, and they fall into two camps. Which flowers make the difference? This is each method's clusters against the
 # species.
 
 # %%
 names = np.array(["setosa", "versicolor", "virginica"])[species]
 pd.concat(
-    {route: pd.crosstab(labels, names, colnames=["species"]) for route, labels in partitions.items()},
-    names=["route", "cluster"],
+    {method: pd.crosstab(labels, names, colnames=["species"]) for method, labels in partitions.items()},
+    names=["method", "cluster"],
 )
 
 # %% [markdown]
-# Setosa stands alone in every route. The other two species are one large cluster in all of them. The camps differ in a
+# Setosa stands alone in every method. The other two species are one large cluster in all of them. The camps differ in a
 # handful of flowers that are either a small cluster of their own or part of the large one.
 
 # %% [markdown]
@@ -179,13 +179,13 @@ number = pd.DataFrame({name: pd.Series(bnp.number_of_clusters(z)) for name, z in
 number.loc[2:].rename_axis("clusters").round(2)
 
 # %% [markdown]
-# Then how often two flowers share a cluster. Dark squares are clusters nobody doubts; the pale stripes belong to flowers that
+# Then how often two flowers share a cluster. Dark squares are clusters beyond doubt; the pale stripes belong to flowers that
 # come and go.
 
 # %%
 together = bnp.coclustering(draws)
 figure, axes = plt.subplots(figsize=(5.5, 4.5), layout="constrained")
-bnp.plots.coclustering(together, estimate, ax=axes)
+bnp.plots.coclustering(together, labels=estimate, ax=axes)
 plt.show()
 
 # %% [markdown]
@@ -205,7 +205,7 @@ for name, labels in sizes.items():
 # Read it like an interval. At the coarse end there are two clusters, at the fine end the large cluster is broken up. Any
 # sentence that is true of some of these partitions and false of others is not settled by these data.
 #
-# Now put the fast routes on the same scale: their distance from the point estimate (`VI to MCMC`), and their mean distance
+# Now put the fast methods on the same scale: their distance from the point estimate (`VI to MCMC`), and their mean distance
 # from all draws (`expected VI`), which the point estimate makes as small as possible.
 
 
@@ -279,10 +279,10 @@ pd.DataFrame(probabilities[np.argsort(certain)[:5]], columns=clusters).round(2)
 # %% [markdown]
 # ## What to believe, and when
 #
-# - **Believe what all routes and nearly all draws share**: setosa is a cluster; versicolor and virginica are not told apart
+# - **Believe what all methods and nearly all draws share**: setosa is a cluster; versicolor and virginica are not told apart
 #   by this model with this prior. "Three clusters" here does *not* mean the three species, as the adjusted Rand index with
-#   the species shows: it is far below 1 for every route.
-# - **Do not believe a small cluster because one route reports it.** Log joints within two nats are a draw. Ask the posterior
+#   the species shows: it is far below 1 for every method.
+# - **Do not believe a small cluster because one method reports it.** Log joints within two nats are a draw. Ask the posterior
 #   how often those flowers part from the rest.
 # - **MCMC** is the one to believe on uncertainty: numbers of clusters, co-clustering, credible balls. But only after R-hat
 #   and effective sample sizes, which are far smaller than the number of draws.
@@ -290,4 +290,4 @@ pd.DataFrame(probabilities[np.argsort(certain)[:5]], columns=clusters).round(2)
 #   assignments; they leave out the doubt about the clusters themselves.
 # - **MAP-DP, Bayesian k-means, agglomerative** when you need one good partition fast. They agree with MCMC here on all but a
 #   few flowers, and they predict as well. Where they disagree with one another, that is the hint to run MCMC.
-# - No route can repair the model. All six share one likelihood and one prior; `bnp.compare_models` compares others.
+# - No method can repair the model. All six share one likelihood and one prior; `bnp.compare_models` compares others.

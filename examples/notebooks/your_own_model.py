@@ -14,7 +14,7 @@
 # # Write your own model
 #
 # The package has families for normal numbers, bits and counts. Yours may be missing. Here we write one, check it, put priors
-# on its hyperparameters, and run it by MCMC and by fast routes. Then a check shows that the model is wrong, and we replace it
+# on its hyperparameters, and run it by MCMC and by fast methods. Then a check shows that the model is wrong, and we replace it
 # by one that is not conjugate.
 
 # %%
@@ -79,7 +79,6 @@ class Tally(NamedTuple):
     failures: jax.Array  # their failures, per column
 
 
-@bnp.component
 class GeometricBeta(bnp.Component):
     a: jax.Array  # prior successes per column
     b: jax.Array  # prior failures per column
@@ -114,7 +113,7 @@ class GeometricBeta(bnp.Component):
 # %% [markdown]
 # ## Is the formula right?
 #
-# Integrate p out numerically, column by column, and compare. A wrong sign here would spoil every route without a message.
+# Integrate p out numerically, column by column, and compare. A wrong sign here would spoil every method without a message.
 
 # %%
 family = GeometricBeta(a=np.array([1.0, 2.0, 0.5, 3.0]), b=np.array([2.0, 2.0, 1.5, 0.7]))
@@ -206,7 +205,7 @@ bnp.diagnostics(idata).round(2)
 # %% [markdown]
 # ## The same model, fast
 #
-# The deterministic routes take the same function. With `optimize=True` they fit the hyperparameters by gradients, prior
+# The deterministic methods take the same function. With `optimize=True` they fit the hyperparameters by gradients, prior
 # included; the gradients of the new family come from JAX.
 
 # %%
@@ -216,10 +215,10 @@ table = bnp.compare({"MCMC": mcmc, "BHC": bhc, "MAP-DP": mapdp}, X, truth=truth)
 table[["clusters", "log_joint", "evidence_bound", "ARI"]].astype(float).round(2)
 
 # %% [markdown]
-# All routes find the three kinds: the adjusted Rand index with the truth is at or near 1. Log joints are taken at each
-# route's own hyperparameters, so compare them with care.
+# All methods find the three kinds: the adjusted Rand index with the truth is at or near 1. Log joints are taken at each
+# method's own hyperparameters, so compare them with care.
 #
-# Now the hyperparameters: posterior in colour, prior in grey, fitted values as lines. The fast routes give one number where
+# Now the hyperparameters: posterior in colour, prior in grey, fitted values as lines. The fast methods give one number where
 # MCMC gives a distribution.
 
 # %%
@@ -318,9 +317,9 @@ pd.concat({name: pd.crosstab(z, truth) for name, z in labels.items()}, names=["m
 # %% [markdown]
 # ## What to take away
 #
-# - A conjugate family is one class with four short methods. Check its log marginal by integration; then every route works.
+# - A conjugate family is one class with four short methods. Check its log marginal by integration; then every method works.
 # - Hyperpriors are ordinary sample statements. MCMC gives their posterior, `optimize=True` a fitted value.
 # - Look at the prior predictive before and the posterior predictive after. Here the clusters looked fine while the likelihood
 #   was wrong, and only the check showed it.
-# - When the family cannot be integrated out, `AuxiliaryGibbs` takes any likelihood. It costs the fast routes, the evidence
+# - When the family cannot be integrated out, `AuxiliaryGibbs` takes any likelihood. It costs the fast methods, the evidence
 #   bounds and some speed, but not the comparison by leave-one-out densities.

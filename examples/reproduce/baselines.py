@@ -226,8 +226,8 @@ class GaussiansBIC:
 class VariationalGaussians:
     """Variational mixture of Gaussians in the model of Bayesian k-means (Eq. 15); the cost is its free energy.
 
-    Its updates are those of Bayesian k-means with soft labels in the place of hard ones: E_q[log p(x, label)] of Eq. 20, and
-    the energy of Eq. 19 at soft statistics less the entropy of the labels. Components with less than one row are dropped.
+    Its updates are those of Bayesian k-means with responsibilities in the place of hard labels: E_q[log p(x, label)] of Eq. 20,
+    and the energy of Eq. 19 at soft statistics less the entropy of the labels. Components with less than one row are dropped.
     """
 
     def __init__(self, X: np.ndarray, component: bnp.NormalInverseWishart, concentration: float, max_iter: int = 200) -> None:
@@ -243,7 +243,7 @@ class VariationalGaussians:
             if not (there := r.sum(0) >= 1.0).all():
                 if not there.any():
                     return None
-                r, cost = _normalised(r[:, there]), np.inf
+                r, cost = _normalized(r[:, there]), np.inf
             energy, joint = self._step(r)
             if cost - energy < TOLERANCE * len(self.X):
                 break
@@ -259,7 +259,7 @@ class VariationalGaussians:
             return float(energy), np.asarray(joint)[:, :k]
 
 
-def _normalised(r: np.ndarray) -> np.ndarray:
+def _normalized(r: np.ndarray) -> np.ndarray:
     """Rows that sum to one; those without any weight are shared out evenly."""
     total = r.sum(1, keepdims=True)
     return np.where(total > 0, r / np.where(total > 0, total, 1.0), 1.0 / r.shape[1])
@@ -285,25 +285,25 @@ def g_means(X: np.ndarray) -> np.ndarray:
 
     All clusters are tested, the centres of those that fail replaced by two, and k-means run on all rows, until none fails.
     """
-    centres = X.mean(0)[None]
+    centers = X.mean(0)[None]
     while True:
-        found = KMeans(len(centres), init=centres, n_init=1, random_state=0).fit(X)
-        parts = [_tested(X[found.labels_ == k], centre) for k, centre in enumerate(found.cluster_centers_)]
-        if len(following := np.concatenate(parts)) == len(centres):
+        found = KMeans(len(centers), init=centers, n_init=1, random_state=0).fit(X)
+        parts = [_tested(X[found.labels_ == k], center) for k, center in enumerate(found.cluster_centers_)]
+        if len(following := np.concatenate(parts)) == len(centers):
             return found.labels_
-        centres = following
+        centers = following
 
 
-def _tested(rows: np.ndarray, centre: np.ndarray) -> np.ndarray:
+def _tested(rows: np.ndarray, center: np.ndarray) -> np.ndarray:
     """The centre, or two if the rows' projection on the line through these fails the Anderson-Darling test."""
     n = len(rows)
     if n < FEWEST_TESTED:
-        return centre[None]
+        return center[None]
     value, direction, _ = _principal_axis(rows, np.ones(n))
     step = direction * np.sqrt(2.0 * value / np.pi)
-    pair = KMeans(2, init=np.array([centre - step, centre + step]), n_init=1, random_state=0).fit(rows).cluster_centers_
+    pair = KMeans(2, init=np.array([center - step, center + step]), n_init=1, random_state=0).fit(rows).cluster_centers_
     line = rows @ (pair[1] - pair[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # on p-values, which are not used
         statistic = anderson(line).statistic * (1.0 + 4.0 / n - 25.0 / n**2)
-    return pair if statistic > CRITICAL else centre[None]
+    return pair if statistic > CRITICAL else center[None]

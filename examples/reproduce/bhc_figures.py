@@ -122,7 +122,7 @@ def figures_5_and_7(report: Report, out: Path, seed: int, per_group: int, count:
             top_nodes(tree)
         )
         largest[name] = max(tree.sizes[node] for node in ends) / len(X)
-        bnp.plots.dendrogram(tree, GROUPS[y], threshold=0.5 if name == "BHC" else 0.0, ax=axes)
+        bnp.plots.dendrogram(tree, labels=GROUPS[y], threshold=0.5 if name == "BHC" else 0.0, ax=axes)
         axes.set_title(f"{name}: purity {purity[name]:.3f}", loc="left", pad=18)
     report(
         f"\nPurity of the same BHC tree rebuilt inside its clusters (shape ratio): {ratio.dendrogram_.purity(y, 'leaf'):.3f}"
@@ -152,8 +152,8 @@ def toys() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Points and the groups they were drawn as."""
     rng = np.random.default_rng(3)
 
-    def blob(centre: tuple[float, float], spread: tuple[float, float], size: int) -> np.ndarray:
-        return centre + rng.normal(size=(size, 2)) * spread
+    def blob(center: tuple[float, float], spread: tuple[float, float], size: int) -> np.ndarray:
+        return center + rng.normal(size=(size, 2)) * spread
 
     spreads = [
         blob((0, 0), (0.15, 0.15), 6),
@@ -189,7 +189,9 @@ def figure_8(report: Report, out: Path, wanted: list[str]) -> None:
         fit = greedy_bhc(X, NORMAL)
         trees = {"average linkage": linkage(X, "average"), "BHC": fit.dendrogram_}
         numbers = [str(i + 1) for i in range(len(X))]
-        bnp.plots.dendrogram(trees["average linkage"], fit.labels_, numbers, 0.0, ax=column[0], annotate=0)
+        bnp.plots.dendrogram(
+            trees["average linkage"], labels=fit.labels_, names=numbers, threshold=0.0, ax=column[0], annotate=0
+        )
         bnp.plots.dendrogram(trees["BHC"], names=numbers, ax=column[1])
         bnp.plots.predictive_density(fit, X, ax=column[2])
         for number, point in zip(numbers, X, strict=True):

@@ -95,7 +95,7 @@ def figure4(report: Report, run: shared.Run, names: Sequence[str], seed: int) ->
     """The two trees, and where the paper's groups are."""
     trees = {
         "greatest complete-data likelihood (the paper's)": (run.best(), "bhmc_figure4"),
-        "least expected variation of information, summed over levels": (run.draws.central(), "bhmc_figure4_central"),
+        "least expected variation of information, summed over levels": (run.draws.medoid(), "bhmc_figure4_central"),
     }
     members = {group: np.array([names.index(name) for name in animals]) for group, animals in GROUPS.items()}
     everywhere = run.draws.paths.reshape(-1, *run.draws.paths.shape[2:])
@@ -109,7 +109,7 @@ def figure4(report: Report, run: shared.Run, names: Sequence[str], seed: int) ->
         joint = run.summaries["log_joint"][draw]
         report(f"tree of the {title}: log joint {joint:.1f}, clusters per level {shared.counts_of(tree)}")
         report("  " + tree.to_newick(names))
-        bnp.plots.hierarchy(tree, names, support=support).figure.savefig(report.out / f"{file}.png", dpi=100)
+        bnp.plots.hierarchy(tree, names=names, support=support).figure.savefig(report.out / f"{file}.png", dpi=100)
         rng = np.random.default_rng(seed)
         for group, items in members.items():
             score, node = best_clade(tree.paths, items)
@@ -150,7 +150,7 @@ def main() -> None:
     report("BHMC Figures 3 and 4: animals (33 x 102) on 7 principal components, centred and not scaled")
     report(f"alpha 0.4, gamma0 1, gamma 0.5, sigma^2 1, L 4, H = N(0, I); {sizes};")
     report(f"  seed {options.seed}; {'paper sizes' if options.full else 'small sizes'}")
-    report("path Gibbs from overdispersed starts (the paper: Metropolis-Hastings of paths, starts not told)\n")
+    report("path Gibbs from overdispersed starts (the paper: Metropolis-Hastings of paths, starts not given)\n")
     exact = shared.sample(MODEL, X, sizes, options.seed)
     figure3(report, exact, sizes.thinning)
     figure4(report, exact, list(data.item_names or ()), options.seed)

@@ -22,7 +22,7 @@ from bnp_hier.posterior.convergence import chain_diagnostics
 
 MEASURES = ("purity", "NMI", "ARI", "F-measure")
 
-SHOWN = ("log_joint", "n_nodes", "n_leaves", "n_components", "entropy", "largest_branch", "meeting_depth")
+SHOWN = ("log_joint", "n_nodes", "n_leaves", "n_components", "entropy", "largest_branch", "lca_depth")
 """Label-invariant numbers whose convergence is reported."""
 
 
@@ -109,12 +109,12 @@ def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, m
 def capacity(run: Run) -> str:
     """How often the tree was full, and how full of components it was, over all sweeps."""
     hits = run.draws.sample_stats["capacity_hits"][:, -1]
-    mass = run.draws.sample_stats["refused_mass"][:, -1]
+    mass = run.draws.sample_stats["truncated_probability"][:, -1]
     nodes, components = run.draws.samples[run.draws.sites.mixing].shape[-2:]
     most_nodes, most_components = (int(run.summaries[name].max()) for name in ("n_nodes", "n_components"))
     return (
         f"capacity: at most {most_nodes} of {nodes} nodes and {most_components} of {components} components used; "
-        f"capacity hits {int(hits.sum())}, refused mass {mass.max():.1e}"
+        f"capacity hits {int(hits.sum())}, truncated probability {mass.max():.1e}"
     )
 
 

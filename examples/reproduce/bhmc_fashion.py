@@ -140,7 +140,7 @@ def main() -> None:
         verdicts(report, run, scores)
         report("")
         name = "bhmc_figure5" if scaling == SCALINGS[0] else f"bhmc_figure5_{scaling}"
-        figure = bnp.plots.montage(run.draws[run.best()], pixels.reshape(-1, 28, 28) / 255.0, X)
+        figure = bnp.plots.montage(run.draws[run.best()], pixels.reshape(-1, 28, 28) / 255.0, X=X)
         figure.savefig(report.out / f"{name}.png", dpi=100)
     report.save()
 

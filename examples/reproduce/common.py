@@ -45,7 +45,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("output"), help="folder for text and pictures")
+    parser.add_argument("--out", type=Path, default=Path("output"), help="folder for text and figures")
     return parser
 
 

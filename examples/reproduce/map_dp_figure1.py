@@ -73,11 +73,11 @@ def draw(shares: dict[str, np.ndarray], path: Path) -> None:
     axes = figure.subplots(2, 3, sharex=True, sharey=True).ravel()
     last = int((np.median(shares[ACTUAL], 0) > 0).sum()) + 4
     for axis, name in zip(axes, PANELS, strict=True):
-        for which, colour in ((ACTUAL, "0.35"), (name, "#cc6677")):
+        for which, color in ((ACTUAL, "0.35"), (name, "#cc6677")):
             low, middle, high = (np.where(q > 0, q, np.nan) for q in np.percentile(shares[which], (25, 50, 75), axis=0))
             rank = np.arange(1, len(middle) + 1)
-            axis.fill_between(rank, np.where(np.isnan(low), LEAST, low), high, color=colour, alpha=0.18, lw=0)
-            axis.plot(rank, middle, "o-" if which == name else "s--", ms=3.5, lw=1.3, color=colour, label=which)
+            axis.fill_between(rank, np.where(np.isnan(low), LEAST, low), high, color=color, alpha=0.18, lw=0)
+            axis.plot(rank, middle, "o-" if which == name else "s--", ms=3.5, lw=1.3, color=color, label=which)
         axis.set_title(name, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set(yscale="log", xlim=(0.5, last + 0.5), ylim=(LEAST, 1.0))

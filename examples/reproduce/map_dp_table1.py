@@ -157,7 +157,7 @@ def dp_means(sample: Sample) -> Fit:
 def greedy_vb(sample: Sample) -> Fit:
     """Truncated stick-breaking from one greedy pass over the rows; the truncation is rounded up to share programs."""
     truncation = -(-10 * (int(sample.z.max()) + 1) // 64) * 64
-    fit = bnp.VariationalDP(MODEL, truncation=truncation, n_restarts=1, max_iter=1000, tolerance=1e-3).fit(sample.X)
+    fit = bnp.VariationalDP(MODEL, truncation=truncation, n_init=1, max_iter=1000, tol=1e-3).fit(sample.X)
     return Fit(fit.labels_, fit.n_iter_, fit.converged_)
 
 
@@ -181,8 +181,8 @@ def methods(sizes: Sizes) -> dict[str, Callable[[Sample], Fit]]:
     """The rows of the table."""
     return {
         GIBBS: partial(gibbs, sweeps=sizes.sweeps),
-        MAP_DP: partial(map_dp, n_restarts=1, merge=False),
-        SINGLE: partial(map_dp, n_restarts=1, merge=False, init="single"),
+        MAP_DP: partial(map_dp, n_init=1, merge=False),
+        SINGLE: partial(map_dp, n_init=1, merge=False, init="single"),
         ORDERS: map_dp,
         DP_MEANS: dp_means,
         GREEDY_VB: greedy_vb,
@@ -221,7 +221,7 @@ def experiment(seed: int, sizes: Sizes) -> Results:
         sample = crp_mixture(seed, index, sizes.n)
         truth = joint_of(sample, sample.z)
         with warnings.catch_warnings():
-            # told in the report instead: penalties that miss K, one-cluster starts, runs that stop early
+            # shown in the report instead: penalties that miss K, one-cluster starts, runs that stop early
             warnings.simplefilter("ignore")
             fits = [method(sample) for method in methods(sizes).values()]
         rows.append([_scores(sample, fit, truth) for fit in fits])

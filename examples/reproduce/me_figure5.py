@@ -42,12 +42,12 @@ def normal_clusters(rng: np.random.Generator, n: int, d: int, k: int, tau: float
     """
     spread = rng.uniform(0.5, 1.5, k)
     nearest = tau * pdist(spread[:, None], lambda a, b: a[0] + b[0]) / 2
-    while (pdist(centres := rng.uniform(0.0, 2 * tau * np.sqrt(k), (k, d))) < nearest).any():
+    while (pdist(centers := rng.uniform(0.0, 2 * tau * np.sqrt(k), (k, d))) < nearest).any():
         pass
     factors = rng.normal(size=(k, d, d)) / np.sqrt(d)
     y = rng.integers(k, size=n)
     noise = spread[y][:, None] * rng.normal(size=(n, d))
-    X = centres[y]
+    X = centers[y]
     for label in range(k):
         X[y == label] += noise[y == label] @ factors[label].T
     return X, y

@@ -29,9 +29,9 @@ OMEGA, PHI = 0.1, 1.0
 
 def draw_clusters(axes: Axes, X: np.ndarray, labels: np.ndarray, title: str) -> None:
     """Rows in the colours of their clusters, and an ellipse of two standard deviations for each."""
-    colours = matplotlib.colormaps["tab20"](np.arange(labels.max() + 1) % 20)
-    axes.scatter(X[:, 0], X[:, 1], s=3, lw=0, alpha=0.6, c=colours[labels], rasterized=True)
-    for k, colour in enumerate(colours):
+    colors = matplotlib.colormaps["tab20"](np.arange(labels.max() + 1) % 20)
+    axes.scatter(X[:, 0], X[:, 1], s=3, lw=0, alpha=0.6, c=colors[labels], rasterized=True)
+    for k, color in enumerate(colors):
         rows = X[labels == k]
         if len(rows) < 3:
             continue
@@ -40,7 +40,7 @@ def draw_clusters(axes: Axes, X: np.ndarray, labels: np.ndarray, title: str) -> 
         angle = float(np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0])))
         shape = {"width": width, "height": height, "angle": angle, "fill": False}
         axes.add_patch(Ellipse(rows.mean(0), **shape, color="white", lw=2.4))
-        axes.add_patch(Ellipse(rows.mean(0), **shape, color=0.75 * colour[:3], lw=1.2))
+        axes.add_patch(Ellipse(rows.mean(0), **shape, color=0.75 * color[:3], lw=1.2))
     low, high = np.quantile(X, [0.002, 0.998], axis=0)
     pad = 0.1 * (high - low)
     axes.set(xlim=(low[0] - pad[0], high[0] + pad[0]), ylim=(low[1] - pad[1], high[1] + pad[1]), xticks=[], yticks=[])
@@ -81,7 +81,7 @@ def agglomerative(X: np.ndarray) -> bnp.AgglomerativeBayesianClustering:
     d = X.shape[1]
     component = bnp.BetaBernoulli(a=np.full(d, OMEGA), b=np.full(d, OMEGA))
     model = partial(dpm, component=component, concentration=PHI)
-    return bnp.AgglomerativeBayesianClustering(model, prior="finite", progress_bar=False).fit(X)
+    return bnp.AgglomerativeBayesianClustering(model, label_prior="finite", progress_bar=False).fit(X)
 
 
 def linkage_by_energy(fit: bnp.AgglomerativeBayesianClustering) -> np.ndarray:

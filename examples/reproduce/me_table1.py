@@ -131,12 +131,12 @@ def paper_model(X: np.ndarray, seed: int) -> Callable[[np.ndarray], None]:
 
 def bayesian_kmeans(X: np.ndarray, seed: int) -> bnp.BayesianKMeans:
     """The paper's algorithm: K labels with Dirichlet weights, splits and merges from one cluster, no other search."""
-    return bnp.BayesianKMeans(paper_model(X, seed), prior="finite", starts=(1,), polish=False, random_state=seed).fit(X)
+    return bnp.BayesianKMeans(paper_model(X, seed), label_prior="finite", n_init=1, polish=False, random_state=seed).fit(X)
 
 
 def default_search(X: np.ndarray, seed: int) -> bnp.BayesianKMeans:
     """The package's own search in the same model."""
-    return bnp.BayesianKMeans(paper_model(X, seed), prior="finite", random_state=seed).fit(X)
+    return bnp.BayesianKMeans(paper_model(X, seed), label_prior="finite", random_state=seed).fit(X)
 
 
 def collapsed_gibbs(X: np.ndarray, y: np.ndarray, seed: int, sweeps: int) -> Found:
@@ -243,7 +243,7 @@ def draw(numbers: dict[Cell, dict[str, np.ndarray]], path: Path) -> None:
     figure = Figure(figsize=(3.6 * len(dims) + 0.8, 2.3 * len(taus) + 0.8), layout="constrained")
     panels = figure.subplots(len(taus), len(dims), squeeze=False, sharex=True, sharey=True)
     place = np.arange(len(METHODS))
-    colours = [f"C{i}" for i in range(len(sizes))]
+    colors = [f"C{i}" for i in range(len(sizes))]
     for (i, tau), (j, d) in product(enumerate(taus), enumerate(dims)):
         axes = panels[i, j]
         axes.axhline(CLUSTERS, color="0.8", lw=1, zorder=0)
@@ -254,9 +254,9 @@ def draw(numbers: dict[Cell, dict[str, np.ndarray]], path: Path) -> None:
             values = [numbers[tau, n, d][name] for name in METHODS]
             mean, std = np.mean(values, axis=1), np.std(values, axis=1, ddof=1)
             below = np.minimum(std, mean - 0.7)  # so that the bar stays on the logarithmic axis
-            axes.errorbar(at, mean, [below, std], fmt="o", ms=4, capsize=2, lw=1, color=colours[k])
+            axes.errorbar(at, mean, [below, std], fmt="o", ms=4, capsize=2, lw=1, color=colors[k])
             if (tau, n, d) in PAPER:
-                axes.plot(at + 0.09, PAPER[tau, n, d][:, 0], "o", ms=4, mfc="none", color=colours[k], alpha=0.7)
+                axes.plot(at + 0.09, PAPER[tau, n, d][:, 0], "o", ms=4, mfc="none", color=colors[k], alpha=0.7)
         axes.set_yscale("log")
         axes.set_yticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
         axes.minorticks_off()
@@ -265,9 +265,7 @@ def draw(numbers: dict[Cell, dict[str, np.ndarray]], path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     for axes in panels[:, 0]:
         axes.set_ylabel("clusters found", fontsize=9)
-    marks = [
-        Line2D([], [], marker="o", ls="", color=colour, label=f"N = {n}") for colour, n in zip(colours, sizes, strict=True)
-    ]
+    marks = [Line2D([], [], marker="o", ls="", color=color, label=f"N = {n}") for color, n in zip(colors, sizes, strict=True)]
     marks.append(Line2D([], [], marker="o", ls="", mfc="none", color="0.4", label="paper"))
     figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), frameon=False, fontsize=9)
     figure.savefig(path, dpi=90)

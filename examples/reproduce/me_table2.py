@@ -93,7 +93,7 @@ def priors(X: np.ndarray, kind: str) -> list[bnp.Component]:
 def purities(X: np.ndarray, y: np.ndarray, kind: str) -> tuple[list[float], float]:
     """Purity of each method's tree on one subset, and the scale or strength with the least free energy."""
     models = [partial(dpm, component=component, concentration=2.0) for component in priors(X, kind)]
-    fits = [bnp.AgglomerativeBayesianClustering(model, prior="finite").fit(X) for model in models]
+    fits = [bnp.AgglomerativeBayesianClustering(model, label_prior="finite").fit(X) for model in models]
     least = int(np.argmin([fit.free_energy_ for fit in fits]))
     bayesian = [fit.dendrogram_.purity(y, pick="leaf") for fit in fits]
     tens = bayesian[SCALES.index(10.0)] if kind == NORMAL else np.nan

@@ -59,7 +59,7 @@ class Report:
         self.say(f"  {'reproduces' if holds else 'does not reproduce'}: {found}")
 
     def save(self, figure: Figure) -> None:
-        """Write the text and the picture."""
+        """Write the text and the figure."""
         self.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(self.out.with_suffix(".png"), dpi=90)
         self.out.with_suffix(".txt").write_text("\n".join(line.rstrip() for line in self.lines) + "\n", encoding="utf-8")
@@ -85,8 +85,8 @@ def synthetic_sets(n: int, seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     sets = {}
     for name, means in {"I": [(2, 2), (8, 8)], "II": [(5, 5), (7, 5)], "III": [(5, 5)]}.items():
-        centres = np.array(means, float)[np.arange(n) % len(means)]
-        sets[name] = centres + np.sqrt(0.5) * rng.standard_normal((n, 2))
+        centers = np.array(means, float)[np.arange(n) % len(means)]
+        sets[name] = centers + np.sqrt(0.5) * rng.standard_normal((n, 2))
     return sets
 
 

@@ -13,7 +13,7 @@ from matplotlib.legend import Legend
 import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds
 from bnp_hier.evidence import exact, tree_bound
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 from bnp_hier.trees import Dendrogram
 
 
@@ -108,7 +108,7 @@ for i, children in enumerate(trees):
         legend.remove()
     axes.set_title("BHC tree" if i == 0 else f"relocation {i} at the root", fontsize=10)
     below = figure.add_subplot(middle[i])
-    below.scatter(*X.T, c=cluster_colours(2)[split], s=45)
+    below.scatter(*X.T, c=cluster_colors(2)[split], s=45)
     for item, point in enumerate(X):
         below.annotate(str(item), point, (5, 3), textcoords="offset points", fontsize=8)
     below.set(aspect="equal", xticks=[], yticks=[])

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import bnp_hier as bnp
 from bnp_hier.evidence import exact, tree_bound
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 
 KINDS = ("alternatives", "recursive", "pairs", "intervals")
 
@@ -120,11 +120,11 @@ report.say(
 columns = 3
 figure = Figure(figsize=(10.5, 2.8 * -(-len(panels) // columns) + 0.4), layout="constrained")
 axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
-colours = cluster_colours(len(KINDS))
+colors = cluster_colors(len(KINDS))
 for place, (name, mine) in zip(axes.flat, panels.items(), strict=False):
     x = np.arange(len(mine))
     for i, kind in enumerate(KINDS):
-        place.bar(x + 0.2 * (i - 1.5), [one[kind] for one in mine], 0.18, color=colours[i], label=kind)
+        place.bar(x + 0.2 * (i - 1.5), [one[kind] for one in mine], 0.18, color=colors[i], label=kind)
     if np.isfinite(mine[0]["exact"]):
         place.plot(x, [one["exact"] for one in mine], "k_", markersize=18, markeredgewidth=1.5, label="exact")
     place.set_xticks(x, [str(one["n"]) for one in mine])

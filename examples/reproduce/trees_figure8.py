@@ -11,7 +11,7 @@ import trees_common as common
 from matplotlib.figure import Figure
 
 import bnp_hier as bnp
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 
 PAPER_CLUSTERS = {"iris": 4, "abalone": 31, "wine": 5}
 
@@ -105,15 +105,15 @@ report.verdict(
 
 figure = Figure(figsize=(3.6 * len(sizes), 6.0), layout="constrained")
 axes = figure.subplots(2, len(sizes), squeeze=False)
-colours = cluster_colours(2)
+colors = cluster_colors(2)
 for column, name in enumerate(sizes):
     mine = [one for one in rows if one["set"] == name]
     x = [one["n"] for one in mine]
     top, below = axes[:, column]
-    top.axhline(0.0, color=colours[0], label="exact BHC")
-    top.plot(x, [one["k-means"] - one["exact"] for one in mine], "s-", color=colours[1], label="Bayes k-means BHC")
+    top.axhline(0.0, color=colors[0], label="exact BHC")
+    top.plot(x, [one["k-means"] - one["exact"] for one in mine], "s-", color=colors[1], label="Bayes k-means BHC")
     for i, key in enumerate(("exact ms", "k-means ms")):
-        below.plot(x, [one[key] for one in mine], "os"[i] + "-", color=colours[i])
+        below.plot(x, [one[key] for one in mine], "os"[i] + "-", color=colors[i])
     top.set(title=name, ylabel="bound − exact BHC's (nats)")
     below.set(xlabel="rows", ylabel="run time (ms, warm)", ylim=(0, None))
     for place in (top, below):

@@ -15,7 +15,7 @@ from scipy.special import gammaln
 
 import bnp_hier as bnp
 from bnp_hier.evidence import exact, tree_bound
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 
 FORMS = {"VB": "stick_breaking", "O-CSB": "collapsed_stick_breaking", "O-CDP": "collapsed_dirichlet"}
 TRUNCATION = {"I": 10, "II": 10, "III": 10, "iris": 20, "abalone": 40, "wine": 20}
@@ -30,7 +30,7 @@ def fits(model: Any, X: np.ndarray, truncation: int, restarts: int, seed: int) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a bound that has not quite settled is still a bound
         for name, form in FORMS.items():
-            found[name] = bnp.VariationalDP(model, form, truncation, n_restarts=restarts, random_state=seed).fit(X)
+            found[name] = bnp.VariationalDP(model, form, truncation, n_init=restarts, random_state=seed).fit(X)
     return found
 
 
@@ -51,7 +51,7 @@ def bounds(found: dict[str, Any]) -> dict[str, float]:
         out[kind] = float(tree_bound(found["BHC"], kind))
     out["p(D|T)"] = out["greedy"] - tree_prior_mass(found["greedy"].dendrogram_.children)
     for name in FORMS:
-        starts = found[name].restart_bounds_
+        starts = found[name].init_bounds_
         out |= {f"{name} best": starts.max(), f"{name} mean": starts.mean(), f"{name} spread": np.ptp(starts)}
         if found[name].infinite_bound_ is not None:
             out[f"{name} for DP"] = found[name].infinite_bound_
@@ -60,11 +60,11 @@ def bounds(found: dict[str, Any]) -> dict[str, float]:
 
 def lines_of(axes: Any, series: dict[str, tuple[list[int], list[float]]], title: str) -> None:
     styles = {"exact": ("k", "-"), "BHC": (0, "o-"), "greedy": (0, "o:"), "pairs": (4, "^-")}
-    styles |= {name: (colour, "s-") for name, colour in zip(FORMS, (1, 2, 3), strict=True)}
-    palette = cluster_colours(9)
+    styles |= {name: (color, "s-") for name, color in zip(FORMS, (1, 2, 3), strict=True)}
+    palette = cluster_colors(9)
     for name, (x, y) in series.items():
-        colour, style = styles[name]
-        axes.plot(x, y, style, color=colour if isinstance(colour, str) else palette[colour], label=name, markersize=4, lw=1.3)
+        color, style = styles[name]
+        axes.plot(x, y, style, color=color if isinstance(color, str) else palette[color], label=name, markersize=4, lw=1.3)
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("rows")
     axes.spines[["top", "right"]].set_visible(False)
@@ -81,7 +81,7 @@ report.say(
     "  O-CDP: a finite mixture of K with Dirichlet(1/K) weights, another model. 'for DP': a bound on the process by the same q"
 )
 report.say(
-    "starts of the variational forms: random soft labels and greedy passes over the rows by turns, all climbed to the end"
+    "starts of the variational forms: random responsibilities and greedy passes over the rows by turns, all climbed to the end"
 )
 names5 = ["greedy", "BHC", "alternatives", "pairs", "VB", "O-CSB", "O-CDP"]
 

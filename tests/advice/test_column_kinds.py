@@ -107,9 +107,9 @@ def test_bad_input() -> None:
 
 
 def test_categories_are_parts_of_their_own() -> None:
-    colour = np.eye(3)[RNG.integers(0, 3, 60)]
-    colour[:6] = 0.0
-    X = np.column_stack([RNG.normal(size=60), colour, RNG.integers(0, 2, 60)])
+    color = np.eye(3)[RNG.integers(0, 3, 60)]
+    color[:6] = 0.0
+    X = np.column_stack([RNG.normal(size=60), color, RNG.integers(0, 2, 60)])
     names = ["height", "colour=blue", "colour=green", "colour=red", "smokes"]
     kinds = infer_column_kinds(X, names, categories=[(1, 2, 3)])
     assert [kind.kind for kind in kinds] == ["continuous", "category", "category", "category", "binary"]
@@ -124,7 +124,7 @@ def test_categories_are_parts_of_their_own() -> None:
     )
     unknown = chosen.component.log_marginal(chosen.component.suff_stats(X[:1]))
     np.testing.assert_allclose(unknown, without.log_marginal(without.suff_stats(X[:1, [0, 4]])), rtol=1e-6)
-    assert "mixed" == component_for(colour[6:], categories=[(0, 1, 2)]).name
+    assert "mixed" == component_for(color[6:], categories=[(0, 1, 2)]).name
     with pytest.raises(ValueError, match="columns height, colour=blue are no indicators of a category"):
         component_for(X, feature_names=names, categories=[(0, 1)])
     advice = bnp.recommend(X, feature_names=names, categories=[(1, 2, 3)])

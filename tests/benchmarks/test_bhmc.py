@@ -42,12 +42,12 @@ def synthetic() -> np.ndarray:
     """
     rng, d, within = np.random.default_rng(0), 10, 0.5
     groups = np.arange(50) % 7
-    centres, noise, direction = rng.normal(0.0, 2.0, (7, d)), rng.normal(0.0, within, (50, d)), rng.normal(size=d)
+    centers, noise, direction = rng.normal(0.0, 2.0, (7, d)), rng.normal(0.0, within, (50, d)), rng.normal(size=d)
     component = normal(d, 4.0, within**2)
 
     def rows(distance: float) -> np.ndarray:
-        centres[6] = centres[5] + distance * direction / np.linalg.norm(direction)
-        return centres[groups] + noise
+        centers[6] = centers[5] + distance * direction / np.linalg.norm(direction)
+        return centers[groups] + noise
 
     def odds(distance: float) -> float:  # of two components against one, by the rows alone; the prior prefers one
         X = rows(distance)
@@ -79,7 +79,7 @@ def sweeps(kernel: bnp.BHMCGibbs, X: np.ndarray, count: int) -> Program:
 
     def step(state: Any, _: None) -> tuple[Any, dict[str, Any]]:
         state = kernel.sample(state, (rows,), {})
-        return state, {name: getattr(state, name) for name in ("log_joint", "n_nodes", "n_components", "meeting_depth")}
+        return state, {name: getattr(state, name) for name in ("log_joint", "n_nodes", "n_components", "lca_depth")}
 
     return jax.jit(lambda state: jax.lax.scan(step, state, None, length=count))
 

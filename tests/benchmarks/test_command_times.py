@@ -16,7 +16,7 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier.advice.recommendation import size_of
-from bnp_hier.methods import ROUTES, RunOptions
+from bnp_hier.methods import METHODS, RunOptions
 
 pytestmark = pytest.mark.benchmark
 
@@ -45,7 +45,7 @@ def test_import() -> None:
 
 @pytest.mark.parametrize(("rows", "minutes"), [(150, 3), (20_000, 10)])
 def test_compare(rows: int, minutes: int, tmp_path: Path) -> None:
-    """`bnp-hier compare` with its own choice of routes, nothing compiled before, and then once more."""
+    """`bnp-hier compare` with its own choice of methods, nothing compiled before, and then once more."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 4)) + 4.0 * rng.normal(size=(8, 4))[rng.integers(0, 8, rows)]
     np.save(tmp_path / "rows.npy", X)
@@ -57,17 +57,17 @@ def test_compare(rows: int, minutes: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["iris", "animals33", pytest.param("abalone", marks=pytest.mark.data)])
 def test_foretold_times(name: str) -> None:
-    """Every route's expected time beside its own, each in a process that has compiled nothing."""
+    """Every method's expected time beside its own, each in a process that has compiled nothing."""
     X = bnp.datasets.load(name).X
     advice = bnp.recommend(X)
-    options = RunOptions(chains=2, warmup=20, samples=40, progress=False)
+    options = RunOptions(chains=2, warmup=20, samples=40, progress_bar=False)
     print()
-    for route in ROUTES.values():
+    for method in METHODS.values():
         code = (
-            "import bnp_hier as bnp; from bnp_hier.methods import ROUTES, RunOptions; "
+            "import bnp_hier as bnp; from bnp_hier.methods import METHODS, RunOptions; "
             f"X = bnp.datasets.load({name!r}).X; model = bnp.recommend(X).model; "
-            f"ROUTES[{route.name!r}].run(model, X, RunOptions(chains=2, warmup=20, samples=40, progress=False))"
+            f"METHODS[{method.name!r}].run(model, X, RunOptions(chains=2, warmup=20, samples=40, progress_bar=False))"
         )
-        taken, foretold = _seconds("-c", code), route.seconds(size_of(advice.component, X), options)
-        print(f"{name}, {route.title}: foretold {foretold:.0f} s, took {taken:.0f} s, ratio {taken / foretold:.2f}")
-        assert 0.1 < taken / foretold < 10  # of the right order is all that `Route.seconds` promises
+        taken, foretold = _seconds("-c", code), method.seconds(size_of(advice.component, X), options)
+        print(f"{name}, {method.title}: foretold {foretold:.0f} s, took {taken:.0f} s, ratio {taken / foretold:.2f}")
+        assert 0.1 < taken / foretold < 10  # of the right order is all that `Method.seconds` promises

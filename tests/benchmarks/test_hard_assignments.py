@@ -142,7 +142,7 @@ def test_streamed_memory_is_flat() -> None:
         "        rng = np.random.default_rng(at)\n"
         "        yield rng.normal(size=(100_000, 2)) + 8.0 * rng.integers(0, 3, (100_000, 1))\n"
         "component = bnp.NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))\n"
-        "fit = bnp.BayesianKMeans(partial(dpm, component=component), starts=(1, 4), max_iter=10).fit(chunks)\n"
+        "fit = bnp.BayesianKMeans(partial(dpm, component=component), n_init=(1, 4), max_iter=10).fit(chunks)\n"
         "assert fit.n_seen_ == n\n"
         "print(fit.n_clusters_, peak())\n"
     )

@@ -105,7 +105,7 @@ def _numpy_gibbs(component: bnp.NormalInverseWishart, X: np.ndarray, warmup: int
     ("data", "ours", "nuts", "plain"),
     [("iris", (500, 2000), (150, 250), (100, 400)), ("ten clusters", (100, 200), None, (20, 40))],
 )
-def test_routes_side_by_side(data: str, ours: tuple, nuts: tuple | None, plain: tuple) -> None:
+def test_methods_side_by_side(data: str, ours: tuple, nuts: tuple | None, plain: tuple) -> None:
     """Effective draws a second, without compilation, of the same model; held-out density beside scikit-learn's mixture.
 
     NUTS runs on the smaller data only.
@@ -116,17 +116,17 @@ def test_routes_side_by_side(data: str, ours: tuple, nuts: tuple | None, plain: 
     Y, X = everything[order[:held]], everything[order[held:]]
     component = bnp.NormalInverseWishart.from_data(X)
     model = partial(dpm, component=component, concentration=1.0)
-    routes = {"PartitionGibbs": _chains(bnp.PartitionGibbs(model), X, *ours)}
+    methods = {"PartitionGibbs": _chains(bnp.PartitionGibbs(model), X, *ours)}
     if nuts is not None:
         sticks = partial(dpm_stick_breaking, component=component, concentration=1.0, truncation=10)
-        routes["NUTS on sticks"] = _chains(NUTS(sticks, max_tree_depth=NUTS_DEPTH), X, *nuts)
+        methods["NUTS on sticks"] = _chains(NUTS(sticks, max_tree_depth=NUTS_DEPTH), X, *nuts)
     labels, seconds = _numpy_gibbs(component, X, *plain)
-    routes["NumPy Gibbs"] = routes["PartitionGibbs"][0]._replace(labels=labels), seconds
+    methods["NumPy Gibbs"] = methods["PartitionGibbs"][0]._replace(labels=labels), seconds
     variational = BayesianGaussianMixture(n_components=20, random_state=0).fit(X)
     density = {"scikit-learn": variational.score_samples(Y)}
     rates = {}
     print(f"\n{data}: {len(X)} rows; effective draws of the worst mixing of {', '.join(LABEL_INVARIANT)}")
-    for name, (draws, seconds) in routes.items():
+    for name, (draws, seconds) in methods.items():
         found = summaries(draws)
         values = [np.asarray(getattr(found, field), float) for field in LABEL_INVARIANT]
         rhat, ess = max(float(az.rhat(v)) for v in values), min(float(az.ess(v)) for v in values)
@@ -136,7 +136,7 @@ def test_routes_side_by_side(data: str, ours: tuple, nuts: tuple | None, plain: 
             f"  {name:15} {seconds:7.1f} s  R-hat {rhat:.3f}  ESS {ess:7.0f} of {draws.labels[..., 0].size}  "
             f"ESS/s {rates[name]:8.2f}"
         )
-    others = [name for name in routes if name != "PartitionGibbs"]
+    others = [name for name in methods if name != "PartitionGibbs"]
     for name in others:
         print(f"  PartitionGibbs over {name}: {rates['PartitionGibbs'] / rates[name]:.1f} times the effective draws a second")
     for name, scores in density.items():

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.benchmark
 def noisy(n: int, s: int, clusters: int = 10, flips: float = 0.1) -> np.ndarray:
     """Draws around one partition, a tenth of the labels of each changed at random."""
     rng = np.random.default_rng(0)
-    centre = rng.integers(0, clusters, n)
-    return np.where(rng.random((s, n)) < flips, rng.integers(0, clusters, (s, n)), centre)
+    center = rng.integers(0, clusters, n)
+    return np.where(rng.random((s, n)) < flips, rng.integers(0, clusters, (s, n)), center)
 
 
 def plain_coclustering(draws: np.ndarray) -> np.ndarray:

@@ -62,7 +62,7 @@ def test_many_rows_against_a_variational_mixture() -> None:
     with jax.enable_x64(True):
         labels, _, seconds = sample(component, X, 30)
         model = partial(dpm, component=component, concentration=1.0)
-        polished = bnp.MAPDP(model, n_restarts=1, init=labels).fit(X.astype(float))
+        polished = bnp.MAPDP(model, n_init=1, init=labels).fit(X.astype(float))
         generating = float(log_joint(component, component.suff_stats(X), jnp.asarray(y), Prior(1.0), 64))
     start = time.process_time()
     peer = BayesianGaussianMixture(n_components=40, random_state=0).fit_predict(X)

@@ -22,7 +22,7 @@ from scipy.cluster.hierarchy import linkage
 import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
-from bnp_hier.deterministic.agglomeration.randomized_bhc import randomised_tree
+from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
 from bnp_hier.deterministic.agglomeration.tree_search import search
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.sweeps import sweep
@@ -52,8 +52,8 @@ def clusters(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Five well-separated clusters of equal size."""
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.arange(n) % 5)
-    centres = 8.0 * np.array([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]])
-    return rng.normal(size=(n, d)) + np.pad(centres, ((0, 0), (0, d - 2)))[labels], labels
+    centers = 8.0 * np.array([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]])
+    return rng.normal(size=(n, d)) + np.pad(centers, ((0, 0), (0, d - 2)))[labels], labels
 
 
 def tree_of(n: int, d: int) -> Callable[[], Any]:
@@ -139,9 +139,9 @@ def test_randomised_against_exact() -> None:
     X, _ = clusters(50_000, 2)
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
-        randomised = partial(randomised_tree, component, X, 1.0, jax.random.key(0))
-        ours, exact = seconds(randomised, tree_of(8000, 2), repeats=3)
-    check(f"randomised, n = 50,000, {ours:.2f} s against exact, n = 8000, {exact:.2f} s", ours / exact, 3.0)
+        randomized = partial(randomized_tree, component, X, 1.0, jax.random.key(0))
+        ours, exact = seconds(randomized, tree_of(8000, 2), repeats=3)
+    check(f"randomized, n = 50,000, {ours:.2f} s against exact, n = 8000, {exact:.2f} s", ours / exact, 3.0)
 
 
 def test_bayes_kmeans_against_exact() -> None:

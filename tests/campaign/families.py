@@ -19,7 +19,7 @@ SCALE = np.array([[1.2, 0.3], [0.3, 0.8]])
 class Family(NamedTuple):
     """A family as the campaign needs it.
 
-    - **component** - with the prior mean at `centre`, a number.
+    - **component** - with the prior mean at `center`, a number.
     - **log_marginal** - of some rows, for a centre of 0 (nats).
     - **rows** - rows that suit it, from a generator.
     - **missing** - whether it takes missing values.

@@ -33,7 +33,7 @@ CAMPAIGN: dict[str, Any] = {
 ESTIMATORS: dict[str, Callable[..., Any]] = {
     "BHC": bnp.BHC,
     "BHC, greedy": partial(bnp.BHC, refine=None),
-    "MAP-DP": partial(bnp.MAPDP, n_restarts=2),
+    "MAP-DP": partial(bnp.MAPDP, n_init=2),
     "Bayesian k-means": bnp.BayesianKMeans,
     "agglomerative": bnp.AgglomerativeBayesianClustering,
     "variational": partial(bnp.VariationalDP, truncation=4),
@@ -52,7 +52,7 @@ class Data(NamedTuple):
 
     X: Any
     rows: np.ndarray | None
-    centre: float = 0.0
+    center: float = 0.0
     error: tuple[type[Exception], ...] = (ValueError, TypeError)
     may_refuse: bool = False
 
@@ -120,9 +120,9 @@ def data(draw: st.DrawFn, family: Family) -> Data:
             make, error = REFUSED[draw(st.sampled_from(sorted(REFUSED)))]
             return Data(make(rows), None, error=error)
         case "together":
-            centre = 2.0 ** draw(st.integers(3, 40))
-            rows = np.round(rows * 1024) / 1024 + centre
-            return Data(rows, rows, centre)
+            center = 2.0 ** draw(st.integers(3, 40))
+            rows = np.round(rows * 1024) / 1024 + center
+            return Data(rows, rows, center)
         case "away":
             rows = rows + 10.0 ** draw(st.integers(1, 4)) * rng.choice([-1.0, 1.0])
             return Data(rows, rows, may_refuse=True)
@@ -142,7 +142,7 @@ def data(draw: st.DrawFn, family: Family) -> Data:
 
 def block_marginals(family: Family, given: Data) -> Callable[[list[int]], float]:
     assert given.rows is not None
-    near = given.rows - given.centre  # exact, so that the oracle loses no digits
+    near = given.rows - given.center  # exact, so that the oracle loses no digits
     return lambda members: family.log_marginal(near[members])
 
 
@@ -162,7 +162,7 @@ def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
     family = FAMILIES[name]
     given = choices.draw(data(family))
     alpha = choices.draw(st.sampled_from([0.05, 1.0, 20.0]))
-    model = partial(dpm, component=family.component(given.centre), concentration=alpha)
+    model = partial(dpm, component=family.component(given.center), concentration=alpha)
     fit = ESTIMATORS[method](model, random_state=0) if method != "agglomerative" else ESTIMATORS[method](model)
     try:
         fit.fit(given.X)
@@ -196,7 +196,7 @@ def test_evidence(name: str, discount: float, choices: st.DataObject) -> None:
     """Exact evidence by enumeration, whatever the order of the rows; bounds of a tree below it."""
     family = FAMILIES[name]
     given = choices.draw(data(family))
-    component = family.component(given.centre)
+    component = family.component(given.center)
     model = partial(pitman_yor_mixture, component=component, concentration=1.0, discount=discount)
     try:
         value = bnp.evidence.exact(model, given.X)

@@ -37,7 +37,7 @@ def _fit(folder: Path) -> Path:
 
 
 def _run(folder: Path) -> Path:
-    run = bnp.ResumableRun(_mcmc(), piece=3)
+    run = bnp.ResumableRun(_mcmc(), checkpoint_every=3)
     run.run(jax.random.key(0), X)
     run.save(folder / "run.npz")
     return folder / "run.npz"

@@ -90,7 +90,7 @@ def test_outputs_are_refused_before_any_work(
     assert sorted(table.parent.rglob("*")) == names
 
 
-def test_a_saved_fit_is_told_by_its_content(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_saved_fit_is_recognised_by_its_content(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """A fit has a tree to draw whatever the name of its file; and a name alone makes no file a fit."""
     out = [tmp_path / "tree.nwk", tmp_path / "tree.html"]
     assert _run(monkeypatch, "tree", saved, "--json", *(word for file in out for word in ("--out", file))) == 0

@@ -59,11 +59,11 @@ def log_normal_column(x, mean, kappa, shape, rate):
     # m given v is normal around the posterior mean: measured in its own standard deviations the box is simple
     center = (kappa * mean + x.sum()) / (kappa + len(x))
 
-    def standardised(z, log_v):
+    def standardized(z, log_v):
         sd = np.exp(log_v / 2) / np.sqrt(kappa + len(x))
         return log_integrand(center + z * sd, log_v) + np.log(sd)
 
-    return log_integral(standardised, np.linspace(-10, 10, 121), np.linspace(-9, 25, 341))
+    return log_integral(standardized, np.linspace(-10, 10, 121), np.linspace(-9, 25, 341))
 
 
 def test_normal_inverse_gamma_by_quadrature(x64):

@@ -410,7 +410,7 @@ def test_rows_of_another_process_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("cell", [np.nan, np.inf])
 def test_no_family_reads_its_prior_off_cells_that_are_no_numbers(cell):
-    """An error, or from missing cells a finite prior: NaN becomes no hyperparameter."""
+    """An error, or from missing values a finite prior: NaN becomes no hyperparameter."""
     X = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [cell, 0.0]])
     families = (
         NormalInverseWishart,

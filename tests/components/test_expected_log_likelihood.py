@@ -61,10 +61,10 @@ def test_equals_the_labelling_cost_of_the_paper(x64: None) -> None:
     stats = jax.tree.map(lambda leaf: leaf[:n].sum(0), component.suff_stats(X))
     mean, scatter = X[:n].mean(0), np.cov(X[:n].T, bias=True)
     xi, eta = component.kappa + n, component.nu + n
-    centre = (n * mean + component.kappa * component.mean) / xi
+    center = (n * mean + component.kappa * component.mean) / xi
     shift = mean - component.mean
     scale = component.scale + n * scatter + n * component.kappa / xi * np.outer(shift, shift)
-    square = np.einsum("ni,ij,nj->n", X - centre, np.linalg.inv(scale), X - centre)
+    square = np.einsum("ni,ij,nj->n", X - center, np.linalg.inv(scale), X - center)
     cost = (
         eta / 2 * square + np.linalg.slogdet(scale)[1] / 2 + d / (2 * xi) - psi((eta + 1 - np.arange(1, d + 1)) / 2).sum() / 2
     )

@@ -1,4 +1,4 @@
-"""Missing cells (NaN): dropped exactly by families whose columns are independent, refused by the others."""
+"""Missing values (NaN): dropped exactly by families whose columns are independent, refused by the others."""
 
 import jax
 import jax.numpy as jnp
@@ -202,7 +202,7 @@ COMPLETE = {
 
 @pytest.mark.parametrize("component", COMPLETE.values(), ids=COMPLETE.keys())
 def test_dependent_columns_refuse_missing_cells(component):
-    """The message names the family, the first missing cell, and a way out."""
+    """The message names the family, the first missing value, and a way out."""
     X = np.array([[3.0, 0.0, 1.0], [2.0, 1.0, NAN], [NAN, 1.0, 0.0]])
     name = type(component).__name__
     assert not component.allows_missing

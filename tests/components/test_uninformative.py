@@ -22,7 +22,7 @@ from tests.parameters import few
 
 RNG = np.random.default_rng(3)
 X3 = RNG.normal(size=(9, 3)) @ RNG.normal(size=(3, 3)) + [0.0, 40.0, -1.0]
-THREE = np.concatenate([RNG.normal(size=(25, 2)) * [1.0, 0.4] + centre for centre in ([0, 0], [9, 1], [2, 8])])
+THREE = np.concatenate([RNG.normal(size=(25, 2)) * [1.0, 0.4] + center for center in ([0, 0], [9, 1], [2, 8])])
 BOX3 = bnp.UninformativeNormal(low=[-6.0, 30.0, -9.0], high=[5.0, 52.0, 3.0])
 
 
@@ -65,14 +65,14 @@ def test_log_marginal_is_the_integral(n: int, x64: None) -> None:
         square = ((X - mean) ** 2).sum()
         return np.exp(n / 2 * (t - np.log(2 * np.pi)) - np.exp(t) / 2 * square - np.log(13.0) - peak)
 
-    centre, spread = X.mean(), X.std()
+    center, spread = X.mean(), X.std()
 
     def reach(t: float) -> float:
         return 9.0 * np.exp(-t / 2) / np.sqrt(n)
 
     begin = -2 * np.log(spread) - 60.0 / (n - 1)
     ratio, _ = dblquad(
-        integrand, begin, -2 * np.log(spread) + 8.0, lambda t: centre - reach(t), lambda t: centre + reach(t), epsabs=1e-10
+        integrand, begin, -2 * np.log(spread) + 8.0, lambda t: center - reach(t), lambda t: center + reach(t), epsabs=1e-10
     )
     np.testing.assert_allclose(ratio, 1.0, rtol=1e-6)
 
@@ -203,9 +203,9 @@ MODEL = partial(dpm, component=bnp.UninformativeNormal.from_data(THREE), concent
 @pytest.mark.parametrize("prior", few(["dp", "finite"]))
 def test_bayesian_kmeans_finds_the_clusters_by_splits(prior: str) -> None:
     truth = np.repeat(np.arange(3), 25)
-    fit = bnp.BayesianKMeans(MODEL, prior=prior, starts=(1,), polish=False).fit(THREE)
+    fit = bnp.BayesianKMeans(MODEL, label_prior=prior, n_init=1, polish=False).fit(THREE)
     np.testing.assert_array_equal(fit.labels_, truth)
-    trace = fit.free_energy_trace_
+    trace = fit.objective_trace_
     assert len(trace) > 2 and np.isfinite(trace).all() and (np.diff(trace) <= 0).all()
     low, high = THREE.min(0), THREE.max(0)
     terms = sum(free_energy_term(THREE[truth == k], low, high) for k in range(3))
@@ -220,7 +220,7 @@ def test_bayesian_kmeans_finds_the_clusters_by_splits(prior: str) -> None:
 def test_small_clusters_of_a_start_dissolve_and_the_tree_agrees() -> None:
     """k-means++ with 32 seeds leaves clusters of one or two rows, which have no posterior."""
     dense, tree = (
-        bnp.BayesianKMeans(MODEL, starts=(32,), polish=False, assignment=assignment).fit(THREE)
+        bnp.BayesianKMeans(MODEL, n_init=(32,), polish=False, assignment=assignment).fit(THREE)
         for assignment in ("dense", "kd_tree")
     )
     assert np.isfinite(dense.free_energy_) and dense.counts_.min() > 2
@@ -236,9 +236,9 @@ def test_small_clusters_of_a_start_dissolve_and_the_tree_agrees() -> None:
         lambda: bnp.AgglomerativeBayesianClustering(MODEL).fit(THREE),
         lambda: bnp.AgglomerativeBayesianClustering(MODEL, engine="conga_line").fit(THREE),
         lambda: bnp.VariationalDP(MODEL).fit(THREE),
-        lambda: bnp.BayesianKMeans(MODEL, starts=(1,)).fit(THREE),
-        lambda: bnp.BayesianKMeans(MODEL, starts=(1,), polish=False).fit(THREE).score_samples(THREE),
-        lambda: bnp.BayesianKMeans(MODEL, starts=(1,), polish=False).fit(THREE).predict(THREE),
+        lambda: bnp.BayesianKMeans(MODEL, n_init=1).fit(THREE),
+        lambda: bnp.BayesianKMeans(MODEL, n_init=1, polish=False).fit(THREE).score_samples(THREE),
+        lambda: bnp.BayesianKMeans(MODEL, n_init=1, polish=False).fit(THREE).predict(THREE),
         lambda: MCMC(bnp.PartitionGibbs(MODEL), num_warmup=0, num_samples=1, progress_bar=False).run(jax.random.key(0), THREE),
     ],
     ids=["MAPDP", "BHC", "BHC greedy", "agglomerative", "conga lines", "variational", "polish", "score", "predict", "Gibbs"],
@@ -262,7 +262,7 @@ def test_rows_in_a_flat_have_no_fit() -> None:
     with pytest.raises(
         ValueError, match="no partition that was found has a finite free energy .* UninformativeNormal; a proper"
     ):
-        bnp.BayesianKMeans(model, starts=(1,), polish=False).fit(flat)
+        bnp.BayesianKMeans(model, n_init=1, polish=False).fit(flat)
 
 
 def test_bad_boxes() -> None:

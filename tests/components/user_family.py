@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from bnp_hier.components import Component, component
+from bnp_hier.components import Component
 
 
 class WaitingTimes(NamedTuple):
@@ -26,7 +26,6 @@ class WaitingTimes(NamedTuple):
     total: Float[Array, "... d"]
 
 
-@component
 class ExponentialGamma(Component):
     """Waiting times x > 0, columns independent; exponential rate ~ Gamma(a, b).
 

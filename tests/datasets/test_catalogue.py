@@ -320,7 +320,7 @@ def test_a_folder_that_is_not_there_is_not_replaced_by_a_download(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["letter", "newsgroups4"])
-@pytest.mark.parametrize("failure", [URLError("no route to host"), http.client.IncompleteRead(b""), TimeoutError("timed out")])
+@pytest.mark.parametrize("failure", [URLError("no method to host"), http.client.IncompleteRead(b""), TimeoutError("timed out")])
 def test_a_failing_network(monkeypatch: pytest.MonkeyPatch, name: str, failure: Exception) -> None:
     def fail(**options: object) -> NoReturn:
         raise failure

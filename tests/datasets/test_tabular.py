@@ -359,7 +359,7 @@ def test_columns_to_drop_with_commas(tmp_path: Path) -> None:
         read_table(path, drop=["a,f"])
 
 
-def test_all_columns_of_text_are_told_at_once(tmp_path: Path) -> None:
+def test_all_columns_of_text_are_reported_at_once(tmp_path: Path) -> None:
     rows = "".join(f"p{i},2024-01-{i + 1:02},{i}.5,note {i % 7} {i}\n" for i in range(20))
     with pytest.raises(ValueError) as caught:
         read_table(write(tmp_path, f"who,day,size,note\n{rows}".encode()))

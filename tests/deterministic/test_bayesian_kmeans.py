@@ -74,8 +74,8 @@ def test_traces_never_rise_and_end_at_the_free_energy(family: str, prior: str) -
     """40 problems each, 200 in all."""
     for seed in range(40):
         problem = random_problem(family, 25, seed)
-        fit = bnp.BayesianKMeans(problem.model, prior, starts=(1, 4)).fit(problem.X)
-        trace = fit.free_energy_trace_
+        fit = bnp.BayesianKMeans(problem.model, prior, n_init=(1, 4)).fit(problem.X)
+        trace = fit.objective_trace_
         assert (np.diff(trace) <= 1e-9 * np.abs(trace[0])).all()
         assert fit.free_energy_ == trace[-1]
         assert fit.free_energy_ == pytest.approx(by_predictives(problem, fit.labels_, prior), abs=1e-6)
@@ -99,7 +99,7 @@ def test_not_worse_than_the_papers_algorithm(seed: int) -> None:
     oracle = TopDown(component, X, 1.0)
     reached = oracle.free_energy(oracle.run())
     model = partial(dpm, component=component, concentration=1.0)
-    alone = bnp.BayesianKMeans(model, starts=(1,)).fit(X)
+    alone = bnp.BayesianKMeans(model, n_init=1).fit(X)
     assert alone.free_energy_ <= reached + 1e-6
     assert bnp.BayesianKMeans(model).fit(X).free_energy_ <= alone.free_energy_ + 1e-6
 
@@ -122,7 +122,7 @@ def test_separated_clusters_are_found_and_predicted() -> None:
     fit = bnp.BayesianKMeans(partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)).fit(X)
     assert adjusted_rand_score(labels, fit.labels_) > 0.98
     assert (fit.predict(X) == fit.labels_).mean() > 0.99
-    assert fit.start_free_energies_.shape == (5,)
+    assert fit.init_free_energies_.shape == (5,)
     assert (fit.assignment_, fit.visited_nodes_, fit.touched_rows_) == ("dense", 0, 400)
 
 
@@ -137,7 +137,7 @@ def test_large_data_are_searched_on_some_rows_and_finished_on_all(prior: str, mo
     some = bnp.BayesianKMeans(model, prior, assignment="kd_tree").fit(X)
     assert some.assignment_ == "kd_tree" and some.visited_nodes_ > 0 and some.touched_rows_ < 4000
     assert some.free_energy_ == pytest.approx(whole.free_energy_, abs=1e-5)
-    assert (np.diff(some.free_energy_trace_) <= 1e-9 * abs(some.free_energy_)).all()
+    assert (np.diff(some.objective_trace_) <= 1e-9 * abs(some.free_energy_)).all()
     assert adjusted_rand_score(labels, some.labels_) > 0.98
 
 
@@ -150,7 +150,7 @@ def test_a_prior_shaped_like_the_data_hides_no_direction() -> None:
     component = bnp.NormalInverseWishart.from_data(X, rule="me")
     whitened = np.linalg.svd(np.asarray(component.coordinates(X)), compute_uv=False)
     assert whitened[0] / whitened[-1] < 1.01
-    fit = bnp.BayesianKMeans(partial(dpm, component=component), starts=(1,), polish=False).fit(X)
+    fit = bnp.BayesianKMeans(partial(dpm, component=component), n_init=1, polish=False).fit(X)
     assert adjusted_rand_score(labels, fit.labels_) > 0.95
 
 
@@ -162,13 +162,13 @@ def test_auto_takes_the_kd_tree_for_many_rows_in_few_columns(monkeypatch: pytest
     taken = {}
     for name, rows in (("many", X), ("few", X[:299]), ("wide", np.hstack([X, X]) + 1e-3 * np.arange(1200).reshape(300, 4) % 7)):
         model = partial(dpm, component=bnp.NormalInverseGamma.from_data(rows), concentration=1.0)
-        taken[name] = bnp.BayesianKMeans(model, starts=(2,), polish=False).fit(rows).assignment_
+        taken[name] = bnp.BayesianKMeans(model, n_init=(2,), polish=False).fit(rows).assignment_
     monkeypatch.setattr(kd_tree, "TREE_AFTER", 1000)
     model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
-    taken["soon done"] = bnp.BayesianKMeans(model, starts=(2,), polish=False).fit(X).assignment_
+    taken["soon done"] = bnp.BayesianKMeans(model, n_init=(2,), polish=False).fit(X).assignment_
     assert taken == {"soon done": "dense", "many": "kd_tree", "few": "dense", "wide": "dense"}
     own = bnp.BayesianKMeans(
-        partial(dpm, component=ExponentialGamma(np.array([2.0]), np.array([1.0]))), starts=(2,), polish=False
+        partial(dpm, component=ExponentialGamma(np.array([2.0]), np.array([1.0]))), n_init=(2,), polish=False
     )
     assert own.fit(np.random.default_rng(0).exponential(size=(300, 1))).assignment_ == "dense"  # a family without coordinates
 

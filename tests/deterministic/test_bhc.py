@@ -240,7 +240,7 @@ def test_fitted_attributes(family: str) -> None:
     np.testing.assert_array_equal(bhc.dendrogram_.children, children)
     assert bhc.log_evidence_bound_ == pytest.approx(bound, abs=1e-10)
     assert isinstance(bhc.log_evidence_bound_, float)
-    np.testing.assert_allclose(bhc.bound_trace_, [bound], atol=1e-10)
+    np.testing.assert_allclose(bhc.objective_trace_, [bound], atol=1e-10)
     assert bhc.concentration_ == problem.alpha
     assert bhc.hyperparameters_ == {}
     assert bhc.n_features_in_ == problem.X.shape[1]
@@ -421,15 +421,15 @@ def test_hyperparameters_sit_at_prior_medians() -> None:
 def test_optimize_climbs(seed: int) -> None:
     X, fixed, best = optimised(seed)
     start = fixed.log_evidence_bound_ + log_hyperprior(**fixed.hyperparameters_)
-    assert fixed.bound_trace_ == pytest.approx([start], abs=1e-9)
-    assert best.bound_trace_[0] == pytest.approx(start, abs=1e-9)
-    assert (np.diff(best.bound_trace_) >= 0).all()
-    assert best.bound_trace_[-1] > start + 1e-3
+    assert fixed.objective_trace_ == pytest.approx([start], abs=1e-9)
+    assert best.objective_trace_[0] == pytest.approx(start, abs=1e-9)
+    assert (np.diff(best.objective_trace_) >= 0).all()
+    assert best.objective_trace_[-1] > start + 1e-3
     # what is reported belongs to the tree and the hyperparameters that are reported
     found = best.hyperparameters_
     bound = numpy_bound(X, best.dendrogram_.children, **found)
     assert best.log_evidence_bound_ == pytest.approx(bound, abs=1e-9)
-    assert best.bound_trace_[-1] == pytest.approx(bound + log_hyperprior(**found), abs=1e-9)
+    assert best.objective_trace_[-1] == pytest.approx(bound + log_hyperprior(**found), abs=1e-9)
     component = bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, found["rate"])
     odds, _ = oracle.replay(lambda rows: log_marginal(component, X[rows]), found["alpha"], best.dendrogram_.children)
     np.testing.assert_allclose(best.dendrogram_.log_odds, odds, atol=1e-9)
@@ -610,7 +610,7 @@ def test_double_precision_whatever_the_setting() -> None:
                 bnp.BHC(problem.model).fit(problem.X[:1])
             assert jax.config.jax_enable_x64 == setting
             scores = again.score_samples(problem.X)
-        for name in ("node_weights_", "bound_trace_"):
+        for name in ("node_weights_", "objective_trace_"):
             assert getattr(again, name).dtype == np.float64
         assert again.labels_.dtype == np.int64
         assert again.dendrogram_.log_odds.dtype == scores.dtype == np.float64

@@ -13,18 +13,18 @@ import bnp_hier as bnp
 
 def plain(X: np.ndarray, penalty: float) -> tuple[np.ndarray, list[float]]:
     """Algorithm 1, one row at a time."""
-    centres, labels, trace = [X.mean(0)], np.full(len(X), -1), []
+    centers, labels, trace = [X.mean(0)], np.full(len(X), -1), []
     while True:
         new = np.empty(len(X), int)
         for i, x in enumerate(X):
-            gaps = [((x - c) ** 2).sum() for c in centres]
+            gaps = [((x - c) ** 2).sum() for c in centers]
             new[i] = int(np.argmin(gaps))
             if min(gaps) > penalty:
-                centres.append(x)
-                new[i] = len(centres) - 1
+                centers.append(x)
+                new[i] = len(centers) - 1
         _, new = np.unique(new, return_inverse=True)
-        centres = [X[new == k].mean(0) for k in range(new.max() + 1)]
-        trace.append(sum(((X[new == k] - c) ** 2).sum() for k, c in enumerate(centres)) + penalty * len(centres))
+        centers = [X[new == k].mean(0) for k in range(new.max() + 1)]
+        trace.append(sum(((X[new == k] - c) ** 2).sum() for k, c in enumerate(centers)) + penalty * len(centers))
         if (new == labels).all():
             return labels, trace
         labels = new

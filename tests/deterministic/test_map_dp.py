@@ -60,12 +60,12 @@ def test_joint_never_falls_and_no_move_or_merge_improves_it(family: str) -> None
     for seed in range(34):
         problem, fit = fitted(family, seed)
         prior = (problem.log_marginal, problem.alpha, problem.discount)
-        assert (np.diff(fit.log_joint_trace_) >= -1e-9).all(), seed
+        assert (np.diff(fit.objective_trace_) >= -1e-9).all(), seed
         assert fit.log_joint_ == pytest.approx(joint(fit.labels_.tolist(), *prior), abs=1e-9)
-        assert fit.log_joint_trace_[-1] == pytest.approx(fit.log_joint_, abs=1e-9)
-        assert fit.log_joint_ == pytest.approx(fit.restart_log_joints_.max(), abs=1e-9)
-        assert fit.restart_log_joints_.shape == (10,)
-        assert fit.n_iter_ == len(fit.log_joint_trace_) >= 2
+        assert fit.objective_trace_[-1] == pytest.approx(fit.log_joint_, abs=1e-9)
+        assert fit.log_joint_ == pytest.approx(fit.init_log_joints_.max(), abs=1e-9)
+        assert fit.init_log_joints_.shape == (10,)
+        assert fit.n_iter_ == len(fit.objective_trace_) >= 2
         assert best_single_move(fit.labels_.tolist(), *prior) <= fit.log_joint_ + 1e-9, seed
         assert best_merge(fit.labels_.tolist(), *prior) <= fit.log_joint_ + 1e-7, seed  # smaller gains are left
         names = list(dict.fromkeys(fit.labels_.tolist()))
@@ -78,10 +78,10 @@ def test_labels_equal_the_plain_version_in_the_order_of_the_rows() -> None:
     sizes = set()
     for seed in range(100, 130):
         problem = make("niw", seed)
-        fit = bnp.MAPDP(problem.model, n_restarts=1, merge=False).fit(problem.X)
+        fit = bnp.MAPDP(problem.model, n_init=1, merge=False).fit(problem.X)
         labels, trace = map_dp(range(N), problem.log_marginal, problem.alpha, problem.discount)
         np.testing.assert_array_equal(fit.labels_, labels, err_msg=f"seed {seed}")
-        np.testing.assert_allclose(fit.log_joint_trace_, trace, atol=1e-9)
+        np.testing.assert_allclose(fit.objective_trace_, trace, atol=1e-9)
         assert fit.n_iter_ == len(trace)
         sizes.add(max(labels) + 1)
     assert len(sizes) >= 4
@@ -92,8 +92,8 @@ def test_merges_never_lower_the_joint_and_leave_none_to_make() -> None:
     higher = 0
     for seed in range(100, 115):
         problem = make("niw", seed)
-        plain = bnp.MAPDP(problem.model, n_restarts=1, merge=False).fit(problem.X)
-        fit = bnp.MAPDP(problem.model, n_restarts=1).fit(problem.X)
+        plain = bnp.MAPDP(problem.model, n_init=1, merge=False).fit(problem.X)
+        fit = bnp.MAPDP(problem.model, n_init=1).fit(problem.X)
         assert fit.log_joint_ >= plain.log_joint_ - 1e-9
         higher += fit.log_joint_ > plain.log_joint_ + 1e-9
         best = best_merge(fit.labels_.tolist(), problem.log_marginal, problem.alpha, problem.discount)
@@ -158,7 +158,7 @@ def test_capacity_grows_by_itself() -> None:
     truth = rng.permutation(np.repeat(np.arange(75), 2))
     X = places[truth] + 0.1 * rng.normal(size=(150, 2))
     component = bnp.NormalInverseGamma(np.full(2, 400.0), 1e-6, 2.0, 0.02)
-    fit = bnp.MAPDP(partial(dpm, component=component, concentration=500.0), n_restarts=2).fit(X)
+    fit = bnp.MAPDP(partial(dpm, component=component, concentration=500.0), n_init=2).fit(X)
     assert fit.n_clusters_ == 75
     np.testing.assert_array_equal(fit.labels_[:, None] == fit.labels_, truth[:, None] == truth)
 
@@ -168,12 +168,12 @@ def test_same_key_same_result_and_more_restarts_are_never_worse() -> None:
         problem, fit = fitted("niw", seed)
         again = bnp.MAPDP(problem.model, random_state=jax.random.key(0)).fit(problem.X)
         np.testing.assert_array_equal(again.labels_, fit.labels_)
-        np.testing.assert_array_equal(again.restart_log_joints_, fit.restart_log_joints_)
-        one = bnp.MAPDP(problem.model, n_restarts=1).fit(problem.X)
+        np.testing.assert_array_equal(again.init_log_joints_, fit.init_log_joints_)
+        one = bnp.MAPDP(problem.model, n_init=1).fit(problem.X)
         # the orders of fewer restarts are the first orders of more
-        np.testing.assert_allclose(one.restart_log_joints_, fit.restart_log_joints_[:1], atol=1e-10)
+        np.testing.assert_allclose(one.init_log_joints_, fit.init_log_joints_[:1], atol=1e-10)
         assert one.log_joint_ <= fit.log_joint_ + 1e-10
-    reached = [bnp.MAPDP(make("niw", 5).model, random_state=k).fit(make("niw", 5).X).restart_log_joints_ for k in (1, 2)]
+    reached = [bnp.MAPDP(make("niw", 5).model, random_state=k).fit(make("niw", 5).X).init_log_joints_ for k in (1, 2)]
     assert reached[0][0] == reached[1][0]  # the order of the rows
     assert (reached[0] != reached[1]).any()
 
@@ -186,7 +186,7 @@ def test_missing_cells() -> None:
     holes = Problem(problem.component, X, problem.alpha)
     fit = bnp.MAPDP(holes.model).fit(X)
     _, trace = map_dp(range(N), holes.log_marginal, holes.alpha)
-    assert fit.restart_log_joints_[0] == pytest.approx(trace[-1], abs=1e-9)
+    assert fit.init_log_joints_[0] == pytest.approx(trace[-1], abs=1e-9)
     assert fit.log_joint_ == pytest.approx(joint(fit.labels_.tolist(), holes.log_marginal, holes.alpha), abs=1e-9)
     assert best_single_move(fit.labels_.tolist(), holes.log_marginal, holes.alpha) <= fit.log_joint_ + 1e-9
 
@@ -236,7 +236,7 @@ def test_warm_starts() -> None:
     partly = np.where(np.arange(problem.n) % 2, fit.labels_, -1)
     prior = (problem.log_marginal, problem.alpha, problem.discount)
     for start in (partly, np.arange(problem.n), np.zeros(problem.n, int)):
-        found = bnp.MAPDP(problem.model, init=start, merge=False, n_restarts=2).fit(problem.X)
+        found = bnp.MAPDP(problem.model, init=start, merge=False, n_init=2).fit(problem.X)
         if start.min() >= 0:
             assert found.log_joint_ >= joint(start.tolist(), *prior) - 1e-9
         assert best_single_move(found.labels_.tolist(), *prior) <= found.log_joint_ + 1e-9
@@ -249,12 +249,12 @@ def test_warm_starts() -> None:
 def test_seedings() -> None:
     X, labels = two_clusters(20.0, 0)
     model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=0.1)
-    fit = bnp.MAPDP(model, init="k-means++", n_restarts=4).fit(X)
+    fit = bnp.MAPDP(model, init="k-means++", n_init=4).fit(X)
     assert adjusted_rand_score(labels, fit.labels_) == 1.0
-    same = bnp.MAPDP(model, init="k-means++", n_restarts=4).fit(X)
-    assert (same.restart_log_joints_ == fit.restart_log_joints_).all()
+    same = bnp.MAPDP(model, init="k-means++", n_init=4).fit(X)
+    assert (same.init_log_joints_ == fit.init_log_joints_).all()
     ones = np.ones((5, 2))  # as many seeds as distinct rows
-    assert bnp.MAPDP(model, init="k-means++", n_restarts=2).fit(ones).n_clusters_ == 1
+    assert bnp.MAPDP(model, init="k-means++", n_init=2).fit(ones).n_clusters_ == 1
 
 
 # ---- hyperparameters -----------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_cross_validation_chooses_the_concentration() -> None:
     rng = np.random.default_rng(0)
     X = 15.0 * rng.normal(size=(10, 2))[rng.integers(0, 10, 200)] + rng.normal(size=(200, 2))
     models = [partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=alpha) for alpha in (1e-6, 1.0)]
-    search = GridSearchCV(bnp.MAPDP(models[0], n_restarts=2), {"model": models}, cv=4).fit(X)
+    search = GridSearchCV(bnp.MAPDP(models[0], n_init=2), {"model": models}, cv=4).fit(X)
     assert search.best_params_["model"] is models[1]
     assert search.cv_results_["mean_test_score"][1] > search.cv_results_["mean_test_score"][0] + 0.01
 
@@ -400,9 +400,9 @@ def test_too_few_sweeps_warn() -> None:
     problem, _ = fitted("niw", 3)
     with pytest.warns(RuntimeWarning, match="max_iter=1.*raise max_iter"):
         fit = bnp.MAPDP(problem.model, max_iter=1, merge=False).fit(problem.X)
-    assert fit.n_iter_ == len(fit.log_joint_trace_) == 1
+    assert fit.n_iter_ == len(fit.objective_trace_) == 1
     labels, trace = map_dp(range(N), problem.log_marginal, problem.alpha, problem.discount, max_sweeps=1)
-    assert fit.restart_log_joints_[0] == pytest.approx(trace[0], abs=1e-9)
+    assert fit.init_log_joints_[0] == pytest.approx(trace[0], abs=1e-9)
     assert fit.log_joint_ >= trace[0] - 1e-9
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -413,7 +413,7 @@ def test_scikit_learn_habits() -> None:
     problem, fit = fitted("niw", 3)
     options = {
         "model": problem.model,
-        "n_restarts": "many",
+        "n_init": "many",
         "init": None,
         "max_iter": -1,
         "optimize": "yes",
@@ -439,9 +439,9 @@ def test_double_precision_whatever_the_setting() -> None:
             again = bnp.MAPDP(problem.model).fit(problem.X)
             assert jax.config.jax_enable_x64 == setting
             scores = again.score_samples(problem.X)
-        assert scores.dtype == again.log_joint_trace_.dtype == again.restart_log_joints_.dtype == np.float64
+        assert scores.dtype == again.objective_trace_.dtype == again.init_log_joints_.dtype == np.float64
         assert again.labels_.dtype == np.int64
-        np.testing.assert_array_equal(again.restart_log_joints_, fit.restart_log_joints_)
+        np.testing.assert_array_equal(again.init_log_joints_, fit.init_log_joints_)
         np.testing.assert_array_equal(scores, fit.score_samples(problem.X))
         assert again.log_joint_ == fit.log_joint_
     assert jax.config.jax_enable_x64 == before
@@ -450,7 +450,7 @@ def test_double_precision_whatever_the_setting() -> None:
 def test_pitman_yor_concentration_may_be_negative() -> None:
     problem = random_problem("niw", N, 11)
     model = partial(pitman_yor_mixture, component=problem.component, concentration=-0.1, discount=0.5)
-    fit = bnp.MAPDP(model, n_restarts=1, merge=False).fit(problem.X)
+    fit = bnp.MAPDP(model, n_init=1, merge=False).fit(problem.X)
     labels, trace = map_dp(range(N), problem.log_marginal, -0.1, 0.5)
     np.testing.assert_array_equal(fit.labels_, labels)
     assert fit.log_joint_ == pytest.approx(trace[-1], abs=1e-9)
@@ -461,8 +461,8 @@ def test_more_restarts_contain_fewer() -> None:
     problem, fit = fitted("niw", 5)
     previous = -np.inf
     for restarts in (1, 2, 3, 5, 8, 10, 20):
-        more = bnp.MAPDP(problem.model, n_restarts=restarts).fit(problem.X)
+        more = bnp.MAPDP(problem.model, n_init=restarts).fit(problem.X)
         shared = min(restarts, 10)
-        np.testing.assert_allclose(more.restart_log_joints_[:shared], fit.restart_log_joints_[:shared], atol=1e-10)
+        np.testing.assert_allclose(more.init_log_joints_[:shared], fit.init_log_joints_[:shared], atol=1e-10)
         assert more.log_joint_ >= previous - 1e-10
         previous = more.log_joint_

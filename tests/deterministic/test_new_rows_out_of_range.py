@@ -22,10 +22,10 @@ fits = pytest.mark.parametrize(
     "estimator",
     [
         bnp.BHC(MODEL, refine=None),
-        bnp.MAPDP(MODEL, n_restarts=2),
+        bnp.MAPDP(MODEL, n_init=2),
         bnp.BayesianKMeans(MODEL),
         bnp.AgglomerativeBayesianClustering(MODEL),
-        bnp.VariationalDP(MODEL, n_restarts=1, truncation=4),
+        bnp.VariationalDP(MODEL, n_init=1, truncation=4),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )

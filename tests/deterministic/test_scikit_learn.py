@@ -25,11 +25,11 @@ from bnp_hier.models import dpm
 DIAGONAL = partial(dpm, component=bnp.NormalInverseGamma.from_data)
 ESTIMATORS = [
     bnp.DPMeans(n_clusters=2),
-    pytest.param(bnp.MAPDP(DIAGONAL, n_restarts=2), marks=pytest.mark.slow),
+    pytest.param(bnp.MAPDP(DIAGONAL, n_init=2), marks=pytest.mark.slow),
     pytest.param(bnp.BHC(DIAGONAL, refine=None, progress_bar=False), marks=pytest.mark.slow),
-    pytest.param(bnp.BayesianKMeans(DIAGONAL, starts=(1, 2)), marks=pytest.mark.slow),
+    pytest.param(bnp.BayesianKMeans(DIAGONAL, n_init=(1, 2)), marks=pytest.mark.slow),
     pytest.param(bnp.AgglomerativeBayesianClustering(DIAGONAL, progress_bar=False), marks=pytest.mark.slow),
-    pytest.param(bnp.VariationalDP(DIAGONAL, truncation=5, n_restarts=1), marks=pytest.mark.slow),
+    pytest.param(bnp.VariationalDP(DIAGONAL, truncation=5, n_init=1), marks=pytest.mark.slow),
 ]
 
 
@@ -47,12 +47,12 @@ def _blobs(rows: int = 40) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def fit() -> bnp.MAPDP:
-    return bnp.MAPDP(n_restarts=2).fit(_blobs())
+    return bnp.MAPDP(n_init=2).fit(_blobs())
 
 
 def test_without_a_model_rows_are_normal_with_a_prior_read_off_the_data(fit: bnp.MAPDP) -> None:
     X = _blobs()
-    same = bnp.MAPDP(partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0), n_restarts=2).fit(X)
+    same = bnp.MAPDP(partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0), n_init=2).fit(X)
     assert fit.log_joint_ == pytest.approx(same.log_joint_, abs=1e-9)
     assert isinstance(fit.component_, bnp.NormalInverseWishart) and fit.concentration_ == 1.0
 
@@ -72,7 +72,7 @@ def test_frames_keep_their_columns(frame: Any, fit: bnp.MAPDP) -> None:
 def test_missing_values_of_frames() -> None:
     X = pd.DataFrame({"a": pd.array([1, None, 2, 11, 12, 10], dtype="Int64"), "b": [0.1, 0.2, None, 9.0, 9.3, 9.1]})
     component = bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, 1.0)
-    fits = [bnp.MAPDP(partial(dpm, component=component), n_restarts=1).fit(table) for table in (X, pl.from_pandas(X))]
+    fits = [bnp.MAPDP(partial(dpm, component=component), n_init=1).fit(table) for table in (X, pl.from_pandas(X))]
     assert fits[0].labels_.tolist() == fits[1].labels_.tolist() == [0, 0, 0, 1, 1, 1]
 
 
@@ -103,9 +103,9 @@ def test_model_selection_by_held_out_density() -> None:
     X = _blobs(60)
     right = partial(dpm, component=bnp.NormalInverseGamma(np.full(2, 4.0), 0.1, 2.0, 1.0))
     wide = partial(dpm, component=bnp.NormalInverseGamma(np.full(2, 4.0), 0.1, 2.0, 1e6))
-    search = GridSearchCV(bnp.MAPDP(n_restarts=1), {"model": [wide, right]}, cv=3).fit(X)
+    search = GridSearchCV(bnp.MAPDP(n_init=1), {"model": [wide, right]}, cv=3).fit(X)
     assert search.best_params_["model"] is right
-    by_hand = cross_val_score(bnp.MAPDP(right, n_restarts=1), X, cv=3)
+    by_hand = cross_val_score(bnp.MAPDP(right, n_init=1), X, cv=3)
     assert search.best_score_ == pytest.approx(by_hand.mean())
 
 

@@ -19,8 +19,8 @@ from tests.parameters import few
 def rows(n: int, clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, clusters, n)
-    centres = 12.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [0, 2]])
-    return centres[labels] + rng.normal(size=(n, 2)), labels
+    centers = 12.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [0, 2]])
+    return centers[labels] + rng.normal(size=(n, 2)), labels
 
 
 def seat_by_hand(problem: Problem, old: np.ndarray, new: int) -> np.ndarray:
@@ -36,7 +36,7 @@ def seat_by_hand(problem: Problem, old: np.ndarray, new: int) -> np.ndarray:
 
 @pytest.mark.parametrize("discount", few([0.3, 0.0]))
 def test_equals_a_plain_loop(discount: float) -> None:
-    """Overlapping clusters, 40 old rows and 35 new ones, which come in pieces of 32, 2 and 1."""
+    """Overlapping clusters, 40 old rows and 35 new ones, which come in chunks of 32, 2 and 1."""
     rng = np.random.default_rng(0)
     X = 1.5 * rng.normal(size=(6, 2))[rng.integers(0, 6, 75)] + rng.normal(size=(75, 2))
     problem = Problem(bnp.NormalInverseWishart.from_data(X), X, 1.3, discount)

@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier.components import component
 from bnp_hier.models import dpm
 from tests.components.user_family import ExponentialGamma, WaitingTimes
 
 X = np.array([[0.3, 2.0], [1.2, 0.1], [0.4, 5.0], [2.2, 0.7], [0.9, 1.1], [1.0, 0.4]])
 
 
-@component
 class Undefined(ExponentialGamma):
     """Waiting times whose log marginal likelihood is `value` once a cluster's first column sums to more than `above`."""
 
@@ -63,14 +61,13 @@ def test_both_engines_name_the_pair(engine: str, value: float) -> None:
 
 
 def test_a_row_of_many_is_named_by_its_place() -> None:
-    """The randomised tree works on subsets, the message counts in all rows."""
+    """The randomized tree works on subsets, the message counts in all rows."""
     many = np.random.default_rng(0).exponential(size=(400, 2))
     many[321] = 50.0
     with pytest.raises(ValueError, match=r"row 321"):
-        bnp.BHC(model(49.0), method="randomised", refine=None).fit(many)
+        bnp.BHC(model(49.0), method="randomized", refine=None).fit(many)
 
 
-@component
 class Hole(ExponentialGamma):
     """Waiting times without a log marginal likelihood for three rows whose first column sums to `total`."""
 

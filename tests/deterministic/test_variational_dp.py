@@ -71,7 +71,7 @@ def random_responsibilities(n: int, k: int, seed: int, hardness: float = 1.0) ->
 
 
 def variational(model: Any, inference: str = "stick_breaking", **options: Any) -> bnp.VariationalDP:
-    return bnp.VariationalDP(model, inference, **({"truncation": K, "n_restarts": 3} | options))
+    return bnp.VariationalDP(model, inference, **({"truncation": K, "n_init": 3} | options))
 
 
 @functools.cache
@@ -256,9 +256,9 @@ def test_bounds_lie_below_the_exact_evidence(family: str, inference: str) -> Non
         evidence = exact_evidence(problem, inference)
         assert fit.log_evidence_bound_ <= evidence + 1e-9, seed
         assert fit.log_evidence_bound_ > evidence - 5.0, seed  # a bound that says something
-        assert fit.log_evidence_bound_ == pytest.approx(fit.restart_bounds_.max(), abs=1e-9)
-        assert fit.log_evidence_bound_ == pytest.approx(fit.bound_trace_[-1], abs=1e-9)
-        assert (np.diff(fit.bound_trace_) >= 0).all()
+        assert fit.log_evidence_bound_ == pytest.approx(fit.init_bounds_.max(), abs=1e-9)
+        assert fit.log_evidence_bound_ == pytest.approx(fit.objective_trace_[-1], abs=1e-9)
+        assert (np.diff(fit.objective_trace_) >= 0).all()
         if inference == "collapsed_dirichlet":
             assert fit.infinite_bound_ is None
             assert fit.bound_target_ == "finite Dirichlet"
@@ -297,10 +297,10 @@ def test_bound_and_trace_on_more_rows(inference: str) -> None:
     X, _, fit = separated(inference)
     assert fit.converged_
     assert 1 <= fit.n_iter_ <= 500
-    assert (np.diff(fit.bound_trace_) >= 0).all()
+    assert (np.diff(fit.objective_trace_) >= 0).all()
     np.testing.assert_allclose(fit.responsibilities_.sum(1), 1.0, atol=1e-12)
     assert fit.responsibilities_.shape == (len(X), 8)
-    assert fit.restart_bounds_.shape == (5,)
+    assert fit.init_bounds_.shape == (5,)
     assert fit.weights_.sum() == pytest.approx(1.0, abs=1e-12)
     if inference != "collapsed_dirichlet":
         assert (np.diff(fit.responsibilities_.sum(0)[:-1]) <= 1e-9).all()  # large ones first
@@ -402,7 +402,7 @@ def test_optimize_climbs(inference: str) -> None:
 
     assert objective(best) > objective(fixed) + 1e-3
     assert best.concentration_ == best.hyperparameters_["alpha"] != fixed.concentration_
-    np.testing.assert_allclose(best.restart_bounds_, fixed.restart_bounds_, atol=1e-10)
+    np.testing.assert_allclose(best.init_bounds_, fixed.init_bounds_, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -414,7 +414,7 @@ def test_a_second_fit_of_the_same_shape_compiles_nothing(inference: str, compila
     first = variational(partial(dpm, component=component_in_plane(), concentration=0.1), inference).fit(one)
     scores = first.score_samples(one)
     compilations.clear()
-    other = variational(partial(dpm, component=component_in_plane()), inference, tolerance=1e-5).fit(three)
+    other = variational(partial(dpm, component=component_in_plane()), inference, tol=1e-5).fit(three)
     assert other.score_samples(three).shape == scores.shape
     assert (first.n_clusters_, other.n_clusters_) == (1, 3)
     assert not compilations
@@ -454,7 +454,7 @@ def test_too_few_updates_warn() -> None:
     problem, longer = fitted("niw", "stick_breaking", 3)
     with pytest.warns(RuntimeWarning, match="max_iter=1 .*raise max_iter"):
         fit = variational(problem.model, max_iter=1).fit(problem.X)
-    assert fit.n_iter_ == len(fit.bound_trace_) == 1
+    assert fit.n_iter_ == len(fit.objective_trace_) == 1
     assert not fit.converged_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -469,7 +469,7 @@ def test_scikit_learn_habits_and_precision() -> None:
         "model": fit.model,
         "inference": None,
         "truncation": "many",
-        "n_restarts": -1,
+        "n_init": -1,
         "max_iter": 0.5,
         "tolerance": "small",
         "optimize": "yes",
@@ -489,6 +489,8 @@ def test_scikit_learn_habits_and_precision() -> None:
             scores = again.score_samples(X)
         np.testing.assert_array_equal(again.responsibilities_, fit.responsibilities_)
         np.testing.assert_array_equal(scores, fit.score_samples(X))
-        assert scores.dtype == again.responsibilities_.dtype == again.weights_.dtype == again.bound_trace_.dtype == np.float64
+        assert (
+            scores.dtype == again.responsibilities_.dtype == again.weights_.dtype == again.objective_trace_.dtype == np.float64
+        )
         assert again.labels_.dtype == np.int64
         assert again.log_evidence_bound_ == fit.log_evidence_bound_

@@ -19,7 +19,7 @@ from bnp_hier.evidence.evidence_table import Row, _judged
 from bnp_hier.models import dpm
 from tests.oracles.problems import random_problem
 
-QUICK = {"n_particles": 50, "num_samples": 300, "num_warmup": 50, "progress_bar": False}
+QUICK = {"num_particles": 50, "num_samples": 300, "num_warmup": 50, "progress_bar": False}
 COLUMNS = ["value", "standard_error", "kind", "target", "seconds", "gap_to_best_bound", "verdict"]
 PROBLEM = random_problem("nig", 8, 2)
 MODEL = partial(dpm, component=PROBLEM.component, concentration=dist.Gamma(2.0, 1.0))
@@ -203,8 +203,8 @@ def test_chains_get_the_slots_that_they_need(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_particles": 0}, "'n_particles' parameter of table must be a whole number of at least 1"),
-        ({"n_orders": 1}, "'n_orders' parameter of table must be a whole number of at least 2"),
+        ({"num_particles": 0}, "'num_particles' parameter of table must be a whole number of at least 1"),
+        ({"num_orders": 1}, "'num_orders' parameter of table must be a whole number of at least 2"),
         ({"num_samples": 0.5}, "'num_samples' parameter of table must be a whole number of at least 1"),
         ({"num_warmup": -1}, "'num_warmup' parameter of table must be a whole number of at least 0"),
         ({"num_chains": 0}, "'num_chains' parameter of table must be a whole number of at least 1"),

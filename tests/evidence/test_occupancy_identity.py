@@ -84,7 +84,7 @@ def test_estimate_from_independent_draws() -> None:
         value, error, *_ = found
         assert (value, error) == (found.value, found.standard_error)
         assert abs(value - exact.log_evidence) < 4 * error
-        assert found.n_draws == 3000
+        assert found.num_samples == 3000
         # of independent draws: sqrt((1 − p)/(p s)), up to the error of the effective number of draws
         share = found.hits / 3000
         assert error == pytest.approx(np.sqrt((1 - share) / share / 3000), rel=0.25)
@@ -110,7 +110,7 @@ def test_estimate_from_the_kernel() -> None:
     mcmc.run(jax.random.key(0), problem.X)
     found = bnp.evidence.occupancy(fitted(problem), mcmc.get_samples(group_by_chain=True)["z"])
     exact = Enumeration(7, problem.log_marginal, problem.alpha).log_evidence
-    assert found.n_draws == 4000
+    assert found.num_samples == 4000
     assert found.hits < 4000
     assert abs(found.value - exact) < 4 * found.standard_error < 0.2
 
@@ -152,7 +152,7 @@ def test_constant_indicators() -> None:
     assert np.isnan(none.value)
     assert np.isnan(none.standard_error)
     every = bnp.evidence.occupancy(bhc, np.stack([inside] * 1000))
-    assert every.hits == every.n_draws == 1000
+    assert every.hits == every.num_samples == 1000
     assert not every.failed
     assert (every.value, every.standard_error) == (bhc.log_evidence_bound_, 1e-3)
     # too few draws for an effective number

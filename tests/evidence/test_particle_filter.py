@@ -31,7 +31,7 @@ def check_unbiased(problem: Problem, runs: int, rejuvenation: int, key: int) -> 
     False-alarm rate 6e-5 for normal means, a little more for the skewed ones here.
     """
     exact = Enumeration(problem.n, problem.log_marginal, problem.alpha, problem.discount).log_evidence
-    found = smc(problem.model, problem.X, FEW, key, n_orders=runs, rejuvenation=rejuvenation)
+    found = smc(problem.model, problem.X, key, num_particles=FEW, num_orders=runs, rejuvenation=rejuvenation)
     ratios = np.exp(found.orders - exact)
     error = ratios.std(ddof=1) / np.sqrt(runs)
     assert error < 0.15, "the runs vary too much to tell"
@@ -100,7 +100,7 @@ def test_accurate_with_more_particles() -> None:
     """Ten orders: |t₉| < 4 has false-alarm rate 3e-3 a problem."""
     for seed, discount in enumerate((0.0, 0.3)):
         problem = random_problem("bernoulli", 6, seed, discount)
-        found = smc(problem.model, problem.X, 300, seed, n_orders=10, rejuvenation=3)
+        found = smc(problem.model, problem.X, seed, num_particles=300, num_orders=10, rejuvenation=3)
         assert 0 < found.standard_error < 0.05
         assert abs(found.value - bnp.evidence.exact(problem.model, problem.X)) < 4 * found.standard_error
         assert not found.failed
@@ -111,15 +111,15 @@ def test_accurate_with_more_particles() -> None:
 
 def test_value_and_standard_error_come_first_and_are_floats() -> None:
     problem = random_problem("nig", 9, 0)
-    value, error, *_ = found = smc(problem.model, problem.X, FEW)
+    value, error, *_ = found = smc(problem.model, problem.X, num_particles=FEW)
     assert isinstance(value, float)
     assert isinstance(error, float)
     assert (value, error) == (found.value, found.standard_error)
     assert found.orders.shape == (4,)
     assert "standard error from so few orders is rough" in found.verdict
-    again = smc(problem.model, problem.X, FEW, jax.random.key(0))
+    again = smc(problem.model, problem.X, jax.random.key(0), num_particles=FEW)
     np.testing.assert_array_equal(found.orders, again.orders)
-    assert not np.array_equal(found.orders, smc(problem.model, problem.X, FEW, 1).orders)
+    assert not np.array_equal(found.orders, smc(problem.model, problem.X, 1, num_particles=FEW).orders)
     assert len(set(found.orders)) == 4
 
 
@@ -127,7 +127,12 @@ def test_hyperparameters_with_priors_sit_at_their_medians() -> None:
     problem = random_problem("nig", 9, 0)
     model = partial(dpm, component=problem.component, concentration=dist.LogNormal(0.3, 1.0))
     fixed = partial(dpm, component=problem.component, concentration=np.exp(0.3))
-    np.testing.assert_allclose(smc(model, problem.X, FEW, 3).orders, smc(fixed, problem.X, FEW, 3).orders, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        smc(model, problem.X, 3, num_particles=FEW).orders,
+        smc(fixed, problem.X, 3, num_particles=FEW).orders,
+        rtol=0,
+        atol=1e-9,
+    )
 
 
 @pytest.mark.slow
@@ -140,7 +145,7 @@ def test_a_declared_capacity_is_respected() -> None:
 
     exact = bnp.evidence.exact(capped, problem.X)
     assert exact < bnp.evidence.exact(problem.model, problem.X) - 0.01
-    found = smc(capped, problem.X, FEW, n_orders=250, rejuvenation=2)
+    found = smc(capped, problem.X, num_particles=FEW, num_orders=250, rejuvenation=2)
     # 4 standard errors: false-alarm rate about 6e-5
     assert abs(found.value - exact) < 4 * found.standard_error < 0.4
 
@@ -152,7 +157,7 @@ def test_lack_of_slots_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(9, 2))
     component = random_problem("nig", 9, 0).component
     model = partial(dpm, component=component, concentration=6.0)
-    enough = smc(model, X, FEW, n_orders=6)
+    enough = smc(model, X, num_particles=FEW, num_orders=6)
     tried = []
 
     def spy(*args: object) -> tuple:
@@ -162,7 +167,7 @@ def test_lack_of_slots_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     original = particle_filter._filter
     monkeypatch.setattr(particle_filter, "_filter", spy)
     monkeypatch.setattr(particle_filter, "FIRST_CAPACITY", 5)
-    np.testing.assert_allclose(smc(model, X, FEW, n_orders=6).orders, enough.orders, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(smc(model, X, num_particles=FEW, num_orders=6).orders, enough.orders, rtol=0, atol=1e-10)
     assert tried[0] == 5
     assert tried[-1] == 9
 
@@ -178,7 +183,7 @@ def test_one_row_and_a_users_own_family(n: int) -> None:
     component = ExponentialGamma(np.full(2, 2.0), np.ones(2))
     X = np.random.default_rng(0).exponential(size=(n, 2))
     model = partial(pitman_yor_mixture, component=component, concentration=-0.2, discount=0.5)
-    found = smc(model, X, 5, n_orders=4 if n == 1 else 400)
+    found = smc(model, X, num_particles=5, num_orders=4 if n == 1 else 400)
     exact = bnp.evidence.exact(model, X)
     # 4 standard errors: false-alarm rate about 6e-5
     assert abs(found.value - exact) <= 4 * found.standard_error + 1e-10 < 0.4
@@ -189,13 +194,13 @@ def test_one_row_and_a_users_own_family(n: int) -> None:
 
 def test_a_second_call_compiles_nothing(compilations: list[str]) -> None:
     one, other = random_problem("nig", 9, 0), random_problem("nig", 9, 3)
-    smc(one.model, one.X, FEW)
+    smc(one.model, one.X, num_particles=FEW)
     compilations.clear()
-    smc(other.model, other.X, FEW, 7, rejuvenation=30, n_orders=3)
+    smc(other.model, other.X, 7, num_particles=FEW, rejuvenation=30, num_orders=3)
     # splitting one key into another number of keys is a program of its own
     assert [name for name in compilations if "filter" in name] == []
     compilations.clear()
-    smc(one.model, one.X, FEW, 8)
+    smc(one.model, one.X, 8, num_particles=FEW)
     assert not compilations
     jax.jit(lambda x: x * 3.25 + 17.0)(jnp.ones(41))
     assert compilations, "the counter does not count"
@@ -203,7 +208,7 @@ def test_a_second_call_compiles_nothing(compilations: list[str]) -> None:
 
 def test_no_global_setting_is_changed_and_single_precision_users_get_double() -> None:
     problem = random_problem("nig", 9, 0)
-    found = smc(problem.model, problem.X, FEW)
+    found = smc(problem.model, problem.X, num_particles=FEW)
     assert not jax.config.jax_enable_x64
     assert jnp.ones(1).dtype == jnp.float32
     assert found.orders.dtype == np.float64
@@ -227,7 +232,7 @@ def test_verdict_on_a_spread() -> None:
     assert agreeing.verdict.startswith("4 orders of the rows agree within 1.4 nats")
     spread = _combine(np.array([-10.0, -10.5, -11.6, -10.2]))
     assert spread.failed
-    assert spread.verdict.startswith("failed: the orders of the rows differ by 1.6 nats, more than 1.5; raise n_particles")
+    assert spread.verdict.startswith("failed: the orders of the rows differ by 1.6 nats, more than 1.5; raise num_particles")
     assert spread.value == pytest.approx(np.log(np.exp(spread.orders).mean()))
     assert _combine(np.array([-np.inf, -3.0])).failed
     # far below the range of floating point
@@ -237,9 +242,9 @@ def test_verdict_on_a_spread() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_particles": 0}, "'n_particles' parameter of smc must be a whole number of at least 1"),
-        ({"n_particles": 10.5}, "'n_particles' parameter of smc must be a whole number"),
-        ({"n_orders": 1}, "'n_orders' parameter of smc must be a whole number of at least 2"),
+        ({"num_particles": 0}, "'num_particles' parameter of smc must be a whole number of at least 1"),
+        ({"num_particles": 10.5}, "'num_particles' parameter of smc must be a whole number"),
+        ({"num_orders": 1}, "'num_orders' parameter of smc must be a whole number of at least 2"),
         ({"rejuvenation": -1}, "'rejuvenation' parameter of smc must be a whole number of at least 0"),
     ],
 )
@@ -258,7 +263,7 @@ def test_bad_data() -> None:
     with pytest.raises(ValueError, match="empty"):
         smc(problem.model, np.zeros((0, 2)))
     with pytest.raises(TypeError, match="random_state must be a whole number or a JAX random key, but it is str"):
-        smc(problem.model, problem.X, 10, "seed")  # type: ignore[arg-type]
+        smc(problem.model, problem.X, "seed", num_particles=10)  # type: ignore[arg-type]
 
 
 @pytest.mark.optimised
@@ -274,7 +279,7 @@ def test_estimates_agree_with_the_exact_evidence_on_many_problems(family: str) -
         n, particles = ((3, 400), (8, 100))[seed % 2]
         problem = random_problem(family, n, seed)
         exact = bnp.evidence.exact(problem.model, problem.X)
-        found = smc(problem.model, problem.X, particles, seed, n_orders=40, rejuvenation=5)
+        found = smc(problem.model, problem.X, seed, num_particles=particles, num_orders=40, rejuvenation=5)
         assert abs(found.value - exact) < 4 * found.standard_error + 1e-6, (family, seed)
         everything = Enumeration(problem.n, problem.log_marginal, problem.alpha)
         rng = np.random.default_rng(seed)

@@ -243,7 +243,7 @@ def test_values_under_jit_and_grad(x64):
 # ---- models whose clusters' parameters are sites ---------------------------------------------------------------------
 
 
-def lines(x, slots=4, plate=None, partition=None, centre=lambda loc, z: loc[z], rows=slice(None)):
+def lines(x, slots=4, plate=None, partition=None, center=lambda loc, z: loc[z], rows=slice(None)):
     """A mixture of regressions of the second column on the first, which has a density of its own."""
     alpha = numpyro.sample("alpha", dist.Gamma(1.0, 1.0))
     z = numpyro.sample("z", partition or ChineseRestaurantProcess(alpha, len(x), max_clusters=slots))
@@ -252,7 +252,7 @@ def lines(x, slots=4, plate=None, partition=None, centre=lambda loc, z: loc[z], 
     noise = numpyro.sample("noise", dist.LogNormal(0.0, 1.0))
     numpyro.sample("unrelated", dist.Normal(noise, 1.0), obs=0.3)
     with numpyro.plate("items", len(x[rows])):
-        numpyro.sample("x", dist.Normal(centre(loc, z)[rows], 1.0), obs=x[rows, 0])
+        numpyro.sample("x", dist.Normal(center(loc, z)[rows], 1.0), obs=x[rows, 0])
         numpyro.sample("y", dist.Normal(slope[z][rows] * x[rows, 0], noise), obs=x[rows, 1])
 
 
@@ -328,11 +328,11 @@ def test_models_without_slots(name):
 
 BAD_DENSITIES = {
     "clusters' sizes": (
-        partial(lines, centre=lambda loc, z: loc[z] + (z == z[0]).mean()),
+        partial(lines, center=lambda loc, z: loc[z] + (z == z[0]).mean()),
         X,
         "log density of row .* other rows",
     ),
-    "the row before": (partial(lines, centre=lambda loc, z: loc[jnp.roll(z, 1)]), X, "log density of row .* other rows"),
+    "the row before": (partial(lines, center=lambda loc, z: loc[jnp.roll(z, 1)]), X, "log density of row .* other rows"),
     "a smaller plate": (partial(lines, plate=3), X, "last two of 4 slots .* smaller than max_clusters"),
     "a missing value": (lines, np.where(np.eye(6, 2) > 0, np.nan, X), "density of row 0 is NaN in every slot"),
 }

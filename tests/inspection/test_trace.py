@@ -61,7 +61,7 @@ def test_fits_in_threads_are_those_of_one(fits: int) -> None:
     models = partial(dpm, component=COMPONENT, concentration=dist.Gamma(2.0, 0.5)), scaled
 
     def fit(number: int) -> tuple[dict[str, float], float, list[int]]:
-        found = bnp.MAPDP(models[number % 2], n_restarts=1).fit(X)
+        found = bnp.MAPDP(models[number % 2], n_init=1).fit(X)
         return found.hyperparameters_, found.log_joint_, found.labels_.tolist()
 
     alone = fit(0), fit(1)
@@ -78,7 +78,7 @@ def test_a_grid_searched_by_threads_is_that_of_one() -> None:
 
     def searched(jobs: int) -> GridSearchCV:
         with joblib.parallel_backend("threading"):
-            return GridSearchCV(bnp.MAPDP(n_restarts=1), {"model": models}, cv=5, n_jobs=jobs).fit(rows)
+            return GridSearchCV(bnp.MAPDP(n_init=1), {"model": models}, cv=5, n_jobs=jobs).fit(rows)
 
     one, four = searched(1), searched(4)
     np.testing.assert_array_equal(one.cv_results_["mean_test_score"], four.cv_results_["mean_test_score"])
@@ -88,7 +88,7 @@ def test_a_grid_searched_by_threads_is_that_of_one() -> None:
 
 @pytest.mark.slow
 def test_resumable_runs_in_threads_are_those_of_one() -> None:
-    """NUTS traces the model by itself; its runs in pieces hold the lock while it does."""
+    """NUTS traces the model by itself; its runs in chunks hold the lock while it does."""
     models = [partial(dpm, component=COMPONENT, concentration=dist.Gamma(2.0, rate)) for rate in (0.2, 5.0)]
 
     def run(number: int) -> np.ndarray:

@@ -181,10 +181,10 @@ def regressions(table: jax.Array, slots: int = 8) -> None:
     x, y = table[:, 0], table[:, 1]
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, len(table), max_clusters=slots))
     with numpyro.plate("clusters", slots):
-        centre = numpyro.sample("centre", dist.Normal(0.0, 3.0))
+        center = numpyro.sample("centre", dist.Normal(0.0, 3.0))
         slope = numpyro.sample("slope", dist.Normal(0.0, 3.0))
     with numpyro.plate("rows", len(table)):
-        numpyro.sample("x", dist.Normal(centre[z], 1.0), obs=x)
+        numpyro.sample("x", dist.Normal(center[z], 1.0), obs=x)
         numpyro.sample("y", dist.Normal(slope[z] * x, 0.3), obs=y)
 
 

@@ -103,7 +103,7 @@ def test_one_component_has_the_evidence_of_one_cluster() -> None:
     one = COMPONENT.log_evidence(X)
     model = partial(dpm, component=COMPONENT)
     for inference in ("stick_breaking", "collapsed_stick_breaking", "collapsed_dirichlet"):
-        fit = bnp.VariationalDP(model, inference, truncation=1, n_restarts=1).fit(X)
+        fit = bnp.VariationalDP(model, inference, truncation=1, n_init=1).fit(X)
         assert fit.log_evidence_bound_ == pytest.approx(one, abs=1e-9)
         np.testing.assert_allclose(fit.predict_proba(X), [[1.0, 0.0]] * len(X))
     known = bnp.NormalKnownCovariance(np.zeros(1), 4.0 * np.eye(1), np.eye(1))
@@ -115,7 +115,7 @@ def test_one_component_has_the_evidence_of_one_cluster() -> None:
     assert (bnp.recover_labels(mcmc, X) == 0).all()
 
 
-@pytest.mark.parametrize("estimator", [bnp.MAPDP(n_restarts=1), bnp.BayesianKMeans(starts=(1, 2))])
+@pytest.mark.parametrize("estimator", [bnp.MAPDP(n_init=1), bnp.BayesianKMeans(n_init=(1, 2))])
 def test_new_rows_open_no_cluster_that_the_model_forbids(estimator: Any) -> None:
     """With one cluster allowed, a new row's density is the ratio of two clusters' evidences."""
     fit = estimator.set_params(model=partial(capped, most=1)).fit(X)

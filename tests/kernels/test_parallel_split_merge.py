@@ -329,7 +329,7 @@ def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
         kernel = bnp.ParallelSplitMerge(model, 40, keep_labels=False, init="one", sweep=False)
         return MCMC(kernel, num_warmup=10, num_samples=30, num_chains=2, chain_method="sequential", progress_bar=False)
 
-    run = bnp.ResumableRun(mcmc(), piece=10, piece_fields=("z",))
+    run = bnp.ResumableRun(mcmc(), checkpoint_every=10, chunk_fields=("z",))
     run.run(jax.random.key(0), X, extra_fields=("n_clusters",))
     fields = run.get_extra_fields(group_by_chain=True)
     assert fields["n_clusters"].shape == (2, 30) and fields["z"]["z"].shape == (2, 3, 64)
@@ -337,8 +337,8 @@ def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
     run.save(tmp_path / "run.npz")
     again = bnp.ResumableRun.load(tmp_path / "run.npz", mcmc(), X)
     np.testing.assert_array_equal(again.get_extra_fields(True)["z"]["z"], fields["z"]["z"])
-    with pytest.raises(ValueError, match=r"piece_fields has \['summary'\]"):
-        bnp.ResumableRun(mcmc(), piece_fields=("summary",))
+    with pytest.raises(ValueError, match=r"chunk_fields has \['summary'\]"):
+        bnp.ResumableRun(mcmc(), chunk_fields=("summary",))
 
 
 def test_a_uniform_draw_of_zero_accepts_no_bad_merge(monkeypatch: pytest.MonkeyPatch) -> None:

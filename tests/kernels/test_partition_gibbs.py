@@ -97,15 +97,15 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     labels = np.asarray(mcmc.get_samples()["z"])
     assert_exact(labels, exact, probabilities, mcmc.get_extra_fields()["log_joint"])
     assert int(mcmc.last_state.capacity_hits) > 0
-    mass = float(mcmc.last_state.refused_mass)
-    assert f"capacity hits, refused mass {mass:.1e}" in kernel.get_diagnostics_str(mcmc.last_state)
-    refused = np.array([_refused_mass(z, exact) for z in exact.labels])
+    mass = float(mcmc.last_state.truncated_probability)
+    assert f"capacity hits, truncated probability {mass:.1e}" in kernel.get_diagnostics_str(mcmc.last_state)
+    refused = np.array([_truncated_probability(z, exact) for z in exact.labels])
     draws = refused[[exact.index[tuple(z)] for z in labels]]
     # five standard errors: false-alarm rate below 1e-6
     assert abs(mass - probabilities @ refused) < 5 * draws.std() / np.sqrt(effective_draws(draws))
 
 
-def _refused_mass(z: tuple[int, ...], exact: Enumeration) -> float:
+def _truncated_probability(z: tuple[int, ...], exact: Enumeration) -> float:
     """Mean over items of the conditional probability of a third cluster, from the joint of all partitions."""
     total = 0.0
     for i in range(N):

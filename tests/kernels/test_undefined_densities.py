@@ -12,7 +12,7 @@ from numpyro.infer import MCMC
 
 import bnp_hier as bnp
 from bnp_hier.distributions.log_gamma import log_gamma_draw
-from bnp_hier.methods import RunOptions, run_routes
+from bnp_hier.methods import RunOptions, run_methods
 from tests.deterministic.test_undefined_scores import X, model
 
 
@@ -29,13 +29,15 @@ def test_partition_gibbs(chains):
 
 
 def test_a_resumable_run_says_it_in_one_line(caplog):
-    """Without what JAX wraps around it, and with the pieces before; other routes of a comparison go on."""
-    runs = bnp.ResumableRun(MCMC(bnp.PartitionGibbs(model(3.3), init=np.arange(6)), num_warmup=2, num_samples=30), piece=2)
+    """Without what JAX wraps around it, and with the chunks before; other methods of a comparison go on."""
+    runs = bnp.ResumableRun(
+        MCMC(bnp.PartitionGibbs(model(3.3), init=np.arange(6)), num_warmup=2, num_samples=30), checkpoint_every=2
+    )
     runs.mcmc.progress_bar = False
     with pytest.raises(FloatingPointError, match=r"^PartitionGibbs: row \d fits no cluster[^\n]*$"):
         runs.run(jax.random.key(0), X)
     assert runs.steps < 32 and not caplog.records
-    outcome = run_routes(["gibbs"], model(3.3), X, RunOptions(1, 2, 30, progress=False))
+    outcome = run_methods(["gibbs"], model(3.3), X, RunOptions(1, 2, 30, progress_bar=False))
     assert not outcome.fits and "\n" not in outcome.problems[0]
     assert outcome.problems[0].startswith("Gibbs failed: PartitionGibbs: row")
 
@@ -77,16 +79,16 @@ def test_gamma_draws_without_a_shape_end():
 
 
 @pytest.mark.slow
-def test_partitions_by_other_routes():
+def test_partitions_by_other_methods():
     """Searches, evidence by enumeration and by particles: an error each, no number."""
-    routes = {
-        "MAP-DP": lambda m: bnp.MAPDP(m, n_restarts=2).fit(X),
+    methods = {
+        "MAP-DP": lambda m: bnp.MAPDP(m, n_init=2).fit(X),
         "k-means": lambda m: bnp.BayesianKMeans(m).fit(X),
-        "variational": lambda m: bnp.VariationalDP(m, n_restarts=1, truncation=3).fit(X),
+        "variational": lambda m: bnp.VariationalDP(m, n_init=1, truncation=3).fit(X),
         "exact": lambda m: bnp.evidence.exact(m, X),
-        "particles": lambda m: bnp.evidence.smc(m, X, n_particles=4, key=0, n_orders=2),
+        "particles": lambda m: bnp.evidence.smc(m, X, num_particles=4, key=0, num_orders=2),
     }
-    for name, route in routes.items():
+    for name, method in methods.items():
         with pytest.raises(ValueError, match="Undefined gives|fits no cluster"):
-            route(model(3.3 if name != "variational" else 0.1))
+            method(model(3.3 if name != "variational" else 0.1))
             pytest.fail(name)

@@ -71,8 +71,8 @@ class TopDown:
             return labels
         values, vectors = np.linalg.eigh(np.cov(rows.T, bias=True).reshape(rows.shape[1], -1))
         d = vectors[:, -1] * np.sqrt(max(values[-1], 0.0))
-        centre = rows.mean(0)
-        nearer = ((rows - centre - d) ** 2).sum(1) < ((rows - centre + d) ** 2).sum(1)
+        center = rows.mean(0)
+        nearer = ((rows - center - d) ** 2).sum(1) < ((rows - center + d) ** 2).sum(1)
         new = labels.copy()
         new[np.flatnonzero(labels == k)[nearer]] = labels.max() + 1
         return new

@@ -73,7 +73,7 @@ class PlainBHMC:
         weights = np.exp(logs - logs.max())
         return weights / weights.sum()
 
-    def _open(self, above: int, gift: np.ndarray) -> list[int]:
+    def _open(self, above: int, pseudo_count: np.ndarray) -> list[int]:
         """A chain of new nodes below one, their proportions given what is known of their first customer."""
         level = 0
         at = above
@@ -85,7 +85,7 @@ class PlainBHMC:
             node = self.names
             self.children[above].append(node)
             self.children[node], self.parent[node], self.counts[node] = [], above, 0
-            self.beta[node] = self._dirichlet(self.gamma * self.beta[above] + gift)
+            self.beta[node] = self._dirichlet(self.gamma * self.beta[above] + pseudo_count)
             path.append(node)
             above = node
         return path

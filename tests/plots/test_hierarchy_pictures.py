@@ -1,4 +1,4 @@
-"""Pictures of hierarchies: drawn trees, montages of images and scores by level."""
+"""Plots of hierarchies: drawn trees, montages of images and scores by level."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ import bnp_hier as bnp
 from bnp_hier import Hierarchy, plots
 from bnp_hier.plots.branch_layout import branches, heights, is_only_child
 from bnp_hier.plots.name_lines import Word, wrap
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 
 SHOP = Hierarchy.from_names(
     [["tools"]] * 3
@@ -145,7 +145,7 @@ def test_names_fill_lines(room: float, most: int, lines: list[list[str]]) -> Non
 
 
 def test_small_tree_has_every_node_and_name() -> None:
-    axes = plots.hierarchy(SHOP, GOODS)
+    axes = plots.hierarchy(SHOP, names=GOODS)
     assert count(axes, "nodes") == 8 and count(axes, "groups") == 0
     assert drawn_names(axes) == set(GOODS)
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0\n1 node", "1\n3 nodes", "2\n4 nodes", "3\n5 nodes"]
@@ -156,7 +156,7 @@ def test_animals_are_all_named() -> None:
     tree, names = animals()
     rng = np.random.default_rng(0)
     for options in ({}, {"labels": rng.integers(0, 3, 33), "support": rng.random(tree.n_nodes)}):
-        axes = plots.hierarchy(tree, names, **options)
+        axes = plots.hierarchy(tree, names=names, **options)
         found = {word for text in drawn_names(axes) for word in [text] if word in names}
         assert found == set(names)
         assert count(axes, "nodes") == tree.n_nodes - is_only_child(tree).sum()
@@ -165,14 +165,14 @@ def test_animals_are_all_named() -> None:
 
 def test_names_are_written_as_they_are() -> None:
     tree = Hierarchy.from_names([["a", "x"], ["a", "y"], ["b", "z"]])
-    axes = plots.hierarchy(tree, ["$x_1$", "a_b$", "a very long name without an end"])
+    axes = plots.hierarchy(tree, names=["$x_1$", "a_b$", "a very long name without an end"])
     assert {"$x_1$", "a_b$"} < drawn_names(axes) and any("…" in text for text in texts(axes))
     assert {"0", "1", "2"} <= drawn_names(plots.hierarchy(tree))
 
 
 @pytest.mark.parametrize("paths", [np.array([[1]]), np.tile(np.arange(1, 7), (5, 1)), np.arange(1, 4)[None]])
 def test_chains_are_a_line_with_one_circle(paths: np.ndarray) -> None:
-    axes = plots.hierarchy(Hierarchy(paths), [f"item {i}" for i in range(len(paths))])
+    axes = plots.hierarchy(Hierarchy(paths), names=[f"item {i}" for i in range(len(paths))])
     assert count(axes, "nodes") == 1 and len(texts(axes)) == 1
     assert axes.texts[0].xy[0] == paths.shape[1]
     assert tidy(axes)
@@ -205,7 +205,7 @@ def test_a_wide_tree_shows_the_largest_and_counts_the_rest() -> None:
 
 
 def test_small_siblings_are_drawn_together() -> None:
-    axes = plots.hierarchy(SHOP, GOODS, min_size=4)
+    axes = plots.hierarchy(SHOP, names=GOODS, min_size=4)
     # root, clothing, shoes, boots, hats, and sandals, which has no small sibling
     assert count(axes, "nodes") == 6 and count(axes, "groups") == 1
     assert "2 nodes, 4 items: hammer, saw, pliers, apple" in texts(axes)
@@ -230,7 +230,7 @@ def test_every_node_of_a_large_tree_can_be_asked_for() -> None:
 
 
 def test_nothing_is_drawn_below_the_level() -> None:
-    axes = plots.hierarchy(SHOP, GOODS, level=1)
+    axes = plots.hierarchy(SHOP, names=GOODS, level=1)
     assert count(axes, "nodes") == 4 and len(texts(axes)) == 3
     assert drawn_names(axes) == set(GOODS)
     assert [text.get_text()[0] for text in axes.get_xticklabels()] == ["0", "1"]
@@ -249,17 +249,17 @@ def test_larger_nodes_have_larger_circles_and_stand_higher() -> None:
 
 def test_labels_colour_nodes_and_name_classes() -> None:
     labels = np.array(["tool"] * 3 + ["shoe"] * 6 + ["hat"] * 5 + ["food"])
-    axes = plots.hierarchy(SHOP, GOODS, labels)
-    palette = cluster_colours(4)  # food, hat, shoe, tool
-    colours = collection(axes, "nodes").get_facecolors()
+    axes = plots.hierarchy(SHOP, names=GOODS, labels=labels)
+    palette = cluster_colors(4)  # food, hat, shoe, tool
+    colors = collection(axes, "nodes").get_facecolors()
     places = np.asarray(collection(axes, "nodes").get_offsets())
-    assert (colours[places[:, 0] == 3] == palette[2]).all()
+    assert (colors[places[:, 0] == 3] == palette[2]).all()
     keys = [[text.get_text() for text in key.get_texts()] for key in axes.get_children() if hasattr(key, "get_texts")]
     assert ["food", "hat", "shoe", "tool"] in keys
     slices = [each for each in axes.collections if each.get_label() == "classes"]
     assert sorted(len(each.get_paths()) for each in slices) == [2, 4]  # clothing, and the root
     # names of an end of several classes are marked one by one
-    axes = plots.hierarchy(SHOP, GOODS, labels, level=1)
+    axes = plots.hierarchy(SHOP, names=GOODS, labels=labels, level=1)
     marks = {to_rgba(line.get_color()) for line in axes.lines}
     assert marks == {tuple(palette[1]), tuple(palette[2])}
     assert {*"b1 b2 h5".split(), "hammer, saw, pliers"} <= set(texts(axes))
@@ -269,7 +269,7 @@ def test_labels_colour_nodes_and_name_classes() -> None:
 
 def test_support_is_written_beside_nodes() -> None:
     support = np.linspace(0.0, 0.99, SHOP.n_nodes)
-    axes = plots.hierarchy(SHOP, GOODS, support=support)
+    axes = plots.hierarchy(SHOP, names=GOODS, support=support)
     # neither all items nor single ones
     parents = is_only_child(SHOP)
     expected = {f"{support[node]:.2f}" for node in range(1, SHOP.n_nodes) if SHOP.sizes[node] > 1 and not parents[node]}
@@ -282,7 +282,7 @@ def test_drawn_in_given_axes() -> None:
     tree, names = animals()
     figure = Figure(figsize=(11, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    assert plots.hierarchy(tree, names, ax=left) is left
+    assert plots.hierarchy(tree, names=names, ax=left) is left
     assert plots.hierarchy(large(500)[0], ax=right) is right
     figure.draw_without_rendering()
     assert overlaps([*left.texts, *right.texts]) == 0
@@ -332,7 +332,7 @@ def test_montage_shows_the_representatives_of_every_node() -> None:
 @pytest.mark.slow
 def test_montage_uses_the_rows_it_is_given() -> None:
     rows = np.abs(np.arange(15.0) - 7.2)[:, None]
-    figure = plots.montage(SHOP, IMAGES, rows, level=1, count=1)
+    figure = plots.montage(SHOP, IMAGES, X=rows, level=1, count=1)
     (best,) = SHOP.representatives(rows, 1)[0]
     sheet = np.asarray(figure.axes[0].images[0].get_array())
     np.testing.assert_allclose(sheet[..., 0], 255 * (IMAGES[best] - IMAGES.min()) / np.ptp(IMAGES), atol=2.0)
@@ -387,7 +387,7 @@ def test_montage_of_many_images_is_bounded_and_readable() -> None:
         (IMAGES, {"level": 9}, "level must be a whole number from 1 to the tree's depth, 3, but it is 9"),
         (IMAGES, {"count": 0}, "count must be 1 or more, but it is 0"),
         (IMAGES, {"most_nodes": 0}, "most_nodes must be 1 or more, but it is 0"),
-        (IMAGES, {"colours": "no such"}, "but they are 'no such'"),
+        (IMAGES, {"colors": "no such"}, "but they are 'no such'"),
     ],
 )
 def test_montage_says_what_is_wrong(images: np.ndarray, options: dict[str, Any], message: str) -> None:

@@ -23,7 +23,7 @@ from bnp_hier.plots import (
     texts,
     tree,
 )
-from bnp_hier.plots.palette import cluster_codes, cluster_colours, short_name
+from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
 from bnp_hier.trees import Dendrogram
 
 
@@ -63,7 +63,7 @@ def collection(axes: Axes, label: str) -> LineCollection:
 def test_no_pyplot_window_and_no_matplotlib_at_import() -> None:
     plots.coclustering(np.eye(3))
     plots.dendrogram(SMALL)
-    plots.pairs(np.zeros((3, 2)), [0, 1, 1])
+    plots.pairs(np.zeros((3, 2)), labels=[0, 1, 1])
     plots.traces({"a": np.zeros((2, 5))})
     assert plt.get_fignums() == []
     for module in (bounds, chains, density, heatmap, palette, plots, scatter, texts, tree):
@@ -84,15 +84,15 @@ def test_no_pyplot_window_and_no_matplotlib_at_import() -> None:
 
 
 def test_palette_cycles() -> None:
-    colours = cluster_colours(20)
-    assert colours.shape == (20, 4) and cluster_colours(0).shape == (0, 4)
-    assert len(np.unique(colours[:9], axis=0)) == 9
-    np.testing.assert_array_equal(colours[9:18], colours[:9])
-    assert (colours >= 0).all() and (colours <= 1).all() and (colours[:, 3] == 1).all()
-    luminance = colours[:9, :3] @ [0.2126, 0.7152, 0.0722]
+    colors = cluster_colors(20)
+    assert colors.shape == (20, 4) and cluster_colors(0).shape == (0, 4)
+    assert len(np.unique(colors[:9], axis=0)) == 9
+    np.testing.assert_array_equal(colors[9:18], colors[:9])
+    assert (colors >= 0).all() and (colors <= 1).all() and (colors[:, 3] == 1).all()
+    luminance = colors[:9, :3] @ [0.2126, 0.7152, 0.0722]
     assert luminance.max() < 0.8  # readable on white
     with pytest.raises(ValueError, match="-1"):
-        cluster_colours(-1)
+        cluster_colors(-1)
 
 
 def test_codes_and_short_names() -> None:
@@ -111,7 +111,7 @@ def test_heatmap_shows_the_matrix_in_the_order_it_names() -> None:
     labels = rng.permutation(np.repeat([2, 0, 1], [5, 4, 6]))
     noise = rng.uniform(0, 0.1, (15, 15))
     matrix = block_matrix(labels) - np.where(np.eye(15), 0, noise + noise.T) / 2
-    axes = plots.coclustering(matrix, labels)
+    axes = plots.coclustering(matrix, labels=labels)
     order = np.array([int(text.get_text()) for text in axes.get_yticklabels()])
     assert [text.get_text() for text in axes.get_xticklabels()] == [str(item) for item in order]
     assert sorted(order) == list(range(15))
@@ -126,7 +126,7 @@ def test_heatmap_shows_the_matrix_in_the_order_it_names() -> None:
 @pytest.mark.parametrize("labels", [None, [0] * 12])
 def test_heatmap_brings_hidden_blocks_together(labels: list[int] | None) -> None:
     blocks = np.arange(12) % 3
-    axes = plots.coclustering(block_matrix(blocks), labels)
+    axes = plots.coclustering(block_matrix(blocks), labels=labels)
     order = [int(text.get_text()) for text in axes.get_xticklabels()]
     assert (np.diff(blocks[order]) != 0).sum() == 2
     assert sum(len(lines.get_segments()) for lines in axes.collections) == 0
@@ -135,7 +135,7 @@ def test_heatmap_brings_hidden_blocks_together(labels: list[int] | None) -> None
 @pytest.mark.parametrize("n", [1, 2, 10, 40, 41, 2000])
 def test_heatmap_of_any_size(n: int) -> None:
     labels = np.arange(n) % 5
-    axes = plots.coclustering(block_matrix(labels), labels)
+    axes = plots.coclustering(block_matrix(labels), labels=labels)
     shown = [text for text in axes.get_xticklabels() if text.get_visible() and text.get_text()]
     assert len(shown) == (n if n <= 40 else 0)
     assert as_png(axes.figure).startswith(b"\x89PNG")
@@ -143,7 +143,7 @@ def test_heatmap_of_any_size(n: int) -> None:
 
 def test_heatmap_does_not_drown_in_lines_and_draws_in_given_axes() -> None:
     axes = Figure().subplots()
-    assert plots.coclustering(np.eye(100), np.arange(100), ax=axes) is axes
+    assert plots.coclustering(np.eye(100), labels=np.arange(100), ax=axes) is axes
     assert not axes.collections and axes.images[0].get_array().shape == (100, 100)
 
 
@@ -161,7 +161,7 @@ def test_heatmap_does_not_drown_in_lines_and_draws_in_given_axes() -> None:
 )
 def test_heatmap_refuses(matrix: np.ndarray, labels: list[int] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        plots.coclustering(matrix, labels)
+        plots.coclustering(matrix, labels=labels)
 
 
 # Tree
@@ -176,12 +176,12 @@ def test_tree_cuts_are_dashed_and_clusters_have_their_colours() -> None:
     assert cut.get_linestyle()[0][1] is not None  # dashes
     dashes = [dashes for _, dashes in kept.get_linestyle()]
     assert dashes[0] is None and dashes[1] is not None and dashes[2] is None  # unlikely, but not cut
-    colours = cluster_colours(3)
-    np.testing.assert_allclose(kept.get_colors(), colours[[0, 1, 1]])
+    colors = cluster_colors(3)
+    np.testing.assert_allclose(kept.get_colors(), colors[[0, 1, 1]])
     red, green, blue, _ = cut.get_colors()[0]
     assert red == green == blue
     strip = collection(axes, "clusters")
-    np.testing.assert_allclose(strip.get_colors(), colours[SMALL.cut()[SMALL.leaf_order()][[0, 2, 5]]])
+    np.testing.assert_allclose(strip.get_colors(), colors[SMALL.cut()[SMALL.leaf_order()][[0, 2, 5]]])
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         "cut: merge probability below 0.5",
         "not cut: merge probability below 0.5, but under a kept merge",
@@ -229,9 +229,9 @@ def test_cut_branches_are_those_above_the_cut(threshold: float) -> None:
 
 def test_tree_with_other_labels() -> None:
     labels = np.array(["a", "a", "b", "b", "a", "c"])
-    axes = plots.dendrogram(SMALL, labels)
+    axes = plots.dendrogram(SMALL, labels=labels)
     kept = collection(axes, "kept").get_colors()
-    np.testing.assert_allclose(kept[:2], cluster_colours(3)[:2])
+    np.testing.assert_allclose(kept[:2], cluster_colors(3)[:2])
     np.testing.assert_allclose(kept[2], to_rgba("0.15"))
     assert [text.get_text() for text in axes.get_legend().get_texts()][1] == "holds several clusters"
 
@@ -278,7 +278,7 @@ def test_tree_refuses() -> None:
     with pytest.raises(ValueError, match="names must have one entry per item, 6, but they have 2"):
         plots.dendrogram(SMALL, names=["a", "b"])
     with pytest.raises(ValueError, match=r"labels.*\(6,\).*\(3,\)"):
-        plots.dendrogram(SMALL, [0, 1, 2])
+        plots.dendrogram(SMALL, labels=[0, 1, 2])
     with pytest.raises(ValueError, match="threshold"):
         plots.dendrogram(SMALL, threshold=1.5)
     with pytest.raises(ValueError, match="heights"):
@@ -307,7 +307,7 @@ def test_pairs_draws_every_point_in_its_colour() -> None:
     rng = np.random.default_rng(1)
     X, labels = rng.normal(size=(60, 3)), np.repeat([7, 3], [40, 20])
     X[4, 0] = X[50, 1] = np.nan
-    figure = plots.pairs(X, labels, ["sepal", "petal", "stem"])
+    figure = plots.pairs(X, labels=labels, feature_names=["sepal", "petal", "stem"])
     histograms, scatters = panels(figure)
     assert len(histograms) == len(scatters) == 3
     assert column_names(figure) == ["sepal", "petal", "stem"]
@@ -319,8 +319,8 @@ def test_pairs_draws_every_point_in_its_colour() -> None:
         drawn = points.get_offsets().data
         expected = X[here][:, [column, row]]
         np.testing.assert_allclose(drawn[np.lexsort(drawn.T)], expected[np.lexsort(expected.T)])
-        colour = cluster_colours(2)[(labels[here] == 7).astype(int)]
-        np.testing.assert_allclose(points.get_facecolors()[np.lexsort(drawn.T), :3], colour[np.lexsort(expected.T), :3])
+        color = cluster_colors(2)[(labels[here] == 7).astype(int)]
+        np.testing.assert_allclose(points.get_facecolors()[np.lexsort(drawn.T), :3], color[np.lexsort(expected.T), :3])
     for j, axes in enumerate(histograms):
         heights = [p.get_data().values - p.get_data().baseline for p in axes.patches]
         assert [h.sum() for h in heights] == [np.isfinite(X[labels == k, j]).sum() for k in (3, 7)]
@@ -338,7 +338,7 @@ def test_pairs_chooses_the_columns_whose_cluster_means_differ() -> None:
     X[:, 0] = 0.1  # constant
     X[:, 8] = np.nan
     X[::2, 6] = np.nan
-    figure = plots.pairs(X, labels, max_columns=3)
+    figure = plots.pairs(X, labels=labels, max_columns=3)
     assert column_names(figure) == ["column 2", "column 4", "column 6"]
     assert figure.get_suptitle() == "3 of 9 columns: those whose cluster means differ most"
 
@@ -347,13 +347,13 @@ def test_pairs_never_chooses_constant_columns() -> None:
     X = np.full((30, 8), 0.1)
     X[:, 5] = np.arange(30) % 7
     labels = np.arange(30) % 2
-    assert column_names(plots.pairs(X, labels)) == ["column 5"]
-    assert column_names(plots.pairs(np.full((4, 8), 0.1), [0, 0, 1, 1])) == ["column 0"]
-    assert column_names(plots.pairs(X[:, :3], labels)) == ["column 0", "column 1", "column 2"]
+    assert column_names(plots.pairs(X, labels=labels)) == ["column 5"]
+    assert column_names(plots.pairs(np.full((4, 8), 0.1), labels=[0, 0, 1, 1])) == ["column 0"]
+    assert column_names(plots.pairs(X[:, :3], labels=labels)) == ["column 0", "column 1", "column 2"]
 
 
 def test_pairs_of_one_column() -> None:
-    figure = plots.pairs(np.random.default_rng(0).normal(size=(50, 1)), np.arange(50) % 2)
+    figure = plots.pairs(np.random.default_rng(0).normal(size=(50, 1)), labels=np.arange(50) % 2)
     histograms, scatters = panels(figure)
     assert len(histograms) == 1 and not scatters
     assert histograms[0].get_ylabel() == "points" and legend_texts(figure) == ["0 (25)", "1 (25)"]
@@ -363,7 +363,7 @@ def test_pairs_of_one_column() -> None:
 def test_pairs_jitters_binary_columns_only() -> None:
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 2, 80), rng.normal(size=80)]).astype(float)
-    figure = plots.pairs(X, X[:, 0])
+    figure = plots.pairs(X, labels=X[:, 0])
     (histogram, _), (axes,) = panels(figure)
     drawn = axes.collections[0].get_offsets().data
     np.testing.assert_array_equal(np.sort(drawn[:, 1]), np.sort(X[:, 1]))
@@ -371,21 +371,21 @@ def test_pairs_jitters_binary_columns_only() -> None:
     assert (np.abs(drawn[:, 0] - np.round(drawn[:, 0])) <= 0.3).all()
     assert np.round(drawn[:, 0]).sum() == X[:, 0].sum()
     np.testing.assert_array_equal(histogram.patches[0].get_data().edges, [-0.5, 0.5, 1.5])
-    again = plots.pairs(X, X[:, 0])
+    again = plots.pairs(X, labels=X[:, 0])
     np.testing.assert_array_equal(panels(again)[1][0].collections[0].get_offsets().data, drawn)
 
 
 def test_pairs_legend_stops_at_twelve() -> None:
     X = np.random.default_rng(0).normal(size=(300, 2))
     labels = np.repeat(np.arange(24), np.arange(1, 25))
-    texts = legend_texts(plots.pairs(X, labels))
+    texts = legend_texts(plots.pairs(X, labels=labels))
     assert texts == [f"{k} ({k + 1})" for k in range(23, 12, -1)] + ["… and 13 more"]
-    assert len(legend_texts(plots.pairs(X, np.arange(300) % 12))) == 12
+    assert len(legend_texts(plots.pairs(X, labels=np.arange(300) % 12))) == 12
 
 
 def test_pairs_of_many_points_is_translucent_and_rasterized() -> None:
     X = np.random.default_rng(0).normal(size=(20_000, 6))
-    _, scatters = panels(plots.pairs(X, np.arange(20_000) % 15))
+    _, scatters = panels(plots.pairs(X, labels=np.arange(20_000) % 15))
     points = scatters[0].collections[0]
     assert len(scatters) == 10 and points.get_rasterized()
     assert points.get_alpha() < 0.5 and points.get_sizes().max() < 5
@@ -393,13 +393,13 @@ def test_pairs_of_many_points_is_translucent_and_rasterized() -> None:
 
 def test_pairs_writes_names_that_do_not_collide() -> None:
     X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1e-3], [np.nan, 0.5], [0.52, 0.51]])
-    figure = plots.pairs(X, [0, 0, 1, 1, 1, 1], point_names=["left", "up $", "right", "close", "missing", "middle"])
+    figure = plots.pairs(X, labels=[0, 0, 1, 1, 1, 1], point_names=["left", "up $", "right", "close", "missing", "middle"])
     (axes,) = panels(figure)[1]
     assert {text.get_text() for text in axes.texts} == {"left", "up $", "middle"}
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in axes.texts]
     assert not any(a.overlaps(b) for a in boxes for b in boxes if a is not b)
-    many = plots.pairs(np.random.default_rng(0).normal(size=(61, 2)), np.zeros(61), point_names=["x"] * 61)
+    many = plots.pairs(np.random.default_rng(0).normal(size=(61, 2)), labels=np.zeros(61), point_names=["x"] * 61)
     assert not panels(many)[1][0].texts
 
 
@@ -415,22 +415,22 @@ def test_pairs_writes_names_that_do_not_collide() -> None:
     ids=["all missing", "constant", "large", "nearly constant", "one row"],
 )
 def test_pairs_of_awkward_data(X: np.ndarray) -> None:
-    assert as_png(plots.pairs(X, np.arange(len(X)), ["$a", "b$ $c_{"]))
+    assert as_png(plots.pairs(X, labels=np.arange(len(X)), feature_names=["$a", "b$ $c_{"]))
 
 
 def test_pairs_refuses() -> None:
     X = np.zeros((4, 2))
     for bad in (np.zeros(4), np.zeros((0, 2)), np.zeros((4, 0))):
         with pytest.raises(ValueError, match=r"shape \(n, d\)|X is empty"):
-            plots.pairs(bad, np.zeros(len(bad)))
+            plots.pairs(bad, labels=np.zeros(len(bad)))
     with pytest.raises(ValueError, match=r"labels.*\(4,\).*\(3,\)"):
-        plots.pairs(X, [0, 1, 2])
+        plots.pairs(X, labels=[0, 1, 2])
     with pytest.raises(ValueError, match="feature_names.*2, but they have 1"):
-        plots.pairs(X, np.zeros(4), ["a"])
+        plots.pairs(X, labels=np.zeros(4), feature_names=["a"])
     with pytest.raises(ValueError, match="point_names.*4, but they have 1"):
-        plots.pairs(X, np.zeros(4), point_names=["a"])
+        plots.pairs(X, labels=np.zeros(4), point_names=["a"])
     with pytest.raises(ValueError, match="max_columns.*0"):
-        plots.pairs(X, np.zeros(4), max_columns=0)
+        plots.pairs(X, labels=np.zeros(4), max_columns=0)
 
 
 # Chains
@@ -500,9 +500,9 @@ def test_rank_histograms_of_arviz_data() -> None:
     for patch, same in zip(figure.axes[0].patches, beside.patches, strict=True):
         np.testing.assert_array_equal(patch.get_data().values, same.get_data().values)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["chain 0", "chain 1", "chain 2"]
-    assert len(plots.rank(data, "n_clusters").axes) == 1 and as_png(figure)
+    assert len(plots.rank(data, var_names="n_clusters").axes) == 1 and as_png(figure)
     with pytest.warns(RuntimeWarning, match="z: such values depend on the clusters' names") as caught:
-        assert len(plots.rank(data, ["z"]).axes) == 5
+        assert len(plots.rank(data, var_names=["z"]).axes) == 5
     assert caught[0].filename == __file__
 
 
@@ -510,4 +510,4 @@ def test_rank_refuses() -> None:
     data = idata(a=np.array([[0.0, 1.0], [np.nan, 1.0]]))
     for names, message in ((None, "'a' has NaN in chain 1, draw 0"), ("b", "no variable 'b'"), ([], "var_names must name")):
         with pytest.raises(ValueError, match=message):
-            plots.rank(data, names)
+            plots.rank(data, var_names=names)

@@ -34,18 +34,18 @@ def _hierarchy(n: int, rng: np.random.Generator) -> Figure:
 def _coclustering(n: int, rng: np.random.Generator) -> Figure:
     labels = rng.integers(0, max(3, n // 100), n)
     figure = Figure(figsize=(6, 5), layout="constrained")
-    plots.coclustering((labels[:, None] == labels).astype(float), labels, ax=figure.subplots())
+    plots.coclustering((labels[:, None] == labels).astype(float), labels=labels, ax=figure.subplots())
     return figure
 
 
 def _pairs(n: int, rng: np.random.Generator) -> Figure:
     X = 1e4 * rng.normal(size=(n, 7)) + 1e5
     columns = [f"a column with a long name {j}" for j in range(7)]
-    return plots.pairs(X, rng.integers(0, max(3, n // 100), n), columns)
+    return plots.pairs(X, labels=rng.integers(0, max(3, n // 100), n), feature_names=columns)
 
 
 def _named_points(n: int, rng: np.random.Generator) -> Figure:
-    return plots.pairs(rng.normal(size=(n, 2)), rng.integers(0, 4, n), ["x", "y"], point_names=_names(n))
+    return plots.pairs(rng.normal(size=(n, 2)), labels=rng.integers(0, 4, n), feature_names=["x", "y"], point_names=_names(n))
 
 
 def _beyond(figure: Figure) -> set[Text]:

@@ -1,4 +1,4 @@
-"""Pictures of trees at full size, of predictive densities and of bounds."""
+"""Plots of trees at full size, of predictive densities and of bounds."""
 
 import io
 import math
@@ -22,7 +22,7 @@ from scipy.stats import multivariate_normal
 import bnp_hier as bnp
 from bnp_hier import plots
 from bnp_hier.models import dpm
-from bnp_hier.plots.palette import cluster_colours
+from bnp_hier.plots.palette import cluster_colors
 from bnp_hier.plots.texts import write_apart
 from bnp_hier.trees import Dendrogram
 from tests.parameters import few
@@ -195,27 +195,27 @@ def test_every_unlikely_merge_is_dashed() -> None:
 
 @pytest.mark.parametrize("labels", [["$b", "$b", "a", "a", "a", "c"], [30, 30, 7, 7, 7, 99]])
 def test_leaves_and_branches_have_the_colours_of_their_classes(labels: list) -> None:
-    axes = plots.dendrogram(SMALL, labels)
+    axes = plots.dendrogram(SMALL, labels=labels)
     names, codes = np.unique(labels, return_inverse=True)
-    colours = cluster_colours(3)
+    colors = cluster_colors(3)
     strip = collection(axes, "clusters")
-    runs = {int(segment[0, 0] + 0.5): colour for segment, colour in zip(strip.get_segments(), strip.get_colors(), strict=True)}
+    runs = {int(segment[0, 0] + 0.5): color for segment, color in zip(strip.get_segments(), strip.get_colors(), strict=True)}
     for position, item in enumerate(SMALL.leaf_order()):
         if position in runs:
-            np.testing.assert_allclose(runs[position], colours[codes[item]])
+            np.testing.assert_allclose(runs[position], colors[codes[item]])
     assert sorted(runs) == [0, 2, 5]
-    np.testing.assert_allclose(collection(axes, "kept").get_colors(), colours[codes[[0, 2, 2]]])
+    np.testing.assert_allclose(collection(axes, "kept").get_colors(), colors[codes[[0, 2, 2]]])
     (key,) = (child for child in axes.get_children() if type(child).__name__ == "Legend" and child is not axes.get_legend())
     assert [text.get_text() for text in key.get_texts()] == [str(name) for name in names]
-    for handle, colour in zip(key.legend_handles, colours, strict=True):
-        assert handle is not None and to_rgba(handle.get_color()) == tuple(colour)
+    for handle, color in zip(key.legend_handles, colors, strict=True):
+        assert handle is not None and to_rgba(handle.get_color()) == tuple(color)
     assert inside(axes) and saved(axes.figure)
     assert not key.get_window_extent().overlaps(axes.get_window_extent())
 
 
 def test_no_names_for_more_classes_than_colours() -> None:
     for n, legends in ((9, 1), (10, 0)):
-        axes = plots.dendrogram(caterpillar(n, np.full(n - 1, 2.0)), np.arange(n))
+        axes = plots.dendrogram(caterpillar(n, np.full(n - 1, 2.0)), labels=np.arange(n))
         keys = [child for child in axes.get_children() if type(child).__name__ == "Legend"]
         assert len([key for key in keys if key is not axes.get_legend()]) == legends
 
@@ -273,7 +273,7 @@ def test_points_have_the_colours_of_their_clusters() -> None:
         axes = plots.predictive_density(fit, X, columns=columns)
         (points,) = (c for c in axes.collections if c.get_label() == "points")
         np.testing.assert_array_equal(points.get_offsets(), X[complete][:, columns])
-        np.testing.assert_allclose(points.get_facecolors()[:, :3], cluster_colours(2)[fit.labels_[complete], :3])
+        np.testing.assert_allclose(points.get_facecolors()[:, :3], cluster_colors(2)[fit.labels_[complete], :3])
         assert (axes.get_xlabel(), axes.get_ylabel()) == tuple(f"column {c}" for c in columns)
         widths = np.ptp(np.vstack([path.vertices for path in density_of(axes).get_paths()]), axis=0)
         assert widths[columns.index(1)] > 2 * widths[columns.index(0)]
@@ -354,7 +354,7 @@ def test_increments_of_many_merges() -> None:
 
 @pytest.mark.parametrize("increments", [[], [np.nan, np.nan], [0.0, 0.0], [0.4]])
 def test_awkward_increments(increments: list[float]) -> None:
-    axes = plots.bound_increments(increments, Figure(layout="constrained").subplots())
+    axes = plots.bound_increments(increments, ax=Figure(layout="constrained").subplots())
     assert len(written(axes)) == sum(value > 0 for value in increments) and saved(axes.figure)
 
 
@@ -441,7 +441,7 @@ def test_an_exact_value_is_compared_with_its_target_only() -> None:
 
 @pytest.mark.parametrize("rows", [[0], [1], [2], [5], [3, 4], [4]])
 def test_short_tables(rows: list[int]) -> None:
-    axes = plots.evidence_bounds(evidence_table().iloc[rows], Figure(figsize=(7, 2), layout="constrained").subplots())
+    axes = plots.evidence_bounds(evidence_table().iloc[rows], ax=Figure(figsize=(7, 2), layout="constrained").subplots())
     assert len(marks(axes)) == sum(row != 5 for row in rows) and inside(axes) and saved(axes.figure)
     infinite = evidence_table(value=-np.inf)
     assert not marks(plots.evidence_bounds(infinite.iloc[rows]))

@@ -51,9 +51,9 @@ def test_coverage() -> None:
         posterior = Enumeration(N, lambda rows, x=x: log_marginal(x[rows]), 1.0).probabilities
         draws = partitions[rng.choice(len(partitions), size=DRAWS, p=posterior)]
         for i, (loss, distance) in enumerate(losses.items()):
-            centre = int((distance @ posterior).argmin())
+            center = int((distance @ posterior).argmin())
             for j, level in enumerate(levels):
-                inside = distance[centre] <= bnp.credible_ball(draws, partitions[centre], level, loss).radius + 1e-9
+                inside = distance[center] <= bnp.credible_ball(draws, partitions[center], level, loss).radius + 1e-9
                 covered[t, i, j], mass[t, i, j] = inside[truth], posterior[inside].sum()
     assert (covered.sum(0) >= binom.ppf(1e-3, DATA_SETS, levels)).all(), covered.mean(0)
     assert (np.abs(covered.sum(0) - mass.sum(0)) < 4 * np.sqrt((mass * (1 - mass)).sum(0))).all()

@@ -34,7 +34,7 @@ def fit() -> MCMC:
         chain_method="vectorized",
         progress_bar=False,
     )
-    mcmc.run(jax.random.key(0), ROWS, extra_fields=("log_joint", "n_nodes", "meeting_depth"))
+    mcmc.run(jax.random.key(0), ROWS, extra_fields=("log_joint", "n_nodes", "lca_depth"))
     return mcmc
 
 
@@ -46,13 +46,13 @@ def draws(fit: MCMC) -> bnp.HierarchyDraws:
 @pytest.mark.slow
 def test_summaries_are_those_of_the_state(fit: MCMC, draws: bnp.HierarchyDraws) -> None:
     fields, ours = fit.get_extra_fields(group_by_chain=True), draws.summaries()
-    for name in ("log_joint", "n_nodes", "meeting_depth"):
+    for name in ("log_joint", "n_nodes", "lca_depth"):
         np.testing.assert_allclose(ours[name], fields[name], rtol=1e-4)
     tree = draws[1, 7]
     assert ours["n_nodes"][1, 7] == tree.n_nodes and ours["n_leaves"][1, 7] == (tree.levels == 2).sum()
     assert ours["largest_branch"][1, 7] == pytest.approx(tree.sizes[tree.levels == 1].max() / 12)
     meeting = [(draws.paths[1, 7, i] == draws.paths[1, 7, j]).sum() for i in range(12) for j in range(i)]
-    np.testing.assert_allclose(ours["meeting_depth"][1, 7], np.mean(meeting))
+    np.testing.assert_allclose(ours["lca_depth"][1, 7], np.mean(meeting))
 
 
 def normal_densities(rows: np.ndarray, draws: bnp.HierarchyDraws, at: tuple[int, int], sizes: np.ndarray) -> np.ndarray:
@@ -143,10 +143,10 @@ def test_central_draw(draws: bnp.HierarchyDraws) -> None:
     """The least sum over levels of the mean variation of information, by plain counting."""
     flat = draws.paths.reshape(-1, 12, 2)
     losses = [sum(variation_of_information(a[:, level], b[:, level]) for b in flat for level in range(2)) for a in flat]
-    chain, draw = draws.central()
+    chain, draw = draws.medoid()
     assert losses[40 * chain + draw] == pytest.approx(min(losses), abs=1e-6)
-    with pytest.raises(ValueError, match="n_candidates must be a whole number of at least 1"):
-        draws.central(0)
+    with pytest.raises(ValueError, match="num_candidates must be a whole number of at least 1"):
+        draws.medoid(0)
 
 
 @pytest.mark.slow
@@ -175,14 +175,14 @@ def test_arviz(fit: MCMC, draws: bnp.HierarchyDraws) -> None:
     np.testing.assert_allclose(posterior["nodes_per_level"].sum("level") + 1, posterior["n_nodes"])
     np.testing.assert_allclose(idata["log_likelihood"]["X"].values, draws.log_likelihood())
     np.testing.assert_array_equal(idata["sample_stats"]["capacity_hits"].values, 0)
-    np.testing.assert_array_equal(idata["sample_stats"]["refused_mass"].values, 0)
+    np.testing.assert_array_equal(idata["sample_stats"]["truncated_probability"].values, 0)
     replicated = idata["posterior_predictive"]["X"].values
     assert replicated.shape == (2, 5, 12, 2)
     kept = idata["posterior_predictive"]["draw"].values
     means = np.stack([draws.samples["parameters"][c, s][draws.labels[c, s]] for c in range(2) for s in kept])
     assert abs((replicated.reshape(10, 12, 2) - means).std() - np.sqrt(0.3)) < 0.1
     table = bnp.diagnostics(idata)
-    assert {"alpha", "gamma", "log_joint", "n_nodes", "n_components", "meeting_depth"} <= set(table.index)
+    assert {"alpha", "gamma", "log_joint", "n_nodes", "n_components", "lca_depth"} <= set(table.index)
     assert not {"paths", "labels"} & {name.split("[")[0] for name in table.index}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # few draws

@@ -41,7 +41,7 @@ def by_hand(draws: np.ndarray, estimate: np.ndarray) -> np.ndarray:
 def test_probabilities_follow_every_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = np.array([[0, 1, 0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 2, 1, 2, 1], [0, 0, 0, 0, 0, 0, 0, 0]])
     estimate = draws[0]
-    fit = bnp.MAPDP(MODEL, n_restarts=1).fit(X)
+    fit = bnp.MAPDP(MODEL, n_init=1).fit(X)
     mixture = draws_of(fit, X).mixture
     assert isinstance(mixture, CollapsedMixture)
     monkeypatch.setattr("bnp_hier.posterior.new_rows.draws_of", lambda *_, **__: Draws(draws[None], {}, mixture))
@@ -51,7 +51,7 @@ def test_probabilities_follow_every_draw(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_estimators_own_partition() -> None:
-    fit = bnp.MAPDP(MODEL, n_restarts=2).fit(X)
+    fit = bnp.MAPDP(MODEL, n_init=2).fit(X)
     np.testing.assert_array_equal(bnp.cluster_probabilities(fit, X, fit.labels_, NEW), fit.predict_proba(NEW))
     other = np.zeros(8, dtype=int)  # another partition: all members together
     found = bnp.cluster_probabilities(fit, X, other, NEW)
@@ -59,7 +59,7 @@ def test_an_estimators_own_partition() -> None:
 
 
 def test_bad_input() -> None:
-    fit = bnp.MAPDP(MODEL, n_restarts=1).fit(X)
+    fit = bnp.MAPDP(MODEL, n_init=1).fit(X)
     with pytest.raises(ValueError, match="8"):
         bnp.cluster_probabilities(fit, X, np.zeros(3, dtype=int), NEW)
     with pytest.raises(ValueError, match="3"):

@@ -67,7 +67,7 @@ def test_many_draws_where_the_fit_has_one(monkeypatch: pytest.MonkeyPatch) -> No
     one = Draws(np.zeros((1, 1, 14), int), {}, CollapsedMixture(model, X, find_sites(model, (X,))))
     monkeypatch.setattr(parameter_draws, "draws_of", lambda *arguments, **options: one)
     halves = np.repeat([0, 1], 7)
-    found = bnp.cluster_parameters(None, X, halves, n_draws=3000, random_state=1)
+    found = bnp.cluster_parameters(None, X, halves, num_samples=3000, random_state=1)
     assert found["parameters"].shape == (1, 3000, 2, 3, 2)
     for cluster in (0, 1):
         rows = X[halves == cluster]
@@ -79,7 +79,7 @@ def test_many_draws_where_the_fit_has_one(monkeypatch: pytest.MonkeyPatch) -> No
         assert (np.abs(at.mean(0) - expected) < 4.5 * at.std(0) / np.sqrt(3000)).all()
     names = list(az.summary(found.isel(cluster=[0]), kind="stats").index)
     assert len(names) == 6 and names[0].startswith("parameters[")
-    assert bnp.cluster_parameters(None, X, halves, n_draws=3000, random_state=1).equals(found)
+    assert bnp.cluster_parameters(None, X, halves, num_samples=3000, random_state=1).equals(found)
 
 
 def test_replicated_rows_of_one_cluster_share_parameters() -> None:

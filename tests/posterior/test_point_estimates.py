@@ -33,8 +33,8 @@ BY_HAND = {"vi": variation_of_information, "binder": binder}
 def noisy(n: int, s: int, seed: int, flips: float = 0.2, clusters: int = 3) -> np.ndarray:
     """Draws around one partition, some labels of each changed at random."""
     rng = np.random.default_rng(seed)
-    centre = rng.integers(0, clusters, n)
-    return np.where(rng.random((s, n)) < flips, rng.integers(0, clusters + 1, (s, n)), centre)
+    center = rng.integers(0, clusters, n)
+    return np.where(rng.random((s, n)) < flips, rng.integers(0, clusters + 1, (s, n)), center)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -60,7 +60,7 @@ def test_never_worse_than_the_best_draw(loss: str) -> None:
     better = 0
     for seed in range(5):
         draws = noisy(60, 40, seed, flips=0.3, clusters=6)
-        reached = expected_losses(bnp.point_estimate(draws, loss, n_restarts=1)[None], draws, loss)[0]
+        reached = expected_losses(bnp.point_estimate(draws, loss, n_init=1)[None], draws, loss)[0]
         best = expected_losses(draws, draws, loss).min()
         assert reached <= best + 1e-12
         better += reached < best - 1e-6
@@ -72,7 +72,7 @@ def test_chains_names_and_restarts() -> None:
     estimate = bnp.point_estimate(draws)
     assert (estimate == bnp.point_estimate(draws.reshape(4, 10, 12))).all()
     assert (estimate == bnp.point_estimate(np.array([2, 0, 3, 1])[draws])).all()
-    losses = [expected_losses(bnp.point_estimate(draws, n_restarts=r)[None], draws)[0] for r in (0, 8)]
+    losses = [expected_losses(bnp.point_estimate(draws, n_init=r)[None], draws)[0] for r in (0, 8)]
     assert losses[1] <= losses[0] + 1e-12
 
 
@@ -108,7 +108,7 @@ def test_bad_input() -> None:
         (lambda: bnp.credible_ball(draws, draws[0], level=0.0), r"level must lie in \(0, 1\], but it is 0.0"),
         (lambda: bnp.credible_ball(draws, draws), "estimate must be one whole-number label per item"),
         (lambda: bnp.credible_ball(draws, draws[0][:3]), "estimate labels 3 items, but the draws 5"),
-        (lambda: bnp.point_estimate(draws, n_restarts=-1), "n_restarts must be a whole number of at least 0, but it is -1"),
+        (lambda: bnp.point_estimate(draws, n_init=-1), "n_init must be a whole number of at least 0, but it is -1"),
         (lambda: bnp.point_estimate(draws, "zero-one"), 'loss must be "vi" or "binder", but it is .zero-one.'),
         (lambda: expected_losses(draws[:, :3], draws), "the candidates label 3 items, but the draws 5"),
     ):

@@ -25,7 +25,7 @@ MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentratio
 
 @pytest.fixture(scope="module")
 def partition() -> bnp.MAPDP:
-    return bnp.MAPDP(MODEL, n_restarts=1).fit(X)
+    return bnp.MAPDP(MODEL, n_init=1).fit(X)
 
 
 def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     assert "MAP-DP found the most probable single partition: 2 clusters" in page
     assert "The known classes are found exactly, by MAP-DP." in page
     assert "Known classes: odd (12)" in page and "row 23" in page
-    assert "Stands out by its means, or shares of ones (of all rows): " in page
+    assert "Distinguishing features, by mean or share of ones (of all rows): " in page
     assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
     assert "<h2>Chains</h2>" not in page and findings.lead == "MAP-DP"
     assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
@@ -52,19 +52,19 @@ def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_p
     findings = Findings.of(DATA, fits)
     notes = " ".join(findings.notes())
     assert "cut anywhere between merge probabilities 0.1 and 0.9" in notes
-    assert "All routes found the same partition: 2 clusters." in notes
+    assert "All methods found the same partition: 2 clusters." in notes
     (bounds,) = findings.evidence().tables.values()
     value = bounds["log_evidence_at_least"]
     assert list(bounds.index) == ["MAP-DP: one partition", "BHC: tree", "BHC: alternatives", "BHC: recursive", "BHC: pairs"]
     assert value["BHC: tree"] <= value["BHC: alternatives"] <= value["BHC: recursive"] <= value["BHC: pairs"] + 1e-9
     assert bounds["evidence_gap_to_best"].max() == 0.0 and value["MAP-DP: one partition"] <= value["BHC: pairs"]
-    assert len(findings.pictures().figures) == 3
+    assert len(findings.figures().figures) == 3
 
 
 def test_large_tables_are_shown_in_part(partition: bnp.MAPDP, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MOST_POINTS", 10)
     findings = Findings.of(DATA, {"MAP-DP": partition})
-    (caption,) = findings.pictures().figures
+    (caption,) = findings.figures().figures
     assert caption.endswith("(10 of 24 rows, drawn at random)")
 
 

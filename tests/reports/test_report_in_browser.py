@@ -40,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     classes = np.array(["odd", "even"])[np.arange(40) % 2]
     data = Dataset("two", X, classes, ("width", "height", "depth"), tuple(f"row {i}" for i in range(40)), "")
     model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
-    fits = {"MAP-DP": bnp.MAPDP(model, n_restarts=1).fit(X), "BHC": bnp.BHC(model, refine=None, progress_bar=False).fit(X)}
+    fits = {"MAP-DP": bnp.MAPDP(model, n_init=1).fit(X), "BHC": bnp.BHC(model, refine=None, progress_bar=False).fit(X)}
     findings = Findings.of(data, fits, held_out=X[:5] + 0.1)
     report = write_report(
         folder / "report.html",
@@ -93,6 +93,6 @@ def test_page(name: str, size: tuple[int, int], scheme: str, pages: dict[str, Pa
     page.close()
 
 
-def _brightness(colour: str) -> float:
+def _brightness(color: str) -> float:
     """Mean of red, green and blue, from "rgb(r, g, b)"."""
-    return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3
+    return sum(float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]) / 3

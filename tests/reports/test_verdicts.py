@@ -43,10 +43,10 @@ def test_agreement() -> None:
 
 def test_same_partitions_and_classes() -> None:
     same = table(log_joint=[-100.0, -100.5, -100.2], clusters=[3, 3, 3], **{f"NMI {name}": [1.0] * 3 for name in table().index})
-    assert list(best_partition(same)) == ["All routes found the same partition: 3 clusters."]
+    assert list(best_partition(same)) == ["All methods found the same partition: 3 clusters."]
     assert list(agreement(same)) == []
     (line,) = agreement(same.assign(ARI=[-0.01, 0.02, 0.0], NMI=[0.0, 0.01, 0.0]))
-    assert line == "No route recovers the known classes: adjusted Rand index at most 0.02 (1 is all, 0 is chance)."
+    assert line == "No method recovers the known classes: adjusted Rand index at most 0.02 (1 is all, 0 is chance)."
     (line,) = agreement(same.assign(ARI=[1.0, 0.9, 1.0], NMI=[1.0, 0.9, 1.0]))
     assert line == "The known classes are found exactly, by Gibbs and MAP-DP."
 
@@ -64,7 +64,7 @@ def test_classes_that_are_not_recovered_may_be_associated() -> None:
     scores = table(ARI=[0.03, 0.02, 0.0], NMI=[0.02, 0.01, 0.0])
     none = association(rng.integers(2, size=(1, 5, 400)), weak)
     *_, line = agreement(scores, {"BHC": none, "Gibbs": found})
-    assert "No route recovers the known classes" in line and "the clusters of Gibbs are weakly associated with them" in line
+    assert "No method recovers the known classes" in line and "the clusters of Gibbs are weakly associated with them" in line
     assert f"V {found.value:.2f}, 95 % of its draws between {found.low:.2f} and {found.high:.2f}" in line
     *_, line = agreement(scores, {"BHC": none})
     assert "no association of clusters and classes beyond chance is seen" in line
@@ -94,9 +94,12 @@ def test_held_out() -> None:
 
 def test_chains() -> None:
     cases = {
-        "the four chains agree (R-hat 1.005, effective sample size at least 500)": ([1.0, 1.005, 1.0], [900.0, 500.0, 700.0]),
+        "the four chains have converged (R-hat 1.005, effective sample size at least 500)": (
+            [1.0, 1.005, 1.0],
+            [900.0, 500.0, 700.0],
+        ),
         "effective sample size is only 90": ([1.0, 1.005, 1.0], [900.0, 90.0, 700.0]),
-        "R-hat 1.030: the four chains agree roughly, not to the last digit, on the number": ([1.0, 1.03, 1.0], [900.0] * 3),
+        "the four chains have nearly converged (R-hat 1.030), but not on the number": ([1.0, 1.03, 1.0], [900.0] * 3),
         "R-hat 1.20: the four chains differ. Do not trust the number of clusters and alpha": ([1.0, 1.2, 1.1], [900.0] * 3),
         "R-hat inf": ([1.0, np.inf, 1.0], [900.0] * 3),
         "nothing moved": ([np.nan] * 3, [np.nan] * 3),

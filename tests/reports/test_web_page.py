@@ -71,7 +71,7 @@ def table() -> pd.DataFrame:
         },
         index=["Gibbs", NASTY],
     )
-    table.index.name = "route"
+    table.index.name = "method"
     return table
 
 
@@ -80,8 +80,8 @@ def sections(
 ) -> list[Section]:
     return [
         Section("What was found", notes=notes, folds=folds or {}),
-        Section("Comparison", tables={"Routes": table}),
-        Section("Pictures", figures={NASTY: picture(), "wide": picture(8.0)} if figures is None else figures),
+        Section("Comparison", tables={"Methods": table}),
+        Section("Figures", figures={NASTY: picture(), "wide": picture(8.0)} if figures is None else figures),
         Section("The run", facts=facts or {}),
         Section("Do it again", code=reproduce),
     ]
@@ -149,7 +149,7 @@ def test_numbers_are_rounded_by_column_and_right_aligned(tmp_path: Path, table: 
         ["∞", "-∞"],
     ]
     header = [attributes for attributes in page.attributes("th") if attributes.get("scope") == "col"]
-    assert page.texts("th")[:3] == ["route", "clusters", "log_joint"]
+    assert page.texts("th")[:3] == ["method", "clusters", "log_joint"]
     for cells in (header[1:], page.attributes("td")[:11]):
         assert ["class" in cell for cell in cells] == [True] * 3 + [False] + [True] * 7
     assert [cell.get("scope") for cell in page.attributes("th")][-2:] == ["row", "row"]
@@ -181,7 +181,7 @@ def test_page_fits_phones_and_dark_rooms(tmp_path: Path, table: pd.DataFrame) ->
 def test_empty_sections_are_left_out(tmp_path: Path, table: pd.DataFrame) -> None:
     assert Page(write(tmp_path, table, figures={})).texts("h2") == ["Comparison"]
     full = write(tmp_path, table, notes=["a", "b"], facts={"n": "150"}, reproduce="bnp-hier")
-    assert Page(full).texts("h2") == ["What was found", "Comparison", "Pictures", "The run", "Do it again"]
+    assert Page(full).texts("h2") == ["What was found", "Comparison", "Figures", "The run", "Do it again"]
     assert Page(full).texts("li") == ["a", "b"]
 
 

@@ -75,7 +75,7 @@ def test_interrupted_run_resumes_to_the_draws_of_one_run(
     whole = two()
     whole.run(jax.random.key(0), X, extra_fields=FIELDS)
     path = tmp_path / "run.npz"
-    run = bnp.ResumableRun(two(), piece=5, path=path)
+    run = bnp.ResumableRun(two(), checkpoint_every=5, path=path)
     compilations.clear()
     for steps, call in ((5, 2), (10, 2), (20, 3)):
         monkeypatch.setattr(jax, "block_until_ready", _Interrupted(call))
@@ -91,7 +91,7 @@ def test_interrupted_run_resumes_to_the_draws_of_one_run(
     assert first.shape == (2, 2, 12)
     np.testing.assert_array_equal(first, np.asarray(whole.get_samples(True)["z"])[:, :2])
 
-    again = bnp.ResumableRun.load(path, two(), X, piece=5)
+    again = bnp.ResumableRun.load(path, two(), X, checkpoint_every=5)
     assert again.steps == 20
     again.resume(X)
     assert again.finished and again.last_state.i.tolist() == [30, 30]
@@ -109,13 +109,13 @@ def test_composition_with_nuts_resumes_from_a_file(tmp_path: Path) -> None:
     fields = ("block_states.0.log_joint", "block_states.1.adapt_state.step_size")
     whole = _composition(**options)
     whole.run(jax.random.key(1), X, extra_fields=fields)
-    run = bnp.ResumableRun(_composition(**options), piece=10)
+    run = bnp.ResumableRun(_composition(**options), checkpoint_every=10)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(jax, "block_until_ready", _Interrupted(3))
         run.run(jax.random.key(1), X, extra_fields=fields)
     assert run.steps == 20
     run.save(tmp_path / "run.npz")
-    again = bnp.ResumableRun.load(tmp_path / "run.npz", _composition(**options), X, piece=10)
+    again = bnp.ResumableRun.load(tmp_path / "run.npz", _composition(**options), X, checkpoint_every=10)
     again.resume(X)
     _assert_same(again, whole)
     table = bnp.compare({"resumed": again}, X)
@@ -129,10 +129,10 @@ def test_other_chain_methods_and_both_kinds_of_keys(tmp_path: Path, method: str,
     options = {"num_samples": 23, "num_chains": 2, "chain_method": method}
     whole = _partition(**options)
     whole.run(key(0), X, extra_fields=FIELDS)
-    bnp.ResumableRun(_partition(**{**options, "num_samples": 13}), piece=5, path=tmp_path / "run.npz").run(
+    bnp.ResumableRun(_partition(**{**options, "num_samples": 13}), checkpoint_every=5, path=tmp_path / "run.npz").run(
         key(0), X, extra_fields=FIELDS
     )
-    run = bnp.ResumableRun.load(tmp_path / "run.npz", _partition(**options), X, piece=5)
+    run = bnp.ResumableRun.load(tmp_path / "run.npz", _partition(**options), X, checkpoint_every=5)
     run.resume(X)
     _assert_same(run, whole)
 
@@ -140,7 +140,7 @@ def test_other_chain_methods_and_both_kinds_of_keys(tmp_path: Path, method: str,
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run.npz"
-    bnp.ResumableRun(_other(), piece=5, path=path).run(jax.random.key(0), X)
+    bnp.ResumableRun(_other(), checkpoint_every=5, path=path).run(jax.random.key(0), X)
     return path
 
 
@@ -196,8 +196,8 @@ def test_bad_use(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one chain, but num_chains is 0"):
         bnp.ResumableRun(_partition(num_chains=0))
     with pytest.raises(ValueError, match="positive multiple of the thinning, 5, but it is 7"):
-        bnp.ResumableRun(_partition(), piece=7)
-    run = bnp.ResumableRun(_partition(), piece=5, path=saved)
+        bnp.ResumableRun(_partition(), checkpoint_every=7)
+    run = bnp.ResumableRun(_partition(), checkpoint_every=5, path=saved)
     with pytest.raises(ValueError, match=r"run\.npz exists: load it"):
         run.run(jax.random.key(0), X)
     with pytest.raises(ValueError, match="has not begun: call its run method"):
@@ -221,7 +221,7 @@ from bnp_hier.models import dpm
 X = np.random.default_rng(0).normal(size=(12, 2)) + np.repeat([[0.0], [4.0]], 6, axis=0)
 model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
 mcmc = MCMC(bnp.PartitionGibbs(model, split_merge=1, init="prior"), num_warmup=7, num_samples=1_000_000, progress_bar=False)
-bnp.ResumableRun(mcmc, piece=500, path=sys.argv[1]).run(jax.random.key(0), X)
+bnp.ResumableRun(mcmc, checkpoint_every=500, path=sys.argv[1]).run(jax.random.key(0), X)
 """
 
 

@@ -30,11 +30,11 @@ DATA = Dataset("two", X, None, ("a", "b"), None, "two groups")
 MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
 LEARNED = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(2.0, 1.0))
 ESTIMATORS = {
-    "map-dp": bnp.MAPDP(MODEL, n_restarts=1),
-    "bayesian-kmeans": bnp.BayesianKMeans(LEARNED, starts=(1, 2)),
+    "map-dp": bnp.MAPDP(MODEL, n_init=1),
+    "bayesian-kmeans": bnp.BayesianKMeans(LEARNED, n_init=(1, 2)),
     "bhc": bnp.BHC(MODEL, progress_bar=False),
     "agglomerative": bnp.AgglomerativeBayesianClustering(MODEL, progress_bar=False),
-    "variational": bnp.VariationalDP(MODEL, truncation=4, n_restarts=1),
+    "variational": bnp.VariationalDP(MODEL, truncation=4, n_init=1),
 }
 
 
@@ -44,10 +44,10 @@ def _assert_same(again: SavedFit, saved: SavedFit) -> None:
     np.testing.assert_array_equal(again.score_samples(X + 0.1), saved.score_samples(X + 0.1))
 
 
-@pytest.mark.parametrize("route", few(["map-dp", *sorted(set(ESTIMATORS) - {"map-dp"})], plain=1))
-def test_an_estimator_comes_back(route: str, tmp_path: Path) -> None:
-    fit = ESTIMATORS[route].fit(X)
-    saved = SavedFit(fit, DATA, route, "diagonal", 1.5, ("a note",))
+@pytest.mark.parametrize("method", few(["map-dp", *sorted(set(ESTIMATORS) - {"map-dp"})], plain=1))
+def test_an_estimator_comes_back(method: str, tmp_path: Path) -> None:
+    fit = ESTIMATORS[method].fit(X)
+    saved = SavedFit(fit, DATA, method, "diagonal", 1.5, ("a note",))
     path = saved.save(tmp_path / "new" / "fit.npz")
     assert list(path.parent.iterdir()) == [path]
     again = load_fit(path)
@@ -60,7 +60,7 @@ def test_an_estimator_comes_back(route: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.fit.sample_partitions(3, 5), fit.sample_partitions(3, 5))
     assert again.fit.get_params(deep=False).keys() == fit.get_params(deep=False).keys()
     assert again.fit.hyperparameters_ == fit.hyperparameters_ and again.fit.log_joint_ == fit.log_joint_
-    if route == "map-dp":  # the model is there as well
+    if method == "map-dp":  # the model is there as well
         np.testing.assert_array_equal(again.fit.fit(X).labels_, fit.labels_)
 
 
@@ -75,7 +75,7 @@ def test_everything_of_the_data_comes_back(tmp_path: Path) -> None:
         assert getattr(again.data, name) == getattr(data, name), name
     np.testing.assert_array_equal(again.data.X, X)
     np.testing.assert_array_equal(again.data.y, data.y)
-    assert (again.route, again.family, again.seconds, again.notes) == ("map-dp", "diagonal", 1.5, ("a note",))
+    assert (again.method, again.family, again.seconds, again.notes) == ("map-dp", "diagonal", 1.5, ("a note",))
     assert set(again.versions) == {"bnp-hier", "jax", "numpyro", "scikit-learn"}
     assert "labels" not in vars(again)  # what is computed is not saved
 
@@ -96,7 +96,7 @@ def test_chains_come_back_and_go_on(kind: str, tmp_path: Path) -> None:
         "bhmc": lambda: bnp.BHMCGibbs(partial(bhmc, component=bnp.NormalKnownCovariance.from_data(X), depth=2, max_nodes=128)),
     }[kind]()
     mcmc = _chains(model, kernel)
-    run = mcmc if kind == "mcmc" else bnp.ResumableRun(mcmc, piece=5, time_limit=1e-9)
+    run = mcmc if kind == "mcmc" else bnp.ResumableRun(mcmc, checkpoint_every=5, time_limit=1e-9)
     run.run(jax.random.key(0), X)
     saved = SavedFit(run, DATA, kind, "diagonal")
     again = load_fit(saved.save(tmp_path / "fit.npz"))
@@ -139,7 +139,7 @@ def _own_model(X, scale=2.0):
 )
 def test_a_users_own_model_is_given_again(model, tmp_path: Path) -> None:
     times = np.exp(X / 4)
-    fit = bnp.MAPDP(model, n_restarts=1).fit(times)
+    fit = bnp.MAPDP(model, n_init=1).fit(times)
     path = SavedFit(fit, Dataset("times", times, None, ("a", "b"), None, ""), "map-dp", "own").save(tmp_path / "fit.npz")
     with pytest.raises(ValueError, match=r"is the user's own; give it again: load_fit\(path, model=...\)"):
         load_fit(path)
@@ -166,7 +166,7 @@ def test_what_cannot_be_written_without_code(tmp_path: Path) -> None:
         {
             "kernel": Pieces(MODEL),
             "mcmc": {"num_warmup": 5, "num_samples": 10, "num_chains": 2, "progress_bar": False},
-            "run": {"piece": 5},
+            "run": {"checkpoint_every": 5},
             "data": "",
             "extra_fields": (),
             "steps": 15,

@@ -120,7 +120,7 @@ def test_masked_cells_are_missing_values() -> None:
         np.testing.assert_array_equal(read, same)
     assert COMPONENT.log_evidence(MASKED) == COMPONENT.log_evidence(holed)
     assert bnp.evidence.exact(MODEL, MASKED) == bnp.evidence.exact(MODEL, holed)
-    fits = [bnp.MAPDP(MODEL, n_restarts=1).fit(rows) for rows in (MASKED, holed)]
+    fits = [bnp.MAPDP(MODEL, n_init=1).fit(rows) for rows in (MASKED, holed)]
     assert fits[0].log_joint_ == fits[1].log_joint_
     np.testing.assert_array_equal(fits[0].score_samples(MASKED), fits[1].score_samples(holed))
     with pytest.raises(ValueError, match=r"missing value \(NaN\) at row 0, column 1"):

@@ -91,7 +91,7 @@ def test_the_ones_that_were_taken() -> None:
         bnp.DPMeans(penalty=np.inf).fit(X)
 
 
-@pytest.mark.parametrize("estimator", [bnp.MAPDP(MODEL, n_restarts=1), bnp.VariationalDP(MODEL, n_restarts=1)], ids=_name)
+@pytest.mark.parametrize("estimator", [bnp.MAPDP(MODEL, n_init=1), bnp.VariationalDP(MODEL, n_init=1)], ids=_name)
 def test_what_is_declared_is_taken(estimator: Any) -> None:
     """NumPy's numbers and truth values, and keys."""
     estimator.set_params(random_state=jax.random.key(1), max_rounds=np.int64(3), optimize=np.bool_(False))

@@ -200,7 +200,7 @@ def search_partitions(
     data, prior = jnp.asarray(X), Prior(jnp.asarray(concentration, float), jnp.zeros(()))
     n = len(X)
 
-    def mended(labels: np.ndarray, slots: int) -> Descent:
+    def repaired(labels: np.ndarray, slots: int) -> Descent:
         order = np.broadcast_to(np.arange(n), labels.shape)
         check_seated(component, labels)
         descent = descend(component, data, prior, jnp.asarray(order), jnp.asarray(labels), slots, MOST_SWEEPS)
@@ -211,13 +211,13 @@ def search_partitions(
             )
         return descent
 
-    nobody = _Population(np.empty((0, n), int), np.empty(0))
-    found = nobody.joined(mended(starts, _slots(starts)))
+    empty = _Population(np.empty((0, n), int), np.empty(0))
+    found = empty.joined(repaired(starts, _slots(starts)))
     key_anneal, key_cross = jax.random.split(key)
     best = np.resize(found.labels[:ANNEALED], (RUNS, n))
     hot, slots = np.resize(HOT, RUNS), _slots(best)
     annealed = _anneal(component, data, prior, jnp.asarray(best), jnp.asarray(hot), key_anneal, slots, effort.sweeps)
-    found = found.joined(mended(np.asarray(annealed), slots))
+    found = found.joined(repaired(np.asarray(annealed), slots))
 
     idle = 0
     draws = np.asarray(jax.random.uniform(key_cross, (effort.generations, POPULATION**2)))
@@ -229,6 +229,6 @@ def search_partitions(
         offspring = [_cross(component, X, concentration, *found.labels[[first[i], second[i]]]) for i in pairs]
         labels = np.resize(np.stack(offspring), (RUNS, n))
         before = found.log_joint[0]
-        found = found.joined(mended(labels, _slots(labels)))
+        found = found.joined(repaired(labels, _slots(labels)))
         idle = 0 if found.log_joint[0] > before + LEAST_GAIN else idle + 1
     return found.labels, found.log_joint

@@ -1,4 +1,4 @@
-"""Randomised BHC: exact trees of random subsets, through which the other rows are filtered."""
+"""Randomized BHC: exact trees of random subsets, through which the other rows are filtered."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import BAR_FROM, agglom
 from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, merge_odds
 from bnp_hier.trees import Dendrogram
 
-__all__ = ["Assembly", "filled", "randomised_tree"]
+__all__ = ["Assembly", "filled", "randomized_tree"]
 
 SUBSET = 100
 """Rows of a subset; sets of at most this many get the exact tree."""
 
 
 class Assembly:
-    """A binary tree put together from the top: every part is told which branch it hangs on."""
+    """A binary tree put together from the top: every part names the branch that it hangs on."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -77,7 +77,7 @@ def halves_of(points: Float[np.ndarray, "s d"]) -> tuple[np.ndarray, np.ndarray]
 
 
 def filled(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """The data with missing cells at their column's mean."""
+    """The data with missing values at their column's mean."""
     there = ~np.isnan(X)
     mean = np.where(there, X, 0.0).sum(0) / np.maximum(there.sum(0), 1)
     return np.where(there, X, mean)
@@ -114,7 +114,7 @@ def _parts(
     return [joined[where == k] for k in range(leaves.n)]
 
 
-def randomised_tree(
+def randomized_tree(
     component: Component, X: Float[np.ndarray, "n d"], concentration: float, key: Array, progress_bar: bool = False
 ) -> Int[np.ndarray, "m 2"]:
     """A tree in O(n log n): the exact tree of a random subset, kept above its cut; the other rows are put into the cut's

@@ -73,8 +73,8 @@ class _Search:
         """Trees other than the greedy one."""
         from scipy.cluster.hierarchy import linkage
 
-        normalised, *_ = agglomerate(self.component, self.leaves, self.concentration, "normalised")
-        trees = [normalised]
+        normalized, *_ = agglomerate(self.component, self.leaves, self.concentration, "normalised")
+        trees = [normalized]
         if len(self.X) <= LINKAGE_UP_TO:
             points = _euclidean(self.X)
             trees += [linkage(points, method)[:, :2].astype(int) for method in ("ward", "average")]
@@ -89,7 +89,7 @@ class _Search:
 
 
 def _euclidean(X: np.ndarray) -> np.ndarray:
-    """The rows as points: missing cells at their column's mean, real columns in units of their standard deviation."""
+    """The rows as points: missing values at their column's mean, real columns in units of their standard deviation."""
     with np.errstate(invalid="ignore"):
         there = ~np.isnan(X)
         mean = np.where(there, X, 0.0).sum(0) / np.maximum(there.sum(0), 1)

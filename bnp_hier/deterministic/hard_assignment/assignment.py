@@ -23,7 +23,7 @@ from bnp_hier.utils.arrays import pack
 
 __all__ = [
     "BLOCK",
-    "PIECE",
+    "CHUNK",
     "Assigner",
     "DenseAssigner",
     "Pass",
@@ -38,7 +38,7 @@ __all__ = [
 BLOCK = 1024
 """Rows in one pair of matrix products; their features stay in the processor's cache."""
 
-PIECE = 64 * BLOCK
+CHUNK = 64 * BLOCK
 """Rows whose features are written down at once."""
 
 KEPT_NUMBERS = 1 << 26
@@ -112,7 +112,7 @@ def assign_blocks(component: Component, blocks: Float[Array, "b c d"], n: int, s
 
 
 def in_blocks(X: Float[np.ndarray, "n d"], blocks: int | None = None) -> Float[Array, "b c d"]:
-    """The rows in blocks of one size, as many as needed or as told, filled up with copies of the first row."""
+    """The rows in blocks of one size, as many as needed or asked for, filled up with copies of the first row."""
     n, d = X.shape
     size = min(BLOCK, n) if blocks is None else BLOCK
     filled = np.concatenate([X, np.broadcast_to(X[:1], ((blocks or -(-n // size)) * size - n, d))])
@@ -133,7 +133,7 @@ class DenseAssigner:
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
         self.component, self._features = component, feature_map(component)
         kept = len(X) * self._features.width <= KEPT_NUMBERS
-        size, blocks = (len(X), None) if kept else (PIECE, PIECE // BLOCK)
+        size, blocks = (len(X), None) if kept else (CHUNK, CHUNK // BLOCK)
         self._parts = [(len(part), in_blocks(part, blocks)) for part in (X[at : at + size] for at in range(0, len(X), size))]
         self._kept = feature_blocks(component, self._parts[0][1], self._features) if kept else None
 

@@ -13,7 +13,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import (
     BLOCK,
-    PIECE,
+    CHUNK,
     Assigner,
     DenseAssigner,
     Scores,
@@ -82,7 +82,7 @@ class KDTreeAssigner:
     component
         Conjugate component with `coordinates` and `row_quadratic`.
     X
-        Data, (n, d), without missing cells.
+        Data, (n, d), without missing values.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class KDTreeAssigner:
         self._order = np.asarray(order)
         self._rows = np.ascontiguousarray(X[self._order])
         self._start, self._end = nodes["idx_start"], nodes["idx_end"]
-        self._centre, self._half = (bounds[1] + bounds[0]) / 2, (bounds[1] - bounds[0]) / 2
+        self._center, self._half = (bounds[1] + bounds[0]) / 2, (bounds[1] - bounds[0]) / 2
         self._first_leaf = len(nodes) // 2
         self._features = feature_map(component)
         self._sums = self._node_sums()
@@ -121,9 +121,9 @@ class KDTreeAssigner:
         n, first = len(self._rows), self._first_leaf
         sums = np.zeros((len(self._start), self._features.width))
         starts = self._start[first:]
-        for at in range(0, n, PIECE):
-            until = min(at + PIECE, n)
-            blocks = in_blocks(self._rows[at:until], PIECE // BLOCK if n > PIECE else None)
+        for at in range(0, n, CHUNK):
+            until = min(at + CHUNK, n)
+            blocks = in_blocks(self._rows[at:until], CHUNK // BLOCK if n > CHUNK else None)
             features = np.asarray(feature_blocks(self.component, blocks, self._features))
             features = features.reshape(-1, self._features.width)[: until - at]
             left, right = np.searchsorted(starts, [at, until - 1], side="right") - 1
@@ -155,9 +155,9 @@ class KDTreeAssigner:
         most its value at y + |gradient|·w + Σ_j max(D_jj, 0) w_j² + Σ_{j≠k} |D_jk| w_j w_k, D the difference of the squares.
         """
         m = np.arange(len(nodes))
-        centre, half = self._centre[nodes], self._half[nodes]
-        turned = np.einsum("kij,mj->mki", forms.square, centre)
-        value = forms.constant + centre @ forms.linear.T + np.einsum("mki,mi->mk", turned, centre)
+        center, half = self._center[nodes], self._half[nodes]
+        turned = np.einsum("kij,mj->mki", forms.square, center)
+        value = forms.constant + center @ forms.linear.T + np.einsum("mki,mi->mk", turned, center)
         value = np.where(active, value, -np.inf)
         best = value.argmax(1)
         gradient = forms.linear + 2 * turned
@@ -190,7 +190,7 @@ class KDTreeAssigner:
         return _Owners(every[order], owner[order], visited)
 
     def _disputed(self, owners: _Owners) -> Int[np.ndarray, " rows"]:
-        """Rows, in the tree's order, of the boxes that nobody owns."""
+        """Rows, in the tree's order, of the boxes without an owner."""
         nodes = owners.nodes[owners.owner < 0]
         sizes = self._end[nodes] - self._start[nodes]
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(nodes) else sizes

@@ -1,4 +1,4 @@
-"""Rows that do not fit in memory: read in pieces, as often as wanted, and labelled piece by piece."""
+"""Rows that do not fit in memory: read in chunks, as often as wanted, and labelled chunk by chunk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import (
     BLOCK,
-    PIECE,
+    CHUNK,
     Pass,
     Scores,
     added,
@@ -66,7 +66,7 @@ class RowStream:
         if isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None:  # a copy of one has its class, but is in memory
             if X.ndim != 2:
                 raise ValueError(f"X must have two dimensions, shape (n, d), but the memory-mapped array has shape {X.shape}")
-            return cls(lambda: (X[at : at + PIECE] for at in range(0, len(X), PIECE)))
+            return cls(lambda: (X[at : at + CHUNK] for at in range(0, len(X), CHUNK)))
         if callable(X):
             return cls(X)
         if isinstance(X, Iterator):
@@ -114,8 +114,8 @@ class RowStream:
             raise
         self.n_rows = rows
 
-    def pieces(self, size: int) -> Iterator[Float[np.ndarray, "m d"]]:
-        """One reading in pieces of one size, the last one shorter."""
+    def chunks_of(self, size: int) -> Iterator[Float[np.ndarray, "m d"]]:
+        """One reading in chunks of one size, the last one shorter."""
         waiting: list[np.ndarray] = []
         held = 0
         for chunk in self.chunks():
@@ -147,20 +147,20 @@ class StreamAssigner:
         self._checked = False
 
     def _passes(self, scores: Scores) -> Iterator[tuple[int, Pass]]:
-        """Number of rows and result of each piece."""
+        """Number of rows and result of each chunk."""
         at = 0
-        for piece in self.stream.pieces(PIECE):
+        for chunk in self.stream.chunks_of(CHUNK):
             if not self._checked:
                 try:
-                    self.component.validate(piece)
-                    self.component.check_precision(piece)
+                    self.component.validate(chunk)
+                    self.component.check_precision(chunk)
                 except ValueError as error:
                     error.add_note(f"(rows are counted from row {at} of the stream)")
                     raise
-            # in powers of two of blocks: the last piece shares few programs
-            blocks = in_blocks(piece, 1 << (-(-len(piece) // BLOCK) - 1).bit_length())
-            yield len(piece), assign_blocks(self.component, blocks, len(piece), scores, self._features)
-            at += len(piece)
+            # in powers of two of blocks: the last chunk shares few programs
+            blocks = in_blocks(chunk, 1 << (-(-len(chunk) // BLOCK) - 1).bit_length())
+            yield len(chunk), assign_blocks(self.component, blocks, len(chunk), scores, self._features)
+            at += len(chunk)
         self._checked = True
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:

@@ -71,6 +71,8 @@ class SplitMergeSearch:
     ----------
     trace
         Free energy after each step that was kept.
+    converged
+        Whether no run of passes since `trace` began was cut off by `max_iter`.
     kept
         The best clusters of any pass so far, also if a pass then fails; None before the first.
     """
@@ -90,6 +92,7 @@ class SplitMergeSearch:
         self._sketcher = DenseAssigner(component, sketch)
         self.spaces = spaces_of(component, sketch)
         self.trace: list[float] = []
+        self.converged = True
         self.kept: Clusters | None = None
 
     def _pass(self, scores: Scores) -> Clusters:
@@ -115,6 +118,8 @@ class SplitMergeSearch:
             trace.append(state.free_energy)
             if gain < LEAST_GAIN or state.free_energy - target > PATIENCE * gain:
                 break
+        else:
+            self.converged = False
         return state, trace
 
     def scores(self, stats: Statistics, counts: Float[np.ndarray, " k"]) -> Scores:
@@ -134,6 +139,7 @@ class SplitMergeSearch:
         stats, counts = self._sums(labels)
         share = n / len(self.sketch)
         scores = self.scores(jax.tree.map(lambda leaf: share * leaf, stats), share * counts)
+        self.converged = True
         state, self.trace = self.settle(scores)
         return self.improve(state)
 
@@ -252,13 +258,13 @@ def seeded(points: Float[np.ndarray, "s q"], clusters: int, rng: np.random.Gener
     """Each row at the nearest of so many rows drawn by k-means++."""
     from sklearn.cluster import kmeans_plusplus
 
-    centres, _ = kmeans_plusplus(points, clusters, random_state=int(rng.integers(1 << 31)))
+    centers, _ = kmeans_plusplus(points, clusters, random_state=int(rng.integers(1 << 31)))
     # squared distances but for what is the same for all centres
-    return ((centres**2).sum(1) - 2 * points @ centres.T).argmin(1)
+    return ((centers**2).sum(1) - 2 * points @ centers.T).argmin(1)
 
 
 def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[np.ndarray, "s _"]]:
-    """Coordinates in which rows are near or far: the columns, missing cells at their mean, and the component's own if any.
+    """Coordinates in which rows are near or far: the columns, missing values at their mean, and the component's own if any.
 
     Those of a prior whose scale is like the data's covariance are round and show no direction; columns in different units
     show the wrong one.

@@ -132,8 +132,8 @@ def expected_log(shift: ArrayLike, probabilities: Float[Array, "n k"]) -> Float[
     divisor = jnp.where(possible, some, 1.0)
     given = jnp.where(possible, jnp.maximum(mean / divisor, 1.0), 1.0)
     given_variance = jnp.maximum((variance + mean**2) / divisor - given**2, 0.0)
-    centre = shift + given
-    return jnp.exp(none) * jnp.log(shift) + some * (jnp.log(centre) - given_variance / (2.0 * centre**2))
+    center = shift + given
+    return jnp.exp(none) * jnp.log(shift) + some * (jnp.log(center) - given_variance / (2.0 * center**2))
 
 
 def label_scores(responsibilities: Float[Array, "n k"], concentration: ArrayLike, inference: Inference) -> Float[Array, "n k"]:

@@ -246,16 +246,18 @@ def path_sweep(
         at = draw_index(allowed, uniforms[0])
         opens = level[at] < depth
 
-        gift = jnp.zeros(components, dtype)
+        pseudo_count = jnp.zeros(components, dtype)
         if not metropolis:
             # the label of an item that opens a branch is known before the branch's proportions are
             own = draw_index(nodes.mixing[at] * shifted, uniforms[1])
-            gift = (jnp.arange(components) == own).astype(dtype)
+            pseudo_count = (jnp.arange(components) == own).astype(dtype)
 
         def draw_next(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             above, chain = state
             key_step = jax.random.fold_in(key_item, step)
-            drawn = proportions(log_dirichlet_draw(key_step, mixing_concentration * above + gift.astype(dtype))).astype(dtype)
+            drawn = proportions(log_dirichlet_draw(key_step, mixing_concentration * above + pseudo_count.astype(dtype))).astype(
+                dtype
+            )
             return drawn, chain.at[step].set(drawn)
 
         # none where a leaf is joined

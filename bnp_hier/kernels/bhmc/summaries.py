@@ -38,5 +38,5 @@ def tree_summaries(sites: TreeSites, values: TreeValues, z: Mapping[str, Array])
         "n_components": components,
         "entropy": entropy,
         "largest_branch": top,
-        "meeting_depth": meeting,
+        "lca_depth": meeting,
     }

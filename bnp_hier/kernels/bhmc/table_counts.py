@@ -87,7 +87,7 @@ def draw_mixing(
         mixing = mixing.at[jnp.where(now, block, nodes)].set(drawn)
         return mixing, at + now.sum(), key
 
-    # one row more takes what is drawn for nobody
+    # one row more takes the draws that belong to no item
     start = jnp.zeros((nodes + 1, components), customers.dtype), jnp.zeros((), order.dtype), key
     return jax.lax.while_loop(lambda state: state[1] < in_use, draw_block, start)[0][:nodes]
 

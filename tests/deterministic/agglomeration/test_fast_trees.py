@@ -1,4 +1,4 @@
-"""Randomised and Bayes k-means trees: whole, seeded, with valid bounds, and good on separated clusters."""
+"""Randomized and Bayes k-means trees: whole, seeded, with valid bounds, and good on separated clusters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnp_hier.models import dpm
 from tests.oracles.problems import log_marginal, random_problem
 from tests.parameters import few
 
-METHODS = ("randomised", "bayes_kmeans")
+METHODS = ("randomized", "bayes_kmeans")
 
 
 def separated(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -35,11 +35,11 @@ def test_separated_clusters_are_found(method: str) -> None:
     assert adjusted_rand_score(labels, fit.labels_) > 0.95
     # never above the best tree by more than chance, and not far below: both hold the same four clusters
     assert exact.log_evidence_bound_ - 15 < fit.log_evidence_bound_ < exact.log_evidence_bound_ + 1.0
-    assert fit.log_evidence_bound_ >= fit.log_joint_ - 1e-9 and len(fit.bound_trace_) == 1
+    assert fit.log_evidence_bound_ >= fit.log_joint_ - 1e-9 and len(fit.objective_trace_) == 1
     again = bnp.BHC(model, method=method, random_state=1).fit(X)
     other = bnp.BHC(model, method=method, random_state=2).fit(X)
     assert (again.dendrogram_.children == fit.dendrogram_.children).all()
-    if method == "randomised":  # k-means may well find the same clusters from other seeds
+    if method == "randomized":  # k-means may well find the same clusters from other seeds
         assert not (other.dendrogram_.children == fit.dendrogram_.children).all()
     np.testing.assert_allclose(fit.score_samples(X[:50]), exact.score_samples(X[:50]), atol=0.3)
     assert fit.node_weights_ @ fit.dendrogram_.sizes == pytest.approx(700, rel=1e-9)
@@ -57,8 +57,8 @@ def test_bounds_are_valid_for_every_family(method: str, family: str) -> None:
 
 def test_small_sets_get_the_exact_tree() -> None:
     problem = random_problem("niw", 60, 0)
-    exact, randomised = (bnp.BHC(problem.model, method=m, refine=None).fit(problem.X) for m in ("exact", "randomised"))
-    assert randomised.log_evidence_bound_ == pytest.approx(exact.log_evidence_bound_, abs=1e-9)
+    exact, randomized = (bnp.BHC(problem.model, method=m, refine=None).fit(problem.X) for m in ("exact", "randomized"))
+    assert randomized.log_evidence_bound_ == pytest.approx(exact.log_evidence_bound_, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_one_cluster_is_halved() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 2)) * [5.0, 1.0]
     component = bnp.NormalInverseWishart(np.zeros(2), 0.01, 4.0, np.diag([25.0, 1.0]))
-    fit = bnp.BHC(partial(dpm, component=component, concentration=0.1), method="randomised").fit(X)
+    fit = bnp.BHC(partial(dpm, component=component, concentration=0.1), method="randomized").fit(X)
     assert fit.n_clusters_ == 1
     left, right = fit.dendrogram_.children[-1]
     assert fit.dendrogram_.sizes[left] == fit.dendrogram_.sizes[right] == 450
@@ -106,7 +106,7 @@ def test_bayes_kmeans_partition_cannot_be_improved_by_a_merge(x64: None) -> None
 def test_options() -> None:
     problem = random_problem("niw", 9, 0)
     with pytest.raises(ValueError, match='refine="full" needs method="exact"'):
-        bnp.BHC(problem.model, method="randomised", refine="full").fit(problem.X)
+        bnp.BHC(problem.model, method="randomized", refine="full").fit(problem.X)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -155,9 +155,9 @@ def test_search_never_falls_below_greedy(family: str) -> None:
         bounds = [fit.log_evidence_bound_ for fit in fits.values()]
         assert (np.diff(bounds) >= -1e-9).all()
         for fit in fits.values():
-            assert (np.diff(fit.bound_trace_) >= 0).all()
-            assert fit.bound_trace_[0] == pytest.approx(bounds[0]) and fit.bound_trace_[-1] == fit.log_evidence_bound_
-        assert len(fits["polish"].bound_trace_) > 4
+            assert (np.diff(fit.objective_trace_) >= 0).all()
+            assert fit.objective_trace_[0] == pytest.approx(bounds[0]) and fit.objective_trace_[-1] == fit.log_evidence_bound_
+        assert len(fits["polish"].objective_trace_) > 4
         again = bnp.BHC(problem.model, refine="full").fit(problem.X)
         assert (again.dendrogram_.children == fits["full"].dendrogram_.children).all()
 

@@ -52,7 +52,7 @@ def test_dense_pass_equals_a_loop(name: str, kept: bool, x64: None, monkeypatch:
     monkeypatch.setattr(assignment, "BLOCK", 5)
     if not kept:
         monkeypatch.setattr(assignment, "KEPT_NUMBERS", 0)
-        monkeypatch.setattr(assignment, "PIECE", 10)
+        monkeypatch.setattr(assignment, "CHUNK", 10)
     component, X = FAMILIES[name]
     start = np.arange(len(X)) % 4
     scores = scores_of(component, X, start)

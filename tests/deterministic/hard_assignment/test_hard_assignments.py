@@ -42,7 +42,7 @@ def test_all_rows_equal(estimator: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [partial(bnp.MAPDP, init="k-means++"), partial(bnp.BayesianKMeans, starts=(1, 2))])
+@pytest.mark.parametrize("estimator", [partial(bnp.MAPDP, init="k-means++"), partial(bnp.BayesianKMeans, n_init=(1, 2))])
 def test_a_column_without_any_cell(estimator: Any) -> None:
     X = np.random.default_rng(0).normal(size=(40, 2)) + 20.0 * (np.arange(40) % 2)[:, None]
     X[:, 1] = np.nan

@@ -1,4 +1,4 @@
-"""Rows read in pieces: the same clusters as in memory, and failures that keep what was fitted."""
+"""Rows read in chunks: the same clusters as in memory, and failures that keep what was fitted."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def refilled(X: np.ndarray) -> Callable[[], Iterator[np.ndarray]]:
 
 @pytest.fixture
 def few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 of the 900 rows are searched on, and pieces have 256 rows."""
+    """200 of the 900 rows are searched on, and chunks have 256 rows."""
     monkeypatch.setattr(bayesian_kmeans, "SKETCH", 200)
-    monkeypatch.setattr(row_streams, "PIECE", 256)
+    monkeypatch.setattr(row_streams, "CHUNK", 256)
 
 
 def estimator(X: np.ndarray, **options: Any) -> bnp.BayesianKMeans:
     component = bnp.NormalInverseWishart.from_data(X)
-    return bnp.BayesianKMeans(partial(dpm, component=component, concentration=1.0), polish=False, starts=(1, 4), **options)
+    return bnp.BayesianKMeans(partial(dpm, component=component, concentration=1.0), polish=False, n_init=(1, 4), **options)
 
 
 @pytest.mark.slow
@@ -63,18 +63,18 @@ def estimator(X: np.ndarray, **options: Any) -> bnp.BayesianKMeans:
 def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: Path) -> None:
     X = table()
     np.save(tmp_path / "rows.npy", X)
-    whole = estimator(X, prior=prior).fit(X)
+    whole = estimator(X, label_prior=prior).fit(X)
     assert whole.n_clusters_ >= 4
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     sources = [mapped, chunked(X, 900), chunked(X, 7), lambda: [X[:100], X[:0], *X[100:].reshape(8, 100, 2)], refilled(X)]
     for source in sources:
-        fit = estimator(X, prior=prior).fit(source)
+        fit = estimator(X, label_prior=prior).fit(source)
         assert fit.free_energy_ == pytest.approx(whole.free_energy_, abs=1e-7)
         assert fit.log_joint_ == pytest.approx(whole.log_joint_, abs=1e-7)
         assert (fit.counts_ == whole.counts_).all() and fit.n_seen_ == N
         assert (fit.labels_ == whole.labels_).all()
         assert fit.score_samples(X[:50]) == pytest.approx(whole.score_samples(X[:50]), abs=1e-8)
-        assert (np.diff(fit.free_energy_trace_) <= 1e-9 * abs(fit.free_energy_)).all()
+        assert (np.diff(fit.objective_trace_) <= 1e-9 * abs(fit.free_energy_)).all()
     if prior == "dp":  # from first principles
         parts = [X[fit.labels_ == k] for k in range(fit.n_clusters_)]
         joint = len(parts) * np.log(1.0) + sum(gammaln(len(part)) for part in parts) - gammaln(N + 1.0)
@@ -88,7 +88,7 @@ def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: P
 @pytest.mark.slow
 def test_a_short_stream_is_fitted_as_in_memory() -> None:
     X = table()[:150]
-    whole, fit = (bnp.BayesianKMeans(estimator(X).model, starts=(1, 4)).fit(source) for source in (X, chunked(X, 40)))
+    whole, fit = (bnp.BayesianKMeans(estimator(X).model, n_init=(1, 4)).fit(source) for source in (X, chunked(X, 40)))
     assert (fit.labels_ == whole.labels_).all() and fit.log_joint_ == whole.log_joint_
 
 
@@ -157,7 +157,7 @@ def test_failures_keep_what_was_fitted(
         assert note in notes, reading
         if how != "interrupted":
             assert f"reading {reading} of the chunks stopped after 400 rows, at chunk 4" in notes
-            assert fit.free_energy_trace_[-1] == fit.free_energy_
+            assert fit.objective_trace_[-1] == fit.free_energy_
         assert fit.n_seen_ == seen == fit.counts_.sum()
         assert fit.predict(X).max() < fit.n_clusters_ + 1 and np.isfinite(fit.score_samples(X)).all()
         assert len(fit.labels_) == seen
@@ -214,7 +214,7 @@ def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
         numpyro.sample("X", bnp.ConjugateMixture(bnp.NormalInverseWishart.from_data(X), z), obs=X / X.std(0))
 
     with pytest.raises(ValueError, match="the model observes other numbers than those given"):
-        bnp.BayesianKMeans(scaled, starts=(1,)).fit(chunked(X, 100))
+        bnp.BayesianKMeans(scaled, n_init=1).fit(chunked(X, 100))
     assert (
         RowStream.over(np.memmap(tmp_path / "flat", dtype=float, shape=(5, 2)).copy()) is None
     )  # in memory, for all its class
@@ -222,9 +222,9 @@ def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
         _ = estimator(X).labels_
 
 
-def test_pieces_are_the_rows() -> None:
+def test_chunks_are_the_rows() -> None:
     X = table()
     for size in (1, 7, 256, 1000):
-        pieces = list(RowStream(chunked(X, 90)).pieces(size))
-        assert (np.concatenate(pieces) == X).all()
-        assert [len(piece) for piece in pieces[:-1]] == [size] * (len(pieces) - 1)
+        chunks = list(RowStream(chunked(X, 90)).chunks_of(size))
+        assert (np.concatenate(chunks) == X).all()
+        assert [len(chunk) for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)

@@ -33,7 +33,7 @@ ROWS = np.array([[-1.2], [-0.7], [1.4], [0.3]])
 
 def chain(model: Any, X: np.ndarray, steps: int, warmup: int = 200, seed: int = 0, **options: Any) -> tuple[dict, dict]:
     """Draws and label-invariant fields of one chain."""
-    fields = ("log_joint", "n_nodes", "n_components", "log_tree_prior", "capacity_hits", "refused_mass", "accepted")
+    fields = ("log_joint", "n_nodes", "n_components", "log_tree_prior", "capacity_hits", "truncated_probability", "accepted")
     mcmc = MCMC(bnp.BHMCGibbs(model, **{"split_merge": 0, **options}), num_warmup=warmup, num_samples=steps, progress_bar=False)
     mcmc.run(jax.random.key(seed), X, extra_fields=fields)
     return jax.tree.map(np.asarray, mcmc.get_samples()), jax.tree.map(np.asarray, mcmc.get_extra_fields())
@@ -100,7 +100,7 @@ def test_capacity_restricts_the_target_and_is_never_silent(path: str) -> None:
     with pytest.warns(RuntimeWarning, match="BHMCGibbs met its capacity of 5 nodes: .* raise max_nodes of the site"):
         draws, fields = chain(model, X, 10_000, path=path)
     assert excess(exact, draws, fields) <= 1.3
-    assert fields["capacity_hits"][-1] > 0 and 0 < fields["refused_mass"][-1] < 1
+    assert fields["capacity_hits"][-1] > 0 and 0 < fields["truncated_probability"][-1] < 1
 
 
 INFINITE = [("mh", {}), ("gibbs", {"split_merge": 1, "sibling_split_merge": 1, "regraft": 1})]
@@ -126,7 +126,7 @@ def test_an_infinite_root_with_few_components() -> None:
     model = partial(bhmc, depth=2, component=component, max_components=3, max_nodes=7, root="infinite", **FIXED)
     draws, fields = chain(model, X, 10_000, split_merge=2)
     assert excess(exact, draws, fields) <= 1.3
-    assert fields["capacity_hits"][-1] > 0 and 0 < fields["refused_mass"][-1] < 1
+    assert fields["capacity_hits"][-1] > 0 and 0 < fields["truncated_probability"][-1] < 1
 
 
 @pytest.mark.exhaustive

@@ -66,7 +66,7 @@ def test_chain_methods(method: str) -> None:
     together = np.asarray(bnp.coclustering(labels))
     assert together[0, 3] > 0.8 and together[0, 1] < 0.1 and together[1, 2] < 0.1
     fields = mcmc.get_extra_fields(group_by_chain=True)
-    assert fields["refused_mass"].shape == (2, 60)
+    assert fields["truncated_probability"].shape == (2, 60)
 
 
 @pytest.mark.slow
@@ -101,9 +101,9 @@ def test_second_run_compiles_nothing(monkeypatch: pytest.MonkeyPatch, compilatio
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     whole = run(MODEL, samples=20, warmup=10)
     parts = MCMC(bnp.BHMCGibbs(MODEL, init="map_dp"), num_warmup=10, num_samples=10, progress_bar=False)
-    bnp.ResumableRun(parts, piece=10, path=tmp_path / "run.npz").run(jax.random.key(0), ROWS)
+    bnp.ResumableRun(parts, checkpoint_every=10, path=tmp_path / "run.npz").run(jax.random.key(0), ROWS)
     longer = MCMC(bnp.BHMCGibbs(MODEL, init="map_dp"), num_warmup=10, num_samples=20, progress_bar=False)
-    again = bnp.ResumableRun.load(tmp_path / "run.npz", longer, ROWS, piece=10)
+    again = bnp.ResumableRun.load(tmp_path / "run.npz", longer, ROWS, checkpoint_every=10)
     again.resume(ROWS)
     for name in OWN:
         np.testing.assert_array_equal(again.get_samples()[name], whole.get_samples()[name])
@@ -138,9 +138,9 @@ def test_overdispersed_starts_differ_between_chains() -> None:
 @pytest.mark.slow
 def test_one_item() -> None:
     mcmc = MCMC(bnp.BHMCGibbs(MODEL), num_warmup=5, num_samples=5, progress_bar=False)
-    mcmc.run(jax.random.key(0), ROWS[:1], extra_fields=("n_nodes", "meeting_depth"))
+    mcmc.run(jax.random.key(0), ROWS[:1], extra_fields=("n_nodes", "lca_depth"))
     fields = mcmc.get_extra_fields()
-    assert (fields["n_nodes"] == 3).all() and (fields["meeting_depth"] == 0).all()
+    assert (fields["n_nodes"] == 3).all() and (fields["lca_depth"] == 0).all()
 
 
 @pytest.mark.filterwarnings("ignore:mixing=:UserWarning")
