@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.trees import Dendrogram
 
-__all__ = ["Chains", "Clustering", "EvidenceBound", "TreePosterior"]
+__all__ = ["BinaryTree", "Chains", "Clustering", "EvidenceBound", "TreePosterior"]
 
 
 @runtime_checkable
@@ -76,6 +76,19 @@ class EvidenceBound(Protocol):
     @property
     def bound_kind_(self) -> str:
         """What bounds it, in a word or two, for tables."""
+
+
+@runtime_checkable
+class BinaryTree(Protocol):
+    """A binary tree over the rows, built for a partition that it holds."""
+
+    @property
+    def dendrogram_(self) -> Dendrogram:
+        """The tree."""
+
+    @property
+    def log_joint_(self) -> float:
+        """Log p(X, partition) (nats)."""
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C has stopped."""
 
-EXAMPLES: dict[Callable[..., None], str] = {
+COMMANDS: dict[Callable[..., None], str] = {
     compare: "bnp-hier compare iris   |   bnp-hier compare survey.csv --truth group --held-out 0.2 --out report",
     fit: "bnp-hier fit survey.csv --drop id --method map-dp --out survey.npz --labels clusters.csv",
     predict: "bnp-hier predict survey.npz new-answers.csv --out predictions.csv",
@@ -38,8 +38,16 @@ EXAMPLES: dict[Callable[..., None], str] = {
     recommend: "bnp-hier recommend survey.csv --drop id --minutes 10",
     datasets: "bnp-hier datasets   |   bnp-hier datasets iris   |   bnp-hier datasets survey.csv",
 }
-for command, example in EXAMPLES.items():
+"""Command -> example."""
+
+
+def register(command: Callable[..., None], example: str) -> None:
+    """Add a command, with an example that its help shows."""
     app.command(epilog=f"Example:  {example}")(command)
+
+
+for each in COMMANDS.items():
+    register(*each)
 
 
 @app.callback(

@@ -12,15 +12,28 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from numpyro.infer import MCMC, NUTS, Gibbs
+from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, VariationalDP
 from bnp_hier.inspection.collapsed import find_sites
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels import ParallelSplitMerge, PartitionGibbs
+from bnp_hier.kernels import BHMCGibbs, ParallelSplitMerge, PartitionGibbs
+from bnp_hier.runs.plain_objects import register_type
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.utils.interruption import interruptible
 
-__all__ = ["METHODS", "Outcome", "Method", "RunOptions", "Size", "run_methods", "shortened"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Outcome",
+    "RunOptions",
+    "Size",
+    "chains_of",
+    "partition_methods",
+    "register",
+    "run_methods",
+    "shortened",
+]
 
 EXACT_TREE = 2000
 """Most rows of an exact tree by default; larger tables get the randomized one."""
@@ -92,6 +105,12 @@ class Method:
         Expected time for a size and options, compiling included, on two cores: of the right order only.
     is_chain
         Whether it is a Markov chain.
+    worth
+        Place in recommendations: those with lower numbers come first.
+    hierarchical
+        Whether it runs on a hierarchical mixture, such as `models.bhmc`, and finds trees instead of one partition.
+    fitted
+        Class of its fits where that is an estimator from outside the package: files of such fits can then be read.
     """
 
     name: str
@@ -100,6 +119,9 @@ class Method:
     run: Callable[[Model, Float[np.ndarray, "n d"], RunOptions], Any]
     seconds: Callable[[Size, RunOptions], float]
     is_chain: bool = False
+    worth: int = 100
+    hierarchical: bool = False
+    fitted: type | None = None
 
 
 class _InterruptedChainsError(KeyboardInterrupt):
@@ -110,28 +132,36 @@ class _InterruptedChainsError(KeyboardInterrupt):
         self.chains = chains
 
 
-def _chains(kernel: type[PartitionGibbs] | type[ParallelSplitMerge]) -> Callable[..., ResumableRun]:
+def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableRun]:
+    """How a kernel on the partition site is run: beside NUTS if the model has other latent sites."""
+
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
         with jax.enable_x64(True):
             sites = find_sites(model, (X,))
-        mcmc = MCMC(
-            Gibbs([(kernel(model), [sites.partition]), (NUTS(model), None)]) if sites.hyperparameters else kernel(model),
-            num_warmup=options.warmup,
-            num_samples=options.samples,
-            num_chains=options.chains,
-            chain_method="sequential",
-            progress_bar=options.progress_bar,
-        )
-        chains = ResumableRun(mcmc, _chunk_steps(options), time_limit=options.time_limit)
-        try:
-            chains.run(jax.random.key(options.random_state), X)
-        except KeyboardInterrupt as stop:
-            if chains.steps <= options.warmup:
-                raise
-            raise _InterruptedChainsError(chains) from stop
-        return chains
+        block = kernel(model)
+        whole = Gibbs([(block, [sites.partition]), (NUTS(model), None)]) if sites.hyperparameters else block
+        return _run(whole, X, options, "sequential")
 
     return run
+
+
+def _run(kernel: MCMCKernel, X: np.ndarray, options: RunOptions, chain_method: str) -> ResumableRun:
+    mcmc = MCMC(
+        kernel,
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        num_chains=options.chains,
+        chain_method=chain_method,
+        progress_bar=options.progress_bar,
+    )
+    chains = ResumableRun(mcmc, _chunk_steps(options), time_limit=options.time_limit)
+    try:
+        chains.run(jax.random.key(options.random_state), X)
+    except KeyboardInterrupt as stop:
+        if chains.steps <= options.warmup:
+            raise
+        raise _InterruptedChainsError(chains) from stop
+    return chains
 
 
 def _chunk_steps(options: RunOptions) -> int:
@@ -156,24 +186,52 @@ def _agglomerative(model: Model, X: np.ndarray, options: RunOptions) -> Agglomer
     return AgglomerativeBayesianClustering(model, progress_bar=options.progress_bar).fit(X)
 
 
-def _of(*methods: Method) -> dict[str, Method]:
-    return {method.name: method for method in methods}
+METHODS: dict[str, Method] = {}
+"""Name -> method, in the order in which they are run: the quick ones first."""
 
 
-METHODS: dict[str, Method] = _of(
+def register(*methods: Method) -> None:
+    """Make methods known to the commands, recommendations and reports.
+
+    Raises
+    ------
+    ValueError
+        If a name or title is taken.
+    """
+    for method in methods:
+        taken = [other.name for other in METHODS.values() if method.name == other.name or method.title == other.title]
+        if taken:
+            raise ValueError(f"there is already a method {taken[0]!r} with this name or title")
+        METHODS[method.name] = method
+        if method.fitted is not None:
+            register_type(method.fitted)
+
+
+def partition_methods() -> dict[str, Method]:
+    """The methods that find partitions, which can be compared."""
+    return {name: method for name, method in METHODS.items() if not method.hierarchical}
+
+
+def _bhmc(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
+    return _run(BHMCGibbs(model), X, options, "vectorized")
+
+
+register(
     Method(
         "map-dp",
         "MAP-DP",
         "the most probable single partition, by moves of single rows and merges",
         lambda model, X, options: MAPDP(model, random_state=options.random_state).fit(X),
         lambda size, _: 12 + 30 * size.relative * (size.rows / 20_000) ** 1.9,
+        worth=10,
     ),
     Method(
         "bayesian-kmeans",
         "Bayesian k-means",
         "the most probable single partition, by splits and merges of clusters",
         lambda model, X, options: BayesianKMeans(model, random_state=options.random_state).fit(X),
-        lambda size, _: 14 + 150 * size.relative * size.rows / 20_000,  # many clusters take long; few are quick
+        lambda size, _: 14 + 150 * size.relative * size.rows / 20_000,  # many clusters take long; few are quick,
+        worth=40,
     ),
     Method(
         "bhc",
@@ -181,6 +239,7 @@ METHODS: dict[str, Method] = _of(
         "a tree, the probability of every merge, and a lower bound on the evidence",
         _bhc,
         _seconds_of_bhc,
+        worth=20,
     ),
     Method(
         "agglomerative",
@@ -188,6 +247,7 @@ METHODS: dict[str, Method] = _of(
         "a tree by the same objective as Bayesian k-means, from the bottom up",
         _agglomerative,
         lambda size, _: 10 + 0.6 * size.relative * (size.rows / 2000) ** 2,
+        worth=60,
     ),
     Method(
         "variational",
@@ -195,25 +255,36 @@ METHODS: dict[str, Method] = _of(
         "soft assignments and a lower bound on a truncated model's evidence",
         lambda model, X, options: VariationalDP(model, random_state=options.random_state).fit(X),
         lambda size, _: 15 + 50 * size.relative * size.rows / 20_000,
+        worth=50,
     ),
     Method(
         "gibbs",
         "Gibbs",
         "draws from the exact posterior of partitions and hyperparameters: the reference for all others",
-        _chains(PartitionGibbs),
+        chains_of(PartitionGibbs),
         lambda size, options: 40 + options.sweeps * (0.001 + 2.2e-5 * size.rows * size.relative**0.7),
         is_chain=True,
+        worth=30,
     ),
     Method(
         "parallel",
         "Parallel split-merge",
         "draws from the exact posterior, all rows at once: for many rows",
-        _chains(ParallelSplitMerge),
+        chains_of(ParallelSplitMerge),
         lambda size, options: 60 + 15 * options.chains + options.sweeps * (0.03 + 7e-6 * size.rows * size.relative),
         is_chain=True,
+        worth=30,
+    ),
+    Method(
+        "bhmc",
+        "BHMC",
+        "draws of trees of any branching whose nodes share components, on a hierarchical mixture",
+        _bhmc,
+        lambda size, options: 60 + options.sweeps * (0.005 + 2e-4 * size.rows * size.relative**0.7),
+        is_chain=True,
+        hierarchical=True,
     ),
 )
-"""The methods in the order in which they are run: the quick ones first."""
 
 
 @dataclass

@@ -95,6 +95,16 @@ def test_quick_pages_come_first() -> None:
     assert {page.name for page in RUNNABLE[: len(QUICK)]} == set(QUICK)
 
 
+@pytest.mark.slow
+def test_the_worked_example_for_contributors_runs() -> None:
+    """And the files that the page names are there."""
+    page = ROOT / "CONTRIBUTING.md"
+    for block in _blocks(page):
+        exec(compile(block, page.name, "exec"), {"__name__": "contributing"})
+    named = set(re.findall(r"`((?:bnp_hier|tests)/[\w/]+\.py)`", _text(page)))
+    assert len(named) >= 8 and all((ROOT / name).exists() for name in named)
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_docstring_examples(example: doctest.DocTest) -> None:
     told: list[str] = []

@@ -130,8 +130,9 @@ def test_wheel_and_sdist_hold_models_and_data_and_import(tmp_path: Path) -> None
             f"assert {str(environment)!r} in bnp_hier.__file__; print(m.dpm.__module__); "
             "import pathlib; folder = pathlib.Path(bnp_hier.__file__).parent; print((folder / 'py.typed').exists()); "
             "print((folder / 'datasets' / 'files' / 'README.md').exists()); from bnp_hier.datasets import listing, load; "
+            "print((folder / 'reports' / 'templates' / 'page.css').exists()); "
             "source = listing()['source']; print(*[load(name).X.size for name in source[source == 'bnp_hier'].index])"
         )
         done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == ["bnp_hier.models.dirichlet_process", "True", "True", SHIPPED_CELLS]
+        assert done.stdout.splitlines() == ["bnp_hier.models.dirichlet_process", "True", "True", "True", SHIPPED_CELLS]

@@ -14,7 +14,7 @@ import pytest
 import bnp_hier as bnp
 from bnp_hier import methods as methods
 from bnp_hier.advice.recommendation import default_budget, plan_methods
-from bnp_hier.methods import METHODS, RunOptions, Size, run_methods, shortened
+from bnp_hier.methods import METHODS, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
 
 X = np.random.default_rng(0).normal(size=(30, 2)) + 8.0 * (np.arange(30) % 2)[:, None]
@@ -24,8 +24,8 @@ QUICK = RunOptions(chains=2, warmup=10, samples=20, progress_bar=False)
 
 @pytest.mark.slow
 def test_every_method_runs_and_they_compare() -> None:
-    outcome = run_methods(METHODS, MODEL, X, QUICK)
-    assert list(outcome.fits) == [method.title for method in METHODS.values()] and not outcome.problems
+    outcome = run_methods(partition_methods(), MODEL, X, QUICK)
+    assert list(outcome.fits) == [method.title for method in partition_methods().values()] and not outcome.problems
     table = bnp.compare(outcome.fits, X, seconds=outcome.seconds)
     assert (table["clusters"] == 2).all() and (table["seconds"] > 0).all()
 
@@ -106,7 +106,7 @@ def test_shortened_chains(sweeps: int) -> None:
 def test_plans_keep_to_the_budget(rows: int, width: int) -> None:
     budget = default_budget(rows)
     plan = plan_methods(Size(rows, width), budget, RunOptions())
-    assert sorted(advice.name for advice in plan) == sorted(METHODS)
+    assert sorted(advice.name for advice in plan) == sorted(partition_methods())
     assert sum(advice.seconds for advice in plan if advice.chosen) <= budget
     assert sum(advice.chosen for advice in plan if METHODS[advice.name].is_chain) <= 1
     for advice in plan:
@@ -120,9 +120,11 @@ def test_recommendation_of_a_small_table() -> None:
     assert isinstance(advice.component, bnp.NormalInverseWishart) and advice.seconds <= 600
     assert [column.name for column in advice.columns] == list(data.feature_names)
     text = str(advice)
-    for title in (method.title for method in METHODS.values()):
+    for title in (method.title for method in partition_methods().values()):
         assert title in text
-    assert advice.table().loc["gibbs", "run"] and set(advice.table()["title"]) == {method.title for method in METHODS.values()}
+    assert advice.table().loc["gibbs", "run"] and set(advice.table()["title"]) == {
+        method.title for method in partition_methods().values()
+    }
     tight = bnp.recommend(data.X, budget=1.0)
     assert tight.chosen == () and "no time left" in str(tight)
 

@@ -65,8 +65,8 @@ def test_users_have_neither_checks_nor_changed_configuration() -> None:
     code = (
         "import jax; names = 'jax_numpy_dtype_promotion', 'jax_numpy_rank_promotion', 'jax_enable_x64'\n"
         "before = [str(getattr(jax.config, name)) for name in names]\n"
-        "from bnp_hier.partitions.sweeps import draw_index\n"
+        "from bnp_hier.partitions.seating import draw_index\n"
         "assert before == [str(getattr(jax.config, name)) for name in names]\n"
-        "assert draw_index.__code__.co_filename.endswith('allocation.py')"
+        "assert draw_index.__code__.co_filename.endswith('seating.py')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])

@@ -10,39 +10,14 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.components import (
-    BetaBernoulli,
-    Component,
-    DirichletMultinomial,
-    GammaPoisson,
-    NormalInverseGamma,
-    NormalInverseWishart,
-    NormalKnownCovariance,
-    ProductComponent,
-)
+from bnp_hier.components import FAMILIES, Component, ProductComponent
+from bnp_hier.components.hints import Columns
 from bnp_hier.utils.arrays import as_matrix
 
-__all__ = ["FAMILIES", "ColumnKind", "Family", "choose_family", "infer_column_kinds", "component_for", "names_of_columns"]
+__all__ = ["ColumnKind", "Family", "choose_family", "infer_column_kinds", "component_for", "names_of_columns"]
 
 FEW_COUNTS = 20.0
 """Mean, zeros apart, up to which whole numbers are taken for counts; larger ones are as often measurements."""
-
-BAG_COLUMNS = 30
-"""Fewest columns of mostly zero counts that are taken for bags of words."""
-
-FULL_COLUMNS = 20
-"""Most columns for which a full covariance matrix is the default."""
-
-FAMILIES: dict[str, type[Component]] = {
-    "normal": NormalInverseWishart,
-    "diagonal": NormalInverseGamma,
-    "known": NormalKnownCovariance,
-    "bernoulli": BetaBernoulli,
-    "multinomial": DirichletMultinomial,
-    "poisson": GammaPoisson,
-    "mixed": ProductComponent,
-}
-"""Short names of the conjugate families."""
 
 
 class ColumnKind(NamedTuple):
@@ -159,32 +134,21 @@ def _judge(cells: Float[np.ndarray, " m"]) -> tuple[str, str]:
 
 
 def choose_family(kinds: Sequence[ColumnKind], X: Float[np.ndarray, "n d"]) -> tuple[str, str]:
-    """Name of the family that suits the columns, and why."""
-    n, d = X.shape
-    found = {"continuous" if kind.kind == "row number" else kind.kind for kind in kinds} - {"constant"}
-    counts, larger = (sum(kind.kind == name for kind in kinds) for name in ("count", "continuous"))
-    missing = bool(np.isnan(X).any())
-    if found == {"category"}:
-        return "mixed", "every column holds categories"
-    if found == {"binary"}:
-        return "bernoulli", "every column holds 0 and 1 only"
-    zeros = float((X == 0).mean())
-    whole = not missing and bool(((X >= 0) & (X == np.round(X))).all())
-    # a few words are so frequent that alone they would be no counts
-    bag = whole and d >= BAG_COLUMNS and zeros > (0.5 if counts >= 0.1 * d else 0.9) and larger <= 0.02 * d
-    if bag and "count" in found:
-        return "multinomial", f"{d} columns of counts, {zeros:.0%} of them 0, like words in texts: rows differ in shares"
-    if found in ({"count"}, {"count", "binary"}) and counts >= 0.5 * d:
-        return "poisson", "the columns hold counts"
-    if len(found) > 1:
-        return "mixed", f"columns of different kinds: {', '.join(sorted(found))}"
-    if missing:
-        return "diagonal", "continuous columns with missing values, which independent columns leave out exactly"
-    if d > FULL_COLUMNS:
-        return "diagonal", f"{d} continuous columns are many for a full covariance matrix of every cluster"
-    if n < 2 * d:
-        return "diagonal", f"{n} rows are few for a full covariance matrix of {d} columns"
-    return "normal", "the columns are continuous and complete"
+    """Name of the family that suits the columns, and why.
+
+    Raises
+    ------
+    ValueError
+        If none does.
+    """
+    columns = Columns(tuple(kind.kind for kind in kinds), X)
+    for name, family in FAMILIES.items():
+        reason = family.suits(columns)
+        if reason is not None:
+            return name, reason
+    raise ValueError(
+        f"no family suits columns of these kinds: {', '.join(sorted(columns.found))}; name one of {', '.join(FAMILIES)}"
+    )
 
 
 def component_for(
@@ -225,7 +189,7 @@ def component_for(
     constant = [
         kinds[j].name
         for part, columns in parts
-        if part in (NormalInverseWishart, NormalInverseGamma, NormalKnownCovariance)
+        if part.is_normal
         for j in columns
         if np.nanmin(matrix[:, j]) == np.nanmax(matrix[:, j])
     ]
@@ -246,14 +210,12 @@ def _parts(
     """Family and columns of every part; of one part, unless the family is "mixed"."""
     if family != "mixed":
         return [(FAMILIES[family], tuple(range(len(kinds))))]
-    of_kind = {"binary": BetaBernoulli, "count": GammaPoisson, "category": DirichletMultinomial}
-    chosen = [of_kind.get(kind.kind, NormalInverseGamma) for kind in kinds]
-    parts: list[tuple[type[Component], tuple[int, ...]]] = [
-        (part, tuple(j for j, other in enumerate(chosen) if other is part))
-        for part in (BetaBernoulli, GammaPoisson, NormalInverseGamma)
-    ]
-    parts += [(DirichletMultinomial, tuple(group)) for group in categories]
-    return [(part, columns) for part, columns in parts if columns]
+    part_for = {kind: part for part in FAMILIES.values() for kind in part.part_for}
+    chosen = [part_for[kind.kind] for kind in kinds]
+    groups = {part: tuple(j for j, other in enumerate(chosen) if other is part) for part in dict.fromkeys(part_for.values())}
+    indicators = part_for["category"]  # one part for each category
+    parts = [(part, columns) for part, columns in groups.items() if part is not indicators and columns]
+    return [*parts, *((indicators, tuple(group)) for group in categories if group)]
 
 
 def _leave_out(names: Sequence[str]) -> str:

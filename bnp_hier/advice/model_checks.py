@@ -8,19 +8,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float
 
 from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds, names_of_columns
-from bnp_hier.components import (
-    BetaBernoulli,
-    Component,
-    DirichletMultinomial,
-    GammaPoisson,
-    NormalInverseGamma,
-    NormalInverseWishart,
-    NormalKnownCovariance,
-    ProductComponent,
-)
+from bnp_hier.components import Component
 from bnp_hier.distributions.cluster_numbers import mean_clusters
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -51,27 +41,14 @@ class _Part(NamedTuple):
     columns: tuple[int, ...]
 
 
-class _Spread(NamedTuple):
-    """What a normal family expects of a cluster, by column.
-
-    - **within** - root of the expected variance of rows.
-    - **mean** - prior mean of the cluster's mean.
-    - **of_mean** - standard deviation of the cluster's mean.
-    """
-
-    within: Float[np.ndarray, " d"]
-    mean: Float[np.ndarray, " d"]
-    of_mean: Float[np.ndarray, " d"]
-
-
 def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None = None) -> tuple[str, ...]:
     """Warnings about choices that look wrong on these data, each with what to do.
 
     Looked for: counts, grades or bits taken for normal numbers; long tails and spikes in columns taken for normal; a prior
     whose clusters are wider than all data, or far narrower, in some columns (columns on different scales under one prior
     scale, for instance); a prior mean far from the data; a prior, or a concentration, that outweighs the data; columns
-    that number the rows, hold one value only, or are mostly missing. Of a family of your own the prior is not looked at. That
-    nothing is found proves nothing.
+    that number the rows, hold one value only, or are mostly missing. Of a family of your own the prior is looked at as far as
+    it has the hints of `Component`. That nothing is found proves nothing.
 
     Parameters
     ----------
@@ -112,18 +89,12 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
         names = tuple(f"x{j}" for j in range(matrix.shape[1]))
     kinds = infer_column_kinds(matrix, names)
     found = list(_telling_columns(kinds))
-    for part in _parts(component):
+    for part in map(_Part._make, component.parts_and_columns()):
         found += _likelihood(part, kinds, matrix)
         found += _scale(part, kinds, matrix)
         found += _strength(part, matrix)
     found += _concentration(alpha, discount, len(matrix))
     return tuple(found)
-
-
-def _parts(component: Component) -> list[_Part]:
-    if isinstance(component, ProductComponent):
-        return [_Part(part, tuple(columns)) for part, columns in zip(component.parts, component.columns, strict=True)]
-    return [_Part(component, tuple(range(component.dim)))]
 
 
 def _named(names: Sequence[str], verb: str = "", most: int = 5) -> str:
@@ -149,10 +120,8 @@ def _telling_columns(kinds: Sequence[ColumnKind]) -> Iterator[str]:
 
 def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:
     family = type(part.component).__name__
-    if isinstance(part.component, GammaPoisson | BetaBernoulli | DirichletMultinomial):
+    if not part.component.is_normal:
         return
-    if not isinstance(part.component, NormalInverseWishart | NormalInverseGamma | NormalKnownCovariance):
-        return  # a family of the user's own
     for kind, advice in {"binary": "BetaBernoulli (--family bernoulli)", "count": "GammaPoisson (--family poisson)"}.items():
         wrong = [kinds[j].name for j in part.columns if kinds[j].kind == kind]
         if wrong:
@@ -180,27 +149,8 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
         )
 
 
-def _spread(component: Component) -> _Spread | None:
-    """What a normal family expects; None for other families."""
-    if isinstance(component, NormalInverseWishart):
-        d = component.dim
-        scale = np.diagonal(np.asarray(component.scale))
-        variance = scale / max(float(np.asarray(component.nu)) - d - 1.0, 1.0)
-    elif isinstance(component, NormalInverseGamma):
-        shape = np.broadcast_to(component.shape, component.dim)
-        variance = np.asarray(component.rate) / np.maximum(shape - 1.0, 0.5)
-    elif isinstance(component, NormalKnownCovariance):
-        variance = np.diagonal(np.asarray(component.covariance))
-        between = np.diagonal(np.asarray(component.prior_covariance))
-        return _Spread(np.sqrt(variance), np.asarray(component.mean), np.sqrt(between))
-    else:
-        return None
-    variance = np.broadcast_to(variance, component.dim)
-    return _Spread(np.sqrt(variance), np.asarray(component.mean), np.sqrt(variance / np.asarray(component.kappa)))
-
-
 def _scale(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:
-    spread = _spread(part.component)
+    spread = part.component.expected_spread()
     if spread is None:
         return
     columns = X[:, list(part.columns)]
@@ -228,32 +178,8 @@ def _strength(part: _Part, X: np.ndarray) -> Iterator[str]:
     component, n = part.component, len(X)
     limit = max(3.0, 0.1 * n)
     columns = X[:, list(part.columns)]
-    cells = (~np.isnan(columns)).sum(0)
-    weights: dict[str, float] = {}
-    if isinstance(component, NormalInverseWishart):
-        d = component.dim
-        weights = {"kappa": float(np.asarray(component.kappa)), "nu - d": float(np.asarray(component.nu)) - d}
-        if n < 2 * d:
-            yield (
-                f"{n} rows are few for the full covariance matrix of {d} columns, which is mostly the prior's: use "
-                "NormalInverseGamma (--family diagonal), or fewer columns (bnp_hier.datasets.principal_components)"
-            )
-    elif isinstance(component, NormalInverseGamma):
-        weights = {"kappa": float(np.max(component.kappa)), "2 shape": 2.0 * float(np.max(component.shape))}
-    elif isinstance(component, BetaBernoulli):
-        weights = {"a + b": float(np.max(np.asarray(component.a) + np.asarray(component.b)))}
-    elif isinstance(component, DirichletMultinomial):
-        words = float(np.nansum(columns)) / n
-        weights = {"the sum of concentration, in rows,": float(np.sum(component.concentration)) / max(words, 1.0)}
-    elif isinstance(component, GammaPoisson):
-        # events rather than rows: a rare event has a rate parameter of many rows, and is none the worse for it
-        shape = np.broadcast_to(component.shape, component.dim)
-        events = np.nansum(columns, axis=0) / np.maximum(cells, 1) * limit
-        if (shape > np.maximum(events, 3.0)).any():
-            yield (
-                f"the prior outweighs the data: shape is {shape.max():.3g} events, more than a cluster with a tenth of the "
-                "rows has; lower shape and rate together, or use GammaPoisson.from_data"
-            )
+    yield from component.prior_warnings(columns, limit)
+    weights = component.prior_rows(columns)
     heavy = {name: weight for name, weight in weights.items() if weight > limit}
     if heavy:
         name, weight = max(heavy.items(), key=lambda item: item[1])

@@ -15,14 +15,7 @@ from bnp_hier.advice.column_kinds import ColumnKind, component_for, infer_column
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.components import Component
 from bnp_hier.inspection.trace import Model
-from bnp_hier.methods import (
-    METHODS,
-    Outcome,
-    RunOptions,
-    Size,
-    run_methods,
-    shortened,
-)
+from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
 from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
@@ -31,12 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Advice", "Recommendation", "default_budget", "plan_methods", "recommend", "size_of"]
-
-PRIORITY = ("map-dp", "bhc", "chains", "bayesian-kmeans", "variational", "agglomerative")
-"""Methods by worth: those first that a comparison cannot do without."""
-
-CHAINS = ("gibbs", "parallel")
-"""Methods that draw from the posterior; the first is preferred where both have time for all sweeps."""
 
 SHARE_OF_CHAINS = 0.75
 """Share of the time that chains may take."""
@@ -209,27 +196,31 @@ def plan_methods(size: Size, budget: float, options: RunOptions) -> tuple[Advice
         The longest chains wanted; shorter ones are run where the time does not suffice.
     """
     plan, left = [], budget
-    for name in PRIORITY:
-        advice = _chains(size, budget, left, options) if name == "chains" else [_deterministic(name, size, left, options)]
+    ordered = sorted(partition_methods().values(), key=lambda method: method.worth)  # stable: the first of equals is preferred
+    chains = [method for method in ordered if method.is_chain]
+    for method in ordered:
+        if method in chains[1:]:
+            continue
+        advice = _chains(chains, size, budget, left, options) if method.is_chain else [_once(method, size, left, options)]
         plan += advice
         left -= sum(one.seconds for one in advice if one.chosen)
     return tuple(plan)
 
 
-def _deterministic(name: str, size: Size, left: float, options: RunOptions) -> Advice:
-    method = METHODS[name]
+def _once(method: Method, size: Size, left: float, options: RunOptions) -> Advice:
+    """Advice on a method that takes the time that it takes."""
     seconds = method.seconds(size, options)
     if seconds > left:
-        return Advice(name, method.title, False, seconds, f"no time left for it in the budget; {method.gives}", options)
-    return Advice(name, method.title, True, seconds, method.gives, options)
+        return Advice(method.name, method.title, False, seconds, f"no time left for it in the budget; {method.gives}", options)
+    return Advice(method.name, method.title, True, seconds, method.gives, options)
 
 
-def _chains(size: Size, budget: float, left: float, options: RunOptions) -> list[Advice]:
-    """Advice on both kernels: the one with the most sweeps in the time there is, unless they are too few."""
+def _chains(chains: Sequence[Method], size: Size, budget: float, left: float, options: RunOptions) -> list[Advice]:
+    """Advice on all kernels: to run the one with the most sweeps in the time there is, unless they are too few."""
     time_for_chains = min(left, SHARE_OF_CHAINS * budget)
-    affordable = {name: _affordable(name, size, time_for_chains, options) for name in CHAINS}
-    name, other = sorted(CHAINS, key=lambda name: -affordable[name])
-    method, enough = METHODS[name], min(LEAST_SWEEPS, options.sweeps)
+    affordable = {method.name: _affordable(method, size, time_for_chains, options) for method in chains}
+    method, *others = sorted(chains, key=lambda method: -affordable[method.name])
+    name, enough = method.name, min(LEAST_SWEEPS, options.sweeps)
     taken = shortened(options, max(affordable[name], enough))
     seconds = method.seconds(size, taken)
     if affordable[name] < enough:
@@ -240,12 +231,13 @@ def _chains(size: Size, budget: float, left: float, options: RunOptions) -> list
         limited = replace(taken, time_limit=taken.time_limit or time_for_chains)
         advice = Advice(name, method.title, True, seconds, method.gives + cut, limited)
     because = f"{method.title} draws from the same posterior, and suits a table of this size better"
-    return [advice, Advice(other, METHODS[other].title, False, METHODS[other].seconds(size, taken), because, taken)]
+    skipped = [Advice(other.name, other.title, False, other.seconds(size, taken), because, taken) for other in others]
+    return [advice, *skipped]
 
 
-def _affordable(name: str, size: Size, seconds: float, options: RunOptions) -> int:
+def _affordable(method: Method, size: Size, seconds: float, options: RunOptions) -> int:
     """Sweeps that there is time for, at most those asked for."""
-    few, method = shortened(options, 0), METHODS[name]
+    few = shortened(options, 0)
     least = method.seconds(size, few)
     a_sweep = (method.seconds(size, options) - least) / max(options.sweeps - few.sweeps, 1)
     more = (seconds - least) / a_sweep if a_sweep > 0 else np.inf

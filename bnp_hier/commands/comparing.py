@@ -45,7 +45,7 @@ from bnp_hier.commands.fitting import write_clusters
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.datasets import Dataset
-from bnp_hier.methods import METHODS, RunOptions, run_methods
+from bnp_hier.methods import RunOptions, partition_methods, run_methods
 from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.interruption import finishing
 
@@ -73,7 +73,8 @@ def compare(
     methods: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"auto (those that fit in the time), or some of {', '.join(METHODS)}, comma-separated; may be repeated.",
+            help="auto (those that fit in the time), or some of "
+            f"{', '.join(partition_methods())}, comma-separated; may be repeated.",
             show_default="auto",
         ),
     ] = None,
@@ -133,7 +134,7 @@ def compare(
         "--truth": truth,
         "--items": items,
         "--family": family,
-        "--methods": ",".join(name for name in METHODS if name in chosen),
+        "--methods": ",".join(name for name in partition_methods() if name in chosen),
         "--concentration": concentration,
         "--held-out": held_out or None,
         "--seed": seed,
@@ -191,7 +192,7 @@ def compare(
 
 def _lengths(options: dict[str, RunOptions], chosen: list[str]) -> str:
     """The chains' lengths in words."""
-    of = [options[name] for name in chosen if METHODS[name].is_chain]
+    of = [options[name] for name in chosen if partition_methods()[name].is_chain]
     return ", ".join(f"{o.chains} of {o.warmup} + {o.samples} sweeps" for o in of) or "none"
 
 
@@ -238,5 +239,5 @@ def _package_file(method: str) -> str:
 
 def _files_in(folder: Path) -> list[Path]:
     """All files that a comparison may write."""
-    names = ["report.html", "labels.csv", "tree.nwk", *(_package_file(method.title) for method in METHODS.values())]
+    names = ["report.html", "labels.csv", "tree.nwk", *(_package_file(method.title) for method in partition_methods().values())]
     return [folder / name for name in names]

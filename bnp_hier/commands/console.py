@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bnp_hier import datasets
-from bnp_hier.advice.column_kinds import FAMILIES
+from bnp_hier.components import FAMILIES
 from bnp_hier.datasets import Dataset
-from bnp_hier.methods import METHODS
+from bnp_hier.methods import partition_methods
 from bnp_hier.utils.wording import listed, printable
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def method_names(words: Sequence[str]) -> list[str] | None:
     chosen = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if chosen == ["auto"]:
         return None
-    if not chosen or any(name not in METHODS for name in chosen):
-        raise ValueError(f"--methods must name some of {', '.join(METHODS)}, but it is {','.join(words)!r}")
+    if not chosen or any(name not in partition_methods() for name in chosen):
+        raise ValueError(f"--methods must name some of {', '.join(partition_methods())}, but it is {','.join(words)!r}")
     return list(dict.fromkeys(chosen))
 
 

@@ -36,9 +36,8 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
-from bnp_hier.commands.model_options import mixture
+from bnp_hier.commands.model_options import hierarchical_mixture, mixture
 from bnp_hier.commands.output_files import check_outputs
-from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions, run_methods
@@ -49,9 +48,6 @@ from bnp_hier.utils.wording import listed
 
 __all__ = ["fit", "predict"]
 
-CHOICES = (*METHODS, "bhmc")
-"""The methods of `compare`, and trees of any branching."""
-
 MOST_SHOWN = 20
 """Most predictions that are printed one by one."""
 
@@ -60,7 +56,7 @@ Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the 
 
 def fit(
     data: Data,
-    method: Annotated[str, typer.Option(help=f"One method: {', '.join(CHOICES)}.")] = "bayesian-kmeans",
+    method: Annotated[str, typer.Option(help=f"One method: {', '.join(METHODS)}.")] = "bayesian-kmeans",
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
@@ -78,8 +74,8 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Cluster a data set by one method, and save the fit for `predict`, `tree` and Python."""
-    if method not in CHOICES:
-        raise ValueError(f"--method must be one of {', '.join(CHOICES)}, but it is {method!r}")
+    if method not in METHODS:
+        raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
     check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
     whole = read_data(data, truth, items, drop, header)
@@ -89,29 +85,27 @@ def fit(
     warnings = check_model(model, whole.X, whole.feature_names)
     print_warnings(warnings)
     options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, random_state=seed, progress_bar=progress)
-    if method == "bhmc":
-        run, seconds, problems = sample_trees(whole, chosen.component, depth, concentration, options)
-        saved = SavedFit(run, whole, method, chosen.name, seconds, (*problems, *warnings))
-    else:
-        outcome = run_methods([method], model, whole.X, options)
-        title, problems = METHODS[method].title, outcome.problems
-        if title not in outcome.fits:
-            if outcome.interrupted:
-                raise KeyboardInterrupt
-            raise ValueError("; ".join(problems))
-        saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], (*problems, *warnings))
+    if METHODS[method].hierarchical:
+        model = hierarchical_mixture(chosen.component, concentration, depth)
+    outcome = run_methods([method], model, whole.X, options)
+    title, problems = METHODS[method].title, outcome.problems
+    if title not in outcome.fits:
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        raise ValueError("; ".join(problems))
+    saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], (*problems, *warnings))
     with finishing(lambda: announced_finishing("the fit")):
         path = saved.save(out_file)
         if labels_file is not None:
-            write_clusters(labels_file, whole, {_title(method): saved.labels})
-    summary, lines = _of_trees(saved) if method == "bhmc" else _of_partition(saved, truth)
+            write_clusters(labels_file, whole, {title: saved.labels})
+    summary, lines = _of_trees(saved) if METHODS[method].hierarchical else _of_partition(saved, truth)
     sizes = np.bincount(saved.labels)  # in the order of the clusters' numbers, as `predict` gives them
     if as_json:
         report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
         print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
         found = f"{len(sizes)} clusters, numbered from 0, of {listed(sizes, 12)} rows"
-        out.print(f"{_title(method)}: {found}", highlight=False)
+        out.print(f"{title}: {found}", highlight=False)
         for line in lines:
             out.print(line, highlight=False)
         print_warnings(problems)
@@ -122,7 +116,7 @@ def fit(
 
 def _of_partition(saved: SavedFit, truth: str | None) -> tuple[dict[str, Any], list[str]]:
     """A clustering in numbers, and in sentences."""
-    title = _title(saved.method)
+    title = METHODS[saved.method].title
     row = compare({title: saved.fit}, saved.data.X, truth=saved.data.y, seconds={title: saved.seconds}).iloc[0]
     summary = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
     evidence = f"evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})"
@@ -143,7 +137,7 @@ def _of_trees(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
         "seconds": saved.seconds,
         "findings": sampled.notes,
     }
-    lines = ["they are the leaves of the central tree, which `bnp-hier tree` draws", *(f"• {note}" for note in sampled.notes)]
+    lines = ["they are the leaves of the medoid tree, which `bnp-hier tree` draws", *(f"• {note}" for note in sampled.notes)]
     return summary, lines
 
 
@@ -186,11 +180,6 @@ def predict(
         found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
         out.print(f"rows in {found or 'no cluster of the fit'}; in a new one: {new}", highlight=False)
     out.print(f"predictions: {out_file}", highlight=False)
-
-
-def _title(method: str) -> str:
-    """Name in tables."""
-    return METHODS[method].title if method in METHODS else method.upper()
 
 
 def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""The model that the command line's options name."""
+"""The models that the command line's options name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,34 @@ import numpyro.distributions as dist
 
 from bnp_hier.components import Component
 from bnp_hier.inspection.trace import Model
-from bnp_hier.models import dpm
+from bnp_hier.models import bhmc, dpm
 
-__all__ = ["described", "mixture"]
+__all__ = ["described", "hierarchical_mixture", "mixture"]
+
+TREE_CONCENTRATION = 0.4
+"""Of the nested Chinese restaurant process, unless the user gives another."""
 
 
 def mixture(component: Component, concentration: float | None) -> Model:
     """A Dirichlet-process mixture; without a concentration it has a Gamma(1, 1) prior."""
     return partial(dpm, component=component, concentration=dist.Gamma(1.0, 1.0) if concentration is None else concentration)
+
+
+def hierarchical_mixture(component: Component, concentration: float | None, depth: int) -> Model:
+    """A mixture over a tree of any branching.
+
+    The hyperparameters are those that Huang et al. (2021) give for their Animals data. `bhmc` itself has a prior with mean 3 on
+    the concentration, which opens many more branches.
+    """
+    return partial(
+        bhmc,
+        component=component,
+        depth=depth,
+        max_nodes=256,
+        concentration=TREE_CONCENTRATION if concentration is None else concentration,
+        root_concentration=1.0,
+        mixing_concentration=0.5,
+    )
 
 
 def described(component: Component, concentration: float | None) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.model_checks import check_model
+from bnp_hier.capabilities import BinaryTree, EvidenceBound
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
@@ -33,12 +34,10 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
-from bnp_hier.commands.model_options import mixture
+from bnp_hier.commands.model_options import hierarchical_mixture, mixture
 from bnp_hier.commands.output_files import FIGURES, check_outputs
-from bnp_hier.commands.tree_chains import sample_trees
 from bnp_hier.datasets import Dataset
-from bnp_hier.deterministic import BHC, AgglomerativeBayesianClustering
-from bnp_hier.methods import METHODS, RunOptions
+from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.reports.verdicts import clusters_at_cuts
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.runs.saved_fit import is_saved_fit, load_fit
@@ -97,8 +96,8 @@ def tree(
         saved = load_fit(data)
         if saved.trees is not None:
             _write_sampled(saved.fit, saved.data, saved.seconds, files, as_json, notes=saved.notes)
-        elif isinstance(saved.fit, BHC | AgglomerativeBayesianClustering):
-            _write_merges(saved.fit, saved.data, threshold, files, as_json)
+        elif isinstance(saved.fit, BinaryTree):
+            _write_merges(saved.fit, saved.method, saved.data, threshold, files, as_json)
         else:
             raise ValueError(
                 f"{data} holds a fit by {saved.method}, which has no tree; those of bhc, agglomerative and bhmc have"
@@ -110,18 +109,23 @@ def tree(
     model = mixture(chosen.component, concentration)
     print_warnings(check_model(model, whole.X, whole.feature_names))
     options = RunOptions(chains, warmup or 500, samples or 1000, random_state=seed, progress_bar=progress)
-    if method == "bhc":
-        _write_merges(METHODS["bhc"].run(model, whole.X, options), whole, threshold, files, as_json)
-        return
-    run, seconds, problems = sample_trees(whole, chosen.component, depth, concentration, options)
-    _write_sampled(run, whole, seconds, files, as_json, problems=problems)
-    if problems:
+    if METHODS[method].hierarchical:
+        model = hierarchical_mixture(chosen.component, concentration, depth)
+    outcome, title = run_methods([method], model, whole.X, options), METHODS[method].title
+    if title not in outcome.fits:
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        raise ValueError("; ".join(outcome.problems))
+    fit = outcome.fits[title]
+    if METHODS[method].hierarchical:
+        _write_sampled(fit, whole, outcome.seconds[title], files, as_json, problems=outcome.problems)
+    else:
+        _write_merges(fit, method, whole, threshold, files, as_json)
+    if outcome.problems:
         raise typer.Exit(INCOMPLETE)
 
 
-def _write_merges(
-    fit: BHC | AgglomerativeBayesianClustering, data: Dataset, threshold: float, files: list[Path], as_json: bool
-) -> None:
+def _write_merges(fit: BinaryTree, method: str, data: Dataset, threshold: float, files: list[Path], as_json: bool) -> None:
     """The tree of merges."""
     from bnp_hier.reports.tree_page import tree_figure, write_tree_page
 
@@ -133,13 +137,12 @@ def _write_merges(
             with replacing(file) as draft:
                 tree_figure(merges, names=data.item_names, threshold=threshold).savefig(draft, dpi=150)
         elif file.suffix.lower() == ".html":
-            method = "Bayesian hierarchical" if isinstance(fit, BHC) else "agglomerative Bayesian"
-            title = f"{data.name}: tree of {method} clustering"
+            title = f"{data.name}: tree by {METHODS[method].title if method in METHODS else method}"
             write_tree_page(file, merges, title=title, names=data.item_names, threshold=threshold, classes=data.y)
         else:
             write_text(file, newick + "\n")
     if as_json:
-        bound = fit.log_evidence_bound_ if isinstance(fit, BHC) else fit.log_joint_  # one partition bounds it, too
+        bound = fit.log_evidence_bound_ if isinstance(fit, EvidenceBound) else fit.log_joint_  # one partition bounds it, too
         print_json(
             {
                 "data": data.name,
@@ -166,7 +169,7 @@ def _write_sampled(
     problems: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> None:
-    """The central tree of the chains."""
+    """The medoid tree of the chains."""
     from bnp_hier.reports.tree_page import SampledTree
 
     sampled = SampledTree.of(run, data, problems, seconds)

@@ -10,7 +10,19 @@ from bnp_hier.components.normal_known_covariance import NormalKnownCovariance
 from bnp_hier.components.product import ProductComponent
 from bnp_hier.components.uninformative_normal import UninformativeNormal
 
+FAMILIES: dict[str, type[Component]] = {
+    "bernoulli": BetaBernoulli,
+    "multinomial": DirichletMultinomial,
+    "poisson": GammaPoisson,
+    "mixed": ProductComponent,
+    "diagonal": NormalInverseGamma,
+    "normal": NormalInverseWishart,
+    "known": NormalKnownCovariance,
+}
+"""Short names of the families that are chosen for data, the first one that suits the columns (`Component.suits`)."""
+
 __all__ = [
+    "FAMILIES",
     "BetaBernoulli",
     "Component",
     "ComponentLikelihood",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, cast, dataclass_transform
 
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
+from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced, own_arrays
 
 __all__ = ["Component", "ComponentLikelihood", "ComponentPredictive", "Quadratic", "Statistics"]
@@ -90,6 +91,12 @@ class Component(ABC):
 
     allows_missing: ClassVar[bool] = False
     """Whether NaN cells are allowed: they are left out of the statistics, cell by cell."""
+
+    is_normal: ClassVar[bool] = False
+    """Whether columns are taken for normal numbers, so that counts, bits, long tails and constant columns suit them badly."""
+
+    part_for: ClassVar[tuple[str, ...]] = ()
+    """Kinds of columns (see `Columns`) for which it is the part of a mixed family."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Make the subclass a frozen dataclass and a JAX pytree."""
@@ -206,6 +213,29 @@ class Component(ABC):
 
     def _validate_values(self, X: np.ndarray) -> None:  # noqa: B027 (most families have nothing to check)
         """Family-specific check of finite (or missing) cells."""
+
+    # ---- hints -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def suits(cls, columns: Columns) -> str | None:
+        """Why the family is the one for all of these columns, in a clause; None if it is not, or only when asked for."""
+        return None
+
+    def parts_and_columns(self) -> tuple[tuple[Component, tuple[int, ...]], ...]:
+        """The families that model the columns, and which each does: one, unless the component is made of several."""
+        return ((self, tuple(range(self.dim))),)
+
+    def expected_spread(self) -> Spread | None:
+        """What the prior expects of a cluster, by column; None if it is not known."""
+        return None
+
+    def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
+        """How many rows the prior weighs, for each of its hyperparameters that says so."""
+        return {}
+
+    def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
+        """Sentences on what else of the prior looks wrong for the rows of X, clusters of which may have `limit` rows."""
+        return iter(())
 
     # ---- digits ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
+from bnp_hier.components.hints import Columns
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
 from bnp_hier.components.special import log_beta
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
@@ -100,6 +101,17 @@ class BetaBernoulli(Component):
         ones, cells = xp.equal(X, 1).sum(0, dtype=float), (xp.equal(X, 0) | xp.equal(X, 1)).sum(0, dtype=float)
         p = (ones + 1.0) / (cells + 2.0)
         return cls(a=strength * p, b=strength * (1.0 - p))
+
+    part_for: ClassVar[tuple[str, ...]] = ("binary",)
+
+    @classmethod
+    def suits(cls, columns: Columns) -> str | None:
+        """Columns of bits."""
+        return "every column holds 0 and 1 only" if columns.found == {"binary"} else None
+
+    def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
+        """Of the shares of ones."""
+        return {"a + b": float(np.max(np.asarray(self.a) + np.asarray(self.b)))}
 
     @property
     def dim(self) -> int:

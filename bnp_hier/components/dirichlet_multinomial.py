@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,10 +17,14 @@ from numpyro.distributions.util import validate_sample
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
+from bnp_hier.components.hints import Columns
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 
 __all__ = ["DirichletMultinomial", "GivenTotalMultinomial"]
+
+BAG_COLUMNS = 30
+"""Fewest columns of mostly zero counts that are taken for bags of words."""
 
 
 class CountStatistics(NamedTuple):
@@ -113,6 +117,26 @@ class DirichletMultinomial(Component):
         total = X.sum(0) + 1.0  # type: ignore[union-attr]
         share = total / total.sum()
         return cls(concentration=strength * share.shape[0] * share, total_count=total_count)
+
+    part_for: ClassVar[tuple[str, ...]] = ("category",)
+
+    @classmethod
+    def suits(cls, columns: Columns) -> str | None:
+        """Many columns of mostly zero counts, like words in texts."""
+        X, d = columns.values, len(columns.kinds)
+        counts, larger = columns.kinds.count("count"), columns.kinds.count("continuous")
+        zeros = float((X == 0).mean())
+        whole = not columns.has_missing and bool(((X >= 0) & (X == np.round(X))).all())
+        # a few words are so frequent that alone they would be no counts
+        bag = whole and d >= BAG_COLUMNS and zeros > (0.5 if counts >= 0.1 * d else 0.9) and larger <= 0.02 * d
+        if bag and "count" in columns.found:
+            return f"{d} columns of counts, {zeros:.0%} of them 0, like words in texts: rows differ in shares"
+        return None
+
+    def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
+        """Of the shares of the categories, in rows with as many counts as these."""
+        words = float(np.nansum(X)) / len(X)
+        return {"the sum of concentration, in rows,": float(np.sum(self.concentration)) / max(words, 1.0)}
 
     @property
     def dim(self) -> int:

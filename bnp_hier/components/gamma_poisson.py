@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
+from bnp_hier.components.hints import Columns
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.utils.arrays import as_matrix, is_traced
@@ -73,6 +75,26 @@ class GammaPoisson(Component):
         if mean is None:
             mean = (np.nansum(X, 0) + 1.0) / ((~np.isnan(X)).sum(0) + 1.0)
         return cls(shape=shape * (mean * 0.0 + 1.0), rate=shape / mean)
+
+    part_for: ClassVar[tuple[str, ...]] = ("count",)
+
+    @classmethod
+    def suits(cls, columns: Columns) -> str | None:
+        """Columns of counts, perhaps with some of bits."""
+        counts = columns.kinds.count("count")
+        if columns.found in ({"count"}, {"count", "binary"}) and counts >= 0.5 * len(columns.kinds):
+            return "the columns hold counts"
+        return None
+
+    def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
+        """Whether the prior has more events than a cluster; rates of rare events weigh many rows, and are none the worse."""
+        shape = np.broadcast_to(self.shape, self.dim)
+        events = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(0), 1) * limit
+        if (shape > np.maximum(events, 3.0)).any():
+            yield (
+                f"the prior outweighs the data: shape is {shape.max():.3g} events, more than a cluster with a tenth of the "
+                "rows has; lower shape and rate together, or use GammaPoisson.from_data"
+            )
 
     @property
     def dim(self) -> int:

@@ -15,12 +15,16 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["NormalInverseGamma"]
+
+FULL_COLUMNS = 20
+"""Most columns for which a full covariance matrix is the default."""
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -108,6 +112,31 @@ class NormalInverseGamma(AboutOrigin, Component):
         check_positive(cls.__name__, "shape", shape, above=1.0)
         mean, variance = column_moments(cls.__name__, X)
         return cls(mean=mean, kappa=kappa, shape=shape, rate=within * (shape - 1.0) * variance)
+
+    is_normal: ClassVar[bool] = True
+    part_for: ClassVar[tuple[str, ...]] = ("continuous", "row number", "constant")
+
+    @classmethod
+    def suits(cls, columns: Columns) -> str | None:
+        """Continuous columns with missing values, or too many of them for a covariance matrix."""
+        n, d = columns.values.shape
+        if not columns.found <= {"continuous"}:
+            return None
+        if columns.has_missing:
+            return "continuous columns with missing values, which independent columns leave out exactly"
+        if d > FULL_COLUMNS:
+            return f"{d} continuous columns are many for a full covariance matrix of every cluster"
+        return f"{n} rows are few for a full covariance matrix of {d} columns" if n < 2 * d else None
+
+    def expected_spread(self) -> Spread:
+        """Of the inverse-gamma priors."""
+        shape = np.broadcast_to(self.shape, self.dim)
+        variance = np.broadcast_to(np.asarray(self.rate) / np.maximum(shape - 1.0, 0.5), self.dim)
+        return Spread(np.sqrt(variance), np.asarray(self.mean), np.sqrt(variance / np.asarray(self.kappa)))
+
+    def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
+        """Of the means, and of the variances."""
+        return {"kappa": float(np.max(self.kappa)), "2 shape": 2.0 * float(np.max(self.shape))}
 
     @property
     def dim(self) -> int:

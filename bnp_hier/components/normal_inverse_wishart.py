@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple, Self, cast
+from collections.abc import Callable, Iterator
+from typing import ClassVar, NamedTuple, Self, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
     cholesky_with_rank_one,
@@ -188,6 +189,34 @@ class NormalInverseWishart(AboutOrigin, Component):
             return cls(mean=mean, kappa=kappa, nu=nu, scale=0.01 * square * np.eye(d))
         covariance = np.cov(matrix.T, bias=True).reshape(d, d)
         return cls(mean=mean, kappa=kappa, nu=nu, scale=square * d / np.trace(covariance) * covariance)
+
+    is_normal: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, columns: Columns) -> str | None:
+        """Continuous and complete columns, few enough for a covariance matrix; `NormalInverseGamma` comes first."""
+        return (
+            "the columns are continuous and complete" if columns.found <= {"continuous"} and not columns.has_missing else None
+        )
+
+    def expected_spread(self) -> Spread:
+        """Of the inverse-Wishart prior."""
+        d = self.dim
+        variance = np.diagonal(np.asarray(self.scale)) / max(float(np.asarray(self.nu)) - d - 1.0, 1.0)
+        return Spread(np.sqrt(variance), np.asarray(self.mean), np.sqrt(variance / np.asarray(self.kappa)))
+
+    def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
+        """Of the mean, and of the covariance matrix."""
+        return {"kappa": float(np.asarray(self.kappa)), "nu - d": float(np.asarray(self.nu)) - self.dim}
+
+    def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
+        """Whether the rows are too few for covariance matrices."""
+        n, d = X.shape
+        if n < 2 * d:
+            yield (
+                f"{n} rows are few for the full covariance matrix of {d} columns, which is mostly the prior's: use "
+                "NormalInverseGamma (--family diagonal), or fewer columns (bnp_hier.datasets.principal_components)"
+            )
 
     @property
     def dim(self) -> int:

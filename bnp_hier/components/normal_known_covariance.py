@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.hints import Spread
 from bnp_hier.components.linear_algebra import whiten
 from bnp_hier.utils.arrays import is_traced
 
@@ -95,6 +96,13 @@ class NormalKnownCovariance(AboutOrigin, Component):
         mean, variance = column_moments(cls.__name__, X)
         diagonal = np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance)
         return cls(mean=mean, prior_covariance=diagonal, covariance=within * diagonal)
+
+    is_normal: ClassVar[bool] = True
+
+    def expected_spread(self) -> Spread:
+        """As known, and of the prior of the mean."""
+        within, of_mean = (np.sqrt(np.diagonal(np.asarray(each))) for each in (self.covariance, self.prior_covariance))
+        return Spread(within, np.asarray(self.mean), of_mean)
 
     @property
     def dim(self) -> int:

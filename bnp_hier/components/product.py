@@ -18,6 +18,7 @@ from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
+from bnp_hier.components.hints import Columns
 from bnp_hier.components.missing import ColumnGroups
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.parameter_spaces import IndependentBlocks
@@ -149,6 +150,17 @@ class ProductComponent(Component):
     def allows_missing(self) -> bool:  # type: ignore[override]
         """Whether every part allows missing values."""
         return all(part.allows_missing for part in self.parts)
+
+    @classmethod
+    def suits(cls, columns: Columns) -> str | None:
+        """Columns of categories, or of different kinds."""
+        if columns.found == {"category"}:
+            return "every column holds categories"
+        return f"columns of different kinds: {', '.join(sorted(columns.found))}" if len(columns.found) > 1 else None
+
+    def parts_and_columns(self) -> tuple[tuple[Component, tuple[int, ...]], ...]:
+        """The parts."""
+        return tuple((part, tuple(columns)) for part, columns in zip(self.parts, self.columns, strict=True))
 
     @property
     def dim(self) -> int:

@@ -16,7 +16,7 @@ from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
 from bnp_hier.deterministic.agglomeration.greedy_merging import Merges, agglomerate, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import node_statistics
-from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.alternation import alternate, labels_and_slots
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS
 from bnp_hier.inspection.collapsed import MixtureValues
@@ -141,14 +141,15 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
             raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
         jax.eval_shape(values.component.cache, values.component.empty())  # a family without densities of single rows says so
         rounds = self.max_rounds if self.optimize else 0
-        found = alternate(problem, self._tree, LOG_JOINTS[self.label_prior], rounds)
+        objective = LOG_JOINTS[self.label_prior]
+        found, _ = alternate(problem, self._tree(problem.values), self._tree, objective, labels_and_slots, rounds)
         self.free_energies_ = found.energies
         self.free_energy_ = float(found.energies.min())
         self.evaluations_ = found.merges.evaluations
         self.dendrogram_ = Dendrogram(found.merges.children, -np.diff(found.energies))
         self._finish(problem, found.labels)
 
-    def _tree(self, values: MixtureValues, _: np.ndarray | None) -> _Found:
+    def _tree(self, values: MixtureValues, _: _Found | None = None) -> _Found:
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
         engine = agglomerate if self.engine == "row_best" else conga_line_merges
         merges = engine(component, row_leaves(component, X), alpha, self.label_prior, progress_bar=self.progress_bar)

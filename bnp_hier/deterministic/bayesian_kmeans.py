@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.partition_search import descend
-from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.alternation import alternate, labels_and_slots
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS, free_energy
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
@@ -240,10 +240,11 @@ class BayesianKMeans(StreamingClustering):
             component = problem.values.component
             jax.eval_shape(component.cache, component.empty())  # a family that has none says so before the search
 
-        def find(values: MixtureValues, _: np.ndarray | None) -> _Found:
+        def again(values: MixtureValues, _: _Found) -> _Found:
             return self._found(values, limit)
 
-        found = alternate(problem, find, LOG_JOINTS[self.label_prior], self.max_rounds if self.optimize else 0)
+        first, rounds = self._found(problem.values, limit), self.max_rounds if self.optimize else 0
+        found, _ = alternate(problem, first, again, LOG_JOINTS[self.label_prior], labels_and_slots, rounds)
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__
             raise ValueError(

@@ -21,6 +21,7 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
 from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, node_statistics, node_weights, tree_bound
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
+from bnp_hier.deterministic.alternation import alternate
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -160,7 +161,7 @@ class BHC(DeterministicClustering):
         children = build(problem.values)
         trace = [self._objective(problem, children)]
         if self.optimize:
-            children = self._alternate(problem, children, trace, build)
+            children, trace = self._alternate(problem, children, build)
         if self.method == "exact" and self.refine is not None:
             children = self._searched(problem, children, trace, key_search)
         values = problem.values
@@ -205,34 +206,24 @@ class BHC(DeterministicClustering):
             children = found.children
             trace.extend(found.trace[1:] + log_prior)
             if self.optimize:
-                children = self._alternate(problem, children, trace, None)
+                children, risen = self._alternate(problem, children, None)
+                trace.extend(risen[1:])
             if trace[-1] - before < FULL_GAIN:
                 break
         return children
 
     def _alternate(
-        self, problem: Problem, children: np.ndarray, trace: list[float], build: Callable[[MixtureValues], np.ndarray] | None
-    ) -> np.ndarray:
-        """Gradient steps on a fixed tree and new trees by turns, or the steps alone without `build`.
+        self, problem: Problem, children: np.ndarray, build: Callable[[MixtureValues], np.ndarray] | None
+    ) -> tuple[np.ndarray, list[float]]:
+        """Gradient steps on a fixed tree and new trees by turns, or the steps alone without `build`; and the bounds reached."""
 
-        Adds each round to the trace, which never falls.
-        """
-        for _ in range(self.max_rounds):
-            before = problem.unconstrained
-            problem.climb(_bound_at, jnp.asarray(children))
-            fixed = self._objective(problem, children)
-            proposal = children if build is None else build(problem.values)
-            reached = self._objective(problem, proposal)
-            if fixed > reached:  # a new tree at the new values can be worse than the tree they were fitted on
-                proposal, reached = children, fixed
-            if not reached > trace[-1]:
-                problem.unconstrained = before
-                break
-            children = proposal
-            trace.append(reached)
-            if trace[-1] - trace[-2] < 1e-3:
-                break
-        return children
+        def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
+            if build is None:
+                return before
+            # a new tree at the new values can be worse than the tree that they were fitted on
+            return max(build(values), before, key=lambda tree: float(_bound_at(values, jnp.asarray(tree))))
+
+        return alternate(problem, children, again, _bound_at, lambda tree: (jnp.asarray(tree),), self.max_rounds)
 
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.partition_search import Descent, descend
-from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.alternation import alternate, labels_and_slots
 from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.deterministic.streaming import StreamingClustering
@@ -182,13 +182,12 @@ class MAPDP(StreamingClustering):
         limit = min(n, problem.sites.max_clusters or n)
         starts = self._starts(problem.values, limit)
 
-        def find(values: MixtureValues, before: np.ndarray | None) -> _Found:
-            if before is None:
-                return self._descended(values, orders, starts, limit)
-            return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before]), limit)
+        def again(values: MixtureValues, before: _Found) -> _Found:
+            return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before.labels]), limit)
 
         objective = partial(_log_leave_one_out, limit=limit) if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
-        found = alternate(problem, find, objective, self.max_rounds if self.optimize else 0)
+        first = self._descended(problem.values, orders, starts, limit)
+        found, _ = alternate(problem, first, again, objective, labels_and_slots, self.max_rounds if self.optimize else 0)
         if not found.converged:
             warnings.warn(
                 f"MAPDP stopped after max_iter={self.max_iter} sweeps before the partition settled; raise max_iter",

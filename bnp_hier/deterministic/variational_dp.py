@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.alternation import alternate
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.variational.responsibilities import (
     Inference,
@@ -219,10 +220,10 @@ def _component_log_weights(
     return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + jnp.log(weights)[None]
 
 
-def _bound_at(responsibilities: Float[np.ndarray, "n k"], inference: Inference, values: MixtureValues) -> Float[Array, ""]:
+def _bound_at(inference: Inference, values: MixtureValues, responsibilities: Float[Array, "n k"]) -> Float[Array, ""]:
     """Lower bound at the hyperparameters of the values (nats)."""
     rows = values.component.suff_stats(values.X)
-    return lower_bound(values.component, rows, jnp.asarray(responsibilities), values.concentration, inference)
+    return lower_bound(values.component, rows, responsibilities, values.concentration, inference)
 
 
 class VariationalDP(DeterministicClustering):
@@ -358,19 +359,13 @@ class VariationalDP(DeterministicClustering):
             )
         best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.init_bounds_.argmax()], found)
 
-        reached = self._objective(problem, best) if self.optimize else -np.inf
-        for _ in range(self.max_rounds if self.optimize else 0):
-            before, previous = problem.unconstrained, reached
-            problem.climb(partial(_bound_at, best.responsibilities, self._inference))
-            again = self._ascend(problem.values, jnp.asarray(best.responsibilities)[None])
-            proposal = jax.tree.map(lambda leaf: np.asarray(leaf)[0], again)
-            reached = self._objective(problem, proposal)
-            if not reached > previous:
-                problem.unconstrained = before
-                break
-            best = proposal
-            if reached - previous < 1e-3:
-                break
+        def again(values: MixtureValues, before: _Ascent) -> _Ascent:
+            found = self._ascend(values, jnp.asarray(before.responsibilities)[None])
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[0], found)
+
+        objective = partial(_bound_at, self._inference)
+        rounds = self.max_rounds if self.optimize else 0
+        best, _ = alternate(problem, best, again, objective, lambda fit: (jnp.asarray(fit.responsibilities),), rounds)
         if not best.converged:
             warnings.warn(
                 f"VariationalDP stopped after max_iter={self.max_iter} updates before its bound settled; raise max_iter",
@@ -387,10 +382,6 @@ class VariationalDP(DeterministicClustering):
         X, concentration = jnp.asarray(values.X), jnp.asarray(values.concentration, float)
         tol = jnp.asarray(self.tol, float)
         return _ascend(values.component, X, concentration, starts, tol, self._inference, self.max_iter)
-
-    @staticmethod
-    def _objective(problem: Problem, best: _Ascent) -> float:
-        return float(best.bound + problem.prior.log_prob(problem.hyperparameters))
 
     def _report(self, problem: Problem, best: _Ascent) -> None:
         """Set the fitted attributes."""

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
+from numpyro.ops.provenance import eval_provenance
 
 from bnp_hier.inspection.trace import (
     TRACING,
@@ -85,13 +86,9 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         inner = run_model(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else feasible(site))
         return {name: _log_density(inner[name]) for name in samples if name != partition}
 
-    program, shapes = jax.make_jaxpr(densities, return_shape=True)(jax.ShapeDtypeStruct((prior.size,), jnp.result_type(int)))
-    # variables that the labels reach; each is defined before it is used
-    reached = {id(variable) for variable in program.jaxpr.invars}
-    for equation in program.jaxpr.eqns:
-        if any(id(variable) in reached for variable in equation.invars):
-            reached |= {id(variable) for variable in equation.outvars}
-    depends = dict(zip(sorted(shapes), (id(variable) in reached for variable in program.jaxpr.outvars), strict=True))
+    labels = jax.ShapeDtypeStruct((prior.size,), jnp.result_type(int))
+    shapes = jax.eval_shape(densities, labels)
+    depends = {name: "labels" in sources for name, sources in eval_provenance(densities, labels=labels).items()}
     for name, shape in shapes.items():
         if depends[name] and shape.shape != (prior.size,):
             raise ValueError(

@@ -119,7 +119,7 @@ class BHMCGibbs(PartitionKernel):
         Whether every table of every node redraws its component in each step, with all the items that stand behind it.
     sibling_split_merge
         Attempts per step and level to split a node in two, or merge two children of one parent.
-    regraft
+    prune_regraft
         Times per step and level that a random node is put elsewhere, with everything below it.
 
     Raises
@@ -145,7 +145,7 @@ class BHMCGibbs(PartitionKernel):
         "split_merge": [WholeNumber(0), None],
         "relabel": ["boolean"],
         "sibling_split_merge": [WholeNumber(0)],
-        "regraft": [WholeNumber(0)],
+        "prune_regraft": [WholeNumber(0)],
     }
 
     def __init__(
@@ -158,7 +158,7 @@ class BHMCGibbs(PartitionKernel):
         split_merge: int | None = None,
         relabel: bool = False,
         sibling_split_merge: int = 0,
-        regraft: int = 0,
+        prune_regraft: int = 0,
     ) -> None:
         options = {
             "model": model,
@@ -168,7 +168,7 @@ class BHMCGibbs(PartitionKernel):
             "split_merge": split_merge,
             "relabel": relabel,
             "sibling_split_merge": sibling_split_merge,
-            "regraft": regraft,
+            "prune_regraft": prune_regraft,
         }
         check_options("BHMCGibbs", self._parameter_constraints, options)
         if mixing == "paper":
@@ -181,9 +181,9 @@ class BHMCGibbs(PartitionKernel):
         super().__init__(model)
         if split_merge is None:
             split_merge = SPLIT_MERGE if mixing == "exact" else 0
-        self._split_merge, self._moves = int(split_merge), Moves(bool(relabel), int(sibling_split_merge), int(regraft))
+        self._split_merge, self._moves = int(split_merge), Moves(bool(relabel), int(sibling_split_merge), int(prune_regraft))
         if mixing == "paper" and (split_merge or any(self._moves)):
-            raise ValueError('split_merge, relabel, sibling_split_merge and regraft need mixing="exact"')
+            raise ValueError('split_merge, relabel, sibling_split_merge and prune_regraft need mixing="exact"')
         self._path, self._mixing, self._start = path, mixing, init
         self._sites: TreeSites | None = None
         self._program: tuple[Any, Callable[..., BHMCGibbsState]] | None = None  # that of `init`, and what it was made for

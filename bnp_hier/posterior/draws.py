@@ -19,6 +19,7 @@ from bnp_hier.capabilities import Chains, Clustering, TreePosterior
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.forms import find_any_sites
+from bnp_hier.inspection.nested import has_tree
 from bnp_hier.inspection.slots import SlotSites
 from bnp_hier.kernels.base import size_summaries
 from bnp_hier.partitions.scoring import check_log_weights
@@ -148,7 +149,15 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
     if model is None:
         raise ValueError(f"the kernel {type(mcmc.sampler).__name__} holds no model to read the partition from")
     with jax.enable_x64(True):
-        sites = find_any_sites(model, (X,))
+        try:
+            sites = find_any_sites(model, (X,))
+        except ValueError:
+            if not has_tree(model, (X,)):
+                raise
+            raise ValueError(
+                "the chains are of a hierarchical mixture, whose draws are trees: read them by "
+                "bnp_hier.hierarchy_draws(fit, X); the clusters of every draw at a level are draws of partitions"
+            ) from None
     samples = mcmc.get_samples(group_by_chain=True)
     others = sites.hyperparameters if isinstance(sites, MixtureSites) else sites.parameters
     hyperparameters = {name: np.asarray(samples[name], dtype=np.float64) for name in others}

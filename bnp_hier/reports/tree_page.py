@@ -154,7 +154,7 @@ def write_tree_page(
 
 @dataclass(frozen=True)
 class SampledTree:
-    """The central tree of chains over trees of any branching, and how sure it is.
+    """The medoid tree of chains over trees of any branching, and how sure it is.
 
     Parameters
     ----------

@@ -23,13 +23,22 @@ from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.kernels.kernel_options import constructor_options
 
-__all__ = ["NotPlainError", "decode", "encode", "encode_model", "types_of"]
+__all__ = ["NotPlainError", "decode", "encode", "encode_model", "register_type", "types_of"]
 
 _PACKAGES = ("bnp_hier", "numpyro")
 """Packages whose types are known by name."""
 
 _STARTS = ("init_to_feasible", "init_to_mean", "init_to_median", "init_to_sample", "init_to_uniform")
 """NumPyro's functions that an option may name."""
+
+
+_REGISTERED: dict[str, type] = {}
+"""Types from outside these packages that are known by name."""
+
+
+def register_type(cls: type) -> None:
+    """Let `decode` put objects of a type from outside the package together; they are found by module and name."""
+    _REGISTERED[_type_name(cls)] = cls
 
 
 class NotPlainError(ValueError):
@@ -224,8 +233,8 @@ def _find(module: str, name: str) -> Any:
 
 
 def _type(name: str, known: Mapping[str, type]) -> type:
-    if name in known:
-        return known[name]
+    if name in known or name in _REGISTERED:
+        return known.get(name) or _REGISTERED[name]
     module, _, qualified = name.partition(":")
     if module.partition(".")[0] not in _PACKAGES:
         raise NotPlainError(f"it holds a {name}, which is not the package's own")

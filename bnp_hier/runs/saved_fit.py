@@ -77,7 +77,7 @@ class SavedFit:
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " n"]:
-        """(n,) clusters: the estimator's, the point estimate of the draws, or the leaves of the central tree."""
+        """(n,) clusters: the estimator's, the point estimate of the draws, or the leaves of the medoid tree."""
         if self.trees is not None:
             tree = self.trees[self._medoid]
             return tree.labels_at(tree.depth)

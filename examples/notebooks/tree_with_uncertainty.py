@@ -231,7 +231,7 @@ pd.DataFrame(meeting).corr("spearman").round(2)
 # The rank correlations compare how late two animals meet in a BHC tree with how few levels they share in BHMC's draws. That of
 # the two methods is clearly positive, and hardly depends on what BHC saw: where the trees differ, it is the methods that do.
 #
-# Level by level: BHC's tree is cut to as many clusters as the central tree has, and scored against it. Shuffled names show
+# Level by level: BHC's tree is cut to as many clusters as the medoid tree has, and scored against it. Shuffled names show
 # what the numbers of clusters alone would score.
 
 # %%

@@ -135,8 +135,8 @@ MOVES: dict[str, dict[str, Any]] = {
     "gibbs + relabel": {"relabel": True},
     "gibbs + split_merge": {"split_merge": 5},
     "gibbs + sibling_split_merge": {"sibling_split_merge": 5},
-    "gibbs + regraft": {"regraft": 5},
-    "gibbs + all": {"relabel": True, "split_merge": 5, "sibling_split_merge": 5, "regraft": 5},
+    "gibbs + prune_regraft": {"prune_regraft": 5},
+    "gibbs + all": {"relabel": True, "split_merge": 5, "sibling_split_merge": 5, "prune_regraft": 5},
 }
 
 

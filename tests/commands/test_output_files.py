@@ -96,7 +96,7 @@ def test_a_saved_fit_is_recognised_by_its_content(saved: Path, tmp_path: Path, m
     assert _run(monkeypatch, "tree", saved, "--json", *(word for file in out for word in ("--out", file))) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["newick"] + "\n" == out[0].read_text() and "i19" in answer["newick"] and max(answer["labels"]) == 1
-    assert "agglomerative Bayesian clustering" in out[1].read_text()
+    assert "tree by Agglomerative" in out[1].read_text()
     (tmp_path / "plain.npz").write_text("a,b\n1,2\n")
     with pytest.raises(AssertionError, match="work began"):
         _run(monkeypatch, "tree", tmp_path / "plain.npz")

@@ -233,8 +233,8 @@ def test_optimize_never_ends_below(prior: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"starts": ()}, "starts must hold at least one number of clusters"),
-        ({"starts": (1, 0)}, "starts must be a whole number of at least 1, but it is 0"),
+        ({"n_init": ()}, "n_init must hold at least one number of clusters"),
+        ({"n_init": (1, 0)}, "n_init must be a whole number of at least 1, but it is 0"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:

@@ -471,7 +471,7 @@ def test_scikit_learn_habits_and_precision() -> None:
         "truncation": "many",
         "n_init": -1,
         "max_iter": 0.5,
-        "tolerance": "small",
+        "tol": "small",
         "optimize": "yes",
         "max_rounds": 0,
         "random_state": 1.5,

@@ -305,5 +305,5 @@ def test_bad_input() -> None:
         tree_bound(bhc, "alternatives", both_children="no")
     with pytest.raises(ValueError, match="draws come with kind"):
         tree_bound(bhc, "intervals").coclustering()
-    with pytest.raises(ValueError, match="n must be a whole number"):
+    with pytest.raises(ValueError, match="num_samples must be a whole number"):
         tree_bound(bhc, "pairs").sample_partitions(0, 0)

@@ -217,13 +217,13 @@ def test_auxiliary_gibbs(n: int, discount: float, slots: int, means: str, double
 
 
 FIXED = {"concentration": 0.9, "root_concentration": 1.5, "mixing_concentration": 0.8}
-MOVES = {"split_merge": 1, "sibling_split_merge": 1, "regraft": 1}
+MOVES = {"split_merge": 1, "sibling_split_merge": 1, "prune_regraft": 1}
 TREES = {
     "default": (4, 2, {}, {}),
     "gibbs, items alone": (5, 2, {"split_merge": 0}, {"max_components": 2}),
     "mh": (4, 2, {"path": "mh", "split_merge": 0}, {}),
     "siblings, relabel": (4, 2, {"split_merge": 0, "sibling_split_merge": 2, "relabel": True}, {}),
-    "grafts, three levels": (4, 3, {"split_merge": 0, "regraft": 2}, {}),
+    "grafts, three levels": (4, 3, {"split_merge": 0, "prune_regraft": 2}, {}),
     "all moves, capacity": (4, 2, MOVES | {"relabel": True}, {"max_nodes": 6}),
     "infinite root": (4, 2, MOVES, {"root": "infinite"}),
 }

@@ -195,6 +195,8 @@ def test_arviz(fit: MCMC, draws: bnp.HierarchyDraws) -> None:
 def test_bad_input(fit: MCMC) -> None:
     with pytest.raises(ValueError, match="X has 11 rows, but the draws label 12 items"):
         bnp.hierarchy_draws(fit, ROWS[:-1])
+    with pytest.raises(ValueError, match="hierarchical mixture, whose draws are trees: read them by bnp_hier.hierarchy_draws"):
+        bnp.compare({"BHMC": fit}, ROWS)
     with pytest.raises(TypeError, match="expected an MCMC object that has run BHMCGibbs, but got str"):
         bnp.hierarchy_draws("fit", ROWS)
     fresh = MCMC(bnp.BHMCGibbs(MODEL), num_warmup=1, num_samples=1)

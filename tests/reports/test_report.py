@@ -35,7 +35,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
         tmp_path / "r.html", findings, problems=problems, warnings=warnings, facts={"seed": "7"}, reproduce="bnp-hier x"
     )
     page = path.read_text()
-    for words in ("BHC failed: &lt;no reason&gt;", "Column &#x27;width&#x27; numbers the rows.", "<dd>7</dd>", "bnp-hier x"):
+    for words in ("BHC failed: &lt;no reason&gt;", "Column &#39;width&#39; numbers the rows.", "<dd>7</dd>", "bnp-hier x"):
         assert words in page, words
     assert "MAP-DP found the most probable single partition: 2 clusters" in page
     assert "The known classes are found exactly, by MAP-DP." in page

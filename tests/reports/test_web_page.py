@@ -113,7 +113,8 @@ def test_everything_is_escaped(tmp_path: Path, table: pd.DataFrame) -> None:
     assert "<script" not in text
     for tag in ("title", "h1", "li", "dt", "dd", "code", "summary"):
         assert page.texts(tag) == [NASTY], tag
-    named = Section(NASTY, text=NASTY, tables={NASTY: table}).html()
+    sections = [Section(NASTY, text=NASTY, tables={NASTY: table})]
+    named = write_page(tmp_path / "named.html", title="", sections=sections).read_text(encoding="utf-8")
     assert Page(named).texts("h2") == Page(named).texts("p") == Page(named).texts("caption") == [NASTY]
     assert page.texts("figcaption") == [NASTY, "wide"]
     assert NASTY in page.texts("td") and NASTY in page.texts("th") and "NMI <b>" in page.texts("th")

@@ -15,7 +15,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, node_statistics, tree_masses
 
-__all__ = ["regraft"]
+__all__ = ["prune_regraft"]
 
 LEAST_GAIN = 1e-3
 """Gain in nats below which a subtree stays: moves between ties only destroy the shape of the tree."""
@@ -189,7 +189,7 @@ def _plant(component: Component, X: Array, concentration: Array, children: Int[A
     return _Tree(parent, own, stats, sizes, single, mass, jnp.asarray(2 * n - 2), jnp.int64(0))
 
 
-def regraft(
+def prune_regraft(
     component: Component, X: np.ndarray, concentration: float, children: Int[np.ndarray, "m 2"], order: Int[np.ndarray, " v"]
 ) -> tuple[Int[np.ndarray, "m 2"], int]:
     """One sweep of prune and regraft over all subtrees; about 4n² marginal likelihoods.

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import Leaves, agglomerate, row_leaves
 from bnp_hier.deterministic.agglomeration.partition_search import Effort, search_partitions
-from bnp_hier.deterministic.agglomeration.prune_and_regraft import regraft
+from bnp_hier.deterministic.agglomeration.prune_and_regraft import prune_regraft
 from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, tree_bound
 from bnp_hier.trees import Dendrogram
 
@@ -148,7 +148,7 @@ def search(
                 before = bound
                 key_order, key_polish = jax.random.split(key_round)
                 order = np.asarray(jax.random.permutation(key_order, 2 * len(X) - 1))
-                offer(regraft(component, X, concentration, best, order)[0])
+                offer(prune_regraft(component, X, concentration, best, order)[0])
                 for tree in found.polish([best], key_polish, "full"):
                     offer(tree)
                 bar.update()

@@ -18,7 +18,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.kernels.bhmc.component_moves import relabel_tables
-from bnp_hier.kernels.bhmc.node_moves import Climb, regraft, split_merge_siblings
+from bnp_hier.kernels.bhmc.node_moves import Climb, prune_regraft, split_merge_siblings
 from bnp_hier.kernels.bhmc.paths import log_likelihood_of
 from bnp_hier.kernels.bhmc.table_counts import open_tables
 
@@ -30,12 +30,12 @@ class Moves(NamedTuple):
 
     - **relabel** - whether every table redraws its component.
     - **sibling_split_merge** - splits and merges of sibling nodes, on every level.
-    - **regraft** - grafts of a node elsewhere, on every level.
+    - **prune_regraft** - grafts of a node elsewhere, on every level.
     """
 
     relabel: bool = False
     sibling_split_merge: int = 0
-    regraft: int = 0
+    prune_regraft: int = 0
 
 
 class Seating(NamedTuple):
@@ -111,8 +111,8 @@ def climb_to_root(
         if moves.sibling_split_merge:
             climb, took, full = split_merge_siblings(climb, level, *hyper, moves.sibling_split_merge, key_siblings)
             accepted, refused = accepted.at[0].add(took), refused + full
-        if moves.regraft and depth > 1:
-            climb, took = regraft(climb, level, *hyper, moves.regraft, key_graft)
+        if moves.prune_regraft and depth > 1:
+            climb, took = prune_regraft(climb, level, *hyper, moves.prune_regraft, key_graft)
             accepted = accepted.at[1].add(took)
         heads = climb.group == items
         node, above = jnp.take(climb.paths, level, axis=1), jnp.take(climb.paths, level - 1, axis=1)

@@ -14,7 +14,7 @@ from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.sequential_allocation import divide
 from bnp_hier.partitions.seating import draw_index
 
-__all__ = ["Climb", "log_polya", "regraft", "split_merge_siblings"]
+__all__ = ["Climb", "log_polya", "prune_regraft", "split_merge_siblings"]
 
 
 class Climb(NamedTuple):
@@ -132,7 +132,7 @@ class Grafting(NamedTuple):
     mixing: Float[Array, "m k"]
 
 
-def regraft(
+def prune_regraft(
     climb: Climb,
     level: Int[Array, ""],
     concentration: Float[Array, ""],

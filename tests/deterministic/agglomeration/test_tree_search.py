@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate, row_leaves
-from bnp_hier.deterministic.agglomeration.prune_and_regraft import LEAST_GAIN, regraft
+from bnp_hier.deterministic.agglomeration.prune_and_regraft import LEAST_GAIN, prune_regraft
 from bnp_hier.deterministic.agglomeration.tree_search import search
 from bnp_hier.models import dpm
 from tests.oracles.problems import Problem, random_problem
@@ -81,7 +81,7 @@ def test_regraft_finds_the_best_place_of_every_subtree(family: str, x64: None) -
         for left, right in start:
             nodes.append((nodes[left], nodes[right]))
         for node in range(12):  # all but the root
-            moved, moves = regraft(problem.component, problem.X, problem.alpha, start, np.array([node]))
+            moved, moves = prune_regraft(problem.component, problem.X, problem.alpha, start, np.array([node]))
             best = max(mass(problem, t) for t in insertions(without(tree, nodes[node]), nodes[node]))
             reached = mass(problem, nested(moved))
             assert reached == pytest.approx(best, abs=LEAST_GAIN + 1e-9)
@@ -95,7 +95,7 @@ def test_a_sweep_of_moves_keeps_its_books(x64: None) -> None:
     before = mass(problem, nested(children))
     for seed in range(6):
         order = np.random.default_rng(seed).permutation(47)
-        children, moves = regraft(problem.component, problem.X, problem.alpha, children, order)
+        children, moves = prune_regraft(problem.component, problem.X, problem.alpha, children, order)
         after = mass(problem, nested(children))
         assert after >= before - 1e-9
         before = after

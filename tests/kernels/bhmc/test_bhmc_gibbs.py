@@ -25,7 +25,7 @@ def normal(d: int = 1, variance: float = 0.5) -> bnp.NormalKnownCovariance:
     return bnp.NormalKnownCovariance(np.zeros(d), 2.0 * np.eye(d), variance * np.eye(d))
 
 
-COUNTED = ("split_merge", "sibling_split_merge", "regraft")
+COUNTED = ("split_merge", "sibling_split_merge", "prune_regraft")
 """Moves whose acceptance the state counts."""
 
 ROWS = np.array([[-1.2], [-0.7], [1.4], [0.3]])
@@ -57,7 +57,7 @@ def excess(exact: HierarchyEnumeration, draws: dict, fields: dict) -> float:
 
 EXACT = [
     ("gibbs", 3, 2, {}),
-    ("mh", 3, 3, {"split_merge": 1, "relabel": True, "sibling_split_merge": 1, "regraft": 1}),
+    ("mh", 3, 3, {"split_merge": 1, "relabel": True, "sibling_split_merge": 1, "prune_regraft": 1}),
     ("mh", 4, 2, {}),
     ("gibbs", 4, 2, {"split_merge": 2}),
     ("gibbs", 3, 3, {}),
@@ -103,7 +103,7 @@ def test_capacity_restricts_the_target_and_is_never_silent(path: str) -> None:
     assert fields["capacity_hits"][-1] > 0 and 0 < fields["truncated_probability"][-1] < 1
 
 
-INFINITE = [("mh", {}), ("gibbs", {"split_merge": 1, "sibling_split_merge": 1, "regraft": 1})]
+INFINITE = [("mh", {}), ("gibbs", {"split_merge": 1, "sibling_split_merge": 1, "prune_regraft": 1})]
 
 
 @pytest.mark.parametrize(("path", "moves"), few(INFINITE, plain=0, slow=1))

@@ -122,7 +122,7 @@ def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite",
     return np.array(found)
 
 
-MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "regraft": 2}
+MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "prune_regraft": 2}
 CASES = [
     ("learned", 2, None, {"path": "mh"}),
     ("normal", 3, None, {"split_merge": MOVES["split_merge"]}),
@@ -182,7 +182,7 @@ WRONG = {
     "split_merge": (component_moves, "allocate", drawn_more_often),
     "relabel": (franchise, "relabel_tables", without_shares),
     "sibling_split_merge": (tree_moves, "divide", off_by_a_nat),
-    "regraft": (tree_moves, "log_polya", blind),
+    "prune_regraft": (tree_moves, "log_polya", blind),
 }
 
 
