@@ -15,15 +15,15 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
-from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
 from bnp_hier.inspection.nested import TreeSites, TreeValues, find_tree_sites, read_tree_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays, stop_if_undefined, warn_of_capacity
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
-from bnp_hier.kernels.bhmc.franchise import Moves, climb_to_root
+from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
 from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
 from bnp_hier.kernels.bhmc.initial_hierarchies import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
-from bnp_hier.kernels.bhmc.paths import densities_of, path_sweep
+from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, densities_of, path_sweep
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
@@ -241,49 +241,52 @@ class BHMCGibbs(PartitionKernel):
         agglomerated = None
         if sites.paths not in own and self._start in ("overdispersed", "bhc"):
             agglomerated = self._agglomerate(sites, values, model_args, model_kwargs)
-
-        def begin(key: Array, own: dict[str, Array], agglomerated: Any, args: Any, kwargs: Any) -> BHMCGibbsState:
-            key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
-            priors = read_tree_values(self._model, sites, {}, args, kwargs)
-            hyper = self._starting_hyperparameters(sites, priors, own, key_hyper)
-            now = read_tree_values(self._model, sites, hyper, args, kwargs)
-            if sites.paths in own:
-                paths, labels = own[sites.paths].astype(int), own[sites.labels].astype(int)
-            else:
-                paths, labels = starting_tree(self._start, sites, now, key_tree, agglomerated)
-            mixing = own.get(sites.mixing)
-            if mixing is None:
-                customers = papers_customers(paths, labels, sites.max_nodes, sites.components)
-                tree = read_tree(paths, sites.max_nodes)
-                root = RootPrior(now.root_concentration, sites.components, sites.infinite)
-                mixing = draw_mixing(customers, tree, root, now.mixing_concentration, key_mixing)
-            parameters = own.get(sites.parameters)
-            if parameters is None:
-                stats = cluster_statistics(now.component.suff_stats(now.X), labels, sites.components)
-                parameters = now.component.sample_parameters(key_parameters, stats)
-            z = {sites.paths: paths, sites.mixing: mixing, sites.parameters: parameters, sites.labels: labels, **hyper}
-            zero = jnp.zeros((), int)
-            return BHMCGibbsState(
-                z,
-                **tree_summaries(sites, now, z),
-                capacity_hits=zero,
-                truncated_probability=jnp.zeros(()),
-                accepted=jnp.zeros(3, int),
-                i=zero,
-                rng_key=key,
-            )
-
         # as one program: the many small operations take longer to compile one by one
         arrays, fill, shapes = split_arrays((model_args, dict(model_kwargs or {})))
         batched = not is_prng_key(rng_key)
         if self._program is None or self._program[0] != (batched, shapes, sites):
-            chain = jax.vmap(begin, (0, 0, None, None, None)) if batched else begin
+            chain = jax.vmap(self._begin, (0, 0, None, None, None)) if batched else self._begin
 
             def program(key: Array, own: Any, agglomerated: Any, arrays: Any) -> BHMCGibbsState:
                 return chain(key, own, agglomerated, *fill(arrays))
 
             self._program = (batched, shapes, sites), jax.jit(program)
         return self._program[1](rng_key, own, agglomerated, arrays)
+
+    def _begin(
+        self, key: Array, own: dict[str, Array], agglomerated: tuple[Array, Array] | None, args: Any, kwargs: Any
+    ) -> BHMCGibbsState:
+        """The first state of a chain, from the values of sites that are given."""
+        sites = self._sites
+        assert sites is not None
+        key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
+        priors = read_tree_values(self._model, sites, {}, args, kwargs)
+        hyper = self._starting_hyperparameters(sites, priors, own, key_hyper)
+        now = read_tree_values(self._model, sites, hyper, args, kwargs)
+        if sites.paths in own:
+            paths, labels = own[sites.paths].astype(int), own[sites.labels].astype(int)
+        else:
+            paths, labels = starting_tree(self._start, sites, now, key_tree, agglomerated)
+        mixing = own.get(sites.mixing)
+        if mixing is None:
+            customers = papers_customers(paths, labels, sites.max_nodes, sites.components)
+            root = RootPrior(now.root_concentration, sites.components, sites.infinite)
+            mixing = draw_mixing(customers, read_tree(paths, sites.max_nodes), root, now.mixing_concentration, key_mixing)
+        parameters = own.get(sites.parameters)
+        if parameters is None:
+            stats = cluster_statistics(now.component.suff_stats(now.X), labels, sites.components)
+            parameters = now.component.sample_parameters(key_parameters, stats)
+        z = {sites.paths: paths, sites.mixing: mixing, sites.parameters: parameters, sites.labels: labels, **hyper}
+        zero = jnp.zeros((), int)
+        return BHMCGibbsState(
+            z,
+            **tree_summaries(sites, now, z),
+            capacity_hits=zero,
+            truncated_probability=jnp.zeros(()),
+            accepted=jnp.zeros(3, int),
+            i=zero,
+            rng_key=key,
+        )
 
     def _agglomerate(
         self, sites: TreeSites, values: TreeValues, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
@@ -340,82 +343,67 @@ class BHMCGibbs(PartitionKernel):
     ) -> BHMCGibbsState:
         sites = self._sites
         assert sites is not None, "`init` must be called before `sample`"
-        z = dict(state.z)
-        key, key_items, key_sweep, key_seat, key_root, key_mixing, key_divide, key_parameters, *keys = jax.random.split(
-            state.rng_key, 12
-        )
-        values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
+        keys = _Keys(*jax.random.split(state.rng_key, 12))
+        values = read_tree_values(self._model, sites, state.z, model_args, model_kwargs)
+        root = RootPrior(values.root_concentration, sites.components, sites.infinite)
+        concentrations = Concentrations(values.concentration, root, values.mixing_concentration)
+        mixture = Mixture(*(state.z[name] for name in (sites.paths, sites.labels, sites.mixing, sites.parameters)))
         component, X = values.component, values.X
-        names, own = sites.hyperparameters, values.priors
-        alpha, gamma0, gamma = values.concentration, values.root_concentration, values.mixing_concentration
-
-        items = densities_of(component, X, key_items)
-        old = z[sites.paths], z[sites.labels], z[sites.mixing], z[sites.parameters]
-        root = RootPrior(gamma0, sites.components, sites.infinite)
-        swept = path_sweep(component, items, *old, alpha, gamma, root, key_sweep, metropolis=self._path == "mh")
         stats = component.suff_stats(X)
-        state_now = swept.paths, swept.labels, swept.mixing, swept.parameters
-        moved = climb_to_root(component, stats, X, *state_now, alpha, gamma, self._moves, key_seat)
-        tree = read_tree(moved.paths, sites.max_nodes)
-        if own.concentration is not None:
-            inner = (tree.level >= 0) & (tree.level < sites.depth)
-            groups = jnp.where(inner, tree.counts, 0).astype(alpha.dtype)
-            alpha = z[names.concentration] = draw_concentration(
-                own.concentration, alpha, groups, (tree.level > 0).sum(), keys[0]
-            )
-        if own.root_concentration is not None:
-            at_root = moved.customers[0]
-            tables = (at_root > 0).astype(at_root.dtype)  # of an infinite root: every component is drawn once
-            if not sites.infinite:
-                tables = tables_of_counts(at_root, root.shares, sites.size, key_root)
-            gamma0 = z[names.root_concentration] = draw_concentration(
-                own.root_concentration, gamma0, at_root.sum(keepdims=True), tables.sum(), keys[1]
-            )
-        if own.mixing_concentration is not None:
-            below = moved.customers.at[0].set(0.0).sum(1)
-            gamma = z[names.mixing_concentration] = draw_concentration(
-                own.mixing_concentration, gamma, below, moved.tables.sum(), keys[2]
-            )
-        customers = moved.customers
+
+        # paths and labels of the items, one by one
+        items = densities_of(component, X, keys.items)
+        swept = path_sweep(component, items, mixture, concentrations, keys.sweep, metropolis=self._path == "mh")
+        mixture = Mixture(swept.paths, swept.labels, swept.mixing, swept.parameters)
+        # tables of the franchise, from the leaves up, and moves of whole nodes
+        seating = climb_to_root(component, stats, X, mixture, concentrations, self._moves, keys.seats)
+        tree = read_tree(seating.paths, sites.max_nodes)
+        # α, γ0 and γ given the tables, then all proportions jointly
+        concentrations, drawn = _draw_concentrations(sites, values, concentrations, seating, tree, keys)
+        customers = seating.customers
         if self._mixing == "paper":
-            customers = papers_customers(moved.paths, moved.labels, *customers.shape)
-        root = root._replace(concentration=gamma0)
-        labels, mixing = moved.labels, draw_mixing(customers, tree, root, gamma, key_mixing)
+            customers = papers_customers(seating.paths, seating.labels, *customers.shape)
+        mixing = draw_mixing(customers, tree, concentrations.root, concentrations.mixing, keys.mixing)
+        mixture = Mixture(seating.paths, seating.labels, mixing, mixture.parameters)
         divided = lacking = jnp.zeros((), int)
         if self._split_merge:
-            now = moved.paths, labels, mixing, tree, root, gamma
-            labels, mixing, divided, lacking = split_merge_components(component, stats, *now, self._split_merge, key_divide)
-        z[sites.paths], z[sites.labels], z[sites.mixing] = moved.paths, labels, mixing
-        z[sites.parameters] = component.sample_parameters(key_parameters, cluster_statistics(stats, labels, sites.components))
-        if own.variance is not None:
-            means = z[sites.parameters][labels]
-            rows = component.likelihood(means)
-            # Mahalanobis distances, from the densities here and at the mean
-            distances = 2.0 * (rows.log_prob(means) - rows.log_prob(X))
-            variance = z[names.variance]
-            z[names.variance] = draw_variance(own.variance, variance, variance * distances.sum(), X.size, keys[3])
+            labels, mixing, divided, lacking = split_merge_components(
+                component, stats, mixture, tree, concentrations, self._split_merge, keys.divide
+            )
+            mixture = mixture._replace(labels=labels, mixing=mixing)
+        # the components' parameters, and their variance given these
+        own = cluster_statistics(stats, mixture.labels, sites.components)
+        mixture = mixture._replace(parameters=component.sample_parameters(keys.parameters, own))
+        drawn |= _draw_variance(sites, values, state.z, mixture, keys.variance)
+
+        z = dict(state.z) | drawn
+        z |= dict(zip((sites.paths, sites.labels, sites.mixing, sites.parameters), mixture, strict=True))
         z = {name: value.astype(state.z[name].dtype) for name, value in z.items()}
-        values = read_tree_values(self._model, sites, z, model_args, model_kwargs)
-        hits = swept.hits + moved.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
-        hits = state.capacity_hits + hits.astype(state.capacity_hits.dtype)
-        mass = state.truncated_probability + (swept.refused - state.truncated_probability) / (state.i + 1).astype(
-            state.truncated_probability.dtype
-        )
-        # the last component of an infinite root is what is left of them
-        capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
-        warn_of_capacity(self, capacity, state.capacity_hits, hits, mass)
-        mass = mass.astype(state.truncated_probability.dtype)
-        summaries = tree_summaries(sites, values, z)
+        summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         stop_if_undefined("BHMCGibbs", summaries["log_joint"])
+        lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
+        hits, mass = self._count(state, lost, swept.refused)
         return BHMCGibbsState(
             z,
             **summaries,
             capacity_hits=hits,
             truncated_probability=mass,
-            accepted=state.accepted + jnp.append(divided, moved.accepted).astype(state.accepted.dtype),
+            accepted=state.accepted + jnp.append(divided, seating.accepted).astype(state.accepted.dtype),
             i=state.i + 1,
-            rng_key=key,
+            rng_key=keys.following,
         )
+
+    def _count(self, state: BHMCGibbsState, lost: Array, mass: Array) -> tuple[Array, Array]:
+        """Capacity hits so far, and the mean truncated probability; warns at the first hit."""
+        sites = self._sites
+        assert sites is not None
+        hits = state.capacity_hits + lost.astype(state.capacity_hits.dtype)
+        dtype = state.truncated_probability.dtype
+        mean = state.truncated_probability + (mass - state.truncated_probability) / (state.i + 1).astype(dtype)
+        # the last component of an infinite root is what is left of them
+        capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
+        warn_of_capacity(self, capacity, state.capacity_hits, hits, mean)
+        return hits, mean.astype(dtype)
 
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
         """A copy on the wrapped model."""
@@ -439,3 +427,63 @@ class BHMCGibbs(PartitionKernel):
                 f"BHMCGibbs has no conditional of known form for the latent sites {unknown}: use "
                 f"Gibbs([(BHMCGibbs(model), {own}), (NUTS(model), None)])"
             )
+
+
+class _Keys(NamedTuple):
+    """Random keys of one step, by what they are for; `following` is the next step's."""
+
+    following: Array
+    items: Array
+    sweep: Array
+    seats: Array
+    root: Array
+    mixing: Array
+    divide: Array
+    parameters: Array
+    concentration: Array
+    root_concentration: Array
+    mixing_concentration: Array
+    variance: Array
+
+
+def _draw_concentrations(
+    sites: TreeSites, values: TreeValues, now: Concentrations, seating: Seating, tree: Tree, keys: _Keys
+) -> tuple[Concentrations, dict[str, Array]]:
+    """α, γ0 and γ from their conditionals given the tree and its tables (Escobar & West 1995), those that have priors."""
+    names, priors = sites.hyperparameters, values.priors
+    alpha, gamma0, gamma = now.tree, now.root.concentration, now.mixing
+    drawn: dict[str, Array] = {}
+    if priors.concentration is not None:
+        inner = (tree.level >= 0) & (tree.level < sites.depth)
+        groups = jnp.where(inner, tree.counts, 0).astype(alpha.dtype)
+        alpha = drawn[names.concentration] = draw_concentration(
+            priors.concentration, alpha, groups, (tree.level > 0).sum(), keys.concentration
+        )
+    if priors.root_concentration is not None:
+        at_root = seating.customers[0]
+        tables = (at_root > 0).astype(at_root.dtype)  # of an infinite root: every component is drawn once
+        if not sites.infinite:
+            tables = tables_of_counts(at_root, now.root.shares, sites.size, keys.root)
+        gamma0 = drawn[names.root_concentration] = draw_concentration(
+            priors.root_concentration, gamma0, at_root.sum(keepdims=True), tables.sum(), keys.root_concentration
+        )
+    if priors.mixing_concentration is not None:
+        below = seating.customers.at[0].set(0.0).sum(1)
+        gamma = drawn[names.mixing_concentration] = draw_concentration(
+            priors.mixing_concentration, gamma, below, seating.tables.sum(), keys.mixing_concentration
+        )
+    return Concentrations(alpha, now.root._replace(concentration=gamma0), gamma), drawn
+
+
+def _draw_variance(
+    sites: TreeSites, values: TreeValues, z: Mapping[str, Array], mixture: Mixture, key: Array
+) -> dict[str, Array]:
+    """The factor of the known covariance from its conditional given the components' means, if it has a prior."""
+    if values.priors.variance is None:
+        return {}
+    means, variance = mixture.parameters[mixture.labels], z[sites.hyperparameters.variance]
+    rows = values.component.likelihood(means)
+    # Mahalanobis distances, from the densities here and at the mean
+    distances = 2.0 * (rows.log_prob(means) - rows.log_prob(values.X))
+    found = draw_variance(values.priors.variance, variance, variance * distances.sum(), values.X.size, key)
+    return {sites.hyperparameters.variance: found}

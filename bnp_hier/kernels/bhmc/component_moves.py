@@ -13,6 +13,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import Tree
+from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing
 from bnp_hier.partitions.seating import draw_index
@@ -154,12 +155,9 @@ def allocate(
 def split_merge_components(
     component: Component,
     rows: Statistics,
-    paths: Int[Array, "n depth"],
-    labels: Int[Array, " n"],
-    mixing: Float[Array, "m k"],
+    state: Mixture,
     tree: Tree,
-    root: RootPrior,
-    concentration: Float[Array, ""],
+    concentrations: Concentrations,
     count: int,
     key: Array,
 ) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
@@ -178,12 +176,10 @@ def split_merge_components(
     ----------
     component, rows
         The component, and the items' sufficient statistics.
-    paths, labels, mixing, tree
-        The state; parameters of the components are integrated out.
-    root
-        Prior of the components at the root.
-    concentration
-        γ.
+    state, tree
+        The mixture, of which the parameters are integrated out; and the tree of its paths.
+    concentrations
+        Of its priors.
     count
         Attempts.
     key
@@ -194,7 +190,8 @@ def split_merge_components(
     labels, mixing, accepted, refused
         New components and proportions, how many attempts were accepted, and for how many splits there was no component left.
     """
-    n = labels.shape[0]
+    paths, labels, mixing, _ = state
+    root, concentration, n = concentrations.root, concentrations.mixing, labels.shape[0]
     along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
     parent = jnp.maximum(tree.parent, 0)
     log_marginal = component.log_marginal_up_to(n)  # what clusters share is computed once

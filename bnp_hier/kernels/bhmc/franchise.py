@@ -19,7 +19,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.kernels.bhmc.component_moves import relabel_tables
 from bnp_hier.kernels.bhmc.node_moves import Climb, prune_regraft, split_merge_siblings
-from bnp_hier.kernels.bhmc.paths import log_likelihood_of
+from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, log_likelihood_of
 from bnp_hier.kernels.bhmc.table_counts import open_tables
 
 __all__ = ["Moves", "Seating", "climb_to_root"]
@@ -61,12 +61,8 @@ def climb_to_root(
     component: Component,
     rows: Statistics,
     X: Num[Array | np.ndarray, "n d"],
-    paths: Int[Array, "n depth"],
-    labels: Int[Array, " n"],
-    mixing: Float[Array, "m k"],
-    parameters: Float[Array, "k ..."],
-    concentration: Float[Array, ""],
-    mixing_concentration: Float[Array, ""],
+    state: Mixture,
+    concentrations: Concentrations,
     moves: Moves,
     key: Array,
 ) -> Seating:
@@ -81,15 +77,16 @@ def climb_to_root(
     ----------
     component, rows, X
         The component, the items' sufficient statistics, and the items.
-    paths, labels, mixing, parameters
-        The state.
-    concentration, mixing_concentration
-        α and γ.
+    state
+        The mixture.
+    concentrations
+        Of its priors.
     moves
         What to try.
     key
         Random key.
     """
+    paths, labels, mixing, parameters = state
     n, depth = paths.shape
     nodes, components = mixing.shape
     items = jnp.arange(n)
@@ -103,11 +100,11 @@ def climb_to_root(
         parameters = jnp.where(occupied.reshape(-1, *[1] * (parameters.ndim - 1)), parameters, fresh)
         log_likelihood = log_likelihood_of(component, rows, X, parameters)
 
-    def visit(state: tuple[Climb, Array, Array], at: tuple[Array, Array]) -> tuple[tuple[Climb, Array, Array], Array]:
-        climb, accepted, refused = state
+    def visit(carry: tuple[Climb, Array, Array], at: tuple[Array, Array]) -> tuple[tuple[Climb, Array, Array], Array]:
+        climb, accepted, refused = carry
         level, key = at
         key_siblings, key_graft, key_seats, key_relabel = jax.random.split(key, 4)
-        hyper = concentration, mixing_concentration
+        hyper = concentrations.tree, concentrations.mixing
         if moves.sibling_split_merge:
             climb, took, full = split_merge_siblings(climb, level, *hyper, moves.sibling_split_merge, key_siblings)
             accepted, refused = accepted.at[0].add(took), refused + full
@@ -119,7 +116,7 @@ def climb_to_root(
         shares = climb.mixing[above]
         own = jnp.take_along_axis(shares, climb.labels[:, None], axis=1)[:, 0]
         cells = jnp.where(heads, node * components + climb.labels, nodes * components)
-        climb = climb._replace(group=open_tables(cells, mixing_concentration * own, key_seats)[climb.group])
+        climb = climb._replace(group=open_tables(cells, concentrations.mixing * own, key_seats)[climb.group])
         if moves.relabel:
             climb = climb._replace(labels=relabel_tables(log_likelihood, climb.group, climb.labels, shares, key_relabel))
         return (climb, accepted, refused), heads

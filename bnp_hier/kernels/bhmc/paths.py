@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -19,7 +20,7 @@ from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.partitions.seating import draw_index
 from bnp_hier.utils.arrays import pack
 
-__all__ = ["Sweep", "densities_of", "log_likelihood_of", "path_sweep", "path_weights"]
+__all__ = ["Concentrations", "Mixture", "Sweep", "densities_of", "log_likelihood_of", "path_sweep", "path_weights"]
 
 
 class Nodes(NamedTuple):
@@ -138,16 +139,103 @@ def log_likelihood_of(
     return jax.vmap(lambda one: component.likelihood(one).log_prob(X), out_axes=1)(parameters)
 
 
+class Mixture(NamedTuple):
+    """A hierarchical mixture: the items' places, and what is at the nodes and in the components.
+
+    - **paths** - (n, depth) node numbers.
+    - **labels** - (n,) components.
+    - **mixing** - (M, K) proportions; anything at unused numbers.
+    - **parameters** - (K, ...) of the components.
+    """
+
+    paths: Int[Array, "n depth"]
+    labels: Int[Array, " n"]
+    mixing: Float[Array, "m k"]
+    parameters: Float[Array, "k ..."]
+
+
+class Concentrations(NamedTuple):
+    """What the priors of a hierarchical mixture are concentrated by.
+
+    - **tree** - α of the nested Chinese restaurant process.
+    - **root** - prior of the components at the root, with γ0.
+    - **mixing** - γ of the proportions below it.
+    """
+
+    tree: Float[Array, ""]
+    root: RootPrior
+    mixing: Float[Array, ""]
+
+
+class _Item(NamedTuple):
+    """An item as a visit finds it.
+
+    - **path**, **label** - where it is.
+    - **densities** - its part of `Densities`.
+    - **uniforms** - three uniform draws: of the candidate, of the label, and of acceptance.
+    - **key** - random key of the proportions of a new branch.
+    """
+
+    path: Int[Array, " depth"]
+    label: Int[Array, ""]
+    densities: Densities
+    uniforms: Float[Array, " three"]
+    key: Array
+
+
+class _Left(NamedTuple):
+    """What an item leaves behind, and what speaks for where it may go.
+
+    - **nodes** - without the item, but for its path's counts and levels.
+    - **counts**, **level** - of the nodes without it; emptied ones have level −1.
+    - **label** - its component; the last, of an infinite root, if it was alone in it.
+    - **likelihood** - of each component, over exp of the largest log density, (K,).
+    - **unmade** - that of a new component of an infinite root which the capacity has no number for.
+    """
+
+    nodes: Nodes
+    counts: Float[Array, " m"]
+    level: Int[Array, " m"]
+    label: Int[Array, ""]
+    likelihood: Float[Array, " k"]
+    unmade: Float[Array, ""]
+
+
+class _Candidate(NamedTuple):
+    """Where an item may go: a leaf to join, or an inner node to open a branch below.
+
+    - **at** - the node.
+    - **path** - the item's path there, unused numbers for new nodes.
+    - **ahead** - place of each level in the new branch; negative for nodes that are there already.
+    - **chain** - proportions of the new nodes, from the top, (depth, K).
+    """
+
+    at: Int[Array, ""]
+    path: Int[Array, " depth"]
+    ahead: Int[Array, " depth"]
+    chain: Float[Array, "depth k"]
+
+
+class _Outcome(NamedTuple):
+    """Whether an item goes to its candidate, with which label, and what the capacity kept from it.
+
+    - **accepted** - whether it goes; otherwise it stays on its path.
+    - **label** - its new component.
+    - **hit** - whether the capacity refused something.
+    - **mass** - probability of what it refused.
+    """
+
+    accepted: Bool[Array, ""]
+    label: Int[Array, ""]
+    hit: Bool[Array, ""]
+    mass: Float[Array, ""]
+
+
 def path_sweep(
     component: Component,
     densities: Densities,
-    paths: Int[Array, "n depth"],
-    labels: Int[Array, " n"],
-    mixing: Float[Array, "m k"],
-    parameters: Float[Array, "k ..."],
-    concentration: Float[Array, ""],
-    mixing_concentration: Float[Array, ""],
-    root: RootPrior,
+    state: Mixture,
+    concentrations: Concentrations,
     key: Array,
     *,
     metropolis: bool,
@@ -169,156 +257,36 @@ def path_sweep(
     ----------
     component, densities
         The component, and the items' part from `densities_of`.
-    paths, labels, mixing, parameters
-        The state; `mixing` is zero at unused numbers or whatever.
-    concentration, mixing_concentration
-        α of the tree and γ of the proportions.
-    root
-        Prior of the components.
+    state
+        The mixture.
+    concentrations
+        Of its priors.
     key
         Random key.
     metropolis
         Whether to propose and accept instead of drawing from the conditional.
     """
+    paths, labels, mixing, parameters = state
     n, depth = paths.shape
     capacity, components = mixing.shape
     tree = read_tree(paths, capacity)
-    linear = _is_linear(component, parameters)
-    coefficients = coefficients_of(component, parameters)
-    dtype = mixing.dtype
     start = Nodes(
-        tree.counts.astype(dtype),
+        tree.counts.astype(mixing.dtype),
         jnp.maximum(tree.parent, 0),
         tree.level,
         jnp.where((tree.level >= 0)[:, None], mixing, 0.0),
-        cluster_counts(labels, components).astype(dtype),
-        coefficients,
+        cluster_counts(labels, components).astype(mixing.dtype),
+        coefficients_of(component, parameters),
         parameters,
     )
-    below = jnp.arange(1, depth + 1)
-
-    def log_density(nodes: Nodes, item: Densities) -> Float[Array, " k"]:
-        if linear:
-            logs = nodes.coefficients @ item.row
-        else:
-            logs = component.likelihood(nodes.parameters).log_prob(item.row)
-        return jnp.where(nodes.sizes > 0, logs, item.alone)
-
-    def split_rest(mixing: Array, parent: Array, level: Array, path: Array, label: Array, key: Array) -> Array:
-        """A new component's proportions, taken from every node's rest, given one item on the path that has it."""
-        own = jnp.zeros(capacity, dtype).at[path].set(1.0)
-        first = jnp.stack([jnp.ones((), dtype), root.concentration.astype(dtype)])
-
-        def split_level(at: Array, parts: Array) -> Array:
-            given = (mixing_concentration * parts[parent]).at[:, 0].add(own)
-            shares = log_dirichlet_draw(jax.random.fold_in(key, at), jnp.where((level == 0)[:, None], first, given))
-            return jnp.where((level == at)[:, None], mixing[:, -1:] * jnp.exp(shares), parts)
-
-        parts = jax.lax.fori_loop(0, depth + 1, split_level, jnp.ones((capacity, 2), dtype))
-        return mixing.at[:, label].set(parts[:, 0]).at[:, -1].set(parts[:, 1])
-
-    def visit(nodes: Nodes, item: Any) -> tuple[Nodes, Any]:
-        path, label, density, uniforms, key_item = item
-        key_item, key_birth = jax.random.split(key_item) if root.infinite else (key_item, key_item)
-        sizes = nodes.sizes.at[label].add(-1.0)
-        nodes = nodes._replace(sizes=sizes)
-        logs = log_density(nodes, density)
-        if root.infinite:
-            died = sizes[label] <= 0
-            back = jnp.where(died, nodes.mixing[:, label], 0.0)
-            nodes = nodes._replace(mixing=nodes.mixing.at[:, label].add(-back).at[:, -1].add(back))
-            label = jnp.where(died, components - 1, label)
-        shifted = jnp.exp(logs - logs.max())
-        opening = jnp.zeros((), dtype)  # likelihood of a new component that the capacity refuses
-        if root.infinite:
-            full = ((sizes > 0) | ~root.usable).all()
-            opening = jnp.where(full, shifted[-1], opening)
-            shifted = shifted.at[-1].add(-opening)
-        counts = nodes.counts.at[path].add(-1.0).at[0].add(-1.0)
-        # an item that is alone below the root still leaves the root
-        level = jnp.where((counts > 0) | (jnp.arange(capacity) == 0), nodes.level, -1)
-        prior = path_weights(counts, nodes.parent, level, concentration, depth)
-        # a new branch takes a node on every level below
-        refused = (level >= 0) & (level < depth) & (depth - level > (level < 0).sum())
-        likelihood = nodes.mixing @ shifted
-        posterior = prior if metropolis else prior * likelihood
-        allowed = posterior if metropolis else jnp.where(refused, 0.0, posterior)
-        at = draw_index(allowed, uniforms[0])
-        opens = level[at] < depth
-
-        pseudo_count = jnp.zeros(components, dtype)
-        if not metropolis:
-            # the label of an item that opens a branch is known before the branch's proportions are
-            own = draw_index(nodes.mixing[at] * shifted, uniforms[1])
-            pseudo_count = (jnp.arange(components) == own).astype(dtype)
-
-        def draw_next(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-            above, chain = state
-            key_step = jax.random.fold_in(key_item, step)
-            drawn = proportions(log_dirichlet_draw(key_step, mixing_concentration * above + pseudo_count.astype(dtype))).astype(
-                dtype
-            )
-            return drawn, chain.at[step].set(drawn)
-
-        # none where a leaf is joined
-        empty = nodes.mixing[at], jnp.zeros((depth, components), dtype)
-        _, chain = jax.lax.fori_loop(0, depth - level[at], draw_next, empty)
-        # where the new path goes: the candidate's ancestors, then unused numbers
-        free = jnp.nonzero(level < 0, size=depth, fill_value=capacity)[0]
-        ahead = below - level[at] - 1  # position in the chain, negative for ancestors
-        ancestors, node = [], at
-        for step in range(depth, 0, -1):
-            here = level[node] == step
-            ancestors.append(node)
-            node = jnp.where(here, nodes.parent[node], node)
-        new_path = jnp.where(ahead >= 0, free[jnp.maximum(ahead, 0)], jnp.stack(ancestors[::-1]))
-        if metropolis:
-            leaf = jnp.where(opens, chain[depth - 1 - level[at]], nodes.mixing[at])
-            accepted = (uniforms[2] * likelihood[path[-1]] < leaf @ shifted) & ~refused[at]
-            leaf = jnp.where(accepted, leaf, nodes.mixing[path[-1]])
-            new_label = draw_index(leaf * shifted, uniforms[1])
-            unmade = opening * leaf[-1]
-            hit, mass = refused[at] | (unmade > 0), jnp.maximum(refused[at].astype(dtype), unmade / (leaf @ shifted + unmade))
-        else:
-            unmade = (prior * nodes.mixing[:, -1]).sum() * opening
-            total, lost = posterior.sum() + unmade, jnp.where(refused, posterior, 0.0).sum() + unmade
-            accepted = total - lost > 0  # false where every density underflows
-            new_label = jnp.where(accepted, draw_index(nodes.mixing[at] * shifted, uniforms[1]), label)
-            hit, mass = lost > 0, lost / jnp.where(total > 0, total, 1.0)
-        # nothing is left of what was not accepted: the item stays where it was
-        new_path = jnp.where(accepted, new_path, path)
-        ahead = jnp.where(accepted, ahead, -1)
-        level = jnp.where(accepted, level, nodes.level)
-        opened = jnp.where(ahead >= 0, new_path, capacity)  # beyond the end: dropped
-        parent = nodes.parent.at[new_path].set(jnp.concatenate([jnp.zeros(1, new_path.dtype), new_path[:-1]]))
-        level = level.at[new_path].set(below)
-        mixing = nodes.mixing.at[opened].set(chain[jnp.maximum(ahead, 0)], mode="drop")
-        if root.infinite:
-            born = new_label == components - 1
-            new_label = jnp.where(born, jnp.argmin(sizes > 0), new_label).astype(new_label.dtype)
-            birth = partial(split_rest, mixing, parent, level, new_path, new_label, key_birth)
-            mixing = jax.lax.cond(born, birth, lambda: mixing)
-        moved = Nodes(
-            counts.at[new_path].add(1.0).at[0].add(1.0),
-            parent,
-            level,
-            mixing,
-            sizes.at[new_label].add(1.0),
-            nodes.coefficients.at[new_label].set(
-                jnp.where(sizes[new_label] > 0, nodes.coefficients[new_label], density.coefficients)
-            ),
-            nodes.parameters.at[new_label].set(
-                jnp.where(sizes[new_label] > 0, nodes.parameters[new_label], density.parameters)
-            ),
-        )
-        return moved, (new_path, new_label, hit, mass)
-
+    visitor = _Visitor(component, concentrations, depth, metropolis, _is_linear(component, parameters))
     # a fresh random order of the items, which does not depend on the paths that the visits change
     key_order, key_uniform, key_chain = jax.random.split(key, 3)
     order = jnp.argsort(jax.random.uniform(key_order, (n,)))
-    uniforms = jax.random.uniform(key_uniform, (n, 3), dtype)
-    items = jax.tree.map(lambda leaf: leaf[order], (paths, labels, densities))
-    end, (moved, relabelled, hits, masses) = jax.lax.scan(visit, start, (*items, uniforms, jax.random.split(key_chain, n)))
+    uniforms = jax.random.uniform(key_uniform, (n, 3), mixing.dtype)
+    path, label, density = jax.tree.map(lambda leaf: leaf[order], (paths, labels, densities))
+    items = _Item(path, label, density, uniforms, jax.random.split(key_chain, n))
+    end, (moved, relabelled, hits, masses) = jax.lax.scan(visitor.visit, start, items)
     return Sweep(
         paths.at[order].set(moved.astype(paths.dtype)),
         labels.at[order].set(relabelled.astype(labels.dtype)),
@@ -327,3 +295,162 @@ def path_sweep(
         hits.sum(),
         masses.mean(),
     )
+
+
+@dataclass(frozen=True)
+class _Visitor:
+    """The visit of one item, step by step."""
+
+    component: Component
+    concentrations: Concentrations
+    depth: int
+    metropolis: bool
+    is_linear: bool
+
+    def visit(self, nodes: Nodes, item: _Item) -> tuple[Nodes, tuple[Array, ...]]:
+        """Take an item out, find a candidate, decide, and put it in; also the item's path, label, hit and mass."""
+        key_chain, key_birth = jax.random.split(item.key) if self.concentrations.root.infinite else (item.key, item.key)
+        left = self._take_out(nodes, item)
+        prior = path_weights(left.counts, left.nodes.parent, left.level, self.concentrations.tree, self.depth)
+        # a new branch takes a node on every level below
+        refused = (left.level >= 0) & (left.level < self.depth) & (self.depth - left.level > (left.level < 0).sum())
+        likelihood = left.nodes.mixing @ left.likelihood  # S_z
+        posterior = prior if self.metropolis else prior * likelihood
+        at = draw_index(posterior if self.metropolis else jnp.where(refused, 0.0, posterior), item.uniforms[0])
+        candidate = self._candidate(left, at, item.uniforms[1], key_chain)
+        if self.metropolis:
+            outcome = self._accept(left, item, candidate, likelihood, refused)
+        else:
+            outcome = self._draw(left, item, candidate, prior, posterior, refused)
+        return self._put_in(nodes, left, item, candidate, outcome, key_birth)
+
+    def _take_out(self, nodes: Nodes, item: _Item) -> _Left:
+        root, label, density = self.concentrations.root, item.label, item.densities
+        sizes = nodes.sizes.at[label].add(-1.0)
+        nodes = nodes._replace(sizes=sizes)
+        if self.is_linear:
+            logs = nodes.coefficients @ density.row
+        else:
+            logs = self.component.likelihood(nodes.parameters).log_prob(density.row)
+        logs = jnp.where(sizes > 0, logs, density.alone)  # parameters of empty components are integrated out
+        if root.infinite:
+            died = sizes[label] <= 0
+            back = jnp.where(died, nodes.mixing[:, label], 0.0)
+            nodes = nodes._replace(mixing=nodes.mixing.at[:, label].add(-back).at[:, -1].add(back))
+            label = jnp.where(died, sizes.shape[0] - 1, label)
+        shifted = jnp.exp(logs - logs.max())
+        unmade = jnp.zeros((), nodes.mixing.dtype)
+        if root.infinite:
+            full = ((sizes > 0) | ~root.usable).all()
+            unmade = jnp.where(full, shifted[-1], unmade)
+            shifted = shifted.at[-1].add(-unmade)
+        counts = nodes.counts.at[item.path].add(-1.0).at[0].add(-1.0)
+        # an item that is alone below the root still leaves the root
+        level = jnp.where((counts > 0) | (jnp.arange(counts.shape[0]) == 0), nodes.level, -1)
+        return _Left(nodes, counts, level, label, shifted, unmade)
+
+    def _candidate(self, left: _Left, at: Array, uniform: Array, key: Array) -> _Candidate:
+        """The path by way of a node, with the proportions of the nodes that it would open."""
+        nodes, level, dtype = left.nodes, left.level, left.nodes.mixing.dtype
+        capacity, components = nodes.mixing.shape
+        depth = self.depth
+        pseudo_count = jnp.zeros(components, dtype)
+        if not self.metropolis:
+            # the label of an item that opens a branch is known before the branch's proportions are
+            own = draw_index(nodes.mixing[at] * left.likelihood, uniform)
+            pseudo_count = (jnp.arange(components) == own).astype(dtype)
+
+        def draw_next(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            above, chain = state
+            shares = log_dirichlet_draw(
+                jax.random.fold_in(key, step), self.concentrations.mixing * above + pseudo_count.astype(dtype)
+            )
+            drawn = proportions(shares).astype(dtype)
+            return drawn, chain.at[step].set(drawn)
+
+        # none where a leaf is joined
+        empty = nodes.mixing[at], jnp.zeros((depth, components), dtype)
+        _, chain = jax.lax.fori_loop(0, depth - level[at], draw_next, empty)
+        # where the new path goes: the candidate's ancestors, then unused numbers
+        free = jnp.nonzero(level < 0, size=depth, fill_value=capacity)[0]
+        ahead = jnp.arange(1, depth + 1) - level[at] - 1
+        ancestors, node = [], at
+        for step in range(depth, 0, -1):
+            here = level[node] == step
+            ancestors.append(node)
+            node = jnp.where(here, nodes.parent[node], node)
+        return _Candidate(at, jnp.where(ahead >= 0, free[jnp.maximum(ahead, 0)], jnp.stack(ancestors[::-1])), ahead, chain)
+
+    def _accept(self, left: _Left, item: _Item, candidate: _Candidate, likelihood: Array, refused: Array) -> _Outcome:
+        """Whether the proposal is accepted, by the ratio of the likelihoods at the leaves; and the label there."""
+        nodes, at = left.nodes, candidate.at
+        opens = left.level[at] < self.depth
+        leaf = jnp.where(opens, candidate.chain[self.depth - 1 - left.level[at]], nodes.mixing[at])
+        accepted = (item.uniforms[2] * likelihood[item.path[-1]] < leaf @ left.likelihood) & ~refused[at]
+        leaf = jnp.where(accepted, leaf, nodes.mixing[item.path[-1]])
+        unmade = left.unmade * leaf[-1]
+        return _Outcome(
+            accepted,
+            draw_index(leaf * left.likelihood, item.uniforms[1]),
+            refused[at] | (unmade > 0),
+            jnp.maximum(refused[at].astype(unmade.dtype), unmade / (leaf @ left.likelihood + unmade)),
+        )
+
+    def _draw(
+        self, left: _Left, item: _Item, candidate: _Candidate, prior: Array, posterior: Array, refused: Array
+    ) -> _Outcome:
+        """The label at the candidate that was drawn, and the probability of what the capacity refuses."""
+        mixing = left.nodes.mixing
+        unmade = (prior * mixing[:, -1]).sum() * left.unmade
+        total, lost = posterior.sum() + unmade, jnp.where(refused, posterior, 0.0).sum() + unmade
+        accepted = total - lost > 0  # false where every density underflows
+        drawn = draw_index(mixing[candidate.at] * left.likelihood, item.uniforms[1])
+        return _Outcome(accepted, jnp.where(accepted, drawn, left.label), lost > 0, lost / jnp.where(total > 0, total, 1.0))
+
+    def _put_in(
+        self, before: Nodes, left: _Left, item: _Item, candidate: _Candidate, outcome: _Outcome, key: Array
+    ) -> tuple[Nodes, tuple[Array, ...]]:
+        """The item in its new place; what was not accepted leaves no trace."""
+        nodes, capacity = left.nodes, left.counts.shape[0]
+        path = jnp.where(outcome.accepted, candidate.path, item.path)
+        ahead = jnp.where(outcome.accepted, candidate.ahead, -1)
+        level = jnp.where(outcome.accepted, left.level, before.level)
+        opened = jnp.where(ahead >= 0, path, capacity)  # beyond the end: dropped
+        parent = nodes.parent.at[path].set(jnp.concatenate([jnp.zeros(1, path.dtype), path[:-1]]))
+        level = level.at[path].set(jnp.arange(1, self.depth + 1))
+        mixing = nodes.mixing.at[opened].set(candidate.chain[jnp.maximum(ahead, 0)], mode="drop")
+        label, sizes = outcome.label, nodes.sizes
+        if self.concentrations.root.infinite:
+            born = label == sizes.shape[0] - 1
+            label = jnp.where(born, jnp.argmin(sizes > 0), label).astype(label.dtype)
+            birth = partial(self._split_rest, mixing, parent, level, path, label, key)
+            mixing = jax.lax.cond(born, birth, lambda: mixing)
+
+        def of_new(now: Array, drawn: Array) -> Array:
+            """The components' numbers, those of one that was empty drawn given the item."""
+            return now.at[label].set(jnp.where(sizes[label] > 0, now[label], drawn))
+
+        moved = Nodes(
+            left.counts.at[path].add(1.0).at[0].add(1.0),
+            parent,
+            level,
+            mixing,
+            sizes.at[label].add(1.0),
+            of_new(nodes.coefficients, item.densities.coefficients),
+            of_new(nodes.parameters, item.densities.parameters),
+        )
+        return moved, (path, label, outcome.hit, outcome.mass)
+
+    def _split_rest(self, mixing: Array, parent: Array, level: Array, path: Array, label: Array, key: Array) -> Array:
+        """A new component's proportions, taken from every node's rest, given one item on the path that has it."""
+        capacity, dtype = mixing.shape[0], mixing.dtype
+        own = jnp.zeros(capacity, dtype).at[path].set(1.0)
+        first = jnp.stack([jnp.ones((), dtype), self.concentrations.root.concentration.astype(dtype)])
+
+        def split_level(at: Array, parts: Array) -> Array:
+            given = (self.concentrations.mixing * parts[parent]).at[:, 0].add(own)
+            shares = log_dirichlet_draw(jax.random.fold_in(key, at), jnp.where((level == 0)[:, None], first, given))
+            return jnp.where((level == at)[:, None], mixing[:, -1:] * jnp.exp(shares), parts)
+
+        parts = jax.lax.fori_loop(0, self.depth + 1, split_level, jnp.ones((capacity, 2), dtype))
+        return mixing.at[:, label].set(parts[:, 0]).at[:, -1].set(parts[:, 1])
