@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ import typer
 
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.model_checks import check_model
-from bnp_hier.advice.recommendation import default_budget, plan_methods, size_of
+from bnp_hier.advice.recommendation import Advice, default_budget, plan_methods, size_of
 from bnp_hier.capabilities import TreePosterior
 from bnp_hier.commands.console import (
     INCOMPLETE,
@@ -45,7 +46,8 @@ from bnp_hier.commands.fitting import write_clusters
 from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.datasets import Dataset
-from bnp_hier.methods import RunOptions, partition_methods, run_methods
+from bnp_hier.inspection.trace import Model
+from bnp_hier.methods import Outcome, RunOptions, partition_methods, run_methods
 from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.interruption import finishing
 
@@ -110,26 +112,11 @@ def compare(
 
     wanted = RunOptions(chains, 500 if warmup is None else warmup, 1000 if samples is None else samples, None, seed, progress)
     plan = plan_methods(size_of(suited.component, training.X), default_budget(n) if minutes is None else 60 * minutes, wanted)
-    skipped = []
-    if chosen is None:
-        chosen = [advice.name for advice in plan if advice.chosen]
-        skipped = [f"{advice.title} ({advice.reason.split(';')[0]})" for advice in plan if not advice.chosen]
+    chosen, skipped = _taken(plan, chosen)
     options = {advice.name: advice.options for advice in plan}
     if warmup is not None or samples is not None:  # as asked for, however long that takes
         options = dict.fromkeys(options, wanted)
-    outcome = run_methods(
-        chosen,
-        model,
-        training.X,
-        options,
-        begun=lambda method: err.print(f"{method.title} ...", highlight=False),
-        ended=lambda method, seconds: err.print(f"{method.title} done in {seconds:.1f} s", highlight=False),
-    )
-    print_warnings(outcome.problems)
-    if not outcome.fits:
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        raise ValueError("; ".join(outcome.problems))
+    outcome = _run(chosen, model, training, options)
     words = {
         "--truth": truth,
         "--items": items,
@@ -143,9 +130,6 @@ def compare(
         "--samples": samples,
         "--minutes": minutes,
     }
-    again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
-    again += [word for column in drop or [] for word in ("--drop", column)]
-    again += [] if header is None else ["--header" if header else "--no-header"]
     facts = {
         "data": f"{whole.name}, {n} rows × {d} columns" + (f", {len(test)} rows held out" if test is not None else ""),
         "family": f"{suited.name}: {suited.reason}",
@@ -165,29 +149,59 @@ def compare(
             problems=outcome.problems,
             warnings=warnings,
             facts=facts,
-            reproduce=shlex.join(["bnp-hier", "compare", data, *again]),
+            reproduce=_command(data, words, drop, header),
         )
     if as_json:
-        table = findings.table.reset_index().to_dict("records")
-        print_json(
-            {
-                "data": whole.name,
-                "family": suited.name,
-                "methods": table,
-                "notes": findings.notes(),
-                "problems": outcome.problems,
-                "warnings": warnings,
-                "report": report,
-            }
-        )
+        content = {"data": whole.name, "family": suited.name, "methods": findings.table.reset_index().to_dict("records")}
+        rest = {"notes": findings.notes(), "problems": outcome.problems, "warnings": warnings, "report": report}
+        print_json(content | rest)
     else:
-        shown = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table]).rename(columns=SHOWN)
-        print_table(shown.dropna(axis=1, how="all"), "Methods compared", "log quantities in nats; all of it is in the report")
-        for note in findings.notes():
-            out.print(f"• {note}", highlight=False)
-        out.print(f"report: {report}", highlight=False)
+        _print(findings, report)
     if outcome.problems:
         raise typer.Exit(INCOMPLETE)
+
+
+def _taken(plan: Sequence[Advice], named: list[str] | None) -> tuple[list[str], list[str]]:
+    """The methods to run, those that the plan chose unless some are named; and why others are not."""
+    if named is not None:
+        return named, []
+    skipped = [f"{advice.title} ({advice.reason.split(';')[0]})" for advice in plan if not advice.chosen]
+    return [advice.name for advice in plan if advice.chosen], skipped
+
+
+def _run(chosen: list[str], model: Model, training: Dataset, options: dict[str, RunOptions]) -> Outcome:
+    """Run the methods, say how they go, and stop if none gave a result."""
+    outcome = run_methods(
+        chosen,
+        model,
+        training.X,
+        options,
+        begun=lambda method: err.print(f"{method.title} ...", highlight=False),
+        ended=lambda method, seconds: err.print(f"{method.title} done in {seconds:.1f} s", highlight=False),
+    )
+    print_warnings(outcome.problems)
+    if not outcome.fits:
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        raise ValueError("; ".join(outcome.problems))
+    return outcome
+
+
+def _command(data: str, words: Mapping[str, object], drop: list[str] | None, header: bool | None) -> str:
+    """The command that makes the report again; options without a value are left out."""
+    again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
+    again += [word for column in drop or [] for word in ("--drop", column)]
+    again += [] if header is None else ["--header" if header else "--no-header"]
+    return shlex.join(["bnp-hier", "compare", data, *again])
+
+
+def _print(findings: Any, report: Path) -> None:
+    """The table, the findings, and where the report is."""
+    shown = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table]).rename(columns=SHOWN)
+    print_table(shown.dropna(axis=1, how="all"), "Methods compared", "log quantities in nats; all of it is in the report")
+    for note in findings.notes():
+        out.print(f"• {note}", highlight=False)
+    out.print(f"report: {report}", highlight=False)
 
 
 def _lengths(options: dict[str, RunOptions], chosen: list[str]) -> str:

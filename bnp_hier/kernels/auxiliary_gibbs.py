@@ -16,7 +16,7 @@ from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.inspection.slots import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, size_summaries, stop_if_undefined, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, count_refused, size_summaries, stop_if_undefined
 from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.options import check_options
@@ -132,8 +132,7 @@ class AuxiliaryGibbs(PartitionKernel):
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
-        hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-        warn_of_capacity(self, f"{sites.slots} clusters", state.capacity_hits, hits)
+        hits, _ = count_refused(self, f"{sites.slots} clusters", state, refused)
         stop_if_undefined("AuxiliaryGibbs", jnp.where(jnp.isnan(values.log_density).any(), jnp.nan, 0.0))
         return AuxiliaryGibbsState({sites.partition: labels}, *_diagnostics(values, labels), hits, state.i + 1, key)
 

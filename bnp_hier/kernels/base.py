@@ -31,6 +31,7 @@ __all__ = [
     "stop_if_undefined",
     "undefined_in_one_line",
     "warn_of_capacity",
+    "count_refused",
 ]
 
 
@@ -179,6 +180,37 @@ def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array,
 def spread_rows(n: int) -> Int[np.ndarray, " m"]:
     """At most 1,024 rows, evenly spread: those that `truncated_probability` is measured on."""
     return np.linspace(0, n - 1, min(n, 1024)).astype(int)
+
+
+def count_refused(
+    kernel: PartitionKernel, capacity: str, state: Any, refused: Array, probability: Array | None = None
+) -> tuple[Array, Array]:
+    """What a state says of its capacity after one more step; warns at the first hit.
+
+    Parameters
+    ----------
+    kernel, capacity
+        The kernel, and its capacity in words.
+    state
+        Before the step, with `capacity_hits` and, if there is a probability, `truncated_probability` and `i`.
+    refused
+        How often the capacity was met in the step.
+    probability
+        Truncated probability of the step.
+
+    Returns
+    -------
+    hits, mean
+        Hits so far; and the mean of the truncated probabilities of all steps, 0 without one.
+    """
+    hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
+    if probability is None:
+        warn_of_capacity(kernel, capacity, state.capacity_hits, hits)
+        return hits, jnp.zeros(())
+    before = state.truncated_probability
+    mean = (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
+    warn_of_capacity(kernel, capacity, state.capacity_hits, hits, mean)
+    return hits, mean
 
 
 def warn_of_capacity(

@@ -18,7 +18,7 @@ from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
 from bnp_hier.inspection.nested import TreeSites, TreeValues, find_tree_sites, read_tree_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays, stop_if_undefined, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, count_refused, split_arrays, stop_if_undefined
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
 from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
 from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
@@ -382,7 +382,9 @@ class BHMCGibbs(PartitionKernel):
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
-        hits, mass = self._count(state, lost, swept.refused)
+        # the last component of an infinite root is what is left of them
+        capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
+        hits, mass = count_refused(self, capacity, state, lost, swept.refused)
         return BHMCGibbsState(
             z,
             **summaries,
@@ -392,18 +394,6 @@ class BHMCGibbs(PartitionKernel):
             i=state.i + 1,
             rng_key=keys.following,
         )
-
-    def _count(self, state: BHMCGibbsState, lost: Array, mass: Array) -> tuple[Array, Array]:
-        """Capacity hits so far, and the mean truncated probability; warns at the first hit."""
-        sites = self._sites
-        assert sites is not None
-        hits = state.capacity_hits + lost.astype(state.capacity_hits.dtype)
-        dtype = state.truncated_probability.dtype
-        mean = state.truncated_probability + (mass - state.truncated_probability) / (state.i + 1).astype(dtype)
-        # the last component of an infinite root is what is left of them
-        capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
-        warn_of_capacity(self, capacity, state.capacity_hits, hits, mean)
-        return hits, mean.astype(dtype)
 
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
         """A copy on the wrapped model."""

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
-from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.partitions.row_features import Features, unflatten
-from bnp_hier.utils.arrays import pack
+from bnp_hier.partitions.row_features import Features, coefficients_of
 
 __all__ = [
+    "linear_scores",
     "Coefficients",
     "RowChunks",
-    "coefficients_of",
     "flat",
     "in_chunks",
     "row_chunks",
     "row_scores",
-    "statistics_of",
     "sums_of",
 ]
 
@@ -89,10 +85,9 @@ def row_chunks(X: Float[Array, "n d"]) -> RowChunks:
     return RowChunks(chunks, (jnp.arange(c) * b)[None, :] + jnp.arange(b)[:, None] < X.shape[0])
 
 
-def coefficients_of(natural: Statistics, constant: Float[Array, " k"], features: Features, dtype: Any) -> Coefficients:
+def linear_scores(natural: Statistics, constant: Float[Array, " k"], features: Features, dtype: Any) -> Coefficients:
     """⟨natural, suff_stats(x)⟩ + constant as a function of the features; leaves of `natural` have leading dimension k."""
-    linear = jax.ops.segment_sum(pack(natural, 1).T, jnp.array(features.group), features.width)
-    return Coefficients(linear.astype(dtype), constant.astype(dtype))
+    return Coefficients(coefficients_of(natural, features).astype(dtype), constant.astype(dtype))
 
 
 def row_scores(phi: Float[Array, "c f"], coefficients: Coefficients) -> Float[Array, "c k"]:
@@ -105,8 +100,3 @@ def sums_of(weight: Float[Array, "c k"], phi: Float[Array, "c f"]) -> Float[Arra
     parts = (array.reshape(PARTS, -1, array.shape[1]) for array in (weight, phi))
     sums = jnp.einsum("pck,pcf->pkf", *parts, precision="highest")
     return sums.astype(jnp.result_type(float)).sum(0)
-
-
-def statistics_of(sums: Float[Array, "k f"], features: Features, component: Component) -> Statistics:
-    """The sums of features as sufficient statistics with leading dimension k."""
-    return unflatten(sums[:, jnp.array(features.group)], component.empty((sums.shape[0],)))

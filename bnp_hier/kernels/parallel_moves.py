@@ -19,14 +19,13 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.kernels.chunked_rows import (
     Coefficients,
     RowChunks,
-    coefficients_of,
     flat,
     in_chunks,
+    linear_scores,
     row_scores,
-    statistics_of,
     sums_of,
 )
-from bnp_hier.partitions.row_features import Features, features_of
+from bnp_hier.partitions.row_features import Features, features_of, statistics_of
 from bnp_hier.partitions.seating import Prior
 
 __all__ = ["Table", "Units", "draw_labels", "split_and_merge", "sum_clusters", "units_of_clusters", "units_of_rows"]
@@ -101,7 +100,7 @@ def sum_clusters(table: Table, labels: Int[Array, " n"], slots: int) -> Clusters
 
     start = jnp.zeros((slots, table.features.width), jnp.result_type(float))
     sums, _ = jax.lax.scan(add, start, (X, there, in_chunks(labels)))
-    return Clusters(labels, statistics_of(sums, table.features, table.component), _count(labels, slots))
+    return Clusters(labels, statistics_of(sums, table.features, table.component.empty((slots,))), _count(labels, slots))
 
 
 def _count(labels: Int[Array, " n"], slots: int) -> Float[Array, " k"]:
@@ -164,7 +163,7 @@ def _likelihood(table: Table, parameters: Array, weight: Float[Array, " k"]) -> 
         natural = table.component.natural_parameters(parameters)
     except NotImplementedError:
         return None
-    return coefficients_of(natural, weight, table.features, table.chunks.X.dtype)
+    return linear_scores(natural, weight, table.features, table.chunks.X.dtype)
 
 
 def units_of_rows(key: Array, clusters: Clusters) -> Units:
@@ -238,6 +237,42 @@ def _turns(units: Units) -> Int[Array, " m"]:
     return jnp.argsort(units.anchors.min(1))
 
 
+class _Contents(NamedTuple):
+    """What is in each unit, and where each row stands.
+
+    - **active** - (m,) whether there is such a unit.
+    - **splits** - (m,) whether it is one cluster, to be split.
+    - **whole** - statistics of its rows.
+    - **size** - (m,) number of its rows; 2 where there is no unit.
+    - **of_row** - (n,) unit of each row, m for none.
+    - **role** - (n,) 1 or 2 for the first or second anchor of a unit, 0 for others.
+    """
+
+    active: Bool[Array, " m"]
+    splits: Bool[Array, " m"]
+    whole: Statistics
+    size: Float[Array, " m"]
+    of_row: Int[Array, " n"]
+    role: Int[Array, " n"]
+
+
+class _Sides(NamedTuple):
+    """The two sides of each unit that is split, or was before it is merged.
+
+    - **is_left** - which rows are on the first side, in chunks.
+    - **left**, **right** - statistics of the sides.
+    - **left_count**, **right_count** - (m,) numbers of their rows.
+    - **log_probability** - (m,) of proposing just these sides by the discriminant (nats).
+    """
+
+    is_left: Array
+    left: Statistics
+    right: Statistics
+    left_count: Float[Array, " m"]
+    right_count: Float[Array, " m"]
+    log_probability: Float[Array, " m"]
+
+
 def split_and_merge(
     key: Array, table: Table, clusters: Clusters, prior: Prior, units: Units
 ) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
@@ -252,46 +287,67 @@ def split_and_merge(
     labels, accepted, refused
         New slots; number of moves accepted; number of splits that found no free slot.
     """
-    component, features, slots = table.component, table.features, clusters.counts.shape[0]
-    n, dtype = clusters.labels.shape[0], table.chunks.X.dtype
+    slots, n = clusters.counts.shape[0], clusters.labels.shape[0]
     key_side, key_kind, key_rate, key_accept, key_start = jax.random.split(key, 5)
+    contents = _contents(clusters, units)
+    chunks = (*table.chunks, in_chunks(contents.of_row), in_chunks(contents.role))
+    coefficients = _discriminants(key_start, table, units, contents, chunks)
+    sides = _propose((key_side, key_kind, key_rate), table, clusters, units, contents, chunks, coefficients)
+    ratios = _log_ratio(table.component, prior, contents, sides)
+    decided, accepted, refused = _decide(key_accept, clusters, prior, units, contents, ratios)
+    unit = jnp.minimum(contents.of_row, slots - 1)
+    moved = decided[unit, jnp.where(flat(sides.is_left, n), 0, 1)].astype(clusters.labels.dtype)
+    labels = jnp.where(contents.of_row < slots, moved, clusters.labels)
+    return labels, accepted.sum(), refused.sum()
+
+
+def _contents(clusters: Clusters, units: Units) -> _Contents:
+    n = clusters.labels.shape[0]
     active = units.anchors[:, 0] < n
     splits = units.slots[:, 0] == units.slots[:, 1]
-    take = lambda leaf, slot: jnp.where(_wide(active, leaf), leaf[slot], 0.0)  # noqa: E731
-    of_first = jax.tree.map(lambda leaf: take(leaf, units.slots[:, 0]), clusters.stats)
-    of_second = jax.tree.map(lambda leaf: take(leaf, units.slots[:, 1]), clusters.stats)
+    of_first, of_second = (
+        jax.tree.map(lambda leaf, slot=slot: jnp.where(_wide(active, leaf), leaf[slot], 0.0), clusters.stats)
+        for slot in units.slots.T
+    )
     whole = jax.tree.map(lambda a, b: a + jnp.where(_wide(splits, b), 0.0, b), of_first, of_second)
     first_count = jnp.where(active, clusters.counts[units.slots[:, 0]], 2.0)
     count = first_count + jnp.where(splits | ~active, 0.0, clusters.counts[units.slots[:, 1]])
+    role = jnp.zeros(n, jnp.int8).at[units.anchors[:, 0]].set(1, mode="drop").at[units.anchors[:, 1]].set(2, mode="drop")
+    return _Contents(active, splits, whole, count, units.of_slot[clusters.labels], role)
 
-    # rows as the passes see them: their unit, and 1 or 2 for its first or second anchor
-    unit_of_row = units.of_slot[clusters.labels]
-    anchor = jnp.zeros(n, jnp.int8).at[units.anchors[:, 0]].set(1, mode="drop").at[units.anchors[:, 1]].set(2, mode="drop")
-    chunks = (*table.chunks, in_chunks(unit_of_row), in_chunks(anchor))
 
-    def scored(coefficients: Coefficients, chunk: Any) -> tuple[Array, Array, Array]:
-        rows, valid, unit, role = chunk
-        phi = table.features_of(rows)
-        mine = _onehot(jnp.where(valid, unit, slots), slots, dtype)
-        log_odds = jnp.where(mine > 0, row_scores(phi, coefficients), 0.0).sum(1)
-        return phi, mine, jnp.where(role == 1, jnp.inf, jnp.where(role == 2, -jnp.inf, log_odds))
+def _scored(table: Table, slots: int, coefficients: Coefficients, chunk: Any) -> tuple[Array, Array, Array]:
+    """Features of a chunk's rows, which unit each is in (one-hot), and its log odds of the first side; anchors are certain."""
+    rows, valid, unit, role = chunk
+    phi = table.features_of(rows)
+    mine = _onehot(jnp.where(valid, unit, slots), slots, table.chunks.X.dtype)
+    log_odds = jnp.where(mine > 0, row_scores(phi, coefficients), 0.0).sum(1)
+    return phi, mine, jnp.where(role == 1, jnp.inf, jnp.where(role == 2, -jnp.inf, log_odds))
 
-    def sides(coefficients: Coefficients) -> tuple[Statistics, Array]:
-        """Statistics and number of each unit's rows on the first side, rows in proportion."""
 
-        def add(carry: Any, chunk: Any) -> tuple[Any, None]:
-            phi, mine, log_odds = scored(coefficients, chunk)
-            share = mine * jax.nn.sigmoid(log_odds)[:, None]
-            sums, counts = carry
-            return (sums + sums_of(share, phi), counts + share.astype(counts.dtype).sum(0)), None
+def _soft_sides(table: Table, slots: int, coefficients: Coefficients, chunks: Any) -> tuple[Statistics, Array]:
+    """Statistics and number of each unit's rows on the first side, rows in proportion."""
 
-        start = jnp.zeros((slots, features.width), jnp.result_type(float)), jnp.zeros(slots)
-        (sums, counts), _ = jax.lax.scan(add, start, chunks)
-        return statistics_of(sums, features, component), counts
+    def add(carry: Any, chunk: Any) -> tuple[Any, None]:
+        phi, mine, log_odds = _scored(table, slots, coefficients, chunk)
+        share = mine * jax.nn.sigmoid(log_odds)[:, None]
+        sums, counts = carry
+        return (sums + sums_of(share, phi), counts + share.astype(counts.dtype).sum(0)), None
 
-    # the start: either anchor alone, which sees distances as the prior does, or, now and then, with as much weight as an
-    # average row of the unit, both several times over, which sees them as the unit's own spread does
-    spread = jax.random.bernoulli(key_start, 0.25, (slots,))
+    start = jnp.zeros((slots, table.features.width), jnp.result_type(float)), jnp.zeros(slots)
+    (sums, counts), _ = jax.lax.scan(add, start, chunks)
+    return statistics_of(sums, table.features, table.component.empty((slots,))), counts
+
+
+def _discriminants(key: Array, table: Table, units: Units, contents: _Contents, chunks: Any) -> Coefficients:
+    """What tells the two sides of each unit apart, from a few soft steps that begin at its anchors.
+
+    They begin with either anchor alone, which sees distances as the prior does, or, now and then, with as much weight as an
+    average row of the unit, both several times over, which sees them as the unit's own spread does.
+    """
+    component, whole, count = table.component, contents.whole, contents.size
+    slots, n = count.shape[0], contents.of_row.shape[0]
+    spread = jax.random.bernoulli(key, 0.25, (slots,))
     pull = jnp.minimum(count, component.dim + 2.0)
     average = jax.tree.map(lambda leaf: leaf * _wide(pull / count, leaf), whole)
     anchors = jax.tree.map(lambda leaf: leaf.astype(float), component.suff_stats(table.X[jnp.minimum(units.anchors, n - 1)]))
@@ -305,23 +361,35 @@ def split_and_merge(
     )
 
     def soften(_: Any, carry: Any) -> Any:
-        soft, soft_count = sides(_discriminant(table, *carry))
+        soft, soft_count = _soft_sides(table, slots, _discriminant(table, *carry), chunks)
         log_odds = jnp.log(jnp.maximum(soft_count, 0.5)) - jnp.log(jnp.maximum(count - soft_count, 0.5))
         return soft, jax.tree.map(jnp.subtract, whole, soft), log_odds
 
-    coefficients = _discriminant(table, *jax.lax.fori_loop(0, EM_STEPS, soften, (first, second, jnp.zeros(slots))))
+    return _discriminant(table, *jax.lax.fori_loop(0, EM_STEPS, soften, (first, second, jnp.zeros(slots))))
 
-    # the proposal, or its replay: which rows are on the first side, and the log probability of just this
+
+def _propose(
+    keys: tuple[Array, Array, Array],
+    table: Table,
+    clusters: Clusters,
+    units: Units,
+    contents: _Contents,
+    chunks: Any,
+    coefficients: Coefficients,
+) -> _Sides:
+    """The proposed sides of units to be split, and those that a merge undoes; keys of sides, kinds and rates."""
+    slots, n, dtype = contents.size.shape[0], contents.of_row.shape[0], table.chunks.X.dtype
+    key_side, key_kind, key_rate = keys
     by_rate = jax.random.bernoulli(key_kind, 0.5, (slots,))
     rate = jax.random.uniform(key_rate, (slots,), dtype)
-    is_first = clusters.labels == units.slots[:, 0][jnp.minimum(unit_of_row, slots - 1)]
+    is_first = clusters.labels == units.slots[:, 0][jnp.minimum(contents.of_row, slots - 1)]
 
     def propose(carry: Any, chunk: Any) -> tuple[Any, Array]:
         *rest, current, uniform = chunk
-        phi, mine, log_odds = scored(coefficients, rest)
+        phi, mine, log_odds = _scored(table, slots, coefficients, rest)
         unit, role = jnp.minimum(rest[2], slots - 1), rest[3]
         threshold = jnp.where(by_rate[unit] & (role == 0), rate[unit], jax.nn.sigmoid(log_odds))
-        first = jnp.where(splits[unit], uniform < threshold, current)
+        first = jnp.where(contents.splits[unit], uniform < threshold, current)
         log_q = jnp.where(role == 0, jax.nn.log_sigmoid(jnp.where(first, log_odds, -log_odds)), 0.0)
         chosen = mine * first[:, None].astype(dtype)
         sums, counts, log_proposal = carry
@@ -331,15 +399,26 @@ def split_and_merge(
             log_proposal + (mine * log_q[:, None]).astype(counts.dtype).sum(0),
         ), first
 
-    start = (jnp.zeros((slots, features.width), jnp.result_type(float)), jnp.zeros(slots), jnp.zeros(slots))
+    start = (jnp.zeros((slots, table.features.width), jnp.result_type(float)), jnp.zeros(slots), jnp.zeros(slots))
     extra = (in_chunks(is_first), in_chunks(jax.random.uniform(key_side, (n,), dtype)))
     (sums, left_count, log_q), is_left = jax.lax.scan(propose, start, (*chunks, *extra))
-    left = statistics_of(sums, features, component)
-    right = jax.tree.map(jnp.subtract, whole, left)
-    left_count, right_count = jnp.where(active, left_count, 1.0), jnp.where(active, count - left_count, 1.0)
-    by_discriminant = log_q - jnp.log(2.0)
+    left = statistics_of(sums, table.features, table.component.empty((slots,)))
+    right = jax.tree.map(jnp.subtract, contents.whole, left)
+    left_count = jnp.where(contents.active, left_count, 1.0)
+    return _Sides(is_left, left, right, left_count, jnp.where(contents.active, contents.size - left_count, 1.0), log_q)
+
+
+def _log_ratio(component: Component, prior: Prior, contents: _Contents, sides: _Sides) -> tuple[Array, Array]:
+    """Log acceptance ratio of splitting each unit, but for what depends on the other units; and what drawing clusters adds.
+
+    The ratio lacks the prior's factor of the number of clusters, and that of the pairing (`_decide`).
+    """
+    count, left_count, right_count = contents.size, sides.left_count, sides.right_count
+    by_discriminant = sides.log_probability - jnp.log(2.0)
     at_one_rate = gammaln(left_count) + gammaln(right_count) - gammaln(count) - jnp.log(2.0)
-    log_marginals = component.log_marginal(jax.tree.map(lambda *leaves: jnp.stack(leaves), left, right, whole))
+    log_marginals = component.log_marginal(
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), sides.left, sides.right, contents.whole)
+    )
     discount = prior.discount
     log_ratio = (
         gammaln(left_count - discount)
@@ -351,9 +430,13 @@ def split_and_merge(
         - log_marginals[2]
         - jnp.logaddexp(by_discriminant, at_one_rate)
     )
-    if_by_cluster = jnp.log(count * jnp.maximum(count - 1.0, 1.0) / (2.0 * left_count * right_count))
+    return log_ratio, jnp.log(count * jnp.maximum(count - 1.0, 1.0) / (2.0 * left_count * right_count))
 
-    turn = _turns(units)
+
+def _decide(
+    key: Array, clusters: Clusters, prior: Prior, units: Units, contents: _Contents, ratios: tuple[Array, Array]
+) -> tuple[Int[Array, "m 2"], Bool[Array, " m"], Bool[Array, " m"]]:
+    """Accept the proposals one after the other: where the two sides of each unit go; what was accepted; what found no slot."""
 
     def decide(carry: Any, unit: Any) -> tuple[Any, Any]:
         occupied, pairs = carry
@@ -363,7 +446,7 @@ def split_and_merge(
         chosen = _log_pairing(merged + 1, merged_pairs + 1) - _log_pairing(merged, merged_pairs) + anchored
         ratio = (
             ratio
-            + jnp.log(prior.concentration + merged.astype(ratio.dtype) * discount)
+            + jnp.log(prior.concentration + merged.astype(ratio.dtype) * prior.discount)
             + jnp.where(units.by_cluster, chosen, 0.0)
         )
         refused = present & split & occupied.all()
@@ -376,14 +459,12 @@ def split_and_merge(
         pairs = pairs + jnp.where(accepted, jnp.where(split, 1, -1), 0)
         return (occupied, pairs), (goes, accepted, refused)
 
-    uniforms = jax.random.uniform(key_accept, (slots,))
-    state = (clusters.counts > 0, units.pairs)
-    moves = (active, splits, units.slots, log_ratio, if_by_cluster, uniforms)
-    _, (decided, accepted, refused) = jax.lax.scan(decide, state, jax.tree.map(lambda leaf: leaf[turn], moves))
-    goes = decided[jnp.argsort(turn)]
-    moved = goes[jnp.minimum(unit_of_row, slots - 1), jnp.where(flat(is_left, n), 0, 1)].astype(clusters.labels.dtype)
-    labels = jnp.where(unit_of_row < slots, moved, clusters.labels)
-    return labels, accepted.sum(), refused.sum()
+    turn = _turns(units)
+    uniforms = jax.random.uniform(key, contents.active.shape)
+    moves = (contents.active, contents.splits, units.slots, *ratios, uniforms)
+    start = (clusters.counts > 0, units.pairs)
+    _, (decided, accepted, refused) = jax.lax.scan(decide, start, jax.tree.map(lambda leaf: leaf[turn], moves))
+    return decided[jnp.argsort(turn)], accepted, refused
 
 
 def _wide(vector: Array, leaf: Array) -> Array:
@@ -395,4 +476,4 @@ def _discriminant(table: Table, first: Statistics, second: Statistics, log_odds:
     """Expected log likelihood of a row on the first side less that on the second, plus log odds, in the row's features."""
     both = jax.tree.map(lambda one, other: jnp.stack([one, other]), first, second)
     difference = jax.tree.map(lambda leaf: leaf[0] - leaf[1], table.component.expected_natural_parameters(both))
-    return coefficients_of(difference, log_odds, table.features, table.chunks.X.dtype)
+    return linear_scores(difference, log_odds, table.features, table.chunks.X.dtype)

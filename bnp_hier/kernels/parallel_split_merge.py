@@ -19,7 +19,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, count_refused, size_summaries, spread_rows, stop_if_undefined
 from bnp_hier.kernels.chunked_rows import row_chunks
 from bnp_hier.kernels.initial_labels import check_labels
 from bnp_hier.kernels.parallel_moves import (
@@ -240,14 +240,12 @@ class ParallelSplitMerge(PartitionKernel):
         small = sites.size <= SWEEP_UP_TO and sites.size * features.width <= SWEEP_SUMS_UP_TO
         swept = small if self._sweep is None else self._sweep
         labels, accepted, refused = _step(values, table, prior, state.z[sites.partition], key_step, slots, swept)
-        hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
         labels = first_come_labels(labels, slots)
         clusters = sum_clusters(table, labels, slots)
         asked = jnp.asarray(spread_rows(sites.size))
         rows = table.component.suff_stats(table.X[asked])
         mass = truncated_probability(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
-        mass = state.truncated_probability + (mass - state.truncated_probability) / (state.i + 1).astype(mass.dtype)
-        warn_of_capacity(self, f"{slots} clusters", state.capacity_hits, hits, mass)
+        hits, mass = count_refused(self, f"{slots} clusters", state, refused, mass)
         summaries = _summaries(table, prior, clusters)
         stop_if_undefined("ParallelSplitMerge", summaries[1], labels)
         return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, mass, state.i + 1, key)

@@ -21,7 +21,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, find_sites, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, size_summaries, spread_rows, stop_if_undefined, warn_of_capacity
+from bnp_hier.kernels.base import PartitionKernel, count_refused, size_summaries, spread_rows, stop_if_undefined
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
 from bnp_hier.partitions.capacities import default_capacity, truncated_probability
 from bnp_hier.partitions.joint_density import log_joint
@@ -214,9 +214,7 @@ class PartitionGibbs(PartitionKernel):
         counts = cluster_counts(labels, self._capacity).astype(float)
         some = jax.tree.map(lambda leaf: leaf[asked], rows)
         mass = truncated_probability(component, stats, counts, some, labels[asked], prior)
-        mass = state.truncated_probability + (mass - state.truncated_probability) / (state.i + 1).astype(mass.dtype)
-        hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-        warn_of_capacity(self, f"{self._capacity} clusters", state.capacity_hits, hits, mass)
+        hits, mass = count_refused(self, f"{self._capacity} clusters", state, refused, mass)
         return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, mass, state.i + 1, key)
 
 

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.arrays import is_traced, pack
 
-__all__ = ["Features", "features_of", "feature_map", "unflatten"]
+__all__ = ["Features", "coefficients_of", "feature_map", "features_of", "statistics_of", "unflatten"]
 
 
 class Features(NamedTuple):
@@ -72,3 +72,13 @@ def unflatten(flat: Float[Array, "k p"], like: Statistics) -> Statistics:
     ends = np.cumsum([int(np.prod(leaf.shape[1:])) for leaf in leaves])
     parts = jnp.split(flat, ends[:-1].tolist(), axis=1)
     return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+
+
+def coefficients_of(natural: Statistics, features: Features) -> Float[Array, "f k"]:
+    """Coefficients with which features give ⟨natural, suff_stats(x)⟩; leaves of `natural` have leading dimension k."""
+    return jax.ops.segment_sum(pack(natural, 1).T, np.array(features.group), features.width)
+
+
+def statistics_of(sums: Float[Array, "k f"], features: Features, like: Statistics) -> Statistics:
+    """Sums of features as sufficient statistics with leading dimension k, in the form of others."""
+    return unflatten(sums[:, np.array(features.group)], like)

@@ -18,8 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.partitions.row_features import Features, feature_map, features_of, unflatten
-from bnp_hier.utils.arrays import pack
+from bnp_hier.partitions.row_features import Features, coefficients_of, feature_map, features_of, statistics_of
 
 __all__ = [
     "BLOCK",
@@ -89,8 +88,7 @@ def feature_blocks(component: Component, blocks: Float[Array, "b c d"], features
 @partial(jax.jit, static_argnames="features")
 def _assign(numbers: Float[Array, "b c f"], n: ArrayLike, scores: Scores, features: Features) -> Pass:
     k = scores.log_weight.shape[0]
-    group = np.array(features.group)
-    coefficients = jax.ops.segment_sum(pack(scores.natural, 1).T, group, features.width)  # (f, k)
+    coefficients = coefficients_of(scores.natural, features)
 
     def step(carry: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         sums, counts = carry
@@ -103,7 +101,7 @@ def _assign(numbers: Float[Array, "b c f"], n: ArrayLike, scores: Scores, featur
     b, c, _ = numbers.shape
     start = (jnp.zeros((k, features.width), coefficients.dtype), jnp.zeros(k, coefficients.dtype))
     (sums, counts), labels = jax.lax.scan(step, start, (numbers, c * jnp.arange(b)))
-    return Pass(labels.reshape(-1), unflatten(sums[:, group], scores.natural), counts)
+    return Pass(labels.reshape(-1), statistics_of(sums, features, scores.natural), counts)
 
 
 def assign_blocks(component: Component, blocks: Float[Array, "b c d"], n: int, scores: Scores, features: Features) -> Pass:

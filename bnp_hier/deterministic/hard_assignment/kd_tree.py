@@ -21,7 +21,7 @@ from bnp_hier.deterministic.hard_assignment.assignment import (
     feature_blocks,
     in_blocks,
 )
-from bnp_hier.partitions.row_features import feature_map, unflatten
+from bnp_hier.partitions.row_features import feature_map, statistics_of
 from bnp_hier.utils.arrays import first_cell
 
 __all__ = ["AutoAssigner", "KDTreeAssigner"]
@@ -214,7 +214,7 @@ class KDTreeAssigner:
         sums = np.zeros((k, self._features.width))
         np.add.at(sums, owner, self._sums[nodes])
         sizes = np.bincount(owner, self._end[nodes] - self._start[nodes], minlength=k)
-        whole = unflatten(jnp.asarray(sums[:, self._features.group]), scores.natural)
+        whole = statistics_of(jnp.asarray(sums), self._features, scores.natural)
         return jax.tree.map(jnp.add, stats, whole), counts + sizes.astype(counts.dtype)
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
