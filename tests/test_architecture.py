@@ -56,3 +56,15 @@ def test_no_module_has_the_name_of_what_it_defines() -> None:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == path.stem
     ]
     assert not same
+
+
+def test_functions_fit_on_a_page() -> None:
+    """A screen is the aim; none is longer than 90 lines, its docstring not counted."""
+    long = []
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                documented = ast.get_docstring(node, clean=False) is not None and len(node.body) > 1
+                lines = (node.end_lineno or 0) - node.body[int(documented)].lineno + 1
+                long += [f"{path.name}: {node.name}, {lines} lines"] if lines > 90 else []
+    assert not long
