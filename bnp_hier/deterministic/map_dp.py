@@ -77,7 +77,7 @@ class MAPDP(StreamingClustering):
     """Maximum a posteriori partition of a Dirichlet-process (or Pitman-Yor) mixture (Raykov et al.).
 
     Items are visited one at a time: each is taken out of its cluster and put where log p(X, partition) is largest, a new
-    cluster included, until a sweep moves nothing. The log joint never falls. The result depends on the order of the items,
+    cluster included, until a sweep gains nothing. The log joint never falls. The result depends on the order of the items,
     so several random orders are tried at once and the best is kept.
 
     Parameters
@@ -115,7 +115,7 @@ class MAPDP(StreamingClustering):
     n_iter_ : int
         Sweeps of the best order, those after merges included.
     converged_ : bool
-        Whether a sweep of the best order moved nothing within `max_iter`; otherwise `fit` warns.
+        Whether a sweep of the best order gained nothing within `max_iter`; otherwise `fit` warns.
     init_log_joints_ : ndarray
         (n_init,) log joint reached from each order.
     n_clusters_, component_, concentration_, hyperparameters_

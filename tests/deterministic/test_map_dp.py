@@ -191,6 +191,18 @@ def test_missing_cells() -> None:
     assert best_single_move(fit.labels_.tolist(), holes.log_marginal, holes.alpha) <= fit.log_joint_ + 1e-9
 
 
+def test_items_that_suit_two_clusters_alike_do_not_go_to_and_fro_for_ever() -> None:
+    # rows 0 and 3 share no cell: together or apart, and alone or together with α = 1, their joint density is the same
+    nan = np.nan
+    X = np.array([[nan, -0.283], [nan, nan], [nan, 1.245], [-3.522, nan], [nan, 2.968], [0.494, 2.945], [1.368, nan]])
+    component = bnp.NormalInverseGamma(mean=np.zeros(2), kappa=0.3, shape=2.0, rate=0.7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = bnp.MAPDP(partial(dpm, component=component), n_init=2).fit(X)
+    assert fit.converged_ and fit.n_iter_ < 10
+    assert (np.diff(fit.objective_trace_) > -1e-12).all()
+
+
 @pytest.mark.parametrize("discount", DISCOUNTS)
 def test_joint_is_the_models_own(discount: float) -> None:
     problem, fit = fitted("niw", DISCOUNTS.index(discount))

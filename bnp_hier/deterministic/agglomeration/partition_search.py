@@ -58,8 +58,8 @@ class Descent(NamedTuple):
     - **labels** - (r, n) partitions, labelled in order of appearance.
     - **log_joint** - (r,) log p(X, partition).
     - **trace** - (r, max_iter) log joint after each sweep, NaN after the last.
-    - **sweeps** - (r,) sweeps until nothing moved, or max_iter.
-    - **converged** - (r,) whether a sweep moved nothing.
+    - **sweeps** - (r,) sweeps until one gained nothing, or max_iter.
+    - **converged** - (r,) whether a sweep moved nothing, or only between clusters that suit alike.
     - **refused** - (r,) times an item met the full capacity.
     """
 
@@ -81,28 +81,30 @@ def descend(
     slots: int,
     max_iter: int,
 ) -> Descent:
-    """Single-item moves, in sweeps of fixed orders, until nothing moves; the log joint never falls.
+    """Single-item moves, in sweeps of fixed orders, until they gain nothing; the log joint never falls.
 
     A label of −1 in a start means an item that has no cluster yet; the others lie below `slots`.
     """
     rows = component.suff_stats(X)
 
     def one(order: Int[Array, " n"], start: Int[Array, " n"]) -> Descent:
-        def moved_on(state: Any) -> Array:
-            _, _, moved, sweeps, _ = state
-            return moved & (sweeps < max_iter)
+        def goes_on(state: Any) -> Array:
+            _, _, gained, sweeps, _ = state
+            return gained & (sweeps < max_iter)
 
         def step(state: Any) -> Any:
             labels, trace, _, sweeps, refused = state
             new, hits = sweep(component, rows, labels, prior, order, None, slots)
-            trace = trace.at[sweeps].set(log_joint(component, rows, new, prior, slots))
-            return new, trace, (new != labels).any(), sweeps + 1, refused + hits
+            reached = log_joint(component, rows, new, prior, slots)
+            # items that suit two clusters alike may go to and fro for ever; `not <=` goes on after NaN, for the check of labels
+            gained = (new != labels).any() & ((sweeps == 0) | ~(reached <= trace[sweeps - 1]))
+            return new, trace.at[sweeps].set(reached), gained, sweeps + 1, refused + hits
 
         trace = jnp.full(max_iter, jnp.nan)
         state = (start, trace, jnp.bool_(True), jnp.int64(0), jnp.int32(0))
-        labels, trace, moved, sweeps, refused = jax.lax.while_loop(moved_on, step, state)
+        labels, trace, gained, sweeps, refused = jax.lax.while_loop(goes_on, step, state)
         labels = first_come_labels(labels, slots)
-        return Descent(labels, log_joint(component, rows, labels, prior, slots), trace, sweeps, ~moved, refused)
+        return Descent(labels, log_joint(component, rows, labels, prior, slots), trace, sweeps, ~gained, refused)
 
     return jax.vmap(one)(orders, starts)
 
