@@ -68,3 +68,16 @@ def test_functions_fit_on_a_page() -> None:
                 lines = (node.end_lineno or 0) - node.body[int(documented)].lineno + 1
                 long += [f"{path.name}: {node.name}, {lines} lines"] if lines > 90 else []
     assert not long
+
+
+def test_functions_take_seven_arguments_at_most() -> None:
+    """More only where each is an option of a user's: commands, models, estimators, kernels and the table of evidences."""
+    many = []
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and path.parent.name not in ("commands", "models"):
+                names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                of_users = node.name == "__init__" or (path.stem == "evidence_table" and node.name == "table")
+                own = names[1:] if names[:1] in (["self"], ["cls"]) else names
+                many += [f"{path.name}: {node.name}, {len(own)}"] if len(own) > 7 and not of_users else []
+    assert not many

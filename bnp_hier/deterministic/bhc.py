@@ -27,7 +27,7 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.partitions.scoring import check_log_weights, in_chunks
+from bnp_hier.partitions.scoring import check_log_weights, in_chunks, log_weighted_densities, with_empty
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.trees import Dendrogram
 from bnp_hier.utils.labels import canonical_labels
@@ -344,8 +344,6 @@ def _tree_statistics(component: Component, X: Float[Array, "n d"], children: Int
 def _node_log_weights(
     component: Component, stats: Statistics, expected: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
 ) -> Float[Array, "m k1"]:
-    rows = component.suff_stats(X)
-    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
     n = jnp.round(expected.sum())  # Σ ω_k n_k = n
     weights = jnp.log(jnp.append(expected, prior.concentration)) - jnp.log(n + prior.concentration)
-    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + weights[None]
+    return log_weighted_densities(component, with_empty(component, stats), weights, X)

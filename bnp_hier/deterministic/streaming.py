@@ -18,6 +18,7 @@ from bnp_hier.distributions.chinese_restaurant import log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.utils.options import require_count
 
@@ -39,11 +40,11 @@ def _seat(
 ) -> tuple[Int[Array, " c"], Statistics, Float[Array, " k"], Int[Array, ""]]:
     """Seat the rows beside what the clusters hold, then move them again; and how often a cluster was wanted in vain."""
     rows = component.suff_stats(X)
-    order = jnp.arange(X.shape[0])
+    seating, order = Seating(component, rows, prior), jnp.arange(X.shape[0])
 
     def once(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         labels, _ = state
-        return sweep(component, rows, labels, prior, order, None, slots, others=(stats, counts))
+        return sweep(seating, labels, order, None, slots, others=(stats, counts))
 
     labels, refused = jax.lax.fori_loop(0, sweeps, once, (jnp.full(X.shape[0], -1), jnp.int32(0)))
     stats = jax.tree.map(jnp.add, stats, cluster_statistics(rows, labels, slots))

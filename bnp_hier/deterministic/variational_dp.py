@@ -29,8 +29,9 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.partitions.scoring import check_log_weights, in_chunks
+from bnp_hier.partitions.scoring import check_log_weights, in_chunks, log_weighted_densities
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, PositiveNumber, WholeNumber
@@ -162,14 +163,13 @@ def _ascend(
 @partial(jax.jit, static_argnames="truncation")
 def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Array, truncation: int) -> Float[Array, "r n k"]:
     """Labels of one greedy pass in random orders, the first in the order of the rows; every other one is random instead."""
-    rows = component.suff_stats(X)
-    n = X.shape[0]
+    seating, n = Seating(component, component.suff_stats(X), prior), X.shape[0]
 
     def one(key: Array, index: Array) -> Float[Array, "n k"]:
         # one call for all draws: every call of a random function is compiled on its own, and slowly
         draws = -jnp.log1p(-jax.random.uniform(key, (n, truncation + 1)))
         order = jnp.where(index == 0, jnp.arange(n), jnp.argsort(draws[:, -1]))
-        labels, _ = sweep(component, rows, jnp.full(n, -1), prior, order, None, truncation)
+        labels, _ = sweep(seating, jnp.full(n, -1), order, None, truncation)
         random = draws[:, :-1] / draws[:, :-1].sum(1, keepdims=True)  # uniform on the simplex
         return jnp.where(index % 2 == 1, random, jax.nn.one_hot(labels, truncation, dtype=random.dtype))
 
@@ -210,14 +210,7 @@ def _summarize(
     )
 
 
-@jax.jit
-def _component_log_weights(
-    component: Component, stats: Statistics, weights: Float[Array, " k"], X: Float[Array, "m d"]
-) -> Float[Array, "m k"]:
-    """Log of (expected weight × predictive density) of new rows at each component (nats)."""
-    cache = component.cache(stats)
-    rows = component.suff_stats(X)
-    return jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows) + jnp.log(weights)[None]
+_log_densities = jax.jit(log_weighted_densities)
 
 
 def _bound_at(inference: Inference, values: MixtureValues, responsibilities: Float[Array, "n k"]) -> Float[Array, ""]:
@@ -410,7 +403,7 @@ class VariationalDP(DeterministicClustering):
         matrix = self._new_rows(X)
         with jax.enable_x64(True):
             parts = in_chunks(
-                lambda rows: _component_log_weights(self.component_, self._soft_stats_, self.weights_, rows), matrix
+                lambda rows: _log_densities(self.component_, self._soft_stats_, jnp.log(self.weights_), rows), matrix
             )
         others = np.delete(parts, self.label_components_, axis=1)
         rest = np.logaddexp.reduce(others, axis=1, initial=-np.inf)

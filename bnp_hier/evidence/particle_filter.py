@@ -15,11 +15,12 @@ from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.partitions.seating import Prior, draw_index
+from bnp_hier.partitions.seats import Seating, Seats
 from bnp_hier.partitions.split_merge import split_or_merge
+from bnp_hier.utils.arrays import take
 from bnp_hier.utils.options import WholeNumber, check_options
 from bnp_hier.utils.randomness import random_key
 
@@ -138,17 +139,8 @@ def smc(
         orders = []
         for key_order in tqdm(keys, desc="SMC", unit="order", disable=not progress_bar, leave=False):
             while True:
-                log_evidence, full = _filter(
-                    values.component,
-                    values.X,
-                    prior,
-                    key_order,
-                    rounds,
-                    slots < limit,
-                    RESAMPLE_BELOW,
-                    num_particles,
-                    slots,
-                )
+                schedule = _Schedule(rounds, RESAMPLE_BELOW, slots < limit)
+                log_evidence, full = _filter(values.component, values.X, prior, key_order, schedule, num_particles, slots)
                 if slots == limit or not bool(full):
                     break
                 slots = min(2 * slots, limit)
@@ -189,98 +181,59 @@ def _combine(orders: Float[np.ndarray, " orders"]) -> SMCEstimate:
 
 
 class _Particle(NamedTuple):
-    """A partition of the rows seen so far, in K slots; clusters fill the first that is free.
+    """A partition of the rows seen so far; clusters fill the first slot that is free.
 
     - **labels** - (n,) slots, −1 for rows not yet seen; rows in the order of the visit.
-    - **counts** - (K,) cluster sizes.
-    - **caches** - the component's cache of each cluster.
+    - **seats** - the clusters.
     """
 
     labels: Int[Array, "*particles n"]
-    counts: Float[Array, "*particles k"]
-    caches: Statistics
+    seats: Seats
 
 
-def _take(tree: Any, index: Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], tree)
+def _choices(seating: Seating, seats: Seats, row: Statistics) -> tuple[Float[Array, " k"], Float[Array, ""], Bool[Array, ""]]:
+    """Weights of a row at each slot over exp(peak), as `Seating.log_weights`; the peak (nats); whether no slot is free."""
+    logs, full = seating.log_weights(seats, row)
+    peak = logs.max()
+    return jnp.exp(logs - peak), peak, full
 
 
-def _put(tree: Any, index: Array, value: Any) -> Any:
-    return jax.tree.map(lambda leaf, new: leaf.at[index].set(new), tree, value)
-
-
-def _choices(
-    component: Component, prior: Prior, particle: _Particle, row: Statistics
-) -> tuple[Float[Array, " k"], Float[Array, ""], Bool[Array, ""]]:
-    """Seating weight × predictive of a row at each slot, over exp(peak); the peak (nats); and whether no slot is free.
-
-    The seating weights lack their denominator, α + (number of rows seated).
-    """
-    counts = particle.counts
-    occupied = counts > 0
-    clusters = occupied.sum(dtype=counts.dtype)
-    opens = (jnp.arange(counts.shape[0]) == jnp.argmin(occupied)) & ~occupied
-    # with nothing seated yet the only choice is a new cluster, whatever the concentration
-    opening = jnp.where(clusters > 0, prior.concentration + clusters * jnp.asarray(prior.discount), 1.0)
-    predictive = component.cached_log_predictive(particle.caches, row)
-    predictive = jnp.where(occupied | opens, predictive, -jnp.inf)
-    peak = predictive.max()
-    weights = jnp.where(occupied, counts - prior.discount, opening) * jnp.exp(predictive - peak)
-    return weights, peak, occupied.all()
-
-
-def _seat(component: Component, particle: _Particle, row: Statistics, item: Array, slot: Array) -> _Particle:
+def _seat(seating: Seating, particle: _Particle, item: Array, slot: Array) -> _Particle:
     """The particle after a row has joined the cluster of a slot."""
-    labels, counts, caches = particle
-    grown = component.update_cache(_take(caches, slot), row, 1.0)
-    return _Particle(labels.at[item].set(slot), counts.at[slot].add(1.0), _put(caches, slot, grown))
+    return _Particle(particle.labels.at[item].set(slot), seating.join(particle.seats, seating.row(item), slot))
 
 
-def _move(
-    component: Component, prior: Prior, particle: _Particle, row: Statistics, item: Array, uniform: Float[Array, ""]
-) -> tuple[_Particle, Bool[Array, ""]]:
+def _move(seating: Seating, particle: _Particle, item: Array, uniform: Float[Array, ""]) -> tuple[_Particle, Bool[Array, ""]]:
     """Gibbs step of one seated row; also whether it found no free slot."""
-    labels, counts, caches = particle
-    slot = labels[item]
-    left = counts[slot] - 1.0
-    remaining = component.update_cache(_take(caches, slot), row, -1.0)
-    # an emptied slot is exactly empty again, without rounding errors
-    remaining = jax.tree.map(lambda leaf, zero: jnp.where(left > 0, leaf, zero), remaining, component.cache(component.empty()))
-    without = _Particle(labels, counts.at[slot].set(left), _put(caches, slot, remaining))
-    weights, _, full = _choices(component, prior, without, row)
-    return _seat(component, without, row, item, draw_index(weights, uniform)), full
+    row = seating.row(item)
+    without = seating.leave(particle.seats, row, particle.labels[item])
+    weights, _, full = _choices(seating, without, row)
+    return _seat(seating, particle._replace(seats=without), item, draw_index(weights, uniform)), full
 
 
-def _rejuvenate(
-    component: Component, prior: Prior, rows: Statistics, particles: _Particle, seated: Array, key: Array
-) -> tuple[_Particle, Bool[Array, ""]]:
+def _rejuvenate(seating: Seating, particles: _Particle, seated: Array, key: Array) -> tuple[_Particle, Bool[Array, ""]]:
     """Split-merge moves and a sweep over the seated rows, for every particle; also whether any found no free slot."""
-    num_particles, slots = particles.counts.shape
+    num_particles, slots = particles.seats.counts.shape
     n = particles.labels.shape[1]
     key_moves, key_sweep = jax.random.split(key)
 
     def split_merge(labels: Array, key_move: Array) -> tuple[Array, Array]:
         keys = jax.random.split(key_move, num_particles)
-        moved, _, refused = jax.vmap(lambda z, k: split_or_merge(component, rows, z, prior, k, slots, seated))(labels, keys)
+        moved, _, refused = jax.vmap(lambda z, k: split_or_merge(seating, z, k, slots, seated))(labels, keys)
         return moved, (refused > 0).any()
 
     def visit(item: Array, carry: tuple[_Particle, Array]) -> tuple[_Particle, Array]:
         particles, full = carry
-        move = partial(_move, component, prior)
-        particles, hits = jax.vmap(move, (0, None, None, 0))(particles, _take(rows, item), item, uniforms[:, item])
+        particles, hits = jax.vmap(lambda particle, u: _move(seating, particle, item, u))(particles, uniforms[:, item])
         return particles, full | hits.any()
 
     labels, refused = jax.lax.scan(split_merge, particles.labels, jax.random.split(key_moves, MOVES))
     # items that lost their cluster to a NaN make the particle's weight NaN
     undefined = ((labels < 0) & (jnp.arange(n) < seated)[None]).any(1)
-    counts = jax.vmap(lambda z: jax.ops.segment_sum(jnp.ones(n), z, slots))(labels)
-    # from the statistics: rounding errors of earlier updates do not add up
-    caches = jax.vmap(lambda z: component.cache(cluster_statistics(rows, z, slots)))(labels)
-    caches = jax.tree.map(
-        lambda leaf: jnp.where(undefined.reshape(-1, *[1] * (leaf.ndim - 1)), jnp.nan, leaf).astype(leaf.dtype), caches
-    )
+    seats = jax.vmap(lambda z: seating.seats(z, slots))(labels)
+    seats = seats._replace(caches=jnp.where(undefined[:, None, None], jnp.nan, seats.caches))
     uniforms = jax.random.uniform(key_sweep, (num_particles, n))
-    return jax.lax.fori_loop(0, seated, visit, (_Particle(labels, counts, caches), refused.any()))
+    return jax.lax.fori_loop(0, seated, visit, (_Particle(labels, seats), refused.any()))
 
 
 def _systematic(log_weights: Float[Array, " particles"], uniform: Float[Array, ""]) -> Int[Array, " particles"]:
@@ -291,65 +244,74 @@ def _systematic(log_weights: Float[Array, " particles"], uniform: Float[Array, "
     return jnp.minimum(jnp.searchsorted(upto, points), size - 1)
 
 
+class _Schedule(NamedTuple):
+    """When particles are moved and resampled, and when a run ends early.
+
+    - **rounds** - (n,) rounds of moves after each row.
+    - **threshold** - share of the particles below which their effective sample size makes them resampled.
+    - **may_grow** - whether a run that lacks a slot is to be repeated with more, so that it stops at once.
+    """
+
+    rounds: Int[ArrayLike, " n"]
+    threshold: ArrayLike
+    may_grow: ArrayLike
+
+
 @partial(jax.jit, static_argnames=("num_particles", "slots"))
 def _filter(
     component: Component,
     X: Float[Array, "n d"],
     prior: Prior,
     key: Array,
-    rounds: Int[Array, " n"],
-    may_grow: ArrayLike,
-    threshold: ArrayLike,
+    schedule: _Schedule,
     num_particles: int,
     slots: int,
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """Log estimate of p(X) from one random order of the rows (nats); and whether a slot was lacking, so that it is void.
 
-    `rounds` of moves follow each row; `threshold` is the share of the particles below which their effective size makes them
-    resampled.
-
     The random numbers used do not depend on the number of slots: more of them change a run only where it lacked one.
     """
     n = X.shape[0]
     key_order, key_labels, key_resample, key_moves = jax.random.split(key, 4)
-    rows = _take(component.suff_stats(X), jax.random.permutation(key_order, n))
+    seating = Seating(component, take(component.suff_stats(X), jax.random.permutation(key_order, n)), prior)
 
     def resample(t: Array, particles: _Particle, weights: Array, log_weights: Array) -> tuple[_Particle, Array]:
         chosen = _systematic(log_weights, jax.random.uniform(jax.random.fold_in(key_resample, t)))
-        return _take(particles, chosen), weights[chosen]
+        return take(particles, chosen), weights[chosen]
 
     def rejuvenate(t: Array, particles: _Particle) -> tuple[_Particle, Array]:
         def one(r: Array, carry: tuple[_Particle, Array]) -> tuple[_Particle, Array]:
             key_round = jax.random.fold_in(jax.random.fold_in(key_moves, t), r)
-            particles, full = _rejuvenate(component, prior, rows, carry[0], t + 1, key_round)
+            particles, full = _rejuvenate(seating, carry[0], t + 1, key_round)
             return particles, carry[1] | full
 
-        return jax.lax.fori_loop(0, rounds[t], one, (particles, jnp.bool_(False)))
+        return jax.lax.fori_loop(0, jnp.asarray(schedule.rounds)[t], one, (particles, jnp.bool_(False)))
 
     def step(state: Any) -> Any:
         t, particles, log_weights, log_evidence, _ = state
-        row = _take(rows, t)
-        weights, peak, full = jax.vmap(lambda particle: _choices(component, prior, particle, row))(particles)
+        row = seating.row(t)
+        weights, peak, full = jax.vmap(lambda seats: _choices(seating, seats, row))(particles.seats)
+        # p(x_t | earlier rows, partition), but for the denominator of the seating probabilities
         log_weights = log_weights + peak + jnp.log(weights.sum(1))
         total = logsumexp(log_weights)
-        poor = 2 * total - logsumexp(2 * log_weights) < jnp.log(num_particles * threshold)
+        poor = 2 * total - logsumexp(2 * log_weights) < jnp.log(num_particles * schedule.threshold)
         particles, weights = jax.lax.cond(
             poor, lambda: resample(t, particles, weights, log_weights), lambda: (particles, weights)
         )
+        # the mean weight is a factor of the estimate; afterwards all weights are 1
         log_evidence = log_evidence + jnp.where(poor, total - jnp.log(num_particles), 0.0)
         log_weights = jnp.where(poor, 0.0, log_weights)
         uniforms = jax.random.uniform(jax.random.fold_in(key_labels, t), (num_particles,))
         slot = jax.vmap(draw_index)(weights, uniforms)
-        particles = jax.vmap(lambda particle, s: _seat(component, particle, row, t, s))(particles, slot)
+        particles = jax.vmap(lambda particle, s: _seat(seating, particle, t, s))(particles, slot)
         particles, hit = rejuvenate(t, particles)
         return t + 1, particles, log_weights, log_evidence, full.any() | hit
 
-    caches = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (num_particles, slots, *leaf.shape)), component.cache(component.empty())
-    )
-    particles = _Particle(jnp.full((num_particles, n), -1), jnp.zeros((num_particles, slots)), caches)
+    nobody = jnp.full((num_particles, n), -1)
+    particles = _Particle(nobody, jax.vmap(lambda z: seating.seats(z, slots))(nobody))
     state = (jnp.asarray(0), particles, jnp.zeros(num_particles), jnp.zeros(()), jnp.bool_(False))
-    # a run that is to be repeated with more slots stops at once
-    *_, log_weights, log_evidence, full = jax.lax.while_loop(lambda s: (s[0] < n) & ~(s[-1] & may_grow), step, state)
-    seating = jnp.log(prior.concentration + jnp.arange(1, n).astype(float)).sum()
-    return log_evidence + logsumexp(log_weights) - jnp.log(num_particles) - seating, full
+    *_, log_weights, log_evidence, full = jax.lax.while_loop(
+        lambda state: (state[0] < n) & ~(state[-1] & schedule.may_grow), step, state
+    )
+    seating_total = jnp.log(prior.concentration + jnp.arange(1, n).astype(float)).sum()
+    return log_evidence + logsumexp(log_weights) - jnp.log(num_particles) - seating_total, full

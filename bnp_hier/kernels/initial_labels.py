@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.kernels.base import check_whole_labels
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.labels import first_come_labels
 
@@ -26,9 +24,7 @@ GREEDY_SWEEPS = 4
 """Sweeps of the greedy start: one that seats the items, and those that correct it."""
 
 
-def starting_labels(
-    start: str, component: Component, rows: Statistics, prior: Prior, key: Array, size: int, slots: int
-) -> Int[Array, " n"]:
+def starting_labels(start: str, seating: Seating, key: Array, size: int, slots: int) -> Int[Array, " n"]:
     """A start of one chain, labelled in order of appearance; works under ``jit`` and ``vmap``.
 
     Parameters
@@ -37,23 +33,24 @@ def starting_labels(
         "one" cluster; "singletons", every item alone; "prior", a draw from the partition prior; "map_dp", each item in turn, in
         random order, in its most probable place, and a few sweeps more; "overdispersed", any of these by the key, "singletons"
         only where there are slots for all items.
-    component, rows, prior
-        Component, sufficient statistics of each row, and prior of the partition.
+    seating
+        Rows, component, and prior of the partition.
     key
         The chain's own key.
     size, slots
         Number of items n, and capacity.
     """
+    concentration, discount = seating.prior
 
     def greedy(key: Array) -> Array:
         order = jnp.argsort(jax.random.uniform(key, (size,)))
-        step = lambda _, labels: sweep(component, rows, labels, prior, order, None, slots)[0]  # noqa: E731
+        step = lambda _, labels: sweep(seating, labels, order, None, slots)[0]  # noqa: E731
         return first_come_labels(jax.lax.fori_loop(0, GREEDY_SWEEPS, step, jnp.full(size, -1)), slots)
 
     draws: dict[str, Callable[[Array], Array]] = {
         "one": lambda key: jnp.zeros(size, int),
         "singletons": lambda key: jnp.arange(size),
-        "prior": ChineseRestaurantProcess(prior.concentration, size, prior.discount, slots).sample,
+        "prior": ChineseRestaurantProcess(concentration, size, discount, slots).sample,
         "map_dp": greedy,
     }
     if start != "overdispersed":

@@ -36,6 +36,7 @@ from bnp_hier.partitions.capacities import truncated_probability
 from bnp_hier.partitions.row_features import Features, feature_map
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.labels import first_come_labels
@@ -274,8 +275,8 @@ def _step(
     labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
     if swept:
         order, uniforms = jax.random.uniform(keys[4], (2, size))
-        rows = values.component.suff_stats(values.X)
-        labels, full = sweep(values.component, rows, labels, prior, jnp.argsort(order), uniforms, slots)
+        seating = Seating(values.component, values.component.suff_stats(values.X), prior)
+        labels, full = sweep(seating, labels, jnp.argsort(order), uniforms, slots)
         refused = refused + full
     return labels, accepted, refused
 

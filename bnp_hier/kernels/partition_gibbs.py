@@ -19,13 +19,14 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
-from bnp_hier.inspection.collapsed import MixtureSites, find_sites, read_values
+from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, count_refused, size_summaries, spread_rows, stop_if_undefined
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
 from bnp_hier.partitions.capacities import default_capacity, truncated_probability
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.split_merge import split_or_merge
 from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
@@ -165,13 +166,12 @@ class PartitionGibbs(PartitionKernel):
         if start is not None and not is_traced(start):
             check_labels(np.asarray(start), sites.size, self._capacity)
 
-        rows, prior = values.component.suff_stats(values.X), Prior(values.concentration, values.discount)
         name = self._start if start is None else None
-        begin = partial(_begin, name=name, size=sites.size, capacity=self._capacity, site=sites.partition)
+        begin = partial(_begin, name=name, capacity=self._capacity, site=sites.partition)
         if is_prng_key(rng_key):
-            return begin(values.component, rows, prior, rng_key, start)
+            return begin(values, rng_key, start)
         own = None if start is None or jnp.ndim(start) == 1 else 0
-        return jax.vmap(begin, (None, None, None, 0, own))(values.component, rows, prior, rng_key, start)
+        return jax.vmap(begin, (None, 0, own))(values, rng_key, start)
 
     @property
     def _capacity(self) -> int:
@@ -188,16 +188,17 @@ class PartitionGibbs(PartitionKernel):
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         component, prior = values.component, Prior(values.concentration, values.discount)
         rows = component.suff_stats(values.X)
+        seating = Seating(component, rows, prior)
         key, key_sweep, key_moves = jax.random.split(state.rng_key, 3)
         # a fresh random order of the items and a fixed number of moves: neither depends on the partition that they change
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         old = state.z[sites.partition]
-        labels, refused = sweep(component, rows, old, prior, jnp.argsort(order), uniforms, self._capacity)
+        labels, refused = sweep(seating, old, jnp.argsort(order), uniforms, self._capacity)
 
         def move(carry: tuple[Array, Array], key_move: Array) -> tuple[tuple[Array, Array], Array]:
             labels, refused = carry
             labels, accepted, hit = split_or_merge(
-                component, rows, labels, prior, key_move, self._capacity, restricted_scans=self._restricted_scans
+                seating, labels, key_move, self._capacity, restricted_scans=self._restricted_scans
             )
             return (labels, refused + hit), accepted
 
@@ -226,23 +227,22 @@ def _diagnostics(
     return log_joint(component, rows, labels, prior, capacity), *size_summaries(counts)
 
 
-@partial(jax.jit, static_argnames=("name", "size", "capacity", "site"))
+@partial(jax.jit, static_argnames=("name", "capacity", "site"))
 def _begin(
-    component: Component,
-    rows: Statistics,
-    prior: Prior,
+    values: MixtureValues,
     key: Array,
     labels: Int[Array, " n"] | None,
     name: str | None,
-    size: int,
     capacity: int,
     site: str,
 ) -> PartitionGibbsState:
     """State at the given labels, or at the start of this name."""
+    component, prior, size = values.component, Prior(values.concentration, values.discount), values.X.shape[0]
+    rows = component.suff_stats(values.X)
     key, key_start = jax.random.split(key)
     if labels is None:
         assert name is not None
-        labels = starting_labels(name, component, rows, prior, key_start, size, capacity)
+        labels = starting_labels(name, Seating(component, rows, prior), key_start, size, capacity)
     else:
         labels = first_come_labels(jnp.asarray(labels).astype(int), size)
         # where they could not be checked, labels beyond the capacity share its last slot: a legal start, soon left behind

@@ -14,7 +14,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.seating import Prior, log_seating
 
-__all__ = ["CHUNK", "check_log_weights", "in_chunks", "mixture_log_weights"]
+__all__ = ["CHUNK", "check_log_weights", "in_chunks", "log_weighted_densities", "mixture_log_weights", "with_empty"]
 
 CHUNK = 4096
 """Most rows predicted at once, so that memory stays bounded."""
@@ -55,6 +55,20 @@ def check_log_weights(log_weights: Float[np.ndarray, "m k"], X: Float[np.ndarray
     return log_weights
 
 
+def with_empty(component: Component, stats: Statistics) -> Statistics:
+    """Statistics of clusters and, last, of one without rows."""
+    return jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty())
+
+
+def log_weighted_densities(
+    component: Component, stats: Statistics, log_weights: Float[Array, " k"], X: Float[Array, "m d"]
+) -> Float[Array, "m k"]:
+    """Log of (weight × predictive density) of rows at each cluster (nats)."""
+    cache = component.cache(stats)
+    log_predictive = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(component.suff_stats(X))
+    return log_predictive + log_weights[None]
+
+
 @jax.jit
 def mixture_log_weights(
     component: Component,
@@ -68,7 +82,4 @@ def mixture_log_weights(
 
     Once there are `max_clusters`, no new one has any.
     """
-    rows = component.suff_stats(X)
-    cache = component.cache(jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty()))
-    log_predictive = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)
-    return log_predictive + log_seating(counts, prior, max_clusters)[None]
+    return log_weighted_densities(component, with_empty(component, stats), log_seating(counts, prior, max_clusters), X)

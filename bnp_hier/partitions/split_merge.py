@@ -5,30 +5,22 @@ Pure and of fixed shapes, as the sweeps of `allocation`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.partitions.seating import Prior
-from bnp_hier.utils.arrays import pack
+from bnp_hier.partitions.seats import Seating, Seats
 
 __all__ = ["split_or_merge"]
 
 
 def split_or_merge(
-    component: Component,
-    rows: Statistics,
+    seating: Seating,
     labels: Int[Array, " n"],
-    prior: Prior,
     key: Array,
     slots: int,
     seated: ArrayLike | None = None,
@@ -43,8 +35,10 @@ def split_or_merge(
 
     Parameters
     ----------
-    component, rows, labels, prior
-        Component, sufficient statistics of each row, (n,) clusters below `slots`, and prior of the partition.
+    seating
+        Rows, component, and prior of the partition.
+    labels
+        (n,) clusters below `slots`.
     key
         Random key.
     slots
@@ -61,8 +55,8 @@ def split_or_merge(
     labels, accepted, refused
         New labels; whether the move was accepted; whether a split found no free slot.
     """
-    n = labels.shape[0]
-    concentration, discount = prior
+    n, component = labels.shape[0], seating.component
+    concentration, discount = seating.prior
     thrown = restricted_scans is not None
     scans = 1 + (restricted_scans or 0)
     # one call for all draws: every call of a random function is compiled on its own, and slowly
@@ -84,17 +78,19 @@ def split_or_merge(
 
     def scan(sides: Array, turn: tuple[Array, Array]) -> tuple[Array, Array]:
         uniforms, replay = turn
-        return _scan(component, rows, sides, prior, order, moving.sum(), uniforms, replayed, replay, leave=thrown)
+        given = jnp.where(replay, replayed, -1)
+        return _scan(seating, sides, order, moving.sum(), uniforms, given, leave=thrown)
 
     # of a merge, the last scan replays the split that it undoes
     replays = (jnp.arange(scans) == scans - 1) & ~splits
     sides, log_proposals = jax.lax.scan(scan, sides, (per_item[1 + thrown :], replays))
 
-    halves, counts = cluster_statistics(rows, sides, 2), cluster_counts(sides, 2).astype(float)
+    halves, counts = cluster_statistics(seating.rows, sides, 2), cluster_counts(sides, 2).astype(float)
     whole = jax.tree.map(lambda leaf: leaf.sum(0), halves)
     marginals, whole_marginal = component.log_marginal(halves), component.log_marginal(whole)
     occupied = cluster_counts(labels, slots) > 0
     merged_clusters = (occupied.sum() - (~splits).astype(int)).astype(float)  # clusters in the state in which the two are one
+    # p(split)/p(merged)/q(split): (α + Kδ) Γ(n_1 − δ) Γ(n_2 − δ) / (Γ(n − δ) Γ(1 − δ)) × m(X_1) m(X_2) / m(X) / Π conditionals
     log_ratio = (
         jnp.log(concentration + merged_clusters * discount)
         + gammaln(counts - discount).sum()
@@ -117,45 +113,32 @@ def split_or_merge(
 
 
 def _scan(
-    component: Component,
-    rows: Statistics,
+    seating: Seating,
     sides: Int[Array, " n"],
-    prior: Prior,
     order: Int[Array, " n"],
     size: Int[Array, ""],
     uniforms: Float[Array, " n"],
-    replayed: Int[Array, " n"],
-    replay: Bool[Array, ""],
+    given: Int[Array, " n"],
     *,
     leave: bool,
 ) -> tuple[Int[Array, " n"], Float[Array, ""]]:
     """Put the first `size` items of the order, one after the other, on side 0 or 1, and the log probability of all choices.
 
-    Each side is drawn from its conditional given those of the other items, or taken from `replayed` if `replay`. Items without
-    a side have −1; with `leave`, every item visited has one and leaves it first.
+    Each side is drawn from its conditional given those of the other items where `given` is −1. Items without a side have −1;
+    with `leave`, every item visited has one and leaves it first.
     """
-    _, unpack = ravel_pytree(component.cache(component.empty()))
-    # from the statistics in every scan: rounding errors of updates do not add up
-    table = pack(component.cache(cluster_statistics(rows, sides, 2)), 1)
-    counts = cluster_counts(sides, 2).astype(float)
 
-    def update(counts: Array, table: Array, side: Array, row: Statistics, sign: float) -> tuple[Array, Array]:
-        changed = pack(component.update_cache(unpack(table[side]), row, sign), 0)
-        return counts.at[side].add(sign), table.at[side].set(changed)
-
-    def visit(t: Array, carry: Any) -> Any:
-        sides, counts, table, log_probability = carry
+    def visit(t: Array, carry: tuple[Array, Seats, Array]) -> tuple[Array, Seats, Array]:
+        sides, seats, log_probability = carry
         item = order[t]
-        row = jax.tree.map(lambda leaf: leaf[item], rows)
+        row = seating.row(item)
         if leave:
-            counts, table = update(counts, table, sides[item], row, -1.0)
-        predictive = component.cached_log_predictive(jax.vmap(unpack)(table), row)
-        log_conditional = jax.nn.log_softmax(jnp.log(counts - prior.discount) + predictive)
+            seats = seating.leave(seats, row, sides[item])
+        log_conditional = jax.nn.log_softmax(seating.log_weights(seats, row)[0])
         drawn = (jnp.log1p(-uniforms[t]) <= log_conditional[1]).astype(int)
-        side = jnp.where(replay, replayed[item], drawn)
-        counts, table = update(counts, table, side, row, 1.0)
-        return sides.at[item].set(side), counts, table, log_probability + log_conditional[side]
+        side = jnp.where(given[item] < 0, drawn, given[item])
+        return sides.at[item].set(side), seating.join(seats, row, side), log_probability + log_conditional[side]
 
-    start = (sides, counts, table, jnp.zeros((), table.dtype))
-    sides, _, _, log_probability = jax.lax.fori_loop(0, size, visit, start)
+    seats = seating.seats(sides, 2)
+    sides, _, log_probability = jax.lax.fori_loop(0, size, visit, (sides, seats, jnp.zeros((), seats.caches.dtype)))
     return sides, log_probability

@@ -10,24 +10,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.partitions.seating import Prior, draw_index
-from bnp_hier.utils.arrays import pack, take
+from bnp_hier.partitions.seating import draw_index
+from bnp_hier.partitions.seats import Seating, Seats
+from bnp_hier.utils.arrays import take
 
 __all__ = ["check_seated", "sweep"]
 
 
 def sweep(
-    component: Component,
-    rows: Statistics,
+    seating: Seating,
     labels: Int[Array, " n"],
-    prior: Prior,
     order: Int[Array, " m"],
     uniforms: Float[Array, " n"] | None,
     slots: int,
@@ -38,14 +35,10 @@ def sweep(
 
     Parameters
     ----------
-    component
-        Conjugate component.
-    rows
-        Sufficient statistics of each row, leading dimension n.
+    seating
+        Rows, component, and prior of the partition.
     labels
         (n,) slots, −1 for an item that has no cluster yet.
-    prior
-        Partition prior.
     order
         The items to visit, each once: all of them, or some.
     uniforms
@@ -64,37 +57,14 @@ def sweep(
         New labels, −1 for an item whose conditional is no distribution (a density is NaN or infinite, or all are zero); and
         the number of items that met a full capacity.
     """
-    # every cluster's cache is one row of a table: one small read and one small write per change
-    empty, unpack = ravel_pytree(component.cache(component.empty()))
-    stats = cluster_statistics(rows, labels, slots)
-    counts = jax.ops.segment_sum(jnp.ones(labels.shape), labels, slots)
-    if others is not None:
-        stats, counts = jax.tree.map(jnp.add, (stats, counts), others)
-    table = pack(component.cache(stats), 1)
-    concentration, discount = prior
-    visits = take((rows, labels), order)
+    visits = take((seating.rows, labels), order)
     noise = jnp.zeros(labels.shape) if uniforms is None else uniforms
 
-    def log_seat(count: Array) -> Array:
-        return jnp.where(count > 0, jnp.log(jnp.where(count > 0, count - discount, 1.0)), -jnp.inf)
-
-    def visit(carry: Any, item: Any) -> Any:
-        counts, seats, table, refused = carry
+    def visit(carry: tuple[Seats, Array], item: Any) -> tuple[tuple[Seats, Array], Array]:
+        seats, refused = carry
         (row, old), uniform = item
-        seated = (old >= 0).astype(counts.dtype)
-        slot = jnp.maximum(old, 0)
-        left = counts[slot] - seated
-        remaining = pack(component.update_cache(unpack(table[slot]), row, -seated), 0)
-        table = table.at[slot].set(jnp.where(left > 0, remaining, empty))
-        counts, seats = counts.at[slot].set(left), seats.at[slot].set(log_seat(left))
-
-        occupied = counts > 0
-        full = occupied.all()
-        opens = jnp.arange(slots) == jnp.argmin(occupied)
-        clusters = occupied.sum(dtype=counts.dtype)
-        # with nothing seated yet the only choice is a new cluster, whatever the concentration
-        opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
-        weight = jnp.where(opens & ~occupied, opening, seats) + component.cached_log_predictive(jax.vmap(unpack)(table), row)
+        seats = seating.leave(seats, row, jnp.maximum(old, 0), old >= 0)
+        weight, full = seating.log_weights(seats, row)
         if uniforms is None:
             new = jnp.argmax(weight)
         else:
@@ -102,13 +72,10 @@ def sweep(
         new = new.astype(old.dtype)
         # said in so many words: the maximum of NaN and a number may be either
         defined = (weight < jnp.inf).all() & (weight > -jnp.inf).any()
-        table = table.at[new].set(pack(component.update_cache(unpack(table[new]), row, 1.0), 0))
-        size = counts[new] + 1.0
-        state = counts.at[new].set(size), seats.at[new].set(log_seat(size)), table, refused + full.astype(refused.dtype)
-        return state, jnp.where(defined, new, -1)
+        return (seating.join(seats, row, new), refused + full.astype(refused.dtype)), jnp.where(defined, new, -1)
 
-    start = (counts, log_seat(counts), table, jnp.int32(0))
-    (*_, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
+    start = seating.seats(labels, slots, others), jnp.int32(0)
+    (_, refused), moved = jax.lax.scan(visit, start, (visits, noise[order]))
     return labels.at[order].set(moved), refused
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_colors, short_name
-from bnp_hier.plots.texts import write_apart
+from bnp_hier.plots.texts import Occupied, write_apart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
     stem_lines = np.column_stack([merges, np.zeros(len(merges)), merges, values])
     axes.figure.figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
     places = [(0.0, 4.0), (5.0, 0.0), (-5.0, 0.0)]
-    write_apart(axes, points, [str(merge) for merge in merges[highest]], places, 8.0, taken=points, crossed=stem_lines)
+    write_apart(axes, points, [str(merge) for merge in merges[highest]], places, 8.0, Occupied(points, lines=stem_lines))
     return axes
 
 

@@ -19,7 +19,7 @@ from bnp_hier.plots.branch_layout import (
 )
 from bnp_hier.plots.name_lines import Line, Word, join, text_width, wrap
 from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
-from bnp_hier.plots.texts import write_apart
+from bnp_hier.plots.texts import Occupied, write_apart
 from bnp_hier.trees import Hierarchy
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def hierarchy(
     if ax is not None:
         prepare(ax, _room(ax), _WIDEST_COLUMN)
         room = _room(ax)
-    plan = _plan(tree, texts, codes, lowest, min_size, scale, room, ax is None, letters)
+    plan = _plan(tree, _Writing(texts, codes, letters), lowest, min_size, scale, room, ax is None)
     if ax is None:
         axes = _new_axes(plan.room, lambda made: prepare(made, plan.room, plan.column))
     else:
@@ -141,6 +141,14 @@ class _Room(NamedTuple):
 
     width: float
     height: float
+
+
+class _Writing(NamedTuple):
+    """Names of the n items, their codes of colours if any, and how wide a text is, in points."""
+
+    texts: Sequence[str]
+    codes: Int[np.ndarray, " n"] | None
+    letters: Callable[[str], float]
 
 
 class _Plan(NamedTuple):
@@ -187,17 +195,10 @@ class _Plan(NamedTuple):
 
 
 def _plan(
-    tree: Hierarchy,
-    texts: Sequence[str],
-    codes: Int[np.ndarray, " n"] | None,
-    lowest: int,
-    min_size: int | None,
-    scale: float,
-    room: _Room,
-    is_new: bool,
-    letters: Callable[[str], float],
+    tree: Hierarchy, writing: _Writing, lowest: int, min_size: int | None, scale: float, room: _Room, is_new: bool
 ) -> _Plan:
     """Choose what is drawn, how far apart levels are, and the names that are written."""
+    texts, codes, letters = writing
     capacity = room.height / _LINE
     found, items, needed = _chosen(tree, lowest, min_size, capacity, scale)
     words = [_words(branch, own, texts, codes) for branch, own in zip(found, items, strict=True)]
@@ -544,7 +545,7 @@ def _write_support(
     circles = np.column_stack([x - right, y - down, x + right, y + down])
     points = np.column_stack([x - right, y])[shown]
     boxes = np.vstack([circles, np.reshape(filled, (-1, 4))])
-    write_apart(axes, points, texts, [(-1.5, 1.0), (-1.5, -1.0)], 6.0, crossed=lines, color="0.35", filled=boxes)
+    write_apart(axes, points, texts, [(-1.5, 1.0), (-1.5, -1.0)], 6.0, Occupied(boxes=boxes, lines=lines), color="0.35")
 
 
 def _checked_support(support: ArrayLike, n_nodes: int) -> Float[np.ndarray, " nodes"]:

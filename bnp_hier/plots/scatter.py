@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
-from bnp_hier.plots.texts import write_apart
+from bnp_hier.plots.texts import Occupied, write_apart
 from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
@@ -226,4 +226,4 @@ def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarra
 def _write_names(axes: Axes, points: Float[np.ndarray, "n 2"], names: Sequence[str]) -> None:
     """Write each name right of its point unless it would run into a point, an earlier name or out of the panel."""
     here = np.isfinite(points).all(axis=1)
-    write_apart(axes, points[here], np.array(names)[here].tolist(), [(3.0, 0.0)], 6.0, taken=points[here])
+    write_apart(axes, points[here], np.array(names)[here].tolist(), [(3.0, 0.0)], 6.0, Occupied(points[here]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,11 +12,24 @@ from numpy.typing import ArrayLike
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["write_apart"]
+__all__ = ["Occupied", "write_apart"]
 
 _DOT = 2.0  # points from the middle of a dot that are kept free
 _HORIZONTAL = {-1: "right", 0: "center", 1: "left"}
 _VERTICAL = {-1: "top", 0: "center", 1: "bottom"}
+
+
+class Occupied(NamedTuple):
+    """What is drawn already, in data coordinates.
+
+    - **dots** - (m, 2) middles of dots, which no text may touch.
+    - **boxes** - (f, 4) boxes (left, bottom, right, top), such as other text, which no text may touch.
+    - **lines** - (l, 4) boxes of lines, which texts should rather not touch.
+    """
+
+    dots: ArrayLike = ()
+    boxes: ArrayLike = ()
+    lines: ArrayLike = ()
 
 
 def write_apart(
@@ -25,10 +38,8 @@ def write_apart(
     texts: Sequence[str],
     offsets: Sequence[tuple[float, float]],
     size: float,
-    taken: ArrayLike = (),
-    crossed: ArrayLike = (),
+    occupied: Occupied,
     color: str = "black",
-    filled: ArrayLike = (),
 ) -> None:
     """Write each text beside its point unless it would run into an earlier one, a taken place or out of the axes.
 
@@ -46,23 +57,19 @@ def write_apart(
         fewest lines is taken; the first of equals.
     size
         Size of the text in points.
-    taken
-        (m, 2) places in data coordinates of dots that no text may touch.
-    crossed
-        (l, 4) boxes (left, bottom, right, top) in data coordinates, such as lines, that texts should rather not touch.
-    colour
+    occupied
+        What is drawn already.
+    color
         Colour of the text.
-    filled
-        (f, 4) boxes like these, such as other text, that no text may touch.
     """
     from matplotlib.patheffects import withStroke
 
     scale = axes.figure.dpi / 72
     frame = axes.get_window_extent()
-    dots = _in_pixels(axes, taken)
+    dots = _in_pixels(axes, occupied.dots)
     full = np.hstack([dots - _DOT * scale, dots + _DOT * scale])
-    lines = _boxes_in_pixels(axes, crossed)
-    full = np.vstack([full, _boxes_in_pixels(axes, filled)])
+    lines = _boxes_in_pixels(axes, occupied.lines)
+    full = np.vstack([full, _boxes_in_pixels(axes, occupied.boxes)])
     for point, (x, y), text in zip(points, axes.transData.transform(points), texts, strict=True):
         width, height = 0.62 * size * len(text) * scale, 1.1 * size * scale
         best: tuple[int, np.ndarray, tuple[float, float]] | None = None

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_codes, cluster_colors, short_name
-from bnp_hier.plots.texts import write_apart
+from bnp_hier.plots.texts import Occupied, write_apart
 from bnp_hier.trees import Dendrogram
 
 if TYPE_CHECKING:
@@ -172,7 +172,8 @@ def _write_odds(axes: Axes, tree: Dendrogram, branches: Float[np.ndarray, "m 4 2
     ends = np.concatenate([branches[:, :-1], branches[:, 1:]], axis=-1).reshape(-1, 2, 2)
     lines = np.concatenate([ends.min(axis=1), ends.max(axis=1)], axis=1)
     offsets = [(2.0, 2.0), (-2.0, 2.0), (2.0, -2.0), (-2.0, -2.0)]
-    write_apart(axes, points, [_odds_text(odds) for odds in tree.log_odds[last]], offsets, 7.0, crossed=lines, color="0.2")
+    texts = [_odds_text(odds) for odds in tree.log_odds[last]]
+    write_apart(axes, points, texts, offsets, 7.0, Occupied(lines=lines), color="0.2")
 
 
 def _odds_text(odds: float) -> str:

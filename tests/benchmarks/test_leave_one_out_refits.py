@@ -22,6 +22,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.models import dpm
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.split_merge import split_or_merge
 from bnp_hier.partitions.sweeps import sweep
 
@@ -42,14 +43,15 @@ def refit(X: jax.Array, left_out: jax.Array, labels: jax.Array, keys: jax.Array)
     def chain(row: jax.Array, labels: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         others = jnp.arange(n) + (jnp.arange(n) >= row)
         mine = jax.tree.map(lambda leaf: leaf[others], rows)
+        seating = Seating(COMPONENT, mine, PRIOR)
 
         def step(z: jax.Array, key: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             key_sweep, key_moves = jax.random.split(key)
             order, uniforms = jax.random.uniform(key_sweep, (2, n))
-            z, hits = sweep(COMPONENT, mine, z, PRIOR, jnp.argsort(order), uniforms, SLOTS)
+            z, hits = sweep(seating, z, jnp.argsort(order), uniforms, SLOTS)
 
             def move(z: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-                z, _, refused = split_or_merge(COMPONENT, mine, z, PRIOR, key, SLOTS)
+                z, _, refused = split_or_merge(seating, z, key, SLOTS)
                 return z, refused
 
             z, refused = jax.lax.scan(move, z, jax.random.split(key_moves, MOVES))

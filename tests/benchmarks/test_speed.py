@@ -25,6 +25,7 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
 from bnp_hier.deterministic.agglomeration.tree_search import search
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 
@@ -161,7 +162,11 @@ def test_collapsed_gibbs_sweep_against_numpy() -> None:
     rng = np.random.default_rng(1)
     order, uniforms = rng.permutation(1000), rng.random(1000)
     kappa, nu, scale = float(component.kappa), float(component.nu), np.asarray(component.scale)
-    step = jax.jit(partial(sweep, slots=64))
+
+    @jax.jit
+    def step(component, rows, labels, prior, order, uniforms):
+        return sweep(Seating(component, rows, prior), labels, order, uniforms, slots=64)
+
     rows = jax.jit(lambda x: component.suff_stats(x))(jnp.asarray(X, jnp.float32))
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(rows))
     arguments = (component, rows, jnp.asarray(labels), Prior(1.0), jnp.asarray(order), jnp.asarray(uniforms, jnp.float32))

@@ -24,6 +24,7 @@ from sklearn.model_selection import GridSearchCV
 import bnp_hier as bnp
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from tests.oracles.collapsed_gibbs import CollapsedGibbs
 from tests.oracles.map_dp import best_merge, best_single_move, joint, map_dp
@@ -110,7 +111,11 @@ def test_one_sweep_equals_the_plain_collapsed_gibbs_sampler() -> None:
     plain = CollapsedGibbs(X, component.mean, 0.2, 5.0, component.scale, alpha, labels)
     counts = set()
     with jax.enable_x64(True):
-        step = jax.jit(partial(sweep, slots=60))
+
+        @jax.jit
+        def step(component, rows, labels, prior, order, uniforms):
+            return sweep(Seating(component, rows, prior), labels, order, uniforms, slots=60)
+
         rows, current = component.suff_stats(X), jnp.asarray(labels)
         for _ in range(20):
             order, uniforms = rng.permutation(60), rng.random(60)

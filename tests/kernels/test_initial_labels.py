@@ -15,6 +15,7 @@ from bnp_hier import NormalInverseWishart, PartitionGibbs
 from bnp_hier.kernels.initial_labels import STARTS, starting_labels
 from bnp_hier.models import dpm
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.utils.labels import canonical_labels
 from tests.oracles.map_dp import map_dp
 from tests.oracles.problems import random_problem
@@ -30,7 +31,7 @@ def test_every_start_is_legal_random_and_reproducible() -> None:
     slots = {"overdispersed": 5}  # too few for all items alone
 
     def draw(name: str, key: jax.Array) -> jax.Array:
-        return starting_labels(name, PROBLEM.component, ROWS, Prior(PROBLEM.alpha), key, N, slots.get(name, N))
+        return starting_labels(name, Seating(PROBLEM.component, ROWS, Prior(PROBLEM.alpha)), key, N, slots.get(name, N))
 
     functions = {name: jax.jit(jax.vmap(partial(draw, name))) for name in STARTS}
     drawn = {name: np.asarray(function(keys)) for name, function in functions.items()}

@@ -16,6 +16,7 @@ from bnp_hier.kernels import partition_gibbs
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.partitions import split_merge as split_merge_moves
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
 from tests.kernels.small_problems import PROBLEMS, enumerate_small
 from tests.oracles.monte_carlo import excess_variation
@@ -62,8 +63,9 @@ def test_a_proposal_left_out_of_the_acceptance_ratio_is_caught(monkeypatch: pyte
 
 @slow
 def test_a_concentration_left_out_of_the_sweep_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(component, rows, labels, prior, *others):
-        return sweep(component, rows, labels, Prior(1.0, prior.discount), *others)
+    def broken(seating, *others):
+        prior = Prior(1.0, seating.prior.discount)
+        return sweep(Seating(seating.component, seating.rows, prior), *others)
 
     monkeypatch.setattr(partition_gibbs, "sweep", broken)
     assert _excess("bernoulli", 0.5, 0.0, split_merge=0) > 2.0
@@ -75,7 +77,7 @@ def test_a_uniform_draw_of_zero_accepts_no_bad_move(monkeypatch: pytest.MonkeyPa
     component, labels = bnp.NormalInverseGamma.from_data(X), jnp.array([0, 1, 0, 1])
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.zeros(shape))
     moved, accepted, _ = split_merge_moves.split_or_merge(
-        component, component.suff_stats(X), labels, Prior(1.0, 0.0), jax.random.key(0), 4
+        Seating(component, component.suff_stats(X), Prior(1.0, 0.0)), labels, jax.random.key(0), 4
     )
     assert not accepted
     np.testing.assert_array_equal(moved, labels)

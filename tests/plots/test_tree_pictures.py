@@ -23,7 +23,7 @@ import bnp_hier as bnp
 from bnp_hier import plots
 from bnp_hier.models import dpm
 from bnp_hier.plots.palette import cluster_colors
-from bnp_hier.plots.texts import write_apart
+from bnp_hier.plots.texts import Occupied, write_apart
 from bnp_hier.trees import Dendrogram
 from tests.parameters import few
 
@@ -225,7 +225,9 @@ def test_texts_avoid_dots_lines_and_edges() -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     points = np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5], [0.99, 0.2], [0.2, 0.2]])
     line = [[0.5, 0.5, 0.7, 0.55]]
-    write_apart(axes, points, ["first", "second", "third", "edge", "dot"], [(3, 3), (-3, 3)], 8.0, [[0.22, 0.22]], line)
+    write_apart(
+        axes, points, ["first", "second", "third", "edge", "dot"], [(3, 3), (-3, 3)], 8.0, Occupied([[0.22, 0.22]], lines=line)
+    )
     texts = written(axes)
     assert texts["first"].get_horizontalalignment() == "right"  # the line is on the other side
     assert texts["second"].get_horizontalalignment() == "left"  # over the line rather than not at all

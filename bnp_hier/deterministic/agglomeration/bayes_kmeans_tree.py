@@ -14,6 +14,7 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate, clu
 from bnp_hier.deterministic.agglomeration.randomized_bhc import Assembly, filled
 from bnp_hier.partitions.merging import merge_best_pair
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.utils.labels import canonical_labels, first_come_labels
 
@@ -26,10 +27,10 @@ def _seat(
 ) -> tuple[Int[Array, " n"], Int[Array, ""]]:
     """Clusters of the rows: from seed rows, the others one by one, one reassignment of all, merges while they help."""
     rows = component.suff_stats(X)
-    k = seeds.shape[0]
+    seating, k = Seating(component, rows, prior), seeds.shape[0]
     labels = jnp.full(X.shape[0], -1).at[seeds].set(jnp.arange(k))
-    labels, refused = sweep(component, rows, labels, prior, order[k:], None, slots)
-    labels, again = sweep(component, rows, labels, prior, order, None, slots)
+    labels, refused = sweep(seating, labels, order[k:], None, slots)
+    labels, again = sweep(seating, labels, order, None, slots)
 
     def merge(state: tuple[Array, Array]) -> tuple[Array, Array]:
         return merge_best_pair(component, rows, state[0], prior, slots)

@@ -24,6 +24,7 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import (
 from bnp_hier.deterministic.agglomeration.merge_scores import (
     LAST,
     TIE,
+    MergeScore,
     Trees,
     at,
     best_of,
@@ -54,28 +55,18 @@ class _Line(NamedTuple):
     evaluations: Int[Array, ""]
 
 
-@partial(jax.jit, static_argnames=("n_items", "criterion"))
-def _plant(
-    component: Component, stats: Statistics, items: Array, n: Array, concentration: Array, n_items: int, criterion: str
-) -> Trees:
-    return leaf_trees(merge_scorer(component, concentration, n_items, criterion), stats, items, jnp.zeros_like(items), n)
+@jax.jit
+def _plant(by: MergeScore, stats: Statistics, items: Array, n: Array) -> Trees:
+    return leaf_trees(merge_scorer(by), stats, items, jnp.zeros_like(items), n)
 
 
-@partial(jax.jit, static_argnames=("n_items", "criterion"))
-def _draw(
-    component: Component,
-    trees: Trees,
-    left: Array,
-    members: Bool[Array, " s"],
-    concentration: Array,
-    n_items: int,
-    criterion: str,
-) -> _Line:
+@jax.jit
+def _draw(by: MergeScore, trees: Trees, left: Array, members: Bool[Array, " s"]) -> _Line:
     """The line of a subset: from a member to its best partner not yet on the line, from others to the best such member.
 
     It ends where there is none. Every step scores one tree with all others at once.
     """
-    scorer = merge_scorer(component, concentration, n_items, criterion)
+    scorer = merge_scorer(by)
     slots = members.shape[0]
     width = min(BLOCK, slots)
 
@@ -112,19 +103,10 @@ def _draw(
     return jax.lax.while_loop(lambda line: candidates(line).any() & (line.length < slots), step, start)
 
 
-@partial(jax.jit, static_argnames=("n_items", "criterion"), donate_argnames="trees")
-def _join(
-    component: Component,
-    trees: Trees,
-    pair: Array,
-    last: Array,
-    node: Array,
-    concentration: Array,
-    n_items: int,
-    criterion: str,
-) -> tuple[Trees, Float[Array, ""]]:
+@partial(jax.jit, donate_argnames="trees")
+def _join(by: MergeScore, trees: Trees, pair: Array, last: Array, node: Array) -> tuple[Trees, Float[Array, ""]]:
     """The trees of two slots merged into the first, the last one moved to the second; also the log odds of the merge."""
-    scorer = merge_scorer(component, concentration, n_items, criterion)
+    scorer = merge_scorer(by)
     new, odds = scorer.merged(at(trees, pair[0]), at(trees, pair[1]), node)
     trees = put(trees, at(trees, last), pair[1])
     return put(trees, new, jnp.where(pair[0] == last, pair[1], pair[0])), odds
@@ -228,8 +210,8 @@ def conga_line_merges(
     """
     n, slots = leaves.n, len(leaves.items)
     n_items = max(slots, capacity(int(leaves.items[:n].sum())))
-    alpha = np.asarray(concentration, float)
-    trees = _plant(component, leaves.stats, leaves.items, np.asarray(n), alpha, n_items, criterion)
+    by = MergeScore(component, np.asarray(concentration, float), criterion, n_items)
+    trees = _plant(by, leaves.stats, leaves.items, np.asarray(n))
     node, slot = np.arange(slots), np.tile(np.arange(slots), 2)
     subsets = _Subsets(n)
     children, log_odds, evaluations = np.zeros((n - 1, 2), int), [], 0
@@ -239,20 +221,20 @@ def conga_line_merges(
         for subset in fresh:
             members = np.zeros(slots, bool)
             members[slot[np.flatnonzero(subsets.of == subset)]] = True
-            line = _draw(component, trees, np.asarray(left), members, alpha, n_items, criterion)
+            line = _draw(by, trees, np.asarray(left), members)
             length = int(line.length)
             steps = np.asarray(line.scores)[: length - 1]
             if (steps == np.inf).any():
                 tail = int(line.order[steps.argmax()])
-                raise undefined_score(component, leaves, trees, left, tail, alpha, n_items, criterion, children)
+                raise undefined_score(by, leaves, trees, left, tail, children)
             subsets.add(subset, node[np.asarray(line.order)[:length]], np.asarray(line.scores)[:length])
             evaluations += int(line.evaluations)
         if subsets.edges.score.max() == -np.inf:
             tail = int(slot[subsets.edges.tail[0]])
-            raise undefined_score(component, leaves, trees, left, tail, alpha, n_items, criterion, children)
+            raise undefined_score(by, leaves, trees, left, tail, children)
         pair, last = subsets.edges.best(2 * n), left - 1
         places = slot[list(pair)]
-        trees, odds = _join(component, trees, places, np.asarray(last), np.asarray(n + t), alpha, n_items, criterion)
+        trees, odds = _join(by, trees, places, np.asarray(last), np.asarray(n + t))
         home = places[1] if places[0] == last else places[0]
         node[places[1]], slot[node[last]] = node[last], places[1]
         node[home], slot[n + t] = n + t, home

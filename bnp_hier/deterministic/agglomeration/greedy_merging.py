@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.merge_scores import (
     LAST,
+    MergeScore,
     MergeScorer,
     Trees,
     at,
@@ -116,23 +118,13 @@ class _Forest(NamedTuple):
     evaluations: Int[Array, ""]
 
 
-@partial(jax.jit, static_argnames=("n_items", "criterion", "rows"))
-def _plant(
-    component: Component,
-    stats: Statistics,
-    items: Array,
-    group: Array,
-    n: Array,
-    concentration: Array,
-    n_items: int,
-    criterion: str,
-    rows: bool,
-) -> _Forest:
+@partial(jax.jit, static_argnames="rows")
+def _plant(by: MergeScore, stats: Statistics, items: Array, group: Array, n: Array, rows: bool) -> _Forest:
     """Every leaf a tree of its own, with its best partner; `rows` says that every leaf is one row."""
-    scorer = merge_scorer(component, concentration, n_items, criterion)
+    scorer = merge_scorer(by)
     slots = items.shape[0]
     trees = leaf_trees(scorer, stats, items, group, n)
-    best = _pair_up_rows(component, scorer, trees, n, stats) if rows else _pair_up(scorer, trees, n)
+    best = _pair_up_rows(by.component, scorer, trees, n, stats) if rows else _pair_up(scorer, trees, n)
     zero, children, log_odds = jnp.int64(0), jnp.zeros((slots, 2), int), jnp.zeros(slots)
     pairs = n * (n - 1) // 2 if rows else n * (n - 1)
     return _Forest(trees, best, jnp.tile(trees.node, 2), n, zero, children, log_odds, pairs)
@@ -180,26 +172,24 @@ def _pair_up_rows(component: Component, scorer: MergeScorer, trees: Trees, left:
     return jax.lax.fori_loop(0, blocks, row_of_blocks, _alone(slots))
 
 
-@partial(jax.jit, static_argnames=("n_items", "criterion"))
-def _release(component: Component, forest: _Forest, concentration: Array, n_items: int, criterion: str) -> _Forest:
+@jax.jit
+def _release(by: MergeScore, forest: _Forest) -> _Forest:
     """Let all trees merge, whatever their group."""
-    scorer = merge_scorer(component, concentration, n_items, criterion)
+    scorer = merge_scorer(by)
     trees = forest.trees._replace(group=jnp.zeros_like(forest.trees.group))
     pairs = forest.left * (forest.left - 1)
     return forest._replace(trees=trees, best=_pair_up(scorer, trees, forest.left), evaluations=forest.evaluations + pairs)
 
 
-@partial(jax.jit, static_argnames=("n_items", "criterion"), donate_argnames="forest")
-def _grow(
-    component: Component, forest: _Forest, n: Array, concentration: Array, until: Array, n_items: int, criterion: str
-) -> _Forest:
+@partial(jax.jit, donate_argnames="forest")
+def _grow(by: MergeScore, forest: _Forest, n: Array, until: Array) -> _Forest:
     """Merge until `until` merges have been made or none is allowed.
 
     Every turn evaluates one row, of a new tree or of a stale one.
     """
     slots = forest.log_odds.shape[0]
     width = min(BLOCK, slots)
-    scorer = merge_scorer(component, concentration, n_items, criterion)
+    scorer = merge_scorer(by)
 
     def turn(forest: _Forest) -> _Forest:
         trees, best = forest.trees, forest.best
@@ -270,44 +260,33 @@ def _grow(
     return jax.lax.while_loop(unfinished, turn, forest)
 
 
-@partial(jax.jit, static_argnames=("n_items", "criterion"))
-def _scores_of(
-    component: Component, trees: Trees, left: Array, slot: Array, concentration: Array, n_items: int, criterion: str
-) -> Float[Array, " s"]:
+@jax.jit
+def _scores_of(by: MergeScore, trees: Trees, left: Array, slot: Array) -> Float[Array, " s"]:
     """Scores of the tree in a slot with those in all slots."""
-    scorer = merge_scorer(component, concentration, n_items, criterion)
+    scorer = merge_scorer(by)
     return scorer.block(trees, left, slot, jnp.int64(0), trees.node.shape[0])
 
 
 def undefined_score(
-    component: Component,
-    leaves: Leaves,
-    trees: Trees,
-    left: int,
-    slot: int,
-    concentration: np.ndarray,
-    n_items: int,
-    criterion: str,
-    children: Int[np.ndarray, "m 2"],
+    by: MergeScore, leaves: Leaves, trees: Trees, left: int, slot: int, children: Int[np.ndarray, "m 2"]
 ) -> ValueError:
     """The error for a tree with which no merge has a score that could be compared; it names the pair.
 
     Parameters
     ----------
-    component, leaves, concentration, criterion
-        As for `agglomerate`; `n_items` as for `merge_scorer`.
+    by, leaves
+        The score, and what is merged.
     trees, left, slot
         The trees, how many are left, and the slot of the one in question.
     children
         The merges made so far.
     """
-    arguments = trees, np.asarray(left), np.asarray(slot), concentration
-    scores = np.array(_scores_of(component, *arguments, n_items, criterion))[:left]
+    scores = np.array(_scores_of(by, trees, np.asarray(left), np.asarray(slot)))[:left]
     scores[slot] = -np.inf  # a tree is not merged with itself
     other = int(scores.argmax()) if scores.max() == np.inf else int(slot == 0)
     names = " and ".join(_named(int(trees.node[k]), leaves, children) for k in sorted((slot, other)))
     return ValueError(
-        f"the score of merging {names} is no finite number: {type(component).__name__} gives the two, or their union, no "
+        f"the score of merging {names} is no finite number: {type(by.component).__name__} gives the two, or their union, no "
         "finite log marginal likelihood"
     )
 
@@ -404,27 +383,27 @@ def agglomerate(
     n, slots = leaves.n, len(leaves.items)
     rows = bool((leaves.items[:n] == 1).all())
     n_items = slots if rows else capacity(int(leaves.items[:n].sum()))
-    size, alpha = np.asarray(n), np.asarray(concentration, float)
+    size, by = np.asarray(n), MergeScore(component, np.asarray(concentration, float), criterion, n_items)
     group = np.zeros(slots, int)
     if groups is not None:
         group[:n] = groups
-    forest = _plant(component, leaves.stats, leaves.items, group, size, alpha, n_items, criterion, rows)
+    forest = _plant(by, leaves.stats, leaves.items, group, size, rows)
     shown = progress_bar and n >= BAR_FROM
     chunk = max(n // 50, 1) if shown else n
     done, apart = 0, groups is not None
     with tqdm(total=n - 1, desc="BHC", disable=not shown, unit="merge") as bar:
         while done < n - 1:
             goal = np.asarray(min(done + chunk, n - 1))
-            forest = _grow(component, forest, size, alpha, goal, n_items, criterion)
+            forest = _grow(by, forest, size, goal)
             made = int(forest.step)
             if made < int(goal):
                 score = np.asarray(forest.best.score)[: int(forest.left)]
                 if score.max() == np.inf or not apart:
                     slot, so_far = int(score.argmax()), np.asarray(forest.children)
-                    raise undefined_score(component, leaves, forest.trees, len(score), slot, alpha, n_items, criterion, so_far)
+                    raise undefined_score(by, leaves, forest.trees, len(score), slot, so_far)
                 # every group is one tree
-                criterion, apart = "odds", False
-                forest = _release(component, forest, alpha, n_items, criterion)
+                by, apart = replace(by, criterion="odds"), False
+                forest = _release(by, forest)
             bar.update(made - done)
             done = made
     return Merges(np.asarray(forest.children)[: n - 1], np.asarray(forest.log_odds)[: n - 1], int(forest.evaluations))

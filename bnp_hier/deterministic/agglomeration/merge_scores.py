@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +19,7 @@ __all__ = [
     "CRITERIA",
     "LAST",
     "TIE",
+    "MergeScore",
     "MergeScorer",
     "Trees",
     "at",
@@ -59,6 +62,23 @@ class Trees(NamedTuple):
     items: Int[Array, "..."]
     node: Int[Array, "..."]
     group: Int[Array, "..."]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["component", "concentration"], meta_fields=["criterion", "n_items"])
+@dataclass(frozen=True)
+class MergeScore:
+    """Which score two trees are merged by.
+
+    - **component** - conjugate component.
+    - **concentration** - α of the Dirichlet process.
+    - **criterion** - one of `CRITERIA`.
+    - **n_items** - most items of two trees together.
+    """
+
+    component: Component
+    concentration: Float[Array, ""] | Float[np.ndarray, ""]
+    criterion: str
+    n_items: int
 
 
 class MergeScorer(NamedTuple):
@@ -152,12 +172,13 @@ def better_of(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Arr
     return best, jnp.minimum(jnp.where(one[0] >= low, one[1], LAST), jnp.where(other[0] >= low, other[1], LAST))
 
 
-def merge_scorer(component: Component, concentration: Array, n_items: int, criterion: str) -> MergeScorer:
-    """Scores by one of `CRITERIA`, of trees with at most `n_items` items together."""
-    counts = jnp.arange(n_items + 1).astype(float)
+def merge_scorer(by: MergeScore) -> MergeScorer:
+    """The tables that a score needs, computed once."""
+    counts = jnp.arange(by.n_items + 1).astype(float)
     log_gamma = gammaln(counts)
-    log_label = gammaln(counts + concentration) if criterion == "finite" else log_gamma
-    return MergeScorer(component.log_marginal_up_to(n_items), jnp.log(concentration), log_gamma, log_label, criterion)
+    log_label = gammaln(counts + by.concentration) if by.criterion == "finite" else log_gamma
+    log_marginal = by.component.log_marginal_up_to(by.n_items)
+    return MergeScorer(log_marginal, jnp.log(by.concentration), log_gamma, log_label, by.criterion)
 
 
 def leaf_trees(scorer: MergeScorer, stats: Statistics, items: Int[Array, " s"], group: Int[Array, " s"], n: Array) -> Trees:

@@ -14,6 +14,7 @@ from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate, cluster_leaves
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.trees import Dendrogram
 from bnp_hier.utils.labels import first_come_labels
@@ -86,6 +87,7 @@ def descend(
     A label of −1 in a start means an item that has no cluster yet; the others lie below `slots`.
     """
     rows = component.suff_stats(X)
+    seating = Seating(component, rows, prior)
 
     def one(order: Int[Array, " n"], start: Int[Array, " n"]) -> Descent:
         def goes_on(state: Any) -> Array:
@@ -94,7 +96,7 @@ def descend(
 
         def step(state: Any) -> Any:
             labels, trace, _, sweeps, refused = state
-            new, hits = sweep(component, rows, labels, prior, order, None, slots)
+            new, hits = sweep(seating, labels, order, None, slots)
             reached = log_joint(component, rows, new, prior, slots)
             # items that suit two clusters alike may go to and fro for ever; `not <=` goes on after NaN, for the check of labels
             gained = (new != labels).any() & ((sweeps == 0) | ~(reached <= trace[sweeps - 1]))
@@ -115,21 +117,19 @@ def _anneal(
     X: Float[Array, "n d"],
     prior: Prior,
     starts: Int[Array, "r n"],
-    hot: Float[Array, " r"],
     key: Array,
     slots: int,
     sweeps: int,
 ) -> Int[Array, "r n"]:
     """Gibbs sweeps from each partition at falling temperatures."""
-    rows = component.suff_stats(X)
-    n = X.shape[0]
-    temperatures = jnp.linspace(hot, COLD, sweeps, axis=1)
+    seating, n = Seating(component, component.suff_stats(X), prior), X.shape[0]
+    temperatures = jnp.linspace(jnp.resize(jnp.asarray(HOT), starts.shape[:1]), COLD, sweeps, axis=1)
 
     def one(labels: Array, temperatures: Array, key: Array) -> Array:
         def step(labels: Array, turn: tuple[Array, Array]) -> tuple[Array, None]:
             key, temperature = turn
             draws = jax.random.uniform(key, (2, n))
-            new, _ = sweep(component, rows, labels, prior, jnp.argsort(draws[0]), draws[1], slots, temperature)
+            new, _ = sweep(seating, labels, jnp.argsort(draws[0]), draws[1], slots, temperature)
             return new, None
 
         return jax.lax.scan(step, labels, (jax.random.split(key, sweeps), temperatures))[0]
@@ -217,8 +217,8 @@ def search_partitions(
     found = empty.joined(repaired(starts, _slots(starts)))
     key_anneal, key_cross = jax.random.split(key)
     best = np.resize(found.labels[:ANNEALED], (RUNS, n))
-    hot, slots = np.resize(HOT, RUNS), _slots(best)
-    annealed = _anneal(component, data, prior, jnp.asarray(best), jnp.asarray(hot), key_anneal, slots, effort.sweeps)
+    slots = _slots(best)
+    annealed = _anneal(component, data, prior, jnp.asarray(best), key_anneal, slots, effort.sweeps)
     found = found.joined(repaired(np.asarray(annealed), slots))
 
     idle = 0

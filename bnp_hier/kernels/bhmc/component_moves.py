@@ -67,17 +67,41 @@ class Allocation(NamedTuple):
     log_probability: Float[Array, ""]
 
 
+class Items(NamedTuple):
+    """Items on the paths of a tree.
+
+    - **log_marginal** - log marginal likelihood of a cluster from its statistics (nats).
+    - **rows** - statistics of each item.
+    - **empty** - statistics of two empty clusters.
+    - **along** - (n, levels) nodes from the root to the leaf of each item.
+    """
+
+    log_marginal: Callable[[Statistics], Float[Array, "..."]]
+    rows: Statistics
+    empty: Statistics
+    along: Int[Array, "n levels"]
+
+
+class Tables(NamedTuple):
+    """How the two sides share the nodes of a tree.
+
+    - **log_root** - P_root of the two sides (log), by their customers there: a probability, but where components are
+      infinitely many and a side has no customers yet, the weight of opening it.
+    - **log_opening** - (M,) c_z (log).
+    - **log_shares** - (M, 2) c_z times the present shares of the sides at the parent (log).
+    """
+
+    log_root: Callable[[Float[Array, " 2"]], Float[Array, " 2"]]
+    log_opening: Float[Array, " m"]
+    log_shares: Float[Array, "m 2"]
+
+
 def allocate(
-    log_marginal: Callable[[Statistics], Float[Array, "..."]],
-    rows: Statistics,
-    empty: Statistics,
-    along: Int[Array, "n levels"],
+    items: Items,
+    tables: Tables,
     order: Int[Array, " n"],
     number: Int[Array, ""],
     given: Int[Array, " n"],
-    log_root: Callable[[Float[Array, " 2"]], Float[Array, " 2"]],
-    log_opening: Float[Array, " m"],
-    log_shares: Float[Array, "m 2"],
     seated: Bool[Array, ""],
     key: Array,
 ) -> Allocation:
@@ -90,27 +114,20 @@ def allocate(
 
     Parameters
     ----------
-    log_marginal, rows, empty
-        Log marginal likelihood, statistics of the rows, and those of two empty clusters.
-    along
-        Nodes from the root to the leaf of each item.
+    items, tables
+        The items, and how the sides share the nodes.
     order, number
         Items in the order in which they come, and how many do.
     given
         Sides, −1 for those to be drawn from their conditional.
-    log_root
-        P_root of the two sides (log), by their customers there: a probability, but where components are infinitely many and
-        a side has no customers yet, the weight of opening it.
-    log_opening
-        c_z (log).
-    log_shares
-        c_z times the present shares of the sides at the parent (log).
     seated
         Whether to draw tables given the present proportions, by `log_shares` in place of c_z P_parent: the present
         allocation, replayed.
     key
         Random key.
     """
+    log_marginal, rows, empty, along = items
+    log_root, log_opening, log_shares = tables
     n, levels = along.shape
     draws = jax.random.uniform(key, (n, levels), log_opening.dtype)
 
@@ -195,7 +212,7 @@ def split_merge_components(
     along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
     parent = jnp.maximum(tree.parent, 0)
     log_marginal = component.log_marginal_up_to(n)  # what clusters share is computed once
-    nothing = component.empty((2,))
+    items = Items(log_marginal, rows, component.empty((2,)), along)
     last = jnp.full(int(root.infinite), root.components - 1)  # of infinitely many, with what is left for others
     pair_root = RootPrior(root.concentration if root.infinite else 2 * root.share, 2 + int(root.infinite), root.infinite)
 
@@ -229,23 +246,10 @@ def split_merge_components(
         proposed = proposed.at[anchors].set(jnp.where(splits, jnp.arange(2), 0).astype(present.dtype))
         rank = jax.random.uniform(key_order, (n,)) + jnp.where(member, 0.0, 2.0)
         order = jnp.argsort(rank.at[anchors].set(jnp.array([-2.0, -1.0])))
-        log_shares = log_of(concentration * shares[parent, :2])
-        both = jax.vmap(
-            lambda given, seated, key: allocate(
-                log_marginal,
-                rows,
-                nothing,
-                along,
-                order,
-                member.sum(),
-                given,
-                log_root,
-                log_of(opening),
-                log_shares,
-                seated,
-                key,
-            )
-        )(jnp.stack([present, proposed]), jnp.array([True, False]), jax.random.split(key_allocate))
+        tables = Tables(log_root, log_of(opening), log_of(concentration * shares[parent, :2]))
+        both = jax.vmap(lambda given, seated, key: allocate(items, tables, order, member.sum(), given, seated, key))(
+            jnp.stack([present, proposed]), jnp.array([True, False]), jax.random.split(key_allocate)
+        )
         drawn = jnp.where(splits, both.log_probability[1], both.log_probability[0])
         log_choices = jnp.zeros(()) if root.infinite else jnp.log(choices)
         log_ratio = both.log_joint[1] - both.log_joint[0] + jnp.where(splits, 1, -1) * (log_choices - drawn)

@@ -17,6 +17,7 @@ from bnp_hier.inspection.nested import TreeSites, TreeValues
 from bnp_hier.kernels.initial_labels import starting_labels
 from bnp_hier.models import dpm
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
 
 __all__ = ["TREE_STARTS", "agglomerated_tree", "starting_tree"]
 
@@ -82,7 +83,7 @@ def starting_tree(
     def greedy(key: Array) -> tuple[Array, Array]:
         branches = min(n, components, (sites.max_nodes - 1) // depth)
         rows = values.component.suff_stats(values.X)
-        labels = starting_labels("map_dp", values.component, rows, Prior(1.0), key, n, branches)
+        labels = starting_labels("map_dp", Seating(values.component, rows, Prior(1.0)), key, n, branches)
         return labels[:, None] * depth + jnp.arange(1, depth + 1)[None], labels
 
     draws: dict[str, Callable[[Array], tuple[Array, Array]]] = {"one_path": one_path, "prior": prior, "map_dp": greedy}

@@ -311,10 +311,12 @@ class _Visitor:
         """Take an item out, find a candidate, decide, and put it in; also the item's path, label, hit and mass."""
         key_chain, key_birth = jax.random.split(item.key) if self.concentrations.root.infinite else (item.key, item.key)
         left = self._take_out(nodes, item)
+        # nested CRP: Π n_z/(n_parent + α) down to z, times α/(n_z + α) where a branch is opened there
         prior = path_weights(left.counts, left.nodes.parent, left.level, self.concentrations.tree, self.depth)
         # a new branch takes a node on every level below
         refused = (left.level >= 0) & (left.level < self.depth) & (self.depth - left.level > (left.level < 0).sum())
-        likelihood = left.nodes.mixing @ left.likelihood  # S_z
+        likelihood = left.nodes.mixing @ left.likelihood  # S_z = Σ_k β_zk f(x|θ_k)
+        # P(by way of z) ∝ prior_z S_z: a new branch's proportions have the mean β_z, so that S_z is their expected density
         posterior = prior if self.metropolis else prior * likelihood
         at = draw_index(posterior if self.metropolis else jnp.where(refused, 0.0, posterior), item.uniforms[0])
         candidate = self._candidate(left, at, item.uniforms[1], key_chain)
@@ -360,6 +362,7 @@ class _Visitor:
             own = draw_index(nodes.mixing[at] * left.likelihood, uniform)
             pseudo_count = (jnp.arange(components) == own).astype(dtype)
 
+        # β_child ~ Dirichlet(γ β_parent), with one count more of the label where that is known
         def draw_next(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             above, chain = state
             shares = log_dirichlet_draw(
@@ -386,6 +389,7 @@ class _Visitor:
         nodes, at = left.nodes, candidate.at
         opens = left.level[at] < self.depth
         leaf = jnp.where(opens, candidate.chain[self.depth - 1 - left.level[at]], nodes.mixing[at])
+        # proposed from the prior of paths and proportions: the ratio is S_new leaf / S_old leaf
         accepted = (item.uniforms[2] * likelihood[item.path[-1]] < leaf @ left.likelihood) & ~refused[at]
         leaf = jnp.where(accepted, leaf, nodes.mixing[item.path[-1]])
         unmade = left.unmade * leaf[-1]
@@ -404,7 +408,7 @@ class _Visitor:
         unmade = (prior * mixing[:, -1]).sum() * left.unmade
         total, lost = posterior.sum() + unmade, jnp.where(refused, posterior, 0.0).sum() + unmade
         accepted = total - lost > 0  # false where every density underflows
-        drawn = draw_index(mixing[candidate.at] * left.likelihood, item.uniforms[1])
+        drawn = draw_index(mixing[candidate.at] * left.likelihood, item.uniforms[1])  # P(k) ∝ β_zk f(x|θ_k)
         return _Outcome(accepted, jnp.where(accepted, drawn, left.label), lost > 0, lost / jnp.where(total > 0, total, 1.0))
 
     def _put_in(

@@ -1,0 +1,103 @@
+"""Items that leave clusters and join others, one at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int
+
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.distributions.chinese_restaurant import cluster_counts
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.arrays import pack, take
+
+__all__ = ["Seating", "Seats"]
+
+
+class Seats(NamedTuple):
+    """Clusters of a partition in K slots, some of them empty.
+
+    - **counts** - (K,) cluster sizes.
+    - **log_counts** - (K,) log(n_k − δ), −inf where empty.
+    - **caches** - (K, c) the component's cache of each cluster, one row each: one small read and one small write per change.
+    """
+
+    counts: Float[Array, "*b k"]
+    log_counts: Float[Array, "*b k"]
+    caches: Float[Array, "*b k c"]
+
+
+class Seating:
+    """Conditionals of single items given the clusters of the others, parameters of clusters integrated out.
+
+    Neal (2000), Algorithm 3: item i joins cluster k with probability ∝ (n_k − δ) p(x_i | X_k) and opens a new one with
+    probability ∝ (α + Kδ) p(x_i), where n_k, X_k and the number of clusters K leave i out.
+
+    Parameters
+    ----------
+    component
+        Conjugate component.
+    rows
+        Sufficient statistics of each row, leading dimension n.
+    prior
+        Partition prior.
+    """
+
+    def __init__(self, component: Component, rows: Statistics, prior: Prior) -> None:
+        self.component, self.rows, self.prior = component, rows, prior
+        self._empty, self._unpack = ravel_pytree(component.cache(component.empty()))
+
+    def _log_count(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.where(count > 0, jnp.log(jnp.where(count > 0, count - self.prior.discount, 1.0)), -jnp.inf)
+
+    def seats(self, labels: Int[Array, " n"], slots: int, others: tuple[Statistics, Float[Array, " k"]] | None = None) -> Seats:
+        """The clusters of items, −1 for those without one; `others` are statistics and counts of further items.
+
+        From the statistics of all: rounding errors of earlier updates do not add up.
+        """
+        stats, counts = cluster_statistics(self.rows, labels, slots), cluster_counts(labels, slots).astype(float)
+        if others is not None:
+            stats, counts = jax.tree.map(jnp.add, (stats, counts), others)
+        return Seats(counts, self._log_count(counts), pack(self.component.cache(stats), 1))
+
+    def row(self, item: Array) -> Statistics:
+        """Sufficient statistics of one row."""
+        return take(self.rows, item)
+
+    def leave(self, seats: Seats, row: Statistics, slot: Array, seated: ArrayLike = 1.0) -> Seats:
+        """The clusters without a row of the slot; `seated` 0 for one that is not there."""
+        counts, log_counts, caches = seats
+        there = jnp.asarray(seated).astype(counts.dtype)
+        left = counts[slot] - there
+        remaining = pack(self.component.update_cache(self._unpack(caches[slot]), row, -there), 0)
+        # an emptied slot is exactly empty again, without rounding errors
+        caches = caches.at[slot].set(jnp.where(left > 0, remaining, self._empty))
+        return Seats(counts.at[slot].set(left), log_counts.at[slot].set(self._log_count(left)), caches)
+
+    def log_weights(self, seats: Seats, row: Statistics) -> tuple[Float[Array, " k"], Bool[Array, ""]]:
+        """Seating weight × predictive density of a row at each slot (log), and whether no slot is free.
+
+        A new cluster is that of the first free slot, the others having weight 0. The weights lack the denominator of the
+        seating probabilities, α + (number of items seated).
+        """
+        concentration, discount = self.prior
+        occupied = seats.counts > 0
+        opens = (jnp.arange(occupied.shape[0]) == jnp.argmin(occupied)) & ~occupied
+        clusters = occupied.sum(dtype=seats.counts.dtype)
+        # with nothing seated yet the only choice is a new cluster, whatever the concentration
+        opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
+        predictive = self.component.cached_log_predictive(jax.vmap(self._unpack)(seats.caches), row)
+        return jnp.where(opens, opening, seats.log_counts) + predictive, occupied.all()
+
+    def join(self, seats: Seats, row: Statistics, slot: Array) -> Seats:
+        """The clusters with one more row in the slot."""
+        counts, log_counts, caches = seats
+        size = counts[slot] + 1.0
+        grown = pack(self.component.update_cache(self._unpack(caches[slot]), row, 1.0), 0)
+        return Seats(counts.at[slot].set(size), log_counts.at[slot].set(self._log_count(size)), caches.at[slot].set(grown))
