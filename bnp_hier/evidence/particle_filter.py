@@ -307,8 +307,8 @@ def _filter(
         particles, hit = rejuvenate(t, particles)
         return t + 1, particles, log_weights, log_evidence, full.any() | hit
 
-    nobody = jnp.full((num_particles, n), -1)
-    particles = _Particle(nobody, jax.vmap(lambda z: seating.seats(z, slots))(nobody))
+    unseated = jnp.full((num_particles, n), -1)
+    particles = _Particle(unseated, jax.vmap(lambda z: seating.seats(z, slots))(unseated))
     state = (jnp.asarray(0), particles, jnp.zeros(num_particles), jnp.zeros(()), jnp.bool_(False))
     *_, log_weights, log_evidence, full = jax.lax.while_loop(
         lambda state: (state[0] < n) & ~(state[-1] & schedule.may_grow), step, state

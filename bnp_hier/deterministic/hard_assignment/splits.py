@@ -19,7 +19,6 @@ from bnp_hier.deterministic.hard_assignment.free_energies import free_energy, sc
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import more_slots
-from bnp_hier.partitions.scoring import log_weighted_densities
 from bnp_hier.partitions.seating import Prior, log_seating
 
 __all__ = ["Clusters", "SplitMergeSearch", "seeded", "slots_for", "spaces_of", "sum_by_label"]
@@ -309,7 +308,9 @@ def _log_weights(
     component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
 ) -> Float[Array, "m k"]:
     """Log of (seating probability × predictive density) of rows at each cluster; a new one, improper maybe, is not asked."""
-    return log_weighted_densities(component, stats, log_seating(counts, prior)[:-1], X)
+    # `log_weighted_densities` asks for a cache, which an improper family refuses: it may be asked for empty clusters
+    density = component.log_predictive(jax.tree.map(lambda leaf: leaf[None], stats), X[:, None])
+    return density + log_seating(counts, prior)[None, :-1]
 
 
 @partial(jax.jit, static_argnames="slots")
