@@ -45,6 +45,7 @@ from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
     HierarchyDraws,
     assignment_uncertainty,
+    cluster_affinities,
     cluster_parameters,
     cluster_probabilities,
     coclustering,
@@ -91,6 +92,7 @@ __all__ = [
     "UninformativeNormal",
     "VariationalDP",
     "assignment_uncertainty",
+    "cluster_affinities",
     "check_model",
     "cluster_parameters",
     "cluster_probabilities",

@@ -14,12 +14,12 @@ from numpyro.infer.mcmc import MCMCKernel
 from bnp_hier.capabilities import Chains, EvidenceBound
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
-from bnp_hier.posterior.draws import draws_of, log_predictive, partition_of, shared_programs, summaries
+from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_programs, summaries
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "tabulate"]
+__all__ = ["compare", "shared_hyperparameters", "tabulate"]
 
 
 def compare(
@@ -55,6 +55,9 @@ def compare(
           least expected variation of information that its search finds; estimators: `labels_`).
         - `log_joint`: log p(X, point estimate) at the method's hyperparameters (MCMC: their posterior medians), nats; NaN, as
           is the bound, where the clusters' parameters cannot be integrated out (`AuxiliaryGibbs`).
+        - `log_joint_shared`: log p(X, point estimate) at hyperparameters that all methods share: those of the first estimator,
+          or of the first chains if there is none (nats). Only these compare partitions across methods. NaN where `log_joint`
+          is, and for a fit of another model than the first.
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters: the tree's for BHC, the
           variational bound with the model that it bounds, the log joint of one partition otherwise (nats).
         - `held_out`, `held_out_se`: log predictive density per held-out row and its standard error over rows (nats); MCMC
@@ -94,9 +97,10 @@ def tabulate(
 
     rows = {}
     with shared_programs():
+        shared = _log_joints_at_shared_hyperparameters(fits, X, labels)
         for name, fit in fits.items():
             row: dict[str, Any] = {"clusters": int(labels[name].max()) + 1}
-            row |= _evidence(fit, X, labels[name])
+            row |= {"log_joint": np.nan, "log_joint_shared": shared.get(name, np.nan)} | _evidence(fit, X, labels[name])
             if held_out is not None:
                 scores = _held_out(fit, X, held_out)
                 row |= {"held_out": scores.mean(), "held_out_se": scores.std(ddof=1) / np.sqrt(len(scores))}
@@ -115,10 +119,59 @@ def tabulate(
     return table
 
 
+def shared_hyperparameters(fits: Mapping[str, Any], X: ArrayLike) -> dict[str, np.ndarray]:
+    """Hyperparameters at which the partitions of all fits are compared: the first estimator's, else the first chains' medians.
+
+    Parameters
+    ----------
+    fits
+        Name -> fit.
+    X
+        The data, (n, d).
+    """
+    first = _first(fits)
+    if isinstance(first, Chains):
+        return _medians(draws_of(first, X))
+    return {name: np.asarray(value) for name, value in first.hyperparameters_.items()}
+
+
+def _first(fits: Mapping[str, Any]) -> Any:
+    """The first fit that is no chains, or else the first."""
+    return next((fit for fit in fits.values() if not isinstance(fit, Chains)), next(iter(fits.values())))
+
+
+def _model(fit: Any) -> Any:
+    """The NumPyro model of a fit."""
+    return fit.sampler.model if isinstance(fit, Chains) else fit.model
+
+
+def _medians(draws: Draws) -> dict[str, np.ndarray]:
+    """Medians of the hyperparameters over all draws."""
+    return {name: np.asarray(np.median(values, axis=(0, 1))) for name, values in draws.hyperparameters.items()}
+
+
+def _log_joints_at_shared_hyperparameters(
+    fits: Mapping[str, Any], X: ArrayLike, labels: Mapping[str, Int[np.ndarray, " n"]]
+) -> dict[str, float]:
+    """Log p(X, partition) of every fit of the first fit's model, in one call."""
+    first = draws_of(_first(fits), X, num_samples=1)
+    if not first.mixture.integrated:
+        return {}
+    model = first.mixture.model
+    names = [name for name, fit in fits.items() if _model(fit) is model]
+    stacked = np.stack([labels[name] for name in names])[None]
+    values = {
+        name: np.broadcast_to(value, (1, len(names), *np.shape(value)))
+        for name, value in shared_hyperparameters(fits, X).items()
+    }
+    joints = summaries(first._replace(labels=stacked, hyperparameters=values)).log_joint[0]
+    return dict(zip(names, map(float, joints), strict=True))
+
+
 def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
     if isinstance(fit, Chains):
         draws = draws_of(fit, X)
-        medians = {name: np.median(v, axis=(0, 1))[None, None] for name, v in draws.hyperparameters.items()}
+        medians = {name: value[None, None] for name, value in _medians(draws).items()}
         if not draws.mixture.integrated:  # a density given parameters would be no lower bound on the evidence
             return {"log_joint": np.nan, "evidence_bound": np.nan, "bound_kind": "none"}
         one = draws._replace(labels=labels[None, None], hyperparameters=medians)

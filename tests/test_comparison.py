@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
+from numpyro.infer.util import log_density
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import bnp_hier as bnp
@@ -34,8 +36,8 @@ def fits() -> dict:
 def test_table(fits: dict) -> None:
     table = bnp.compare(fits, X, held_out=Y, truth=TRUTH, seconds={"Gibbs": 7.5})
     assert list(table.index) == ["Gibbs", "BHC", "MAP-DP"]
-    expected = ["clusters", "log_joint", "evidence_bound", "bound_kind", "held_out", "held_out_se", "NMI", "ARI"]
-    expected += ["NMI Gibbs", "NMI BHC", "NMI MAP-DP", "seconds", "rhat", "ess", "capacity_hits"]
+    expected = ["clusters", "log_joint", "log_joint_shared", "evidence_bound", "bound_kind", "held_out", "held_out_se"]
+    expected += ["NMI", "ARI", "NMI Gibbs", "NMI BHC", "NMI MAP-DP", "seconds", "rhat", "ess", "capacity_hits"]
     assert list(table.columns) == expected
     assert (table["clusters"] == 2).all()
     labels = fits["BHC"].labels_
@@ -116,3 +118,32 @@ def test_worst_diagnostics_are_those_of_the_hyperparameters_too() -> None:
     table = bnp.compare({"Gibbs": mcmc}, X)
     assert table.loc["Gibbs", "rhat"] == pytest.approx(chains["rhat"].max())
     assert table.loc["Gibbs", "ess"] == pytest.approx(chains[["ess_bulk", "ess_tail"]].min(axis=None))
+
+
+def test_shared_log_joints_are_at_the_hyperparameters_of_the_first_estimator() -> None:
+    """Against the model's own density, by NumPyro, at α and the partition of each method."""
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
+    mcmc = MCMC(kernel, num_warmup=20, num_samples=30, num_chains=1, progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    fits = {"Gibbs": mcmc, "tuned": bnp.MAPDP(model, optimize=True).fit(X), "MAP-DP": bnp.MAPDP(model).fit(X)}
+    fits["other model"] = bnp.MAPDP(MODEL).fit(X)
+    table = bnp.compare(fits, X)
+    alpha = fits["tuned"].hyperparameters_["alpha"]
+    assert alpha != pytest.approx(fits["MAP-DP"].hyperparameters_["alpha"], rel=0.01)
+    labels = {name: fit.labels_ for name, fit in fits.items() if name != "Gibbs"}
+    labels["Gibbs"] = bnp.point_estimate(mcmc.get_samples()["z"])
+    for name in ("Gibbs", "tuned", "MAP-DP"):
+        with jax.enable_x64(True):
+            fixed = partial(dpm, component=model.keywords["component"], concentration=float(alpha))
+            log_joint, _ = log_density(fixed, (X,), {}, {"z": jnp.asarray(labels[name])})
+        assert table.loc[name, "log_joint_shared"] == pytest.approx(float(log_joint), abs=1e-6)
+    assert table.loc["tuned", "log_joint_shared"] == pytest.approx(table.loc["tuned", "log_joint"])
+    assert np.isnan(table.loc["other model", "log_joint_shared"]) and np.isfinite(table.loc["other model", "log_joint"])
+
+
+def test_chains_alone_share_the_medians_of_the_first() -> None:
+    mcmc = MCMC(bnp.PartitionGibbs(MODEL), num_warmup=5, num_samples=10, progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    table = bnp.compare({"Gibbs": mcmc}, X)
+    assert table.loc["Gibbs", "log_joint_shared"] == pytest.approx(table.loc["Gibbs", "log_joint"])

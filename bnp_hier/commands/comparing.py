@@ -55,14 +55,20 @@ __all__ = ["compare"]
 
 SHOWN = {
     "clusters": "clusters",
-    "log_joint": "log joint",
+    "log_joint_shared": "log joint",
     "evidence_bound": "evidence at least",
     "held_out": "held out",
     "ARI": "ARI",
     "rhat": "R-hat",
     "seconds": "seconds",
 }
-"""Columns of the comparison that a terminal of 80 columns has room for."""
+"""Columns of the comparison that a terminal of 80 columns has room for, and their headings."""
+
+FILES = {
+    "labels.csv": "the cluster of every row by every method, and how certain it is",
+    "tree.nwk": "the tree of BHC, in Newick format",
+}
+"""Files beside the report -> what they contain."""
 
 
 def compare(
@@ -75,30 +81,34 @@ def compare(
     methods: Annotated[
         list[str] | None,
         typer.Option(
-            help="auto (those that fit in the time), or some of "
+            help="auto (as many as fit the time budget), or some of "
             f"{', '.join(partition_methods())}, comma-separated; may be repeated.",
             show_default="auto",
         ),
     ] = None,
     minutes: Minutes = None,
     concentration: Concentration = None,
-    held_out: Annotated[float, typer.Option(help="Share of the rows kept from all methods, to score their predictions.")] = 0.0,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the rows to hold out from all methods, on which their predictions are scored.")
+    ] = 0.0,
     seed: Seed = 0,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its files.")] = Path("bnp-hier-report"),
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and the files beside it.")] = Path(
+        "bnp-hier-report"
+    ),
     chains: Chains = 4,
     warmup: Warmup = None,
     samples: Samples = None,
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Cluster a data set by every method, compare them in one table, and write a report.
+    """Cluster a data set with several methods, compare them in one table, and write a report.
 
-    Writes report.html, labels.csv (with the certainty of every row: the share of draws in which it is with the rest of its
-    cluster), tree.nwk (with bhc) and one ArviZ file (netCDF) per method into the output folder.
+    The output folder gets report.html, labels.csv (the clusters of every row and how certain they are: the mean probability of
+    sharing a cluster with its other rows), tree.nwk (with bhc) and one ArviZ file (netCDF) per method.
     """
     chosen = None if methods is None else method_names(methods)
     if not 0.0 <= held_out < 1.0:
-        raise ValueError(f"--held-out must be a share of at least 0 and below 1, but it is {held_out}")
+        raise ValueError(f"--held-out must be a share from 0 up to, but not including, 1, but it is {held_out}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
     check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
     whole = read_data(data, truth, items, drop, header)
@@ -142,18 +152,25 @@ def compare(
         from bnp_hier.reports.report import Findings, write_report
 
         findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, random_state=seed)
-        _write_files(out_dir, findings)
+        written = _write_files(out_dir, findings)
         report = write_report(
             out_dir / "report.html",
             findings,
             problems=outcome.problems,
             warnings=warnings,
             facts=facts,
+            files=written,
             reproduce=_command(data, words, drop, header),
         )
     if as_json:
         content = {"data": whole.name, "family": suited.name, "methods": findings.table.reset_index().to_dict("records")}
-        rest = {"notes": findings.notes(), "problems": outcome.problems, "warnings": warnings, "report": report}
+        rest = {
+            "headline": findings.headline(),
+            "notes": findings.notes(),
+            "problems": outcome.problems,
+            "warnings": warnings,
+            "report": report,
+        }
         print_json(content | rest)
     else:
         _print(findings, report)
@@ -196,9 +213,13 @@ def _command(data: str, words: Mapping[str, object], drop: list[str] | None, hea
 
 
 def _print(findings: Any, report: Path) -> None:
-    """The table, the findings, and where the report is."""
-    shown = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table]).rename(columns=SHOWN)
-    print_table(shown.dropna(axis=1, how="all"), "Methods compared", "log quantities in nats; all of it is in the report")
+    """The headline, the table, the findings, and where the report is."""
+    table = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table])
+    sampled = list(findings.certainty)  # at the hyperparameters of the others, their one partition is the bound
+    table.loc[sampled, "evidence_bound"] = table.loc[sampled, "log_joint_shared"]
+    out.print(f"\n{findings.headline()}\n", style="bold", highlight=False)
+    caption = "log joint and evidence in nats, at the same hyperparameters; more in the report"
+    print_table(table.rename(columns=SHOWN).dropna(axis=1, how="all"), "Methods compared", caption)
     for note in findings.notes():
         out.print(f"• {note}", highlight=False)
     out.print(f"report: {report}", highlight=False)
@@ -207,7 +228,7 @@ def _print(findings: Any, report: Path) -> None:
 def _lengths(options: dict[str, RunOptions], chosen: list[str]) -> str:
     """The chains' lengths in words."""
     of = [options[name] for name in chosen if partition_methods()[name].is_chain]
-    return ", ".join(f"{o.chains} of {o.warmup} + {o.samples} sweeps" for o in of) or "none"
+    return ", ".join(f"{o.chains} chains of {o.warmup} warm-up and {o.samples} kept sweeps" for o in of) or "none"
 
 
 def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray | None]:
@@ -225,16 +246,18 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
     return dataclasses.replace(data, X=data.X[kept], y=classes, item_names=names), data.X[rest]
 
 
-def _write_files(folder: Path, findings: object) -> None:
-    from bnp_hier.reports.report import Findings
-
-    assert isinstance(findings, Findings)
+def _write_files(folder: Path, findings: Any) -> dict[str, str]:
+    """Write labels, trees and ArviZ files, and return what each contains."""
+    written = {}
     write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})
     for fit in findings.fits.values():
         if isinstance(fit, TreePosterior):
             write_text(folder / "tree.nwk", fit.dendrogram_.to_newick(findings.data.item_names) + "\n")
+            written["tree.nwk"] = FILES["tree.nwk"]
     for name, package in findings.packages.items():
         _write_package(folder / _package_file(name), package)
+        written[_package_file(name)] = f"the draws of {name} and what follows from them, for ArviZ (netCDF)"
+    return {"labels.csv": FILES["labels.csv"], **written}
 
 
 def _write_package(path: Path, package: Any) -> None:

@@ -167,7 +167,9 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
         dataset = _SHIPPED[name].read(_SHIPPED_FOLDER / _SHIPPED[name].file)
     else:
         dataset = _find(name, _FILES[name], data_home)
-    return dataclasses.replace(dataset, name=name, description=_description(name))
+    numbered = dataset.y is not None and dataset.y.dtype.kind == "i"
+    classes = _CLASSES.get(name, {}) if numbered else {}
+    return dataclasses.replace(dataset, name=name, description=_description(name), class_names=classes)
 
 
 class _Entry(NamedTuple):
@@ -348,6 +350,29 @@ _images = partial(
 _PENDIGITS_TRAIN_ROWS = 7494
 _PENDIGITS_TRAIN_COUNTS = [780, 779, 780, 719, 780, 720, 720, 778, 719, 719]
 _WORDS = {"stop_words": "english", "token_pattern": "(?<![a-z])[a-z]{3,20}(?![a-z])"}
+
+_CLASSES: dict[str, dict[int, str]] = {
+    "iris": dict(enumerate(("setosa", "versicolor", "virginica"))),
+    "wine": {i: f"cultivar {i}" for i in range(3)},
+    "breast_cancer": {0: "malignant", 1: "benign"},
+    "glass": {
+        1: "building windows, float",
+        2: "building windows, not float",
+        3: "vehicle windows",
+        5: "containers",
+        6: "tableware",
+        7: "headlamps",
+    },
+    "yeast_cellcycle_384": dict(enumerate(("early G1", "late G1", "S", "G2", "M"), 1)),
+    "spambase": {0: "not spam", 1: "spam"},
+    "newsgroups4": dict(enumerate(("rec.autos", "rec.sport.baseball", "rec.sport.hockey", "sci.space"))),
+    "fashion_mnist_1000": dict(
+        enumerate(
+            ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+        )
+    ),
+}
+"""Data set -> label -> name of the class, where the labels are numbers that stand for names."""
 
 _BUNDLED = {
     "iris": "150 flowers of three iris species; four lengths in cm.",

@@ -62,6 +62,9 @@ class Dataset:
     levels
         Name of every column of text -> its different texts. Such a column stands in ``X`` as indicators named "column=text":
         one for the second of two texts, NaN where the cell is missing; one for each of more texts, all 0 where it is missing.
+    class_names
+        Label in ``y`` -> name of the class, where labels are numbers that stand for names; labels without a name keep their
+        number.
 
     Raises
     ------
@@ -77,6 +80,7 @@ class Dataset:
     description: str
     paths: tuple[tuple[str, ...], ...] | None = None
     levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         times = Counter(self.feature_names)
@@ -87,6 +91,14 @@ class Dataset:
                         f"{self.name}: {times[indicator]} columns have the name {indicator!r}, expected one: the indicator of "
                         f"the column of text {column!r}; {_RENAME}"
                     )
+
+    @property
+    def classes(self) -> Shaped[np.ndarray, " n"] | None:
+        """The labels ``y`` by name, for people to read; None if there are no labels."""
+        if self.y is None or not self.class_names:
+            return self.y
+        labels = (label.item() for label in self.y)
+        return np.array([self.class_names.get(label, str(label)) for label in labels])
 
     @property
     def categories(self) -> tuple[tuple[int, ...], ...]:

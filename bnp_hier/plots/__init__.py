@@ -2,6 +2,7 @@
 
 from bnp_hier.plots.bounds import bound_increments, evidence_bounds
 from bnp_hier.plots.chains import rank, traces
+from bnp_hier.plots.cluster_number import number_of_clusters
 from bnp_hier.plots.density import predictive_density
 from bnp_hier.plots.drawn_hierarchy import hierarchy
 from bnp_hier.plots.heatmap import coclustering
@@ -18,6 +19,7 @@ __all__ = [
     "hierarchy",
     "level_scores",
     "montage",
+    "number_of_clusters",
     "pairs",
     "predictive_density",
     "rank",

@@ -3,7 +3,7 @@
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws
-from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
+from bnp_hier.posterior.item_uncertainty import assignment_uncertainty, cluster_affinities
 from bnp_hier.posterior.label_recovery import recover_labels
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.posterior.parameter_draws import cluster_parameters
@@ -13,6 +13,7 @@ from bnp_hier.posterior.point_estimates import point_estimate
 __all__ = [
     "HierarchyDraws",
     "assignment_uncertainty",
+    "cluster_affinities",
     "cluster_parameters",
     "cluster_probabilities",
     "coclustering",

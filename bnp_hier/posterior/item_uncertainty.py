@@ -12,7 +12,7 @@ from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draw
 from bnp_hier.posterior.point_estimates import cluster_costs
 from bnp_hier.utils.labels import canonical_labels
 
-__all__ = ["AssignmentUncertainty", "assignment_uncertainty"]
+__all__ = ["AssignmentUncertainty", "assignment_uncertainty", "cluster_affinities"]
 
 
 class AssignmentUncertainty(NamedTuple):
@@ -70,3 +70,58 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
 def _sizes(labels: np.ndarray) -> np.ndarray:
     """Number of items that have each item's label."""
     return np.bincount(labels)[labels]
+
+
+def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | None = None) -> Float[np.ndarray, "n k"]:
+    """Mean co-clustering probability of each item with the items of each cluster of a partition.
+
+    An item is not counted with itself, so that the entry for its own cluster is `assignment_uncertainty`'s `coclustering`. A
+    row of the matrix need not sum to 1: a draw in which two clusters are merged counts for both.
+
+    Parameters
+    ----------
+    draws
+        Label draws, (s, n) or (chain, draw, n) whole numbers.
+    estimate
+        (n,) whole numbers, such as a `point_estimate`.
+    max_draws
+        Most distinct partitions that are used, evenly spaced among the draws; all by default. The cost is O(s n k).
+
+    Returns
+    -------
+    affinities
+        (n, k), columns in the order of the sorted labels of `estimate`; NaN where an item is alone in its cluster.
+
+    Raises
+    ------
+    ValueError
+        If the draws or the estimate have a wrong shape or type, or `max_draws` is not positive.
+
+    Examples
+    --------
+    >>> from bnp_hier.posterior import cluster_affinities
+    >>> cluster_affinities([[0, 0, 1, 1], [0, 0, 0, 0]], [0, 0, 1, 1])
+    array([[1. , 0.5],
+           [1. , 0.5],
+           [0.5, 1. ],
+           [0.5, 1. ]])
+    """
+    flat = flat_draws(draws)
+    if max_draws is not None:
+        if max_draws < 1:
+            raise ValueError(f"max_draws must be at least 1, but it is {max_draws}")
+        flat = flat[np.unique(np.linspace(0, len(flat) - 1, min(max_draws, len(flat))).round().astype(int))]
+    labels, weights = unique_draws(flat)
+    n = labels.shape[1]
+    _, center = np.unique(one_partition(estimate, n), return_inverse=True)
+    sizes = np.bincount(center)
+    together = np.zeros((n, len(sizes)))
+    for z, weight in zip(labels, weights, strict=True):
+        counts = np.zeros((int(z.max()) + 1, len(sizes)))
+        np.add.at(counts, (z, center), 1.0)
+        together += weight * counts[z]
+    others = np.broadcast_to(sizes.astype(float), together.shape).copy()
+    items = np.arange(n)
+    together[items, center] -= 1.0
+    others[items, center] -= 1.0
+    return np.divide(together, others, out=np.full_like(together, np.nan), where=others > 0)

@@ -6,7 +6,9 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,19 @@ from matplotlib.figure import Figure
 from bnp_hier import plots
 from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.capabilities import Chains, TreePosterior
-from bnp_hier.comparison import tabulate
+from bnp_hier.comparison import shared_hyperparameters, tabulate
 from bnp_hier.datasets import Dataset
 from bnp_hier.evidence import tree_bound
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
+from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_programs
-from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.partitions import coclustering
+from bnp_hier.reports.headlines import headline
+from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.tree_page import tree_figures
 from bnp_hier.reports.verdicts import (
+    IN_WORDS,
+    ROUGH_RHAT,
     agreement,
     association,
     best_partition,
@@ -42,7 +48,7 @@ from bnp_hier.utils.wording import listed
 __all__ = ["Findings", "write_report"]
 
 MOST_PAIRED = 600
-"""Most rows in a plot of all pairs of rows; of more, so many are drawn at random."""
+"""Most rows in a heat map of all pairs of rows; of more, this many are drawn at random."""
 
 MOST_POINTS = 3000
 """Most rows in a scatter plot."""
@@ -57,12 +63,29 @@ MOST_CLASSES = 15
 """Most known classes for a table of clusters by classes."""
 
 TELLING = 0.3
-"""Standard deviations by which a cluster's mean differs from that of all rows, where it is mentioned."""
+"""Standard deviations by which a cluster's mean must differ from that of all rows to be mentioned."""
+
+HEADINGS = {
+    "clusters": "clusters",
+    "log_joint_shared": "log joint (nats)",
+    "held_out": "held-out log density (nats a row)",
+    "held_out_se": "its standard error",
+    "NMI": "NMI with the known classes",
+    "ARI": "adjusted Rand index",
+    "seconds": "seconds",
+    "rhat": "largest R-hat",
+    "ess": "least effective sample size",
+    "capacity_hits": "capacity hits",
+}
+"""Columns of the comparison that the report shows, and their headings."""
+
+DIAGNOSTICS = {"rhat": "R-hat", "ess_bulk": "effective sample size, bulk", "ess_tail": "effective sample size, tails"}
+"""Headings of a table of convergence diagnostics."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What came of several methods on one data set, computed once for the table, the files and the report.
+    """The results of several methods on one data set, computed once for the table, the files and the report.
 
     Parameters
     ----------
@@ -73,9 +96,11 @@ class Findings:
     table
         Of `bnp_hier.compare`.
     labels
-        Method -> (n,) its one partition.
+        Method -> (n,) its partition.
     packages
         Method -> ArviZ data.
+    certainty
+        Method -> how certain each row's cluster is, of the methods that are chains.
     random_state
         Of rows drawn for the plots.
     """
@@ -85,6 +110,7 @@ class Findings:
     table: pd.DataFrame
     labels: dict[str, Int[np.ndarray, " n"]]
     packages: dict[str, Any]
+    certainty: dict[str, RowCertainty]
     random_state: int = 0
 
     @classmethod
@@ -105,24 +131,29 @@ class Findings:
             packages = {
                 name: named(fit, data.X, num_samples=TREE_DRAWS, random_state=random_state) for name, fit in fits.items()
             }
-        return cls(data, dict(fits), table, labels, packages, random_state)
+        chains = [name for name, fit in fits.items() if isinstance(fit, Chains)]
+        certainty = {name: RowCertainty.of(_partitions(packages[name]), labels[name]) for name in chains}
+        return cls(data, dict(fits), table, labels, packages, certainty, random_state)
 
     def draws(self, name: str) -> Int[np.ndarray, "chain draw n"]:
         """Partitions of a method."""
-        return np.asarray(self.packages[name]["posterior"]["z"])
+        return _partitions(self.packages[name])
 
     @property
     def lead(self) -> str:
         """The method that the figures follow: chains if there are any, otherwise the most probable partition."""
-        chains = [name for name, fit in self.fits.items() if isinstance(fit, Chains)]
-        return chains[0] if chains else str(self.table["log_joint"].idxmax())
+        return next(iter(self.certainty), None) or str(self.table["log_joint_shared"].fillna(-np.inf).idxmax())
+
+    def headline(self) -> str:
+        """The number of clusters, its probability, and which methods agree, in a sentence or two."""
+        if self.lead not in self.certainty:
+            return headline(self.lead, self.labels)
+        rhat = diagnostics(self.packages[self.lead]).loc["n_clusters", "rhat"]  # NaN where all draws have the same number
+        return headline(self.lead, self.labels, number_of_clusters(self.draws(self.lead)), converged=not rhat > ROUGH_RHAT)
 
     def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
         """For each method that is chains: mean probability of each row to be with another of its cluster; NaN if alone."""
-        of_chains = [name for name, fit in self.fits.items() if isinstance(fit, Chains)]
-        return {
-            f"{name} certainty": assignment_uncertainty(self.draws(name), self.labels[name]).coclustering for name in of_chains
-        }
+        return {f"{name} certainty": certainty.own for name, certainty in self.certainty.items()}
 
     def notes(self) -> list[str]:
         """What was found, in plain sentences."""
@@ -131,70 +162,101 @@ class Findings:
         for name, fit in self.fits.items():
             if isinstance(fit, Chains):
                 found += chains_verdict(name, diagnostics(self.packages[name]), fit.num_chains)
-                found += clusters_verdict(name, self.draws(name), self.labels[name])
+                found += clusters_verdict(name, self.draws(name), self.certainty[name])
             elif isinstance(fit, TreePosterior):
                 found += tree_verdict(name, clusters_at_cuts(fit.dendrogram_), self.draws(name)[0])
-        sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
-        found.append(f"The clusters of {self.lead} have {listed(sizes, 12)} rows; what is in each is listed below.")
+        sizes = np.bincount(self.labels[self.lead])
+        found.append(f"The clusters of {self.lead} have {listed(np.sort(sizes)[::-1], 12)} rows; each is described below.")
         for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows():
-            found.append(f"{name} met its capacity {row['capacity_hits']:.0f} times: more clusters were wanted than allowed.")
+            found.append(
+                f"{name} reached its limit on the number of clusters {row['capacity_hits']:.0f} times: raise it (max_clusters)."
+            )
         return found
+
+    def comparison(self) -> pd.DataFrame:
+        """The table of methods for people: headings in words, log joints at hyperparameters that all share."""
+        shown = self.table[[name for name in HEADINGS if name in self.table]].rename(columns=HEADINGS)
+        if not self.table["capacity_hits"].fillna(0).any():
+            shown = shown.drop(columns=HEADINGS["capacity_hits"])
+        return shown.dropna(axis=1, how="all")
 
     # ---- sections ---------------------------------------------------------------------------------------------------------
 
-    def comparison(self) -> Section:
+    def methods(self) -> Section:
         """The table, and how alike the partitions are."""
         alike = [f"NMI {name}" for name in self.table.index]
-        main = self.table.drop(columns=alike).dropna(axis=1, how="all")
-        tables = {"Methods compared; log quantities in nats": main}
+        shared = _written(shared_hyperparameters(self.fits, self.data.X))
+        caption = f"Methods compared; the log joint of each method's partition is at the same hyperparameters ({shared})"
+        tables = {caption: self.comparison()}
         if len(self.fits) > 1:
             between = self.table[alike].set_axis(list(self.table.index), axis=1).astype(float)
-            tables["Agreement between the methods: normalised mutual information, 1 if alike"] = between
-        return Section("Comparison", tables=tables)
+            tables["Agreement between the methods: normalised mutual information (NMI), 1 for identical partitions"] = between
+        return Section("Methods", tables=tables)
 
     def evidence(self) -> Section:
         """Lower bounds on the log evidence, and their gaps to the best one."""
-        rows = []
+        shared = _written(shared_hyperparameters(self.fits, self.data.X))
+        rows: list[tuple[str, float, str]] = []
+        targets: list[str] = []  # a variational bound is one on another model's evidence
         for name, row in self.table.iterrows():
-            if np.isfinite(row["evidence_bound"]) and row["bound_kind"] != "none":
-                rows.append((f"{name}: {row['bound_kind']}", float(row["evidence_bound"]), _at(self.fits[str(name)])))
             fit = self.fits[str(name)]
-            if isinstance(fit, TreePosterior) and len(self.data.X) <= ALL_BOUNDS:
-                for kind in ("alternatives", "recursive", "pairs"):
-                    rows.append((f"{name}: {kind}", float(tree_bound(fit, kind)), _at(fit)))
-        table = pd.DataFrame(rows, columns=["lower bound", "log_evidence_at_least", "hyperparameters"]).set_index("lower bound")
+            if isinstance(fit, Chains):  # one partition, compared where the others are
+                rows.append((f"{name}: one partition", float(row["log_joint_shared"]), shared))
+            else:
+                at = _written(fit.hyperparameters_)
+                rows.append((f"{name}: {row['bound_kind']}", float(row["evidence_bound"]), at))
+                if isinstance(fit, TreePosterior) and len(self.data.X) <= ALL_BOUNDS:
+                    kinds = ("alternatives", "recursive", "pairs")
+                    rows += [(f"{name}: {kind}", float(tree_bound(fit, kind)), at) for kind in kinds]
+            targets += [getattr(fit, "bound_target_", "")] * (len(rows) - len(targets))
+        heads = ["lower bound", "log evidence at least (nats)", "hyperparameters"]
+        table = pd.DataFrame(rows, columns=heads).set_index("lower bound")
+        groups = table[heads[1]].groupby([table["hyperparameters"].to_numpy(), np.array(targets)])
+        gap = groups.transform("max") - table[heads[1]]
+        table.insert(1, "below the tightest (nats)", gap.where(groups.transform("size") > 1))
+        table = table[np.isfinite(table[heads[1]])].sort_values(heads[1], ascending=False, kind="stable")
         if not len(table):
             return Section("Evidence")
-        # bounds at different hyperparameters bound different numbers
-        best = table.groupby("hyperparameters")["log_evidence_at_least"].transform("max")
-        table["evidence_gap_to_best"] = table["log_evidence_at_least"] - best
         text = (
-            "Each number is a lower bound on the log evidence of the model at the hyperparameters named beside it: the higher "
-            "the tighter. Bounds at different hyperparameters bound different numbers, so that gaps are among those at the "
-            "same ones. One partition alone bounds it by its log joint; a tree by all partitions that it holds."
+            "Each number is a lower bound on the log evidence of the model at the hyperparameters in its row: the higher, the "
+            "tighter. Bounds at different hyperparameters, or on the evidence of a truncated model, bound different numbers "
+            "and are not compared. A single partition bounds the evidence by its log joint, a tree by the sum over all "
+            "partitions that it contains."
         )
-        return Section("Evidence", text=text, tables={"Lower bounds on the log evidence (nats)": table})
+        return Section("Evidence", text=text, tables={"Lower bounds on the log evidence": table})
 
     def chains(self) -> Section:
         """Diagnostics of methods that are Markov chains."""
         tables, figures = {}, {}
-        for name, fit in self.fits.items():
-            if not isinstance(fit, Chains):
-                continue
-            tables[f"{name}: R-hat and effective sample sizes of what does not depend on the clusters' names"] = diagnostics(
-                self.packages[name]
-            )
+        for name in self.certainty:
+            table = diagnostics(self.packages[name]).rename(columns=DIAGNOSTICS)
+            table.index = pd.Index([IN_WORDS.get(str(of), str(of)).removeprefix("the ") for of in table.index], name="of")
+            tables[f"{name}: convergence of quantities that do not depend on how clusters are numbered"] = table
             posterior = self.packages[name]["posterior"]
-            caption = f"{name}: traces and rank histograms; chains that agree look alike"
-            figures[caption] = plots.traces({of: np.asarray(posterior[of]) for of in LABEL_INVARIANT})
+            caption = f"{name}: traces and rank histograms; the histograms of chains that agree follow the dashed line"
+            figures[caption] = plots.traces(
+                {IN_WORDS[of].removeprefix("the "): np.asarray(posterior[of]) for of in LABEL_INVARIANT}
+            )
         return Section("Chains", tables=tables, figures=figures)
 
+    def certainty_of_rows(self) -> Section:
+        """How probable each number of clusters is, and the rows in doubt with their alternatives."""
+        tables, figures = {}, {}
+        for name, certainty in self.certainty.items():
+            figures[f"{name}: posterior distribution of the number of clusters"] = _figure(
+                plots.number_of_clusters(number_of_clusters(self.draws(name)))
+            )
+            doubtful = certainty.most_uncertain(self.data.item_names, self.data.classes)
+            if len(doubtful):
+                tables[f"{name}: the least certain rows, with their mean probability of sharing a cluster"] = doubtful
+        return Section("How certain it is", tables=tables, figures=figures)
+
     def figures(self) -> Section:
-        """Columns by cluster, co-clustering probabilities, and the tree."""
+        """The columns by cluster, the co-clustering probabilities, and the tree."""
         figures: dict[str, Figure] = {}
         data, lead = self.data, self.lead
         some = _some(len(data.X), MOST_POINTS, self.random_state)
-        caption = f"Columns of the data, coloured by the clusters of {lead}{_of(len(some), len(data.X))}"
+        caption = f"The columns of the data, coloured by the clusters of {lead}{_of(len(some), len(data.X))}"
         figures[caption] = plots.pairs(data.X[some], labels=self.labels[lead][some], feature_names=data.feature_names)
         for name in self.fits:
             draws = self.draws(name)
@@ -212,22 +274,23 @@ class Findings:
 
     def clusters(self) -> Section:
         """What is in each cluster of the leading method, folded up."""
-        labels, data = self.labels[self.lead], self.data
+        labels, data, classes = self.labels[self.lead], self.data, self.data.classes
         folds: dict[str, list[str]] = {}
         for cluster in np.argsort(-np.bincount(labels), kind="stable")[:30]:
             rows = np.flatnonzero(labels == cluster)
             lines = [line for line in [_described(data, rows)] if line]
-            if data.y is not None:
-                names, counts = np.unique(data.y[rows], return_counts=True)
+            if classes is not None:
+                names, counts = np.unique(classes[rows], return_counts=True)
                 order = np.argsort(-counts)[:8]
                 lines.append("Known classes: " + ", ".join(f"{names[i]} ({counts[i]})" for i in order))
             lines.append("Rows: " + listed(rows if data.item_names is None else (data.item_names[i] for i in rows), 200))
             folds[f"Cluster {cluster}: {len(rows)} rows"] = lines
         tables = {}
-        if data.y is not None and len(np.unique(data.y)) <= MOST_CLASSES:
-            crossed = pd.crosstab(pd.Series(labels, name="cluster"), pd.Series(data.y, name="class"))
+        if classes is not None and len(np.unique(classes)) <= MOST_CLASSES:
+            crossed = pd.crosstab(pd.Series(labels, name="cluster"), pd.Series(classes, name="class"))
             tables[f"Rows by cluster of {self.lead} and known class"] = crossed
-        return Section(f"Clusters of {self.lead}", tables=tables, folds=folds)
+        text = "Clusters are numbered as in labels.csv." if folds else ""
+        return Section(f"Clusters of {self.lead}", text=text, tables=tables, folds=folds)
 
 
 def write_report(
@@ -237,6 +300,7 @@ def write_report(
     problems: Sequence[str] = (),
     warnings: Sequence[str] = (),
     facts: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
     reproduce: str = "",
 ) -> Path:
     """Write the report on a comparison.
@@ -246,36 +310,52 @@ def write_report(
     path
         File to write.
     findings
-        What came of the methods.
+        The results of the methods.
     problems
         What failed or is missing.
     warnings
         Choices that look wrong.
     facts
-        Name -> value of what the run was.
+        Name -> value of what the run was; the version of the package and the date are added.
+    files
+        File beside the report -> what it contains.
     reproduce
         Command or code that makes the report again.
     """
+    now = datetime.now().astimezone()
+    run = {**(facts or {}), "version": f"bnp_hier {version('bnp-hier')}", "date": f"{now:%Y-%m-%d %H:%M %Z}"}
     sections = [
         Section("What is missing", notes=problems),
         Section("What was found", notes=findings.notes()),
-        Section("Look at this before you trust it", notes=[f"{warning[0].upper()}{warning[1:]}." for warning in warnings]),
-        findings.comparison(),
+        Section("Check this before you trust it", notes=[f"{warning[0].upper()}{warning[1:]}." for warning in warnings]),
+        findings.certainty_of_rows(),
+        findings.methods(),
         findings.figures(),
         findings.clusters(),
         findings.evidence(),
         findings.chains(),
-        Section("The run", facts=facts or {}),
-        Section("Do it again", code=reproduce),
+        Section("Files", links=files or {}),
+        Section("The run", facts=run),
+        Section("How to reproduce it", code=reproduce),
     ]
-    return write_page(path, title=f"{findings.data.name}: Bayesian nonparametric clustering", sections=sections)
+    title = f"{findings.data.name}: Bayesian nonparametric clustering"
+    return write_page(path, title=title, headline=findings.headline(), sections=sections)
 
 
-def _at(fit: Any) -> str:
-    """The hyperparameters of a bound, in words."""
-    if isinstance(fit, Chains):
-        return "posterior medians"
-    values = ", ".join(f"{name} = {float(value):.3g}" for name, value in fit.hyperparameters_.items() if np.ndim(value) == 0)
+def _partitions(package: Any) -> Int[np.ndarray, "chain draw n"]:
+    return np.asarray(package["posterior"]["z"])
+
+
+def _figure(axes: Any) -> Figure:
+    """The figure that a plot made."""
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def _written(hyperparameters: Mapping[str, Any]) -> str:
+    """The scalar hyperparameters of a bound, in words."""
+    values = ", ".join(f"{name} = {float(value):.3g}" for name, value in hyperparameters.items() if np.ndim(value) == 0)
     return values or "fixed"
 
 
@@ -308,5 +388,5 @@ def _described(data: Dataset, rows: Int[np.ndarray, " m"], most: int = 6) -> str
         digits = max(0, 2 - math.floor(math.log10(max(deviation[j], 1e-300))))  # a hundredth of the spread is shown
         return f"{data.feature_names[j]} {own[j]:.{min(digits, 12)}f} ({mean[j]:.{min(digits, 12)}f})"
 
-    listed = ", ".join(written(j) for j in order)
-    return f"Distinguishing features, by mean or share of ones (of all rows): {listed}" if order else ""
+    features = ", ".join(written(j) for j in order)
+    return f"Distinguishing features, mean or share of ones here (in all rows): {features}" if order else ""

@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from bnp_hier.posterior.credible_balls import number_of_clusters
-from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
+from bnp_hier.reports.row_certainty import CERTAIN, ELSEWHERE, RowCertainty
 from bnp_hier.trees import Dendrogram, Hierarchy
+from bnp_hier.utils.wording import conjoined, in_words
 
 __all__ = [
     "Association",
@@ -34,23 +35,23 @@ ROUGH_RHAT = 1.05
 """R-hat up to which chains are said to have nearly converged."""
 
 IN_WORDS = {
-    "log_joint": "how probable the draws are",
+    "log_joint": "the log joint",
     "n_clusters": "the number of clusters",
     "largest_cluster": "the size of the largest cluster",
-    "entropy": "the clusters' shares",
-    "log_tree_prior": "how probable the trees are",
+    "entropy": "the entropy of the cluster sizes",
+    "log_tree_prior": "the log prior of the trees",
     "n_nodes": "the number of nodes",
     "n_leaves": "the number of leaves",
     "n_components": "the number of components",
     "largest_branch": "the size of the largest branch",
-    "lca_depth": "how deep items part",
+    "lca_depth": "the mean depth of the lowest common ancestor",
 }
 
 AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
 """Normalised mutual information from which on partitions are said to agree, and to differ somewhat."""
 
 SURE = 0.9
-"""Share of the draws from which on a node of a tree is called sure."""
+"""Share of the draws that must contain a node of a tree for it to be called certain."""
 
 IDENTICAL = 1.0 - 1e-9
 """Agreement from which on partitions are the same."""
@@ -64,12 +65,8 @@ CHANCE = 0.05
 WEAK, STRONG = 0.3, 0.5
 """Cramér's V below which an association is called weak, and from which on strong."""
 
-NEAR = 10.0
-"""Nats within which a partition is said to be about as probable as the best."""
-
-
-def _and(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+NEAR = float(np.log(3.0))
+"""Nats within which two partitions are called about equally probable: odds of less than three to one."""
 
 
 def _between(table: pd.DataFrame) -> Float[np.ndarray, "k k"]:
@@ -82,8 +79,14 @@ def _between(table: pd.DataFrame) -> Float[np.ndarray, "k k"]:
 
 
 def best_partition(table: pd.DataFrame) -> Iterator[str]:
-    """Which method found the most probable single partition, from `bnp_hier.compare`'s table."""
-    joints = table["log_joint"].dropna().sort_values(ascending=False)
+    """Which method found the most probable single partition, at hyperparameters that the methods share.
+
+    Parameters
+    ----------
+    table
+        Of `bnp_hier.compare`.
+    """
+    joints = table["log_joint_shared"].dropna().sort_values(ascending=False, kind="stable")
     if not len(joints):
         return
     best = joints.index[0]
@@ -92,12 +95,23 @@ def best_partition(table: pd.DataFrame) -> Iterator[str]:
         yield f"All methods found the same partition: {clusters} clusters."
         return
     line = f"{best} found the most probable single partition: {clusters} clusters, log joint {joints.iloc[0]:.1f} nats"
-    if len(joints) > 1:
-        near = [str(name) for name in joints.index[1:] if joints.iloc[0] - joints[name] <= NEAR]
-        far = len(joints) - 1 - len(near)
-        line += f"; within {NEAR:.0f} nats: {_and(near)}" if near else ""
-        line += f"; the worst lies {joints.iloc[0] - joints.iloc[-1]:.0f} nats lower" if far else ""
-    yield line + "."
+    if len(joints) == 1:
+        yield f"{line}."
+        return
+    behind = joints.iloc[0] - joints.iloc[1:]
+    same = [str(name) for name in behind.index if behind[name] < 1e-6]
+    near = [str(name) for name in behind.index if 1e-6 <= behind[name] <= NEAR]
+    far = behind[behind > NEAR]
+    line += f"; equally probable: {conjoined(same)}" if same else ""
+    line += f"; about as probable (odds below 3 to 1): {conjoined(near)}" if near else ""
+    if len(far):
+        line += f"; less probable: {conjoined([f'{name} ({_odds(gap)})' for name, gap in far.items()])}"
+    yield f"{line}. All are evaluated at the same hyperparameters."
+
+
+def _odds(nats: float) -> str:
+    """How much less probable something is."""
+    return f"{nats:.1f} nats lower, odds of {np.exp(nats):.0f} to 1" if nats < np.log(1000.0) else f"{nats:.0f} nats lower"
 
 
 class Association(NamedTuple):
@@ -174,7 +188,7 @@ def agreement(table: pd.DataFrame, associations: Mapping[str, Association] | Non
         index, information = float(table.loc[best, "ARI"]), float(table.loc[best, "NMI"])
         if index >= IDENTICAL:
             exact = [str(name) for name in table.index[table["ARI"] >= IDENTICAL]]
-            yield f"The known classes are found exactly, by {_and(exact)}."
+            yield f"The known classes are found exactly, by {conjoined(exact)}."
         elif index < UNRELATED:
             yield from _unlike(max(index, 0.0), associations or {})
         else:
@@ -210,7 +224,7 @@ def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
     line = f"{best} predicts the held-out rows best: {scores.iloc[0]:.3f} nats a row"
     error = float(table.loc[best, "held_out_se"])
     close = [str(name) for name in scores.index[1:] if scores.iloc[0] - scores[name] < error]
-    yield line + (f"; less than one standard error ({error:.3f}) behind: {_and(close)}." if close else ".")
+    yield line + (f"; less than one standard error ({error:.3f}) behind: {conjoined(close)}." if close else ".")
 
 
 def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[str]:
@@ -234,14 +248,14 @@ def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterato
         return
     worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
     bad = [IN_WORDS.get(str(of), str(of)) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
-    words = {2: "two", 3: "three", 4: "four"}.get(chains, str(chains))
+    words = in_words(chains)
     if bad and worst <= ROUGH_RHAT:
         yield (
-            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not on {_and(bad)}; run longer "
+            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not on {conjoined(bad)}; run longer "
             "(--samples)."
         )
     elif bad:
-        yield f"{name}: R-hat {worst:.2f}: the {words} chains differ. Do not trust {_and(bad)}; run longer (--samples)."
+        yield f"{name}: R-hat {worst:.2f}: the {words} chains differ. Do not trust {conjoined(bad)}; run longer (--samples)."
     elif least < LEAST_ESS:
         yield (
             f"{name}: the {words} chains have converged (R-hat {worst:.3f}), but the effective sample size is only "
@@ -251,24 +265,36 @@ def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterato
         yield f"{name}: the {words} chains have converged (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
 
 
-def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], estimate: Int[np.ndarray, " n"]) -> Iterator[str]:
-    """How certain the number of clusters and the assignments are, from draws of partitions."""
+def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certainty: RowCertainty) -> Iterator[str]:
+    """How certain the number of clusters and the assignments are.
+
+    Parameters
+    ----------
+    name
+        Of the method.
+    draws
+        Partitions.
+    certainty
+        Of the rows in the method's point estimate.
+    """
     probability = number_of_clusters(draws)
     mode = int(probability.argmax())
     up_to = np.cumsum(probability)
     low, high = int(np.searchsorted(up_to, 0.025)), int(np.searchsorted(up_to, 0.975))
-    span = f"between {low} and {high} with 95 % probability" if low < high else f"with {probability[mode]:.0%} probability"
-    yield f"{name}: {mode} clusters are most probable ({probability[mode]:.0%}), {span}."
-    together = assignment_uncertainty(draws, estimate).coclustering
-    doubtful = int((together < 0.5).sum())
-    alone = int(np.isnan(together).sum())
-    if doubtful or alone:
-        yield (
-            f"{name}: of {len(estimate)} rows, {doubtful} in doubt (put together with the rest of their cluster in less than "
-            f"half of the draws){f', and {alone} alone in a cluster' if alone else ''}."
-        )
+    span = f"; 95% of the draws have {low} to {high}" if low < high else ""
+    yield f"{name}: the most probable number of clusters is {mode} (probability {probability[mode]:.0%}{span})."
+    n, certain = len(certainty.labels), int(certainty.certain.sum())
+    rule = (
+        f"certain means that a row shares its cluster with the rest of it with a mean probability of at least {CERTAIN:.0%}, "
+        f"and with the rows of any other cluster with at most {ELSEWHERE:.0%}"
+    )
+    torn, alone = int(certainty.torn.sum()), int(certainty.alone.sum())
+    more = f"; for {torn} of them another cluster is at least half as probable as their own" if torn else ""
+    more += f"; {alone} {'is' if alone == 1 else 'are'} alone in a cluster" if alone else ""
+    if certain == n:
+        yield f"{name}: every row's cluster is certain ({rule})."
     else:
-        yield f"{name}: no row is in doubt; each shares its cluster with the rest of it in at least half of the draws."
+        yield f"{name}: the clusters of {certain} of {n} rows are certain, and {n - certain} are in doubt{more} ({rule})."
 
 
 def clusters_at_cuts(tree: Dendrogram) -> dict[float, int]:

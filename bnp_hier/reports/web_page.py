@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from bnp_hier.reports.dark_figures import PAPER, dark
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.wording import printable
 
@@ -51,6 +53,8 @@ class Section:
         Caption -> figure; the caption is the text for those who cannot see the figure, too.
     folds
         Summary -> sentences, folded up until asked for.
+    links
+        File beside the page -> what it contains.
     code
         Text in fixed width.
     """
@@ -62,13 +66,15 @@ class Section:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     folds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
 
 
-def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[Section]) -> Path:
+def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[Section], headline: str = "") -> Path:
     """Write a page as one HTML file that needs nothing else: no script, no other file, no network.
 
-    The page is read on phones and laptops, in light and dark mode. All text is taken as plain text, never as HTML.
+    The page is laid out for phones and laptops, in light and dark mode, and every figure is there in both. All text is taken as
+    plain text, never as HTML.
 
     Parameters
     ----------
@@ -78,13 +84,16 @@ def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[S
         Heading of the page.
     sections
         What is on it.
+    headline
+        What it all comes to, in large type under the title.
 
     Returns
     -------
     path
         The file written.
     """
-    return write_text(path, _templates().get_template("page.html").render(title=title, sections=list(map(_view, sections))))
+    page = _templates().get_template("page.html")
+    return write_text(path, page.render(title=title, headline=headline, sections=list(map(_view, sections))))
 
 
 @functools.cache
@@ -104,12 +113,13 @@ def _templates() -> Environment:
 class _Image(NamedTuple):
     """A figure as a page shows it.
 
-    - **data** - PNG, in base 64.
+    - **light**, **dark** - PNG, in base 64, for a light and for a dark page.
     - **width**, **height** - in pixels of the page.
     - **is_wide** - whether it scrolls sideways rather than shrink its text.
     """
 
-    data: str
+    light: str
+    dark: str
     width: int
     height: int
     is_wide: bool
@@ -132,16 +142,24 @@ def _view(section: Section) -> dict[str, Any]:
     """What the template shows of a section."""
     images = {caption: _image(figure) for caption, figure in section.figures.items()}
     tables = {caption: _table(table) for caption, table in section.tables.items()}
-    shown = {each.name: getattr(section, each.name) for each in fields(section)} | {"figures": images, "tables": tables}
+    links = [(quote(name), name, what) for name, what in section.links.items()]
+    shown = {each.name: getattr(section, each.name) for each in fields(section)}
+    shown |= {"figures": images, "tables": tables, "links": links}
     return shown | {"is_empty": not any(content for name, content in shown.items() if name != "heading")}
 
 
 def _image(figure: Figure) -> _Image:
+    light = _png(figure, "white")
+    with dark(figure):
+        on_dark = _png(figure, PAPER)
+    width, height = (int.from_bytes(light[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
+    return _Image(base64.b64encode(light).decode(), base64.b64encode(on_dark).decode(), width, height, width > _WIDE)
+
+
+def _png(figure: Figure, paper: str) -> bytes:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight", facecolor="white")
-    data = stream.getvalue()
-    width, height = (int.from_bytes(data[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
-    return _Image(base64.b64encode(data).decode(), width, height, width > _WIDE)
+    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight", facecolor=paper)
+    return stream.getvalue()
 
 
 def _table(table: pd.DataFrame) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def test_no_pyplot_window_and_no_matplotlib_at_import() -> None:
         "hierarchy",
         "level_scores",
         "montage",
+        "number_of_clusters",
         "pairs",
         "predictive_density",
         "rank",
@@ -101,6 +102,23 @@ def test_codes_and_short_names() -> None:
     assert short_name("x" * 20) == "x" * 20
     assert short_name("petal length of the flower") == "petal leng…he flower"
     assert len(short_name("0123456789" * 9)) == 20
+
+
+# Number of clusters
+
+
+def test_bars_are_the_probabilities_between_the_first_and_the_last_that_matter() -> None:
+    probabilities = [0.0, 0.0, 0.25, 0.0, 0.7, 0.0496, 0.0004]
+    axes = plots.number_of_clusters(probabilities)
+    places = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
+    np.testing.assert_allclose(places, [2, 3, 4, 5])
+    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], probabilities[2:6])
+    assert [text.get_text() for text in axes.texts] == ["25%", "<1%", "70%", "5%"]
+    assert max(axes.patches, key=lambda bar: bar.get_alpha()).get_height() == 0.7
+    assert len(plots.number_of_clusters(np.full(40, 1 / 40)).texts) == 0
+    for wrong in ([], [[1.0]], [0.5, 0.6], [1.5, -0.5], [np.nan]):
+        with pytest.raises(ValueError, match="probabilities must"):
+            plots.number_of_clusters(wrong)
 
 
 # Heat map

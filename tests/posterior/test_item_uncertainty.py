@@ -61,3 +61,21 @@ def test_bad_input() -> None:
         bnp.assignment_uncertainty(DRAWS, ESTIMATE, "rand")
     with pytest.raises(ValueError, match="draws must be whole-number labels"):
         bnp.assignment_uncertainty(DRAWS[0], ESTIMATE)
+
+
+def test_affinities_with_every_cluster() -> None:
+    found = bnp.cluster_affinities(DRAWS, ESTIMATE)
+    together = bnp.coclustering(DRAWS)
+    assert found.shape == (12, 4)
+    for i in range(12):
+        for column, cluster in enumerate(np.unique(ESTIMATE)):
+            others = [j for j in np.flatnonzero(ESTIMATE == cluster) if j != i]
+            expected = together[i, others].mean() if others else np.nan
+            assert found[i, column] == pytest.approx(expected, nan_ok=True)
+    own = found[np.arange(12), np.unique(ESTIMATE, return_inverse=True)[1]]
+    np.testing.assert_allclose(own, bnp.assignment_uncertainty(DRAWS, ESTIMATE).coclustering)
+    assert bnp.cluster_affinities(DRAWS, ESTIMATE, max_draws=1) == pytest.approx(
+        bnp.cluster_affinities(DRAWS[:1], ESTIMATE), nan_ok=True
+    )
+    with pytest.raises(ValueError, match="max_draws must be at least 1"):
+        bnp.cluster_affinities(DRAWS, ESTIMATE, max_draws=0)

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
+import bnp_hier as bnp
+from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.verdicts import (
     agreement,
     association,
@@ -27,10 +29,12 @@ def diagnostics(rhat: list[float], ess: list[float]) -> pd.DataFrame:
 
 
 def test_best_partition() -> None:
-    (line,) = best_partition(table(log_joint=[-105.0, -100.0, -300.0], clusters=[3, 4, 5]))
+    (line,) = best_partition(table(log_joint_shared=[-101.0, -100.0, -300.0], clusters=[3, 4, 5]))
     assert line.startswith("BHC found the most probable single partition: 4 clusters, log joint -100.0 nats")
-    assert "within 10 nats: Gibbs" in line and "the worst lies 200 nats lower" in line
-    assert list(best_partition(table(log_joint=[np.nan] * 3, clusters=[1, 1, 1]))) == []
+    assert "about as probable (odds below 3 to 1): Gibbs" in line and "less probable: MAP-DP (200 nats lower)" in line
+    (line,) = best_partition(table(log_joint_shared=[-105.0, -100.0, -100.0], clusters=[3, 4, 4]))
+    assert "equally probable: MAP-DP; less probable: Gibbs (5.0 nats lower, odds of 148 to 1)" in line
+    assert list(best_partition(table(log_joint_shared=[np.nan] * 3, clusters=[1, 1, 1]))) == []
 
 
 def test_agreement() -> None:
@@ -42,7 +46,9 @@ def test_agreement() -> None:
 
 
 def test_same_partitions_and_classes() -> None:
-    same = table(log_joint=[-100.0, -100.5, -100.2], clusters=[3, 3, 3], **{f"NMI {name}": [1.0] * 3 for name in table().index})
+    same = table(
+        log_joint_shared=[-100.0, -100.5, -100.2], clusters=[3, 3, 3], **{f"NMI {name}": [1.0] * 3 for name in table().index}
+    )
     assert list(best_partition(same)) == ["All methods found the same partition: 3 clusters."]
     assert list(agreement(same)) == []
     (line,) = agreement(same.assign(ARI=[-0.01, 0.02, 0.0], NMI=[0.0, 0.01, 0.0]))
@@ -112,14 +118,31 @@ def test_chains() -> None:
 
 def test_clusters() -> None:
     sure = np.tile([0, 0, 1, 1], (1, 40, 1))
-    assert list(clusters_verdict("Gibbs", sure, sure[0, 0])) == [
-        "Gibbs: 2 clusters are most probable (100%), with 100% probability.",
-        "Gibbs: no row is in doubt; each shares its cluster with the rest of it in at least half of the draws.",
-    ]
+    number, rows = clusters_verdict("Gibbs", sure, RowCertainty.of(sure, sure[0, 0]))
+    assert number == "Gibbs: the most probable number of clusters is 2 (probability 100%)."
+    assert rows.startswith("Gibbs: every row's cluster is certain (certain means that a row shares its cluster")
     mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
-    number, rows = clusters_verdict("Gibbs", mixed, sure[0, 0])
-    assert "3 clusters are most probable (60%), between 2 and 3 with 95 % probability" in number
-    assert "of 4 rows, 2 in doubt (put together with the rest of their cluster in less than half of the draws)" in rows
+    number, rows = clusters_verdict("Gibbs", mixed, RowCertainty.of(mixed, sure[0, 0]))
+    assert number == "Gibbs: the most probable number of clusters is 3 (probability 60%; 95% of the draws have 2 to 3)."
+    assert rows.startswith("Gibbs: the clusters of 2 of 4 rows are certain, and 2 are in doubt (")
+
+
+def test_no_row_is_certain_where_the_heat_map_has_doubts() -> None:
+    """Rows of two clusters that are merged in a third of the draws share a third of their probability with each other."""
+    draws = np.concatenate([np.tile([0, 0, 1, 1, 2], (1, 20, 1)), np.tile([0, 0, 0, 0, 1], (1, 10, 1))], axis=1)
+    certainty = RowCertainty.of(draws, draws[0, 0])
+    together = bnp.coclustering(draws)
+    np.testing.assert_allclose(certainty.other[:4], together[0, 2])
+    assert certainty.alternative[:4].tolist() == [1, 1, 0, 0]
+    assert not certainty.certain.any() and not certainty.torn.any() and certainty.alone.tolist() == [False] * 4 + [True]
+    _, rows = clusters_verdict("Gibbs", draws, certainty)
+    assert "0 of 5 rows are certain, and 5 are in doubt; 1 is alone in a cluster" in rows
+    half = np.concatenate([draws, np.tile([0, 0, 0, 0, 1], (1, 10, 1))], axis=1)
+    _, rows = clusters_verdict("Gibbs", half, RowCertainty.of(half, draws[0, 0]))
+    assert "for 4 of them" not in rows  # .5 with another cluster is no more than half of 1 with its own
+    table = RowCertainty.of(half, draws[0, 0]).most_uncertain(["a", "b", "c", "d", "e"], np.array(["x"] * 5), most=3)
+    assert table.index.tolist() == ["e", "a", "b"] and table["known class"].tolist() == ["x"] * 3
+    assert np.isnan(table.loc["e", "with its own cluster"]) and table.loc["a", "alternative"] == 1
 
 
 def test_trees() -> None:

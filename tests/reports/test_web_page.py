@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from bnp_hier.reports.web_page import Section, write_page
 
-VOID = {"meta", "img", "link", "br", "hr", "input"}
+VOID = {"meta", "img", "source", "link", "br", "hr", "input"}
 NASTY = "<script>alert('1')</script> & \"quoted\""
 
 
@@ -133,6 +133,26 @@ def test_pictures_decode_and_have_text(tmp_path: Path, table: pd.DataFrame) -> N
         assert width / height == pytest.approx(pixels.shape[1] / pixels.shape[0], rel=0.02)
 
 
+def test_every_picture_has_a_dark_twin_of_the_same_size(tmp_path: Path, table: pd.DataFrame) -> None:
+    page = Page(write(tmp_path, table))
+    twins = page.attributes("source")
+    assert [twin["media"] for twin in twins] == ["(prefers-color-scheme: dark)"] * 2
+    for light, dark in zip(page.attributes("img"), twins, strict=True):
+        images = [(light["src"] or "").split(",")[1], (dark["srcset"] or "").split(",")[1]]
+        on_light, on_dark = (matplotlib.image.imread(io.BytesIO(base64.b64decode(data)), format="png") for data in images)
+        assert on_light.shape == on_dark.shape
+        assert np.median(on_light[..., :3]) > 0.99 and np.median(on_dark[..., :3]) < 0.15
+
+
+def test_files_are_linked_and_the_headline_comes_first(tmp_path: Path) -> None:
+    links = {"map-dp.nc": "draws", "a b#c.csv": NASTY}
+    path = write_page(tmp_path / "page.html", title="t", headline=NASTY, sections=[Section("Files", links=links)])
+    page = Page(path.read_text(encoding="utf-8"))
+    assert [link["href"] for link in page.attributes("a")] == ["map-dp.nc", "a%20b%23c.csv"]
+    assert page.texts("a") == list(links) and page.texts("li") == ["map-dp.nc: draws", f"a b#c.csv: {NASTY}"]
+    assert page.texts("p") == [NASTY] and page.attributes("p") == [{"class": "headline"}]
+
+
 def test_numbers_are_rounded_by_column_and_right_aligned(tmp_path: Path, table: pd.DataFrame) -> None:
     page = Page(write(tmp_path, table))
     rows = np.array(page.texts("td")).reshape(2, -1).T.tolist()
@@ -175,6 +195,10 @@ def test_page_fits_phones_and_dark_rooms(tmp_path: Path, table: pd.DataFrame) ->
     assert re.search(r"\.number \{[^}]*text-align: right", style)
     viewport = next(meta for meta in page.attributes("meta") if meta.get("name") == "viewport")
     assert viewport["content"] == "width=device-width, initial-scale=1"
+    # on a phone, cells stand one below the other, each beside its heading, and no text is clipped
+    assert "@media (max-width: 600px)" in style and "content: attr(data-name)" in style
+    assert [cell["data-name"] for cell in page.attributes("td")[:2]] == ["clusters", "log_joint"]
+    assert "overflow: hidden" not in style and "text-overflow" not in style
     regions = [a for a in page.attributes("div") if a.get("class") == "scroll"]
     assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions) and regions
 

@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -23,7 +23,7 @@ LABEL_MODELS = ("dp", "finite")
 """Priors of the labels: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
 
 
-def label_log_prior(counts: Float[Array, " k"], prior: Prior, labels: str) -> Float[Array, ""]:
+def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Float[Array, ""]:
     """Log prior of the labels (nats).
 
     "dp": of the partition, by the Chinese restaurant process. "finite": of one labelling with K clusters, K the number of
