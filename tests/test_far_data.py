@@ -79,7 +79,7 @@ def test_single_precision_is_refused_where_it_has_no_digits():
     """Clusters so far apart that float32 keeps digits for one of them at most: refused, and accepted in double precision."""
     X = HOME + 1e6 * TRUTH[:, None]
     for kernel in (bnp.PartitionGibbs, bnp.ParallelSplitMerge):
-        with pytest.raises(ValueError, match=r"single precision has not digits enough for column \d of X.*enable_x64"):
+        with pytest.raises(ValueError, match=r"single precision is not sufficient for column \d of X.*enable_x64"):
             MCMC(kernel(model(0.0)), num_warmup=1, num_samples=1, progress_bar=False).run(jax.random.key(0), X)
     with jax.enable_x64(True):
         mcmc = MCMC(bnp.PartitionGibbs(model(0.0)), num_warmup=5, num_samples=5, progress_bar=False)
@@ -93,5 +93,5 @@ def test_parameters_in_the_units_of_the_data_are_refused_without_digits():
     X = HOME + FAR
     component = bnp.NormalKnownCovariance(X.mean(0), 10 * np.eye(2), np.eye(2))
     kernel = bnp.BHMCGibbs(partial(bnp.models.bhmc, depth=2, component=component, max_components=4, max_nodes=8))
-    with pytest.raises(ValueError, match=r"single precision has not digits enough for the means of clusters in column 0"):
+    with pytest.raises(ValueError, match=r"single precision is not sufficient for the cluster means in column 0"):
         MCMC(kernel, num_warmup=1, num_samples=1, progress_bar=False).run(jax.random.key(0), X)

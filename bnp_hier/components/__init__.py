@@ -1,4 +1,4 @@
-"""Conjugate components: the likelihood of one cluster with its parameters integrated out."""
+"""Conjugate components: likelihoods of one cluster whose parameters can be integrated out."""
 
 from bnp_hier.components.base import Component, ComponentLikelihood
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
@@ -19,7 +19,7 @@ FAMILIES: dict[str, type[Component]] = {
     "normal": NormalInverseWishart,
     "known": NormalKnownCovariance,
 }
-"""Short names of the families that are chosen for data, the first one that suits the columns (`Component.suits`)."""
+"""Short names of the families considered for a data set; the first that suits the columns is chosen (`Component.suits`)."""
 
 __all__ = [
     "FAMILIES",

@@ -1,4 +1,4 @@
-"""The interface of a conjugate component: everything an inference method asks of a cluster's likelihood."""
+"""The interface of a conjugate component: everything an inference method needs from a cluster's likelihood."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Statistics: TypeAlias = Any
 
 
 class Quadratic(NamedTuple):
-    """A function constant + ⟨linear, y⟩ + yᵀ square y of coordinates y, shape (q,).
+    """The quadratic function constant + ⟨linear, y⟩ + yᵀ square y of coordinates y, shape (q,).
 
     - **constant** - shape ().
     - **linear** - shape (q,).
@@ -40,7 +40,7 @@ class Quadratic(NamedTuple):
 
 
 def _register(cls: type) -> None:
-    """Make a class a frozen dataclass whose fields are the leaves of a JAX pytree."""
+    """Turn a class into a frozen dataclass whose fields are the children of a JAX pytree."""
     check = getattr(cls, "__post_init__", None)
 
     def __post_init__(self: Any) -> None:
@@ -75,31 +75,31 @@ def _register(cls: type) -> None:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Component(ABC):
-    """A conjugate likelihood of one cluster, with its prior's hyperparameters as fields.
+    """Conjugate likelihood of one cluster; the hyperparameters of its prior are the fields.
 
-    A family is one subclass, which becomes a frozen dataclass and a JAX pytree by itself: its annotated attributes are the
-    fields. Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves of the pytree;
-    lists of numbers become NumPy arrays. A family must give `dim`, `suff_stats`, `log_marginal`,
-    `posterior` and `likelihood`, and `from_data` if it has data-informed defaults. Everything else has a default that is
-    right for any conjugate family; a family overrides one where a closed form is faster or more accurate. Every method is
-    pure, accepts leading batch dimensions of statistics, and works under ``jit``, ``vmap`` and ``grad``. Hyperparameters are
-    kept as given and converted inside the methods.
+    Each family is a subclass, which automatically becomes a frozen dataclass and a JAX pytree: its annotated attributes are
+    the fields. Fields declared with ``dataclasses.field(metadata={"static": True})`` are configuration, not leaves of the
+    pytree; lists of numbers are converted to NumPy arrays. A family must implement `dim`, `suff_stats`, `log_marginal`,
+    `posterior` and `likelihood`, and `from_data` if it has data-informed defaults. Everything else has a default
+    implementation that is correct for any conjugate family; override it where a closed form is faster or more accurate. Every
+    method is pure, accepts leading batch dimensions of statistics, and works under ``jit``, ``vmap`` and ``grad``.
+    Hyperparameters are stored as given and converted inside the methods.
 
-    Statistics of a set of rows are the sum of its rows' statistics, and every leaf is zero for the empty set. The log
+    The statistics of a set of rows are the sum of the rows' statistics, and every leaf is zero for the empty set. The log
     marginal likelihood of the empty set is zero. Log quantities are in nats.
     """
 
     allows_missing: ClassVar[bool] = False
-    """Whether NaN cells are allowed: they are left out of the statistics, cell by cell."""
+    """Whether NaN is allowed: missing values are left out of the statistics, cell by cell."""
 
     is_normal: ClassVar[bool] = False
-    """Whether columns are taken for normal numbers, so that counts, bits, long tails and constant columns suit them badly."""
+    """Whether columns are modelled as normal, which fits counts, bits, long tails and constant columns poorly."""
 
     part_for: ClassVar[tuple[str, ...]] = ()
-    """Kinds of columns (see `Columns`) for which it is the part of a mixed family."""
+    """Kinds of columns (see `Columns`) that this family models as part of a mixed family."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Make the subclass a frozen dataclass and a JAX pytree."""
+        """Turn the subclass into a frozen dataclass and a JAX pytree."""
         super().__init_subclass__(**options)
         _register(cls)
 
@@ -115,10 +115,10 @@ class Component(ABC):
 
     @classmethod
     def from_data(cls, *args: Any, **options: Any) -> Self:
-        """The family with hyperparameters read off data X, (n, d), by a rule that the family documents with its options."""
-        raise TypeError(f"{cls.__name__} has no data-informed default; give its hyperparameters explicitly")
+        """Build the component with hyperparameters chosen from data X, (n, d); each family documents its rule and options."""
+        raise TypeError(f"{cls.__name__} has no data-informed default; specify its hyperparameters explicitly")
 
-    # ---- what a family must give -------------------------------------------------------------------------------------
+    # ---- to be implemented by every family ---------------------------------------------------------------------------
 
     @abstractmethod
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> Statistics:
@@ -126,17 +126,17 @@ class Component(ABC):
 
     @abstractmethod
     def log_marginal(self, stats: Statistics) -> Float[Array, "..."]:
-        """Log marginal likelihood of the rows summed in `stats`, parameters integrated out (nats)."""
+        """Log marginal likelihood of the rows summarised by `stats`, with the parameters integrated out (nats)."""
 
     @abstractmethod
     def posterior(self, stats: Statistics) -> dist.Distribution:
-        """Posterior of a cluster's parameters, one array per cluster, as a NumPyro distribution."""
+        """Posterior distribution of a cluster's parameters, one array per cluster, as a NumPyro distribution."""
 
     @abstractmethod
     def likelihood(self, parameters: Float[Array, "..."]) -> dist.Distribution:
         """Distribution of one row given a cluster's parameters, event shape (d,)."""
 
-    # ---- what follows ------------------------------------------------------------------------------------------------
+    # ---- derived from these ------------------------------------------------------------------------------------------
 
     def empty(self, batch_shape: tuple[int, ...] = ()) -> Statistics:
         """Statistics of the empty set: zeros."""
@@ -144,36 +144,37 @@ class Component(ABC):
         return jax.tree.map(lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype), row)
 
     def prior(self) -> dist.Distribution:
-        """Prior of a cluster's parameters, as a NumPyro distribution."""
+        """Prior distribution of a cluster's parameters, as a NumPyro distribution."""
         return self.posterior(self.empty())
 
     def sample_parameters(self, key: Array, stats: Statistics) -> Float[Array, "..."]:
-        """One draw of the parameters from their posterior, per batch entry of `stats`."""
+        """Draw the parameters from their posterior, once per batch entry of `stats`."""
         return self.posterior(stats).sample(key)
 
     def log_predictive(self, stats: Statistics, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
-        """Log predictive density of each row given the rows in `stats`; batch dimensions broadcast (nats)."""
+        """Log predictive density of each row given the rows summarised by `stats`; batch dimensions broadcast (nats)."""
         return self.cached_log_predictive(self.cache(stats), self.suff_stats(X))
 
     def expected_natural_parameters(self, stats: Statistics) -> Statistics:
-        """Coefficients c with E[log p(x|θ)] = Σ over leaves ⟨c, suff_stats(x)⟩, θ from its posterior given `stats` (nats).
+        """Coefficients c such that E[log p(x|θ)] = Σ over leaves ⟨c, suff_stats(x)⟩ under the posterior of θ (nats).
 
-        One set of coefficients for each batch entry of `stats`, in the same pytree. They are the gradient of the log marginal
-        likelihood: log ∫ exp(⟨η(θ), T⟩ − ...) p(θ) dθ has the derivative E[η(θ)] in T, an identity of conjugate families.
+        The posterior is the one given `stats`; there is one set of coefficients per batch entry of `stats`, in the same
+        pytree. They are the gradient of the log marginal likelihood: in a conjugate family, the derivative of
+        log ∫ exp(⟨η(θ), T⟩ − ...) p(θ) dθ with respect to T is E[η(θ)].
         """
         return jax.grad(lambda stats: self.log_marginal(stats).sum())(stats)
 
     def predictive(self, stats: Statistics) -> dist.Distribution:
-        """Predictive distribution of a new row given the rows in `stats`, event shape (d,)."""
+        """Predictive distribution of a new row given the rows summarised by `stats`, event shape (d,)."""
         return ComponentPredictive(self, stats)
 
     def log_evidence(self, X: ArrayLike) -> float:
-        """Log marginal likelihood of all rows as one cluster, in float64 (nats).
+        """Log marginal likelihood of all rows as a single cluster, in float64 (nats).
 
         Raises
         ------
         ValueError
-            If the data does not fit the family, see `validate`, or double precision has not digits enough.
+            If the data do not fit the family (see `validate`), or double precision is not accurate enough.
         """
         matrix = as_matrix(X)
         self.validate(matrix)
@@ -184,18 +185,18 @@ class Component(ABC):
             value = float(component.log_marginal(total))
         if np.isnan(value):
             raise ValueError(
-                f"{type(self).__name__} gives the {len(matrix)} rows no log marginal likelihood in double precision"
+                f"the log marginal likelihood of the {len(matrix)} rows under {type(self).__name__} is NaN in double precision"
             )
         return value
 
     def validate(self, X: ArrayLike) -> None:
-        """Check data at the door, outside ``jit``; traced data passes.
+        """Check input data outside ``jit``; traced data are not checked.
 
         Raises
         ------
         ValueError
-            If the data is not an (n, d) table with this family's number of columns and kind of values; the message names
-            the row and column.
+            If the data are not an (n, d) table with this component's number of columns and the family's kind of values; the
+            message names the row and column.
         """
         if is_traced(X):
             return
@@ -212,127 +213,128 @@ class Component(ABC):
         self._validate_values(matrix)
 
     def _validate_values(self, X: np.ndarray) -> None:  # noqa: B027 (most families have nothing to check)
-        """Family-specific check of finite (or missing) cells."""
+        """Check the values of a table whose cells are finite or, if allowed, missing."""
 
     # ---- hints -------------------------------------------------------------------------------------------------------
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """Why the family is the one for all of these columns, in a clause; None if it is not, or only when asked for."""
+        """The reason, as a clause, to choose this family for all of these columns; None if it is not chosen automatically."""
         return None
 
     def parts_and_columns(self) -> tuple[tuple[Component, tuple[int, ...]], ...]:
-        """The families that model the columns, and which each does: one, unless the component is made of several."""
+        """The components that model the columns, each with its columns: several for a product, otherwise only this one."""
         return ((self, tuple(range(self.dim))),)
 
     def expected_spread(self) -> Spread | None:
-        """What the prior expects of a cluster, by column; None if it is not known."""
+        """Location and spread of a cluster expected under the prior, by column; None if unknown."""
         return None
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
-        """How many rows the prior weighs, for each of its hyperparameters that says so."""
+        """Weight of the prior in rows, by hyperparameter that determines such a weight."""
         return {}
 
     def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
-        """Sentences on what else of the prior looks wrong for the rows of X, clusters of which may have `limit` rows."""
+        """Messages about other problems of the prior with the data X, for clusters of about `limit` rows."""
         return iter(())
 
-    # ---- digits ------------------------------------------------------------------------------------------------------
+    # ---- numerical precision -----------------------------------------------------------------------------------------
 
     def centred_on(self, X: ArrayLike) -> Self:
-        """The same component, its statistics kept about a point amid the rows where that saves digits.
+        """The same component with statistics kept about the centre of the rows where that improves precision.
 
-        No probability depends on that point, but statistics about different points must not be added. Rows whose numbers
-        cannot be looked at (traced, or on another process's devices) always get a point of their own.
+        No probability depends on this reference point, but statistics about different points must not be added. Rows whose
+        values cannot be read (traced, or on another process's devices) always get a new reference point.
         """
         return self
 
     def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """The point about which statistics are kept; 0 in columns whose statistics depend on no such point."""
+        """The point about which statistics are kept; 0 in columns whose statistics do not use one."""
         return np.zeros(self.dim)
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
-        """The component of the rows x − `by`, whose statistics and densities are those of x; `by` is 0 where `reference` is."""
+        """The component that treats rows x − `by` as this one treats x; `by` is 0 in columns without a reference point."""
         return self
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:  # noqa: B027 (most families need none)
-        """Check that the precision in force has the digits that inference on these rows needs; traced rows pass.
+        """Check that the current floating-point precision suffices for inference on these rows; traced rows are not checked.
 
         Parameters
         ----------
         X
             Data, (n, d), that passed `validate`.
         parameters
-            Whether clusters' parameters are kept as numbers in the units of the data.
+            Whether clusters' parameters are stored in the units of the data.
 
         Raises
         ------
         ValueError
-            If log marginal likelihoods of clusters of these rows would be wrong by more than a tenth of a nat, or overflow; the
+            If log marginal likelihoods of clusters of these rows would be wrong by more than a tenth of a nat or overflow; the
             message names the column.
         """
 
-    # ---- primitives of hard assignments by kd-tree -------------------------------------------------------------------
+    # ---- primitives for hard assignments with a kd-tree --------------------------------------------------------------
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
-        """Coordinates of complete rows in which `row_quadratic` is written.
+        """Coordinates of complete rows in which `row_quadratic` is expressed.
 
         Raises
         ------
         NotImplementedError
-            If the family's expected log likelihood is not quadratic in any coordinates, or they are not known.
+            If the family's expected log likelihood is not quadratic in any coordinates, or they are not implemented.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not give coordinates() and row_quadratic()")
+        raise NotImplementedError(f"{type(self).__name__} does not implement coordinates() and row_quadratic()")
 
     def row_quadratic(self, natural: Statistics) -> Quadratic:
         """⟨natural, suff_stats(x)⟩ as a quadratic function of the row's `coordinates`.
 
-        Terms of the row that do not depend on the cluster are left out; `natural` comes from `expected_natural_parameters`.
+        Terms that depend on the row but not on the cluster are left out; `natural` comes from `expected_natural_parameters`.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not give coordinates() and row_quadratic()")
+        raise NotImplementedError(f"{type(self).__name__} does not implement coordinates() and row_quadratic()")
 
-    # ---- primitives of label draws by matrix products ----------------------------------------------------------------
+    # ---- primitives for label draws with matrix products -------------------------------------------------------------
 
     def natural_parameters(self, parameters: Float[Array, "..."]) -> Statistics:
-        """Coefficients η with log p(x|θ) = Σ over leaves ⟨η, suff_stats(x)⟩ for complete rows (nats).
+        """Coefficients η such that log p(x|θ) = Σ over leaves ⟨η, suff_stats(x)⟩ for complete rows (nats).
 
-        One set of coefficients for each batch entry of `parameters`, in the pytree of the statistics.
+        There is one set of coefficients per batch entry of `parameters`, in the pytree of the statistics.
 
         Raises
         ------
         NotImplementedError
-            If the family does not give them; whoever asks then falls back on `likelihood`.
+            If the family does not implement them; callers then fall back on `likelihood`.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not give natural_parameters()")
+        raise NotImplementedError(f"{type(self).__name__} does not implement natural_parameters()")
 
-    # ---- primitives of single-site updates and merges: `row` is the statistics of one row ----------------------------
+    # ---- primitives for single-site updates and merges; `row` holds the statistics of one row ------------------------
 
     def cache(self, stats: Statistics) -> Statistics:
-        """What `cached_log_predictive` reads of a cluster; a family may keep a factor here instead of the statistics."""
+        """What `cached_log_predictive` needs of a cluster: the statistics, or for instance a matrix factor."""
         return stats
 
     def update_cache(self, cache: Statistics, row: Statistics, sign: ArrayLike) -> Statistics:
-        """The cache after adding (`sign` = 1) or removing (`sign` = -1) one row; batch dimensions agree."""
+        """The cache after adding (`sign` = 1) or removing (`sign` = -1) one row; batch dimensions must agree."""
         return jax.tree.map(lambda old, new: old + jnp.asarray(sign, old.dtype) * new, cache, row)
 
     def cached_log_predictive(self, cache: Statistics, row: Statistics) -> Float[Array, "..."]:
-        """Log predictive density of one row per batch entry, from the cache; batch dimensions broadcast (nats)."""
+        """Log predictive density of one row per batch entry, computed from the cache; batch dimensions broadcast (nats)."""
         return self.log_marginal(jax.tree.map(jnp.add, cache, row)) - self.log_marginal(cache)
 
     def log_marginal_up_to(self, count: int) -> Callable[[Statistics], Float[Array, "..."]]:
-        """`log_marginal` for clusters of at most `count` rows; a family may tabulate what depends on the count alone."""
+        """`log_marginal` for clusters of at most `count` rows; a family may tabulate terms that depend only on the count."""
         return self.log_marginal
 
     def log_marginal_of_row_pairs(self, left: Statistics, right: Statistics) -> Float[Array, "a b"]:
-        """Log marginal likelihood of every row of `left` with every row of `right` as one cluster of two (nats).
+        """Log marginal likelihood of each pair of a row of `left` and a row of `right` as a cluster of two (nats).
 
-        Statistics of single rows, leading dimensions a and b. A family may use matrix products over the rows.
+        `left` and `right` are statistics of single rows, with leading dimensions a and b. A family may use matrix products
+        over the rows.
         """
         return self.log_marginal(jax.tree.map(lambda one, other: one[:, None] + other[None], left, right))
 
 
 class ComponentPredictive(dist.Distribution):
-    """Predictive distribution of any component: density from `log_predictive`, draws through the posterior."""
+    """Predictive distribution of any component: the density is `log_predictive`, draws use the posterior."""
 
     pytree_data_fields = ("component", "stats")
 
@@ -352,7 +354,7 @@ class ComponentPredictive(dist.Distribution):
         return self.component.log_predictive(self.stats, value)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
-        """Parameters from the posterior, then one row from the likelihood, independently for each draw."""
+        """Draw parameters from the posterior, then a row from the likelihood, independently for each draw."""
         assert key is not None
         key_parameters, key_row = jax.random.split(key)
         parameters = self.component.posterior(self.stats).sample(key_parameters, sample_shape)
@@ -360,21 +362,21 @@ class ComponentPredictive(dist.Distribution):
 
 
 class ComponentLikelihood(dist.Distribution):
-    """Rows given their parameters: `component.likelihood(parameters)`, which remembers the component.
+    """Distribution of rows given their parameters, `component.likelihood(parameters)`, that keeps track of the component.
 
-    A model that says so lets inference integrate parameters out or draw them given rows.
+    A model that uses it allows inference to integrate the parameters out or to draw them given the rows.
 
     Parameters
     ----------
     component
         The conjugate component.
     parameters
-        ``(..., *parameter)`` parameters of every row, as `component.prior()` draws them.
+        ``(..., *parameter)`` parameters of each row, as drawn from `component.prior()`.
 
     Raises
     ------
     TypeError
-        If the component is none.
+        If `component` is not a component.
     """
 
     pytree_data_fields = ("component", "parameters")
@@ -399,5 +401,5 @@ class ComponentLikelihood(dist.Distribution):
         return self.component.likelihood(self.parameters).log_prob(value)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
-        """One row for every set of parameters."""
+        """Draw one row per set of parameters."""
         return self.component.likelihood(self.parameters).sample(key, sample_shape)

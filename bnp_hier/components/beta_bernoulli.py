@@ -1,4 +1,4 @@
-"""Binary columns, independent."""
+"""Independent binary columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["BetaBernoulli"]
 
 
 class BitStatistics(NamedTuple):
-    """Sums over the cells that are there.
+    """Sums over the observed cells.
 
     - **ones** - number of ones per column, shape (d,).
     - **zeros** - number of zeros per column, shape (d,).
@@ -35,9 +35,9 @@ class BitStatistics(NamedTuple):
 
 
 class BitCache(NamedTuple):
-    """What the predictive density of a cluster needs.
+    """Counts of a cluster with the log predictive probabilities of its next row.
 
-    - **stats** - the cluster's counts.
+    - **stats** - the counts of the cluster.
     - **log_one**, **log_zero** - log predictive probabilities of a one and of a zero, per column, shape (d,).
     """
 
@@ -47,17 +47,17 @@ class BitCache(NamedTuple):
 
 
 class BetaBernoulli(Component):
-    """Bits, columns independent; probability of a one ~ Beta(a, b).
+    """Independent binary columns; probability of a one ~ Beta(a, b).
 
     Parameters
     ----------
     a, b
-        Vectors of length d, > 0: prior counts of ones and zeros per column.
+        Prior counts of ones and zeros per column: vectors of length d, > 0.
 
     Notes
     -----
-    Heller & Ghahramani (2005), appendix B. Missing values (NaN) are dropped exactly. One cluster's parameters are its
-    probabilities of a one, shape (d,).
+    Heller & Ghahramani (2005), appendix B. Missing values (NaN) are marginalised exactly. The parameters of a cluster
+    are its probabilities of a one, shape (d,).
     """
 
     a: ArrayLike
@@ -68,25 +68,25 @@ class BetaBernoulli(Component):
         name = type(self).__name__
         d = check_vector(name, "a", self.a)
         if np.shape(self.b) != (d,):
-            raise ValueError(f"{name}: b must have the shape of a, ({d},), but it has shape {np.shape(self.b)}")
+            raise ValueError(f"{name}: b must have the same shape as a, ({d},), but it has shape {np.shape(self.b)}")
         check_positive(name, "a", self.a, d)
         check_positive(name, "b", self.b, d)
 
     @classmethod
     def from_data(cls, X: ArrayLike, *, strength: float = 2.0) -> Self:
-        """Prior with the data's column means p: a = strength × p, b = strength × (1 − p).
+        """Build a prior with smoothed column means p of the data: a = strength × p, b = strength × (1 − p).
 
         Parameters
         ----------
         X
-            Bits, (n, d); NaN cells are left out. p is (ones + 1)/(cells + 2), so that constant columns are fine.
+            Values 0 and 1, (n, d); NaN is ignored. p is (ones + 1)/(observed cells + 2), so constant columns are allowed.
         strength
-            Prior cells per column; 2 is as many as the uniform prior's.
+            Number of prior observations per column, a + b; the uniform prior has 2.
 
         Raises
         ------
         ValueError
-            If a cell is neither 0, 1 nor NaN.
+            If a value is not 0, 1 or NaN.
 
         Examples
         --------
@@ -106,11 +106,11 @@ class BetaBernoulli(Component):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """Columns of bits."""
-        return "every column holds 0 and 1 only" if columns.found == {"binary"} else None
+        """Suits columns that are all binary."""
+        return "every column contains only 0 and 1" if columns.found == {"binary"} else None
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
-        """Of the shares of ones."""
+        """Weight of the prior of the probabilities of a one, in rows."""
         return {"a + b": float(np.max(np.asarray(self.a) + np.asarray(self.b)))}
 
     @property
@@ -120,14 +120,14 @@ class BetaBernoulli(Component):
 
     @property
     def support(self) -> Any:
-        """Bits or NaN."""
+        """Rows of 0, 1 or NaN."""
         return bits_or_missing
 
     def _validate_values(self, X: np.ndarray) -> None:
         _check_bits(X)
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> BitStatistics:
-        """Ones and zeros of each row; a missing value is neither."""
+        """Indicators of ones and of zeros for each row; both are 0 for a missing value."""
         x = jnp.asarray(X)
         dtype = jnp.result_type(float)
         return BitStatistics((x == 1).astype(dtype), (x == 0).astype(dtype))
@@ -137,7 +137,7 @@ class BetaBernoulli(Component):
         return self._cell(stats.ones, stats.zeros).sum(-1)
 
     def log_marginal_up_to(self, count: int) -> Callable[[BitStatistics], Float[Array, "..."]]:
-        """`log_marginal` with log gammas read from tables: a cell's counts are whole numbers."""
+        """`log_marginal` with lookup tables of log gamma functions, since counts are whole numbers."""
         a, b = jnp.asarray(self.a)[:, None], jnp.asarray(self.b)[:, None]
         counts = jnp.arange(count + 1).astype(jnp.result_type(float))
         tables = tuple(gammaln(p + counts) - gammaln(p) for p in (a, b, a + b))
@@ -150,13 +150,13 @@ class BetaBernoulli(Component):
                 i, j = m[..., column], k[..., column]
                 return total + of_ones[i] + of_zeros[j] - of_cells[i + j]
 
-            # one column after another: a table's row stays in the cache
+            # one column after another, so that the row of a table stays in the cache
             return jax.lax.fori_loop(0, self.dim, add, jnp.zeros(m.shape[:-1], counts.dtype))
 
         return log_marginal
 
     def log_marginal_of_row_pairs(self, left: BitStatistics, right: BitStatistics) -> Float[Array, "a b"]:
-        """Two cells of a column are a product of indicators: one matrix product over the columns."""
+        """Uses matrix products over the columns: two cells of a column contribute a product of indicators."""
         one, zero = self._cell(1.0, 0.0), self._cell(0.0, 1.0)
         both_one, both_zero, mixed = self._cell(2.0, 0.0), self._cell(0.0, 2.0), self._cell(1.0, 1.0)
         alone, other = (rows.ones @ one + rows.zeros @ zero for rows in (left, right))
@@ -169,30 +169,30 @@ class BetaBernoulli(Component):
         return alone[:, None] + other + together
 
     def _cell(self, ones: ArrayLike, zeros: ArrayLike) -> Float[Array, "... d"]:
-        """Log marginal likelihood of one column's cells, for each column."""
+        """Log marginal likelihood of the given numbers of ones and zeros, by column."""
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
         return log_beta(a + ones, b + zeros) - log_beta(a, b)
 
     def cache(self, stats: BitStatistics) -> BitCache:
-        """The counts with the log predictive probabilities that follow from them."""
+        """The counts with the log predictive probabilities that they imply."""
         a, b = self.a + stats.ones, self.b + stats.zeros
         log_cells = jnp.log(a + b)
         return BitCache(stats, jnp.log(a) - log_cells, jnp.log(b) - log_cells)
 
     def update_cache(self, cache: BitCache, row: BitStatistics, sign: ArrayLike) -> BitCache:
-        """Counts changed, logarithms anew: those of one cluster are few."""
+        """Update the counts and recompute the logarithms, which are few for one cluster."""
         return self.cache(super().update_cache(cache.stats, row, sign))
 
     def cached_log_predictive(self, cache: BitCache, row: BitStatistics) -> Float[Array, "..."]:
-        """Product of Bernoulli densities over the cells that are there."""
+        """Log of the product of Bernoulli probabilities over the observed cells (nats)."""
         return (row.ones * cache.log_one + row.zeros * cache.log_zero).sum(-1)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
-        """The bits."""
+        """The values 0 and 1."""
         return self.suff_stats(X).ones
 
     def row_quadratic(self, natural: BitStatistics) -> Quadratic:
-        """Linear: a zero bit is what a one is not."""
+        """Linear in the values: in complete rows, the indicator of a zero is 1 minus the value."""
         return Quadratic(natural.zeros.sum(-1), natural.ones - natural.zeros, jnp.zeros((*natural.ones.shape, self.dim)))
 
     def natural_parameters(self, parameters: Float[Array, "... d"]) -> BitStatistics:
@@ -202,16 +202,16 @@ class BetaBernoulli(Component):
         return BitStatistics(jnp.log(ones), jnp.log(zeros))
 
     def predictive(self, stats: BitStatistics) -> dist.Distribution:
-        """Product of Bernoulli."""
+        """Independent Bernoulli distributions."""
         a, b = self.a + stats.ones, self.b + stats.zeros
         return CellsOrMissing(dist.Bernoulli(probs=a / (a + b)))
 
     def posterior(self, stats: BitStatistics) -> dist.Distribution:
-        """Product of Beta."""
+        """Independent Beta distributions."""
         return dist.Beta(self.a + stats.ones, self.b + stats.zeros).to_event(1)
 
     def likelihood(self, parameters: Float[Array, "... d"]) -> dist.Distribution:
-        """Independent Bernoulli cells."""
+        """Independent Bernoulli distributions with the given probabilities of a one."""
         return CellsOrMissing(dist.Bernoulli(probs=parameters))
 
 

@@ -1,4 +1,4 @@
-"""Checks of hyperparameters at construction (traced values pass, their shapes do not), of log marginals, and of data."""
+"""Checks of hyperparameters (of traced ones, only the shape is checked), and data statistics for default priors."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = [
 ]
 
 LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
-"""Below it a variance has lost digits."""
+"""Smallest variance that can be represented at full precision."""
 
 
 def _numbers(family: str, name: str, value: ArrayLike) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{family}: {name} must be made of real numbers, but its type is {array.dtype}")
+        raise ValueError(f"{family}: {name} must contain real numbers, but its dtype is {array.dtype}")
     return array
 
 
 def check_vector(family: str, name: str, value: ArrayLike) -> int:
-    """Length of a one-dimensional hyperparameter.
+    """Check a one-dimensional hyperparameter and return its length.
 
     Raises
     ------
     ValueError
-        If the value is not one-dimensional or holds a non-finite number.
+        If the value is not one-dimensional, is empty, or contains a non-finite number.
     """
     shape = np.shape(value)
     if len(shape) != 1 or shape[0] == 0:
@@ -48,12 +48,12 @@ def check_vector(family: str, name: str, value: ArrayLike) -> int:
 
 
 def check_positive(family: str, name: str, value: ArrayLike, dim: int | None = None, above: float = 0.0) -> None:
-    """Check a scalar, or with `dim` a scalar or vector of that length, whose every entry exceeds `above`.
+    """Check that a scalar exceeds `above`; with `dim`, a scalar or all entries of a vector of that length.
 
     Raises
     ------
     ValueError
-        If the shape or a value is wrong.
+        If the shape is wrong, or an entry is not finite or too small.
     """
     shape = np.shape(value)
     allowed = [()] if dim is None else [(), (dim,)]
@@ -67,12 +67,12 @@ def check_positive(family: str, name: str, value: ArrayLike, dim: int | None = N
 
 
 def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None:
-    """Check a symmetric positive-definite (d, d) matrix.
+    """Check that a hyperparameter is a symmetric positive-definite (d, d) matrix.
 
     Raises
     ------
     ValueError
-        If the shape is wrong, or the matrix is not symmetric or singular.
+        If the shape is wrong, or the matrix is not finite, symmetric and positive definite.
     """
     shape = np.shape(value)
     if shape != (dim, dim):
@@ -84,7 +84,7 @@ def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None
         raise ValueError(f"{family}: {name} must be finite")
     if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=1e-8 * np.abs(matrix).max()):
         raise ValueError(f"{family}: {name} must be symmetric")
-    # scaled to a unit diagonal, so that columns of very different units are not called singular
+    # scaled to a unit diagonal, so that very different units of the columns do not make the matrix look singular
     diagonal = np.diag(matrix)
     smallest = -np.inf
     if (diagonal > 0).all():
@@ -95,13 +95,13 @@ def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None
 
 
 def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
-    """Mean and (biased) variance of each column, over the cells that are there; traced data stays traced.
+    """Mean and (biased) variance of each column, ignoring missing values; traced data stay traced.
 
     Raises
     ------
     ValueError
-        If there are fewer than two rows, an infinite cell, or a column is constant, has no value, or has a variance out of the
-        range of floating point.
+        If there are fewer than two rows or an infinite value, or a column is constant, has no value, or has a variance outside
+        the range of floating point.
     """
     if is_traced(X):
         import jax.numpy as jnp
@@ -113,7 +113,7 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
         raise ValueError(f"X has an infinite value at row {row}, column {column}; expected finite numbers")
     there = ~np.isnan(matrix)
     if not there.any(axis=0).all():
-        raise ValueError(f"X has no value at all in column {int(np.argmin(there.any(axis=0)))}")
+        raise ValueError(f"X has only missing values in column {int(np.argmin(there.any(axis=0)))}")
     mean = np.nanmean(matrix, axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
         variance = np.nanmean((matrix - mean) ** 2, axis=0)
@@ -121,8 +121,8 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
     if constant.any():
         column = int(np.argmax(constant))
         raise ValueError(
-            f"X is constant in column {column} (value {matrix[there[:, column], column][0]:g}): {family}.from_data reads the "
-            "prior's scale off the data; drop the column or give the hyperparameters explicitly"
+            f"X is constant in column {column} (value {matrix[there[:, column], column][0]:g}): {family}.from_data sets the "
+            "prior's scale from the data; drop the column or specify the hyperparameters explicitly"
         )
     wrong = ~((variance > LEAST_VARIANCE) & (variance < np.inf))
     if wrong.any():
@@ -130,16 +130,16 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
         with np.errstate(over="ignore"):
             reach = np.nanmax(np.abs(matrix[:, column] - mean[column]))
         raise ValueError(
-            f"X varies by {reach:.1e} in column {column}, whose square is out of the range of double precision: change the "
-            "units of the column"
+            f"X deviates from its mean by up to {reach:.1e} in column {column}, whose square is outside the range of double "
+            "precision: change the units of the column"
         )
     return mean, variance
 
 
 def close_distance(X: np.ndarray, random_state: int, share: float = 0.1, pairs: int = 3) -> float:
-    """Mean distance of the closest pairs among a random share of the rows and their nearest different neighbours.
+    """Mean distance of the closest pairs, each of a row from a random sample and its nearest distinct neighbour.
 
-    Kurihara & Welling (2009), below Eq. 21; rows that are equal are one point, or the distance would be 0.
+    Kurihara & Welling (2009), below Eq. 21; duplicate rows count as one point, as the distance would otherwise be 0.
 
     Raises
     ------
@@ -150,15 +150,15 @@ def close_distance(X: np.ndarray, random_state: int, share: float = 0.1, pairs: 
 
     points = np.unique(X, axis=0)
     if len(points) < 2:
-        raise ValueError(f"all {len(X)} rows of X are equal: there is no distance to read the prior's scale off")
+        raise ValueError(f"all {len(X)} rows of X are equal: there is no distance from which to set the prior's scale")
     chosen = np.random.default_rng(random_state).permutation(len(points))[: max(int(share * len(points)), pairs)]
     distances, _ = NearestNeighbors(n_neighbors=2).fit(points).kneighbors(points[chosen])
     return float(np.sort(distances[:, 1])[:pairs].mean())
 
 
 def no_log_marginal(component: Component, rows: Iterable[int]) -> ValueError:
-    """The error for rows that a family gives a log marginal likelihood of NaN or inf."""
+    """Return the error for rows whose log marginal likelihood as one cluster is NaN or infinite."""
     return ValueError(
-        f"{type(component).__name__} gives the rows {', '.join(map(str, sorted(rows)))} together no finite log marginal "
+        f"{type(component).__name__} assigns the rows {', '.join(map(str, sorted(rows)))} together no finite log marginal "
         "likelihood"
     )

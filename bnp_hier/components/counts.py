@@ -1,4 +1,4 @@
-"""The check that cells are counts."""
+"""Check that all observed values are counts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["check_counts"]
 
 
 def check_counts(family: str, X: np.ndarray) -> None:
-    """Check that every cell that is there is a whole number of at least zero.
+    """Check that every value that is not missing is a non-negative whole number.
 
     Raises
     ------
     ValueError
-        Naming the first cell that is not.
+        If one is not; the message names the first such cell.
     """
     there = ~np.isnan(X)
     if np.isinf(X).any():

@@ -1,4 +1,4 @@
-"""Where the statistics of normal families are kept, so that subtractions leave digits, and whether enough are left."""
+"""Numerical precision of the normal families: the reference point of their statistics, and checks for loss of precision."""
 
 from __future__ import annotations
 
@@ -19,76 +19,76 @@ from bnp_hier.utils.arrays import is_traced
 __all__ = ["AboutOrigin", "check_digits", "check_origin", "shifted"]
 
 FAR = 4.0
-"""Distance of the prior mean from the rows' mean, in largest deviations of a row, beyond which it costs digits."""
+"""Distance between prior mean and mean of the rows, in units of the largest deviation of a row, that costs precision."""
 
 GROUP = 8
-"""Rows of the small clusters that are tried."""
+"""Size of the small clusters that are tested."""
 
 LOOKED_AT = 100_000
-"""Rows beyond which only some are looked at."""
+"""Number of rows above which only a subset is examined."""
 
 SHIFT = 0.02
-"""Rounding error of a cluster's mean, in standard deviations of its rows, that goes too far."""
+"""Rounding error of a cluster mean, in standard deviations of its rows, from which an error is raised."""
 
 
 def shifted(X: ArrayLike, origin: ArrayLike) -> Float[Array, "... d"]:
-    """``X - origin``, subtracted in NumPy float64 when both are NumPy, so that float32 keeps the digits."""
+    """``X - origin``, computed in float64 if both are NumPy arrays, so that conversion to float32 loses little precision."""
     return jnp.asarray(X - origin)  # type: ignore[operator]
 
 
 def check_origin(family: str, origin: ArrayLike | None, dim: int) -> None:
-    """Check an origin.
+    """Check that an origin is None or a finite vector of the given length.
 
     Raises
     ------
     ValueError
-        If it is no finite vector of this length.
+        If it is neither.
     """
     if origin is not None and check_vector(family, "origin", origin) != dim:
         raise ValueError(f"{family}: origin must have length {dim}, but it has shape {np.shape(origin)}")
 
 
 def _unseen(X: Any) -> bool:
-    """Whether the numbers of an array cannot be looked at."""
+    """Whether the values of an array cannot be read."""
     return is_traced(X) or (isinstance(X, jax.Array) and not X.is_fully_addressable)
 
 
 class AboutOrigin:
-    """For families: keeps its statistics about a point, `origin`, by default its `mean`."""
+    """Mixin for families that keep statistics about a reference point, `origin`, by default the prior mean."""
 
     mean: ArrayLike
     origin: ArrayLike | None
 
     def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """`origin`, or else `mean`."""
+        """`origin` if it is given, otherwise `mean`."""
         return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
 
     def centred_on(self, X: ArrayLike) -> Self:
-        """About the rows' mean where the default lies so far off them that it would cost digits."""
+        """Use the mean of the rows as `origin` if the current reference point is so far away that precision would be lost."""
         reference: Any = self.reference()
         if _unseen(X):
             values = jnp.asarray(X, jnp.result_type(float))
             low, high = jnp.nanmin(values, 0), jnp.nanmax(values, 0)
-            # on a grid: the order in which devices add their rows does not show
+            # rounded to a grid, so that the order in which devices sum their rows makes no difference
             step = jnp.exp2(jnp.floor(jnp.log2((high - low) / 64)))
             center = jnp.where(high > low, jnp.round(jnp.nanmean(values, 0) / step) * step, low)
             return self._about(jnp.where(jnp.isnan(low), reference, center))
         matrix = np.asarray(X, dtype=np.float64)
         at = np.zeros(matrix.shape[1]) if is_traced(reference) else np.asarray(reference, dtype=np.float64)
-        low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without a value
+        low, high = np.fmin.reduce(matrix), np.fmax.reduce(matrix)  # NaN in a column without values
         with np.errstate(invalid="ignore", over="ignore"):
             middle = matrix.mean(0)
             if np.isnan(middle).any():
                 known = ~np.isnan(matrix)
                 middle = np.where(known, matrix, 0.0).sum(0) / known.sum(0)
-            middle = np.where(np.isfinite(middle), middle, at)  # infinite cells are refused by `validate`, which comes later
+            middle = np.where(np.isfinite(middle), middle, at)  # `validate` rejects infinite values later
             near = np.abs(middle - at) <= FAR * np.maximum(high - middle, middle - low)
         if not is_traced(reference) and (near | (middle == at)).all():
             return self
         return self._about(middle)
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
-        """All points moved."""
+        """The same component with prior mean and origin shifted by −`by`."""
         moved = dataclasses.replace(self, mean=self.mean - by)  # type: ignore[type-var]
         return moved if self.origin is None else moved._about(self.origin - by)
 
@@ -105,20 +105,20 @@ def check_digits(
     lost: Callable[[Float[np.ndarray, "g m d"], float], Float[np.ndarray, "g d"]],
     parameters: bool,
 ) -> None:
-    """`Component.check_precision` of a normal family.
+    """Implement `Component.check_precision` for a normal family.
 
     Parameters
     ----------
     component, X, parameters
         As for `Component.check_precision`.
     variances
-        Hyperparameters in squared units of the data, by name: numbers, or one for each column.
+        Hyperparameters in squared units of the data, by name: one number, or one per column.
     whitened
-        Whitens differences of rows.
+        Function that whitens differences of rows.
     deviation
-        Standard deviation that the prior expects of a cluster's rows, in units of the data.
+        Standard deviation of the rows of a cluster expected under the prior, in units of the data.
     lost
-        Nats that rounding takes from the log marginals of groups of whitened rows, given the relative rounding error.
+        Function that returns the error (nats) in the log marginals of groups of whitened rows, given the unit roundoff.
     """
     if _unseen(X) or is_traced(component):
         return
@@ -133,21 +133,21 @@ def check_digits(
             j = int(wrong.argmax())
             value = np.atleast_1d(values)[j]
             raise ValueError(
-                f"{name}: {field} of column {j} is {value:g}, but {kind} precision needs it between {tiny:.0e} and "
+                f"{name}: {field} of column {j} is {value:g}, but {kind} precision needs a value between {tiny:.0e} and "
                 f"{huge:.0e}: {advice}change the units of the column"
             )
     reference = np.asarray(component.reference(), dtype=np.float64)
     mean = np.asarray(getattr(component, "mean", reference), dtype=np.float64)
     Y = np.nan_to_num(whitened(matrix - reference))
-    # pivots are multiplied before their logarithm is taken: four in double precision, two in single
+    # pivots are multiplied before the logarithm is taken: four in double precision, two in single precision
     largest = float(limits.max) ** (0.25 if kind == "double" else 0.5) / 1e3
     with np.errstate(over="ignore"):
         squares = np.maximum((Y**2).sum(0), whitened((mean - reference)[None])[0] ** 2)
     if not (squares < largest).all():
         j = int(np.argmax(squares))
         raise ValueError(
-            f"column {j} of X reaches {np.sqrt(squares[j]):.1e} of the prior's standard deviations from the centre of the rows "
-            f"or the prior mean, whose squares are out of the range of {kind} precision: {advice}make {name}'s prior suit the "
+            f"column {j} of X reaches {np.sqrt(squares[j]):.1e} prior standard deviations from the centre of the rows or from "
+            f"the prior mean, whose squares are out of the range of {kind} precision: {advice}adapt the prior of {name} to the "
             "column"
         )
     unit = float(limits.eps) / 2
@@ -159,23 +159,23 @@ def check_digits(
             j = int(np.unravel_index(np.argmax(nats), nats.shape)[1])
             at = reference[j]
             raise ValueError(
-                f"{kind} precision has not digits enough for column {j} of X: statistics are kept about {at:.6g}, and the log "
+                f"{kind} precision is not sufficient for column {j} of X: statistics are kept about {at:.6g}, and the log "
                 f"marginal likelihood of some rows as one cluster would be wrong by {nats.sum(1).max():.2g} nats; {advice}"
-                f"bring the column's outlying rows nearer, or make {name}'s prior suit it"
+                f"clip the outliers of the column, or adapt the prior of {name} to it"
             )
     if parameters:
         error = unit * np.nanmax(np.abs(matrix), axis=0) / deviation
         if not (error < SHIFT).all():
             j = int(np.argmax(error))
             raise ValueError(
-                f"{kind} precision has not digits enough for the means of clusters in column {j} of X, with values up to "
-                f"{np.nanmax(np.abs(matrix[:, j])):.6g} and a standard deviation of {deviation[j]:.2g} expected within a "
+                f"{kind} precision is not sufficient for the cluster means in column {j} of X, with values up to "
+                f"{np.nanmax(np.abs(matrix[:, j])):.6g} and an expected standard deviation of {deviation[j]:.2g} within a "
                 f"cluster: {advice}subtract the column's mean"
             )
 
 
 def _neighbors(Y: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "g m"]:
-    """Rows that may be a cluster: each of the four rows farthest out, and four others, with the rows nearest to it."""
+    """Possible clusters: each of the four most extreme rows, and of four others, with its nearest rows."""
     n = len(Y)
     out = np.abs(Y).max(1)
     anchors = np.concatenate([np.argsort(-out, kind="stable")[:4], np.linspace(0, n - 1, 4).astype(int)])
@@ -184,7 +184,7 @@ def _neighbors(Y: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "g m"]:
 
 
 def _some_rows(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "m d"]:
-    """All rows, or some evenly spread and those with the extremes of a column."""
+    """All rows or, if there are many, an evenly spaced subset with the extremes of each column."""
     n = len(X)
     if n <= LOOKED_AT:
         return X

@@ -1,4 +1,4 @@
-"""Rows of counts over categories."""
+"""Rows of counts of categories."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 __all__ = ["DirichletMultinomial", "GivenTotalMultinomial"]
 
 BAG_COLUMNS = 30
-"""Fewest columns of mostly zero counts that are taken for bags of words."""
+"""Smallest number of columns of mostly zero counts that are treated as bags of words."""
 
 
 class CountStatistics(NamedTuple):
     """Sums over rows.
 
     - **total** - counts per category, shape (d,).
-    - **log_coefficient** - Σ of the rows' log multinomial coefficients, shape ().
+    - **log_coefficient** - sum of the log multinomial coefficients of the rows, shape ().
     """
 
     total: Float[Array, "... d"]
@@ -43,7 +43,7 @@ def _log_coefficient(x: Float[Array, "... d"]) -> Float[Array, "..."]:
 
 
 class GivenTotalMultinomial(dist.Distribution):
-    """Multinomial whose density takes each row's total as given; draws need `total_count`."""
+    """Multinomial conditional on the total of each row; drawing from it requires `total_count`."""
 
     arg_constraints = {"probs": constraints.simplex}
     support = constraints.independent(constraints.nonnegative_integer, 1)
@@ -61,33 +61,33 @@ class GivenTotalMultinomial(dist.Distribution):
         return _log_coefficient(value) + jnp.where(value > 0, value * jnp.log(self.probs), 0.0).sum(-1)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
-        """Rows of `total_count` counts.
+        """Draw rows with a total of `total_count`.
 
         Raises
         ------
         ValueError
-            If no total was given.
+            If `total_count` is None.
         """
         if self.total_count is None:
-            raise ValueError("DirichletMultinomial: give total_count, the counts per row, to draw data")
+            raise ValueError("DirichletMultinomial: specify total_count, the total of each row, to draw data")
         return dist.Multinomial(self.total_count, self.probs).sample(key, sample_shape)
 
 
 class DirichletMultinomial(Component):
-    """Rows of counts; category probabilities ~ Dirichlet(concentration). Every row's total is taken as given.
+    """Rows of counts, conditional on their totals; category probabilities ~ Dirichlet(concentration).
 
     Parameters
     ----------
     concentration
-        Vector of length d, > 0: prior counts per category.
+        Prior counts per category: a vector of length d, > 0.
     total_count
-        Counts per row when data are drawn; densities read each row's total off the row.
+        Total of each row when data are drawn; densities use the actual totals of the rows.
 
     Notes
     -----
-    Heller & Ghahramani (2005), appendix B, with each row's multinomial coefficient. One cluster's parameters are its
-    category probabilities, shape (d,). A missing count is refused: the row's total would be unknown. A row of zeros has density
-    one: so a missing category, in the indicators of one.
+    Heller & Ghahramani (2005), appendix B, including the multinomial coefficient of each row. The parameters of a cluster are
+    its category probabilities, shape (d,). Missing counts are not supported, because the total of the row would be unknown. A
+    row of zeros has density one; in indicators of a categorical column, it therefore represents a missing value.
     """
 
     concentration: ArrayLike
@@ -102,9 +102,14 @@ class DirichletMultinomial(Component):
 
     @classmethod
     def from_data(cls, X: ArrayLike, *, strength: float = 1.0) -> Self:
-        """Prior with the data's category shares: concentration = strength × d × share, shares smoothed by one count each.
+        """Build a prior from the proportions of the categories: concentration = strength × d × proportions.
 
-        `total_count` becomes the median row total. Raises ValueError if a cell is no count.
+        Proportions are smoothed by adding one count per category, and `total_count` is set to the median total of the rows.
+
+        Raises
+        ------
+        ValueError
+            If a value is missing or is not a count.
         """
         total_count = None
         if not is_traced(X):
@@ -122,19 +127,19 @@ class DirichletMultinomial(Component):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """Many columns of mostly zero counts, like words in texts."""
+        """Suits many columns of mostly zero counts, such as word counts."""
         X, d = columns.values, len(columns.kinds)
         counts, larger = columns.kinds.count("count"), columns.kinds.count("continuous")
         zeros = float((X == 0).mean())
         whole = not columns.has_missing and bool(((X >= 0) & (X == np.round(X))).all())
-        # a few words are so frequent that alone they would be no counts
+        # a few columns of frequent words may look continuous
         bag = whole and d >= BAG_COLUMNS and zeros > (0.5 if counts >= 0.1 * d else 0.9) and larger <= 0.02 * d
         if bag and "count" in columns.found:
-            return f"{d} columns of counts, {zeros:.0%} of them 0, like words in texts: rows differ in shares"
+            return f"{d} columns of counts, {zeros:.0%} of them 0, as for words in texts: rows differ in proportions"
         return None
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
-        """Of the shares of the categories, in rows with as many counts as these."""
+        """Weight of the prior of the category probabilities, in rows with the average total of X."""
         words = float(np.nansum(X)) / len(X)
         return {"the sum of concentration, in rows,": float(np.sum(self.concentration)) / max(words, 1.0)}
 
@@ -152,12 +157,12 @@ class DirichletMultinomial(Component):
         check_counts(type(self).__name__, X)
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> CountStatistics:
-        """Counts and log multinomial coefficient of each row."""
+        """Counts and log multinomial coefficient for each row."""
         x = jnp.asarray(X, jnp.result_type(float))
         return CountStatistics(x, _log_coefficient(x))
 
     def log_marginal(self, stats: CountStatistics) -> Float[Array, "..."]:
-        """Dirichlet-multinomial log marginal likelihood, coefficients included (nats)."""
+        """Dirichlet-multinomial log marginal likelihood, including the multinomial coefficients (nats)."""
         a = jnp.asarray(self.concentration)
         return (
             stats.log_coefficient
@@ -167,7 +172,7 @@ class DirichletMultinomial(Component):
         )
 
     def cached_log_predictive(self, cache: CountStatistics, row: CountStatistics) -> Float[Array, "..."]:
-        """Dirichlet-multinomial of the row with the cluster's counts added to the prior."""
+        """Dirichlet-multinomial log probability of the row, with the counts of the cluster added to the prior (nats)."""
         a = self.concentration + cache.total
         cells = log_gamma_ratio(a, row.total).sum(-1)
         return row.log_coefficient + cells - log_gamma_ratio(a.sum(-1), row.total.sum(-1))
@@ -181,14 +186,14 @@ class DirichletMultinomial(Component):
         return Quadratic(jnp.zeros(natural.total.shape[:-1]), natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
     def natural_parameters(self, parameters: Float[Array, "... d"]) -> CountStatistics:
-        """Log probabilities, beside the log multinomial coefficient."""
+        """Log probabilities, and 1 for the log multinomial coefficient."""
         log_probability = jnp.log(jnp.maximum(parameters, jnp.finfo(parameters.dtype).tiny))
         return CountStatistics(log_probability, jnp.ones(parameters.shape[:-1], parameters.dtype))
 
     def posterior(self, stats: CountStatistics) -> dist.Dirichlet:
-        """Dirichlet."""
+        """Dirichlet distribution of the category probabilities."""
         return dist.Dirichlet(self.concentration + stats.total)
 
     def likelihood(self, parameters: Float[Array, "... d"]) -> GivenTotalMultinomial:
-        """Multinomial given each row's total."""
+        """Multinomial distribution conditional on the total of each row."""
         return GivenTotalMultinomial(parameters, self.total_count)

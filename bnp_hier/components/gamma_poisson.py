@@ -1,4 +1,4 @@
-"""Columns of counts, independent."""
+"""Independent columns of counts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["GammaPoisson"]
 
 
 class EventStatistics(NamedTuple):
-    """Sums over the cells that are there.
+    """Sums over the observed cells.
 
-    - **n** - number of cells per column, shape (d,).
+    - **n** - number of observed cells per column, shape (d,).
     - **total** - Σ x, shape (d,).
     - **log_factorial** - Σ log x! over all columns, shape ().
     """
@@ -37,16 +37,16 @@ class EventStatistics(NamedTuple):
 
 
 class GammaPoisson(Component):
-    """Counts, columns independent; Poisson rate ~ Gamma(shape, rate).
+    """Independent columns of counts; Poisson rate ~ Gamma(shape, rate).
 
     Parameters
     ----------
     shape, rate
-        Vectors of length d, > 0 (`rate` may be a number).
+        Shape and rate of the gamma prior: vectors of length d, > 0; `rate` may also be a number.
 
     Notes
     -----
-    Missing values (NaN) are dropped exactly. One cluster's parameters are its Poisson rates, shape (d,).
+    Missing values (NaN) are marginalised exactly. The parameters of a cluster are its Poisson rates, shape (d,).
     """
 
     shape: ArrayLike
@@ -61,12 +61,12 @@ class GammaPoisson(Component):
 
     @classmethod
     def from_data(cls, X: ArrayLike, *, shape: float = 1.0) -> Self:
-        """Prior whose mean is the column mean (smoothed by one event): shape as given, rate = shape / mean.
+        """Build a prior whose mean is the column mean (smoothed by one event): shape as given, rate = shape / mean.
 
         Raises
         ------
         ValueError
-            If a cell is neither a count nor NaN.
+            If a value is neither a count nor NaN.
         """
         if not is_traced(X):
             X = as_matrix(X)
@@ -80,14 +80,14 @@ class GammaPoisson(Component):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """Columns of counts, perhaps with some of bits."""
+        """Suits columns of counts, of which up to half may be binary."""
         counts = columns.kinds.count("count")
         if columns.found in ({"count"}, {"count", "binary"}) and counts >= 0.5 * len(columns.kinds):
-            return "the columns hold counts"
+            return "the columns contain counts"
         return None
 
     def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
-        """Whether the prior has more events than a cluster; rates of rare events weigh many rows, and are none the worse."""
+        """Warn if the prior has more events than a cluster; its weight in rows may be large if events are rare."""
         shape = np.broadcast_to(self.shape, self.dim)
         events = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(0), 1) * limit
         if (shape > np.maximum(events, 3.0)).any():
@@ -103,14 +103,14 @@ class GammaPoisson(Component):
 
     @property
     def support(self) -> Any:
-        """Counts or NaN."""
+        """Rows of counts or NaN."""
         return counts_or_missing
 
     def _validate_values(self, X: np.ndarray) -> None:
         check_counts(type(self).__name__, X)
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> EventStatistics:
-        """Cells, events and log factorials of each row; a missing value adds nothing."""
+        """Observed cells, counts and log factorials for each row; a missing value contributes nothing."""
         x = jnp.asarray(X, jnp.result_type(float))
         there = ~jnp.isnan(x)
         x = jnp.where(there, x, 0.0)
@@ -124,7 +124,7 @@ class GammaPoisson(Component):
         return columns.sum(-1) - stats.log_factorial
 
     def cached_log_predictive(self, cache: EventStatistics, row: EventStatistics) -> Float[Array, "..."]:
-        """Product of negative binomials over the cells that are there."""
+        """Log of the product of negative binomial probabilities over the observed cells (nats)."""
         a, b = self.shape + cache.total, self.rate + cache.n
         columns = log_gamma_ratio(a, row.total) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)
         return columns.sum(-1) - row.log_factorial
@@ -138,14 +138,14 @@ class GammaPoisson(Component):
         return Quadratic(natural.n.sum(-1), natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
     def natural_parameters(self, parameters: Float[Array, "... d"]) -> EventStatistics:
-        """Rates and their logarithms, beside the log factorials."""
+        """Coefficients: −rates for the counts of cells, log rates for the totals, −1 for the log factorials."""
         log_rate = jnp.log(jnp.maximum(parameters, jnp.finfo(parameters.dtype).tiny))
         return EventStatistics(-parameters, log_rate, -jnp.ones(parameters.shape[:-1], parameters.dtype))
 
     def posterior(self, stats: EventStatistics) -> dist.Distribution:
-        """Product of Gamma."""
+        """Independent gamma distributions."""
         return dist.Gamma(self.shape + stats.total, self.rate + stats.n).to_event(1)
 
     def likelihood(self, parameters: Float[Array, "... d"]) -> dist.Distribution:
-        """Independent Poisson cells."""
+        """Independent Poisson distributions with the given rates."""
         return CellsOrMissing(dist.Poisson(parameters))

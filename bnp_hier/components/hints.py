@@ -1,4 +1,4 @@
-"""What families say of themselves to those who choose among them: which columns they suit, and how strong a prior is."""
+"""Information with which a family is chosen and its prior checked: kinds of columns, and the spread a prior expects."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ __all__ = ["Columns", "Spread"]
 
 
 class Columns(NamedTuple):
-    """The columns of a table, as a family sees them that is to be chosen.
+    """The columns of a table, from which a family is chosen.
 
-    - **kinds** - of each column: "binary", "count", "continuous", "category" (an indicator of one), "row number" or "constant".
-    - **values** - (n, d) the data, NaN where a value is missing.
+    - **kinds** - the kind of each column: "binary", "count", "continuous", "category" (an indicator of one), "row number" or
+      "constant".
+    - **values** - the data, (n, d), NaN where a value is missing.
     """
 
     kinds: tuple[str, ...]
@@ -22,21 +23,21 @@ class Columns(NamedTuple):
 
     @property
     def found(self) -> set[str]:
-        """The kinds that matter: row numbers are numbers, and constant columns say nothing."""
+        """The kinds that matter: row numbers count as continuous, and constant columns are ignored."""
         return {"continuous" if kind == "row number" else kind for kind in self.kinds} - {"constant"}
 
     @property
     def has_missing(self) -> bool:
-        """Whether a value is missing."""
+        """Whether any value is missing."""
         return bool(np.isnan(self.values).any())
 
 
 class Spread(NamedTuple):
-    """What a prior expects of a cluster, by column.
+    """Location and spread of a cluster expected under the prior, by column.
 
-    - **within** - root of the expected variance of rows.
-    - **mean** - prior mean of the cluster's mean.
-    - **of_mean** - standard deviation of the cluster's mean.
+    - **within** - square root of the expected variance of the rows of a cluster.
+    - **mean** - prior mean of the cluster mean.
+    - **of_mean** - prior standard deviation of the cluster mean.
     """
 
     within: Float[np.ndarray, " d"]

@@ -1,4 +1,4 @@
-"""Small positive-definite matrices in large batches."""
+"""Linear algebra for large batches of small positive-definite matrices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 UNROLLED_UP_TO = 12
-"""Largest size whose factorisation is written out: batches of small LAPACK calls are about ten times slower."""
+"""Largest size whose factorisation is unrolled: batches of small LAPACK calls are about ten times slower."""
 
 
 def log_det(matrix: Float[Array, "*batch d d"]) -> Float[Array, "*batch"]:
@@ -34,8 +34,8 @@ def log_det(matrix: Float[Array, "*batch d d"]) -> Float[Array, "*batch"]:
 def inverse_and_log_det(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
     """Inverses and log determinants of symmetric positive-definite matrices.
 
-    Both from one Cholesky factor. Two independent LAPACK calls on batches would run at the same time, each on one thread of
-    XLA's pool while it waits for others: with two threads they wait for ever (jaxlib 0.10).
+    Both are computed from one Cholesky factor. Two independent batched LAPACK calls would run concurrently, each occupying a
+    thread of XLA's pool while it waits for others; with only two threads, this is a deadlock (jaxlib 0.10).
     """
     factor = jnp.linalg.cholesky(matrix)
     half = solve_triangular(factor, jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape), lower=True)
@@ -43,9 +43,9 @@ def inverse_and_log_det(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array
 
 
 def log_det_of_entries(lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int) -> Float[Array, "*batch"]:
-    """Log determinant of symmetric positive-definite matrices given by their lower triangles, entry by entry.
+    """Log determinants of symmetric positive-definite matrices given entry by entry as lower triangles.
 
-    The matrices themselves are never formed, so that all the work on one of a large batch stays in registers.
+    The matrices themselves are never formed, so that the work on each matrix of a large batch stays in registers.
     """
     return _eliminated(lower, size, None)[0]
 
@@ -53,14 +53,14 @@ def log_det_of_entries(lower: dict[tuple[int, int], Float[Array, "*batch"]], siz
 def log_det_and_form_of_entries(
     lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int, vector: list[Float[Array, "*batch"]]
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
-    """Log determinants, and ``vector @ inverse @ vector``, of matrices given as in `log_det_of_entries`."""
+    """Log determinants and ``vector @ inverse @ vector`` for matrices given as in `log_det_of_entries`."""
     return _eliminated(lower, size, vector)
 
 
 def log_det_and_form(
     matrix: Float[Array, "*batch d d"], vector: Float[Array, "*batch d"]
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
-    """Log determinants of symmetric positive-definite matrices, and ``vector @ inverse @ vector``."""
+    """Log determinants and ``vector @ inverse @ vector`` for symmetric positive-definite matrices."""
     factor = jnp.linalg.cholesky(matrix)
     half = solve_triangular(factor, vector[..., None], lower=True)[..., 0]
     return 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1), (half * half).sum(-1)
@@ -69,9 +69,10 @@ def log_det_and_form(
 def cholesky_with_rank_one(
     matrix: Float[Array, "*batch d d"], weight: Float[Array, "*batch"], vector: Float[Array, "*batch d"]
 ) -> Float[Array, "*batch d d"]:
-    """Cholesky factor of ``matrix + weight * outer(vector, vector)``, weight ≥ 0, of which the second may be huge.
+    """Cholesky factor of ``matrix + weight * outer(vector, vector)``, weight ≥ 0, even if the second term is huge.
 
-    The factor of the matrix times that of I + weight w wᵀ, which is known: in the sum the digits of the matrix would be lost.
+    It is the factor of the matrix times the factor of I + weight w wᵀ, which has a closed form; forming the sum would lose the
+    precision of the matrix.
     """
     factor = jnp.linalg.cholesky(matrix)
     w = jnp.sqrt(weight)[..., None] * solve_triangular(factor, vector[..., None], lower=True)[..., 0]
@@ -87,7 +88,7 @@ def _eliminated(
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
     lower, solved = dict(lower), list(vector or ())
     form = jnp.zeros_like(lower[0, 0])
-    # one logarithm for several pivots; so few that their product cannot overflow on sensible data
+    # one logarithm for several pivots, few enough that their product cannot overflow on sensible data
     group = 4 if lower[0, 0].dtype == jnp.float64 else 2
     total, product = jnp.zeros_like(lower[0, 0]), None
     for k in range(size):
@@ -95,7 +96,7 @@ def _eliminated(
         product = pivot if product is None else product * pivot
         if (k + 1) % group == 0 or k + 1 == size:
             total, product = total + jnp.log(product), None
-        inverse = 1.0 / pivot  # one division a pivot: they cost more than everything else
+        inverse = 1.0 / pivot  # one division per pivot: divisions cost more than everything else
         if solved:
             form = form + solved[k] * solved[k] * inverse
         for i in range(k + 1, size):
@@ -108,28 +109,28 @@ def _eliminated(
 
 
 def whiten(factor: Float[Array, "d d"], rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """Solve ``factor @ y = row`` for each row, `factor` lower triangular."""
+    """Solve ``factor @ y = row`` for each row, with lower-triangular `factor`."""
     flat = rows.reshape(-1, rows.shape[-1])
     if len(flat) <= 4 * len(factor):
         return solve_triangular(factor, flat.T, lower=True).T.reshape(rows.shape)
-    # of many rows a product: a BLAS solve keeps its own threads spinning, and what follows waits
+    # for many rows, a product: a BLAS solve keeps its own threads spinning, which delays subsequent operations
     inverse = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True)
     return jnp.matmul(flat, inverse.T, precision="highest").reshape(rows.shape)
 
 
 def matrix_vector(matrix: Float[Array, "... d d"], vector: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """Product of each matrix with its vector; batch dimensions broadcast."""
+    """Matrix-vector products; batch dimensions broadcast."""
     if matrix.shape[-1] > UNROLLED_UP_TO:
         return jnp.einsum("...ij,...j->...i", matrix, vector)
-    return (matrix * vector[..., None, :]).sum(-1)  # fused with its neighbours, unlike a matrix product
+    return (matrix * vector[..., None, :]).sum(-1)  # fused with adjacent operations, unlike a matrix product
 
 
 def quadratic_form(matrix: Float[Array, "... d d"], vector: Float[Array, "... d"]) -> Float[Array, "..."]:
-    """``vector @ matrix @ vector`` of each pair, each matrix symmetric; batch dimensions broadcast."""
+    """``vector @ matrix @ vector`` for symmetric matrices; batch dimensions broadcast."""
     size = matrix.shape[-1]
     if size > UNROLLED_UP_TO:
         return jnp.einsum("...i,...ij,...j->...", vector, matrix, vector)
-    # written out, as the determinant is: one reduction over two axes is not fused with its neighbours
+    # unrolled like the determinant: a single reduction over two axes is not fused with adjacent operations
     entries = [vector[..., i] for i in range(size)]
     return sum(
         (

@@ -1,4 +1,4 @@
-"""Rows whose cells may be missing (NaN): their supports and densities."""
+"""Supports and densities of rows with missing values (NaN)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CellsOrMissing", "ColumnGroups", "bits_or_missing", "counts_or_missi
 
 
 class _OrMissing(constraints.ParameterFreeConstraint):
-    """Rows whose every cell is NaN or lies in another, elementwise constraint."""
+    """Rows in which every cell is NaN or satisfies a given elementwise constraint."""
 
     event_dim = 1
 
@@ -43,7 +43,7 @@ class _OrMissing(constraints.ParameterFreeConstraint):
 
 
 class ColumnGroups(constraints.ParameterFreeConstraint):
-    """Rows whose column groups each lie in a constraint of their own."""
+    """Rows in which every group of columns satisfies its own constraint."""
 
     event_dim = 1
 
@@ -56,12 +56,12 @@ class ColumnGroups(constraints.ParameterFreeConstraint):
         return all(constraint.is_discrete for constraint, _ in self.parts)
 
     def __call__(self, x: Any) -> Any:
-        """Whether every group of columns lies in its constraint."""
+        """Whether every group of columns satisfies its constraint."""
         inside = [jnp.asarray(constraint(x[..., np.array(columns)])) for constraint, columns in self.parts]
         return jnp.stack(inside).all(0)
 
     def feasible_like(self, prototype: Any) -> Any:
-        """A feasible row of the prototype's shape."""
+        """A feasible row with the shape of the prototype."""
         out = prototype
         for constraint, columns in self.parts:
             index = np.array(columns)
@@ -69,7 +69,7 @@ class ColumnGroups(constraints.ParameterFreeConstraint):
         return out
 
     def tree_flatten(self) -> Any:
-        """Everything is static."""
+        """No leaves: everything is static."""
         return (), ((), {"parts": self.parts})
 
     def __eq__(self, other: object) -> bool:
@@ -85,7 +85,7 @@ counts_or_missing = _OrMissing(constraints.nonnegative_integer)
 
 
 class CellsOrMissing(dist.Distribution):
-    """Independent cells; the density leaves out cells that are NaN, draws are complete."""
+    """Independent cells; NaN cells are left out of the density, and draws are complete."""
 
     pytree_data_fields = ("cells",)
 
@@ -95,7 +95,7 @@ class CellsOrMissing(dist.Distribution):
 
     @constraints.dependent_property(event_dim=1)
     def support(self) -> Any:
-        """Cells in the base support, or NaN."""
+        """Rows of cells in the base support or NaN."""
         return _OrMissing(self.cells.support)
 
     @property
@@ -110,10 +110,10 @@ class CellsOrMissing(dist.Distribution):
 
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
-        """Sum of the log densities of the cells that are there (nats)."""
+        """Sum of the log densities of the observed cells (nats)."""
         there = ~jnp.isnan(value)
         return jnp.where(there, self.cells.log_prob(jnp.where(there, value, 1.0)), 0.0).sum(-1)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
-        """Complete rows."""
+        """Draw complete rows."""
         return self.cells.sample(key, sample_shape)

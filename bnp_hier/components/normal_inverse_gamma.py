@@ -1,4 +1,4 @@
-"""Normal columns, independent, with unknown means and variances."""
+"""Independent normal columns with unknown means and variances."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from bnp_hier.utils.arrays import is_traced
 __all__ = ["NormalInverseGamma"]
 
 FULL_COLUMNS = 20
-"""Most columns for which a full covariance matrix is the default."""
+"""Largest number of columns for which a full covariance matrix is the default."""
 
 LOG_2PI = float(np.log(2 * np.pi))
 
 
 class ColumnStatistics(NamedTuple):
-    """Sums over the cells that are there, in coordinates y = (x − origin)/√rate.
+    """Sums over the observed cells, in coordinates y = (x − origin)/√rate; `origin` defaults to the prior mean.
 
-    - **n** - number of cells per column, shape (d,).
+    - **n** - number of observed cells per column, shape (d,).
     - **total** - Σ y, shape (d,).
     - **squares** - Σ y², shape (d,).
     """
@@ -43,11 +43,11 @@ class ColumnStatistics(NamedTuple):
 
 
 class ColumnCache(NamedTuple):
-    """Posterior of one cluster's columns, in standardised coordinates.
+    """Posterior of the columns of a cluster, in standardised coordinates.
 
-    - **n** - number of cells per column, shape (d,).
+    - **n** - number of observed cells per column, shape (d,).
     - **mean** - posterior mean, shape (d,).
-    - **rate** - posterior rate of the variance, shape (d,).
+    - **rate** - posterior rate of the inverse-gamma distribution of the variance, shape (d,).
     """
 
     n: Float[Array, "... d"]
@@ -56,23 +56,23 @@ class ColumnCache(NamedTuple):
 
 
 class NormalInverseGamma(AboutOrigin, Component):
-    """Normal cells, columns independent; variance ~ InverseGamma(shape, rate), mean given it ~ N(mean, variance/kappa).
+    """Independent normal columns; variance ~ InverseGamma(shape, rate), mean given variance ~ N(mean, variance/kappa).
 
     Parameters
     ----------
     mean
         Prior means, shape (d,).
     kappa, shape, rate
-        Numbers or vectors of length d, all > 0: prior observations behind the means, and shape and rate of the
-        inverse-gamma prior of the variances.
+        Number of prior observations behind the means, and shape and rate of the inverse-gamma prior of the variances: numbers
+        or vectors of length d, all > 0.
     origin
-        Point about which statistics are kept, (d,), by default `mean`. No probability depends on it, only digits do; see
-        `centred_on`.
+        Reference point about which statistics are kept, (d,), by default `mean`. It affects numerical precision, but no
+        probability; see `centred_on`.
 
     Notes
     -----
-    Missing values (NaN) are dropped exactly: every column keeps its own count. One cluster's parameters are one (2, d) array:
-    means, then variances.
+    Missing values (NaN) are marginalised exactly: each column has its own count. The parameters of a cluster are a (2, d)
+    array: the means, followed by the variances.
     """
 
     mean: ArrayLike
@@ -91,23 +91,23 @@ class NormalInverseGamma(AboutOrigin, Component):
 
     @classmethod
     def from_data(cls, X: ArrayLike, *, kappa: float = 0.1, shape: float = 2.0, within: float = 0.3) -> Self:
-        """Prior centred on the data: mean = column means, and E[variance] = `within` × column variance.
+        """Build a prior centred on the data: mean = column means and E[variance] = `within` × column variances.
 
         Parameters
         ----------
         X
-            Data, (n, d); NaN cells are left out.
+            Data, (n, d); NaN is ignored.
         kappa
-            Prior observations behind the means.
+            Number of prior observations behind the means.
         shape
-            Shape of the inverse-gamma prior, > 1 for its mean to exist.
+            Shape of the inverse-gamma prior, > 1 so that its mean exists.
         within
-            Expected share of a column's variance that lies within a cluster.
+            Expected fraction of a column's variance within a cluster.
 
         Raises
         ------
         ValueError
-            If there are fewer than two rows, or a column is constant, empty or infinite.
+            If there are fewer than two rows, or a column is constant, empty or contains infinite values.
         """
         check_positive(cls.__name__, "shape", shape, above=1.0)
         mean, variance = column_moments(cls.__name__, X)
@@ -118,24 +118,24 @@ class NormalInverseGamma(AboutOrigin, Component):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """Continuous columns with missing values, or too many of them for a covariance matrix."""
+        """Suits continuous columns with missing values, or too many of them for a full covariance matrix."""
         n, d = columns.values.shape
         if not columns.found <= {"continuous"}:
             return None
         if columns.has_missing:
-            return "continuous columns with missing values, which independent columns leave out exactly"
+            return "the columns are continuous with missing values, which independent columns handle exactly"
         if d > FULL_COLUMNS:
-            return f"{d} continuous columns are many for a full covariance matrix of every cluster"
-        return f"{n} rows are few for a full covariance matrix of {d} columns" if n < 2 * d else None
+            return f"{d} continuous columns are too many for a full covariance matrix per cluster"
+        return f"{n} rows are too few for a full covariance matrix of {d} columns" if n < 2 * d else None
 
     def expected_spread(self) -> Spread:
-        """Of the inverse-gamma priors."""
+        """Location and spread of a cluster expected under the normal-inverse-gamma prior."""
         shape = np.broadcast_to(self.shape, self.dim)
         variance = np.broadcast_to(np.asarray(self.rate) / np.maximum(shape - 1.0, 0.5), self.dim)
         return Spread(np.sqrt(variance), np.asarray(self.mean), np.sqrt(variance / np.asarray(self.kappa)))
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
-        """Of the means, and of the variances."""
+        """Weights of the priors of the means and of the variances, in rows."""
         return {"kappa": float(np.max(self.kappa)), "2 shape": 2.0 * float(np.max(self.shape))}
 
     @property
@@ -145,22 +145,22 @@ class NormalInverseGamma(AboutOrigin, Component):
 
     @property
     def support(self) -> Any:
-        """Real cells or NaN."""
+        """Rows of real numbers or NaN."""
         return real_or_missing
 
     def _columns(self, value: ArrayLike) -> Float[Array, " d"]:
         return jnp.broadcast_to(jnp.asarray(value), (self.dim,))
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> ColumnStatistics:
-        """Count, sum and sum of squares of each cell, zero where the cell is missing."""
+        """Count, value and square of each cell in standardised coordinates, all zero if the value is missing."""
         x = shifted(X, self.reference())
         there = ~jnp.isnan(x)
-        # scaled after the missing values are gone: a NaN would poison the gradient of the scale
+        # scaled after missing values are replaced: a NaN would make the gradient with respect to `rate` NaN
         y = jnp.where(there, x, 0.0) / jnp.sqrt(jnp.asarray(self.rate))
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
-        """As for every component."""
+        """Check that the current precision suffices, as described for `Component.check_precision`."""
         if is_traced(self):
             return
         rate = np.broadcast_to(np.asarray(self.rate, dtype=np.float64), (self.dim,))
@@ -169,7 +169,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         check_digits(self, X, {"rate": rate}, lambda rows: rows / np.sqrt(rate), deviation, self._lost, parameters)
 
     def _lost(self, Y: Float[np.ndarray, "g m d"], unit: float) -> Float[np.ndarray, "g d"]:
-        """Nats that rounding takes from the log marginal of the groups of whitened rows, by column."""
+        """Error in the log marginals of groups of standardised rows caused by rounding, by column (nats)."""
         m, average = Y.shape[1], Y.mean(1)
         kappa, shape = np.asarray(self.kappa), np.asarray(self.shape)
         offset = (np.asarray(self.mean) - np.asarray(self.reference())) / np.sqrt(np.asarray(self.rate))
@@ -182,7 +182,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         return shifted(self.mean, self.origin) / jnp.sqrt(self._columns(self.rate))  # type: ignore[arg-type]
 
     def _posterior(self, stats: ColumnStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d"]]:
-        """Mean and rate of each column, in standardised coordinates."""
+        """Posterior mean and rate of each column, in standardised coordinates."""
         kappa = self._columns(self.kappa) + stats.n
         rate = 1.0 + (stats.squares - stats.total**2 / kappa) / 2
         if self.origin is None:
@@ -192,7 +192,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         return pull + stats.total / kappa, rate + pull * (stats.n * m - 2 * stats.total) / 2
 
     def log_marginal(self, stats: ColumnStatistics) -> Float[Array, "..."]:
-        """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihood (nats)."""
+        """Sum over columns of the one-dimensional normal-inverse-gamma log marginal likelihoods (nats)."""
         shape, kappa = self._columns(self.shape), self._columns(self.kappa)
         posterior_shape = shape + stats.n / 2
         rate = self._posterior(stats)[1]
@@ -210,7 +210,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         return ColumnCache(stats.n, *self._posterior(stats))
 
     def update_cache(self, cache: ColumnCache, row: ColumnStatistics, sign: ArrayLike) -> ColumnCache:
-        """Running mean and rate; a missing value changes nothing."""
+        """Running update of mean and rate; a missing value changes nothing."""
         kappa = self._columns(self.kappa) + cache.n
         step = jnp.asarray(sign, row.n.dtype) * row.n
         new_kappa = kappa + step
@@ -222,7 +222,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         )
 
     def cached_log_predictive(self, cache: ColumnCache, row: ColumnStatistics) -> Float[Array, "..."]:
-        """Product of Student-t densities over the cells that are there."""
+        """Log of the product of Student-t densities over the observed cells (nats)."""
         kappa = self._columns(self.kappa) + cache.n
         shape = self._columns(self.shape) + cache.n / 2
         spread = 2.0 * cache.rate * (kappa + 1) / kappa
@@ -239,11 +239,11 @@ class NormalInverseGamma(AboutOrigin, Component):
         return self.suff_stats(X).total
 
     def row_quadratic(self, natural: ColumnStatistics) -> Quadratic:
-        """Diagonal: columns are independent."""
+        """Diagonal, since the columns are independent."""
         return Quadratic(natural.n.sum(-1), natural.total, natural.squares[..., None] * jnp.eye(self.dim))
 
     def natural_parameters(self, parameters: Float[Array, "... 2 d"]) -> ColumnStatistics:
-        """Of independent normals, in standardised coordinates."""
+        """Natural parameters of independent normals, in standardised coordinates."""
         rate = self._columns(self.rate)
         mean = (parameters[..., 0, :] - jnp.asarray(self.reference())) / jnp.sqrt(rate)
         precision = rate / parameters[..., 1, :]
@@ -251,7 +251,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         return ColumnStatistics(-constant / 2, precision * mean, -precision / 2)
 
     def predictive(self, stats: ColumnStatistics) -> dist.Distribution:
-        """Product of Student-t."""
+        """Independent Student-t predictive distributions."""
         cache, root = self.cache(stats), jnp.sqrt(self._columns(self.rate))
         kappa = self._columns(self.kappa) + stats.n
         shape = self._columns(self.shape) + stats.n / 2
@@ -259,7 +259,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         return CellsOrMissing(dist.StudentT(2 * shape, jnp.asarray(self.reference()) + root * cache.mean, scale))
 
     def posterior(self, stats: ColumnStatistics) -> NormalInverseGammaParameters:
-        """Normal-inverse-gamma over (2, d) arrays: means, then variances."""
+        """Normal-inverse-gamma distribution of (2, d) arrays: the means, followed by the variances."""
         cache, rate = self.cache(stats), self._columns(self.rate)
         return NormalInverseGammaParameters(
             jnp.asarray(self.reference()) + jnp.sqrt(rate) * cache.mean,
@@ -269,5 +269,5 @@ class NormalInverseGamma(AboutOrigin, Component):
         )
 
     def likelihood(self, parameters: Float[Array, "... 2 d"]) -> dist.Distribution:
-        """Independent normals with the means (row 0) and variances (row 1) of the array."""
+        """Independent normals with the means (row 0) and variances (row 1) in the array."""
         return CellsOrMissing(dist.Normal(parameters[..., 0, :], jnp.sqrt(parameters[..., 1, :])))

@@ -1,4 +1,4 @@
-"""Normal rows with unknown mean and full covariance."""
+"""Normal rows with unknown mean and full covariance matrix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ LOG_PI = float(np.log(np.pi))
 
 
 class NormalStatistics(NamedTuple):
-    """Sums over rows, in coordinates y = L⁻¹(x − mean) with scale = L Lᵀ, so that no digits are lost far from the origin.
+    """Sums over rows, in coordinates y = L⁻¹(x − origin) with scale = L Lᵀ; `origin` defaults to the prior mean.
+
+    Far from zero, sums of the uncentred data would lose precision.
 
     - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
@@ -52,15 +54,15 @@ class NormalStatistics(NamedTuple):
 
 
 class NormalCache(NamedTuple):
-    """Posterior of one cluster as its predictive needs it, in whitened coordinates.
+    """What the predictive density of a cluster needs of its posterior, in whitened coordinates.
 
     - **n** - number of rows.
     - **mean** - posterior mean, shape (d,).
     - **inverse** - inverse of the posterior scale matrix, shape (d, d).
     - **log_det** - log determinant of the posterior scale matrix.
-    - **log_norm** - the part of the log predictive density that depends on the count alone.
-    - **gamma_ratios** - its log gamma ratio at this count and at the next, shape (2,): from these two, those of the
-      neighbouring counts follow by one logarithm.
+    - **log_norm** - the part of the log predictive density that depends only on the count.
+    - **gamma_ratios** - the log gamma ratio in `log_norm` at this count and at the next, shape (2,); from these two, those
+      of the neighbouring counts follow with a single logarithm.
     """
 
     n: Float[Array, "..."]
@@ -72,12 +74,12 @@ class NormalCache(NamedTuple):
 
 
 class FarNormalCache(NamedTuple):
-    """As `NormalCache`, for a prior mean that may lie far away: that is kept apart from the scatter of the rows.
+    """Like `NormalCache`, for a prior mean that may lie far away and is therefore kept apart from the scatter of the rows.
 
-    With B = I + Σ (y − ȳ)(y − ȳ)ᵀ and v = ȳ − m the posterior scale is B + h v vᵀ, h = κN/(κ + N).
+    With B = I + Σ (y − ȳ)(y − ȳ)ᵀ and v = ȳ − m, the posterior scale is B + h v vᵀ, where h = κN/(κ + N).
 
     - **n** - number of rows, shape ().
-    - **average** - ȳ, 0 without rows, shape (d,).
+    - **average** - ȳ, or 0 if there are no rows, shape (d,).
     - **inverse** - B⁻¹, shape (d, d).
     - **pull** - B⁻¹ v, shape (d,).
     - **form** - vᵀ B⁻¹ v, shape ().
@@ -106,13 +108,14 @@ class NormalInverseWishart(AboutOrigin, Component):
     scale
         Scale matrix of the covariance prior, (d, d), positive definite; E[Σ] = scale / (nu - d - 1).
     origin
-        Point about which statistics are kept, (d,), by default `mean`. No probability depends on it, only digits do; see
-        `centred_on`.
+        Reference point about which statistics are kept, (d,), by default `mean`. It affects numerical precision, but no
+        probability; see `centred_on`.
 
     Notes
     -----
-    Heller & Ghahramani (2005), appendix B, with the sign of its (Σx)(Σx)ᵀ term corrected to −1/(N + r). One cluster's
-    parameters are one (d + 1, d) array: the mean, then the covariance. Missing values are refused: the columns are dependent.
+    Heller & Ghahramani (2005), appendix B, with the sign of its (Σx)(Σx)ᵀ term corrected to −1/(N + r). The parameters of a
+    cluster are a (d + 1, d) array: the mean, followed by the covariance. Missing values are not supported, because the columns
+    are dependent.
     """
 
     mean: ArrayLike
@@ -140,7 +143,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         within: float = 0.3,
         random_state: int = 0,
     ) -> Self:
-        """Prior centred on the data: mean = column means, and the other hyperparameters by a rule.
+        """Build a prior centred on the data: mean = column means, with the other hyperparameters set by a rule.
 
         Parameters
         ----------
@@ -148,22 +151,23 @@ class NormalInverseWishart(AboutOrigin, Component):
             Data, (n, d).
         rule
             "within": E[Σ] = `within` × diag(column variances), kappa = 0.1, nu = d + 2. "me": kappa = 0.1, nu = d and
-            scale = s² d S / trace(S), S the covariance of the data and s a distance between close rows (Kurihara & Welling
-            2009, Eq. 21). "agglomerative": kappa = 0.01, nu = d and scale = 0.01 s² I (their Eq. 22).
+            scale = s² d S / trace(S), where S is the covariance of the data and s a distance between close rows (Kurihara &
+            Welling 2009, Eq. 21). "agglomerative": kappa = 0.01, nu = d and scale = 0.01 s² I (their Eq. 22).
         kappa
-            Prior observations behind the mean, instead of the rule's; 0.1 lets cluster means spread over about three data
-            standard deviations.
+            Number of prior observations behind the mean; overrides the rule's value. With 0.1, cluster means spread over about
+            three standard deviations of the data.
         nu
-            Degrees of freedom, instead of the rule's; d + 2 is the fewest whole number for which E[Σ] exists.
+            Degrees of freedom; overrides the rule's value. d + 2 is the smallest whole number for which E[Σ] exists.
         within
-            Expected share of a column's variance that lies within a cluster, for the rule "within".
+            Expected fraction of a column's variance within a cluster, for the rule "within".
         random_state
-            Seed of the rows whose nearest neighbours give s: a tenth of them, and of these the three closest pairs.
+            Seed for the random sample, a tenth of the rows, whose nearest neighbours determine s: the mean distance of the
+            three closest pairs.
 
         Raises
         ------
         ValueError
-            If there are fewer than two rows, a column is constant or not finite, or the rule is unknown.
+            If there are fewer than two rows, a column is constant or contains infinite values, or the rule is unknown.
 
         Examples
         --------
@@ -194,27 +198,27 @@ class NormalInverseWishart(AboutOrigin, Component):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """Continuous and complete columns, few enough for a covariance matrix; `NormalInverseGamma` comes first."""
+        """Suits continuous, complete columns, if `NormalInverseGamma`, which is tried first, does not."""
         return (
             "the columns are continuous and complete" if columns.found <= {"continuous"} and not columns.has_missing else None
         )
 
     def expected_spread(self) -> Spread:
-        """Of the inverse-Wishart prior."""
+        """Location and spread of a cluster expected under the normal-inverse-Wishart prior."""
         d = self.dim
         variance = np.diagonal(np.asarray(self.scale)) / max(float(np.asarray(self.nu)) - d - 1.0, 1.0)
         return Spread(np.sqrt(variance), np.asarray(self.mean), np.sqrt(variance / np.asarray(self.kappa)))
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
-        """Of the mean, and of the covariance matrix."""
+        """Weights of the priors of the mean and of the covariance matrix, in rows."""
         return {"kappa": float(np.asarray(self.kappa)), "nu - d": float(np.asarray(self.nu)) - self.dim}
 
     def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
-        """Whether the rows are too few for covariance matrices."""
+        """Warn if there are too few rows for full covariance matrices."""
         n, d = X.shape
         if n < 2 * d:
             yield (
-                f"{n} rows are few for the full covariance matrix of {d} columns, which is mostly the prior's: use "
+                f"{n} rows are few for the full covariance matrix of {d} columns, so the prior dominates it: use "
                 "NormalInverseGamma (--family diagonal), or fewer columns (bnp_hier.datasets.principal_components)"
             )
 
@@ -231,12 +235,12 @@ class NormalInverseWishart(AboutOrigin, Component):
         return 2.0 * jnp.log(jnp.diagonal(self._factor)).sum()
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> NormalStatistics:
-        """Count, sum and sum of squares of each row in whitened coordinates."""
+        """Count, whitened row and its outer product, for each row."""
         y = whiten(self._factor, shifted(X, self.reference()))
         return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
-        """As for every component."""
+        """Check that the current precision suffices, as described for `Component.check_precision`."""
         if is_traced(self):
             return
         scale = np.asarray(self.scale, dtype=np.float64)
@@ -246,21 +250,21 @@ class NormalInverseWishart(AboutOrigin, Component):
         check_digits(self, X, {"scale": diagonal}, whitened, deviation, self._lost, parameters)
 
     def _lost(self, Y: Float[np.ndarray, "g m d"], unit: float) -> Float[np.ndarray, "g d"]:
-        """Nats that rounding takes from the log marginal of the groups of whitened rows, by column."""
+        """Error in the log marginals of groups of whitened rows caused by rounding, by column (nats)."""
         m, d = Y.shape[1:]
         kappa, nu = float(np.asarray(self.kappa)), float(np.asarray(self.nu))
         average = Y.mean(1)
         deviation = Y - average[:, None]
         inverse = np.linalg.inv(np.eye(d) + np.einsum("gmi,gmj->gij", deviation, deviation))
         left = np.einsum("gii->gi", inverse)
-        if self.origin is None:  # the scale is then formed as one sum
+        if self.origin is None:  # in this case the posterior scale is computed as a single sum
             weight, pull = kappa * m / (kappa + m), np.einsum("gij,gj->gi", inverse, average)
             left = left - weight * pull**2 / (1 + weight * (pull * average).sum(1, keepdims=True))
         return (nu + m) / 2 * unit * (Y**2).sum(1) * left
 
     @property
     def _offset(self) -> Float[Array, " d"]:
-        """The prior mean in whitened coordinates about the origin."""
+        """The prior mean m in whitened coordinates about the origin."""
         return whiten(self._factor, shifted(self.mean, self.origin))  # type: ignore[arg-type]
 
     def _average(self, stats: NormalStatistics) -> Float[Array, "... d"]:
@@ -275,7 +279,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * average[..., None, :]
 
     def _far_log_det(self, stats: NormalStatistics) -> Float[Array, "..."]:
-        """Log determinant of the posterior scale: log |B| + log(1 + h vᵀB⁻¹v), B and v of `FarNormalCache`."""
+        """Log determinant of the posterior scale: log |B| + log(1 + h vᵀB⁻¹v), with the notation of `FarNormalCache`."""
         d, average = self.dim, self._average(stats)
         far = average - self._offset
         if d > UNROLLED_UP_TO:
@@ -310,7 +314,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         return log_det_of_entries(lower, d)
 
     def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The part of the log marginal that depends on the number of rows alone."""
+        """The part of the log marginal that depends only on the number of rows."""
         d, nu, kappa = self.dim, jnp.asarray(self.nu), jnp.asarray(self.kappa)
         return (
             multigammaln((nu + count) / 2, d)
@@ -326,7 +330,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         return self._log_count_terms(stats.n) - (self.nu + stats.n) / 2 * determinant
 
     def log_marginal_up_to(self, count: int) -> Callable[[NormalStatistics], Float[Array, "..."]]:
-        """`log_marginal` with the terms of the count read from a table."""
+        """`log_marginal` with a lookup table for the terms that depend only on the count."""
         table = self._log_count_terms(jnp.arange(count + 1).astype(jnp.result_type(float)))
 
         def log_marginal(stats: NormalStatistics) -> Float[Array, "..."]:
@@ -336,7 +340,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         return log_marginal
 
     def log_marginal_of_row_pairs(self, left: NormalStatistics, right: NormalStatistics) -> Float[Array, "a b"]:
-        """From dot products: with u = (y + y')/√2 and v = (y − y')/√2 the scale is I + κ/(κ+2) u uᵀ + v vᵀ."""
+        """Uses dot products: with u = (y + y')/√2 and v = (y − y')/√2, the posterior scale is I + κ/(κ+2) u uᵀ + v vᵀ."""
         if self.origin is not None:
             return super().log_marginal_of_row_pairs(left, right)
         square, other = (left.total**2).sum(-1)[:, None], (right.total**2).sum(-1)
@@ -371,7 +375,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         return FarNormalCache(n, average, inverse, pull, (pull * far).sum(-1), log_det)
 
     def _far_update(self, cache: FarNormalCache, row: NormalStatistics, sign: Array) -> FarNormalCache:
-        """As `update_cache`, with N for κ + N."""
+        """`update_cache` for a `FarNormalCache`: the same update with N in place of κ + N."""
         new_n = cache.n + sign
         divisor = jnp.where(new_n > 0, new_n, 1.0)
         difference = row.total - cache.average
@@ -385,7 +389,10 @@ class NormalInverseWishart(AboutOrigin, Component):
         return self._far_cache(new_n, average, inverse, cache.log_det + jnp.log(factor))
 
     def _far_log_predictive(self, cache: FarNormalCache, row: NormalStatistics) -> Float[Array, "..."]:
-        """As `cached_log_predictive`: with e = y − ȳ, w = κ/(κ + N) and S the posterior scale, (e + w v)ᵀ S⁻¹ (e + w v)."""
+        """`cached_log_predictive` for a `FarNormalCache`.
+
+        The quadratic form is (e + w v)ᵀ S⁻¹ (e + w v), with e = y − ȳ, w = κ/(κ + N) and the posterior scale S.
+        """
         d, kappa, nu = self.dim, self.kappa + cache.n, self.nu + cache.n
         difference, weight = row.total - cache.average, self.kappa / kappa
         widened = self._pull_weight(cache.n) * cache.form
@@ -403,7 +410,7 @@ class NormalInverseWishart(AboutOrigin, Component):
     def update_cache(
         self, cache: NormalCache | FarNormalCache, row: NormalStatistics, sign: ArrayLike
     ) -> NormalCache | FarNormalCache:
-        """Rank-one update of mean, inverse (Sherman-Morrison) and log determinant."""
+        """Rank-one update of the mean, the inverse (Sherman-Morrison) and the log determinant."""
         sign = jnp.asarray(sign, cache.n.dtype)
         if isinstance(cache, FarNormalCache):
             return self._far_update(cache, row, sign)
@@ -415,7 +422,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         factor = 1.0 + ratio * (projected * difference).sum(-1)
         factor = jnp.maximum(factor, jnp.finfo(factor.dtype).eps)
         change = (ratio / factor)[..., None, None] * projected[..., :, None] * projected[..., None, :]
-        # lgamma(h + 1 + d/2) − lgamma(h + 1) = lgamma(h + d/2) − lgamma(h) + log(1 + d/(2h)), and two rows raise h by 1
+        # lgamma(h + 1 + d/2) − lgamma(h + 1) = lgamma(h + d/2) − lgamma(h) + log(1 + d/(2h)), and two more rows raise h by 1
         this, following = cache.gamma_ratios[..., 0], cache.gamma_ratios[..., 1]
         step = jnp.log1p(self.dim / 2 / (self._half_df(cache.n) - jnp.where(sign < 0, 0.5, 0.0)))
         ratios = jnp.where(sign > 0, jnp.stack([following, this + step]), jnp.stack([following - step, this]))
@@ -431,7 +438,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         )
 
     def cached_log_predictive(self, cache: NormalCache | FarNormalCache, row: NormalStatistics) -> Float[Array, "..."]:
-        """Student-t predictive with nu + N - d + 1 degrees of freedom."""
+        """Log density of the Student-t predictive with nu + N - d + 1 degrees of freedom (nats)."""
         if isinstance(cache, FarNormalCache):
             return self._far_log_predictive(cache, row)
         kappa, nu = self.kappa + cache.n, self.nu + cache.n
@@ -444,11 +451,11 @@ class NormalInverseWishart(AboutOrigin, Component):
         return self.suff_stats(X).total
 
     def row_quadratic(self, natural: NormalStatistics) -> Quadratic:
-        """From the count, the whitened row and its outer product; only their sum over (i, j) and (j, i) counts."""
+        """Quadratic in the whitened row; the matrix is symmetrised, since only the sum of entries (i, j) and (j, i) matters."""
         return Quadratic(natural.n, natural.total, (natural.outer + jnp.swapaxes(natural.outer, -1, -2)) / 2)
 
     def expected_natural_parameters(self, stats: NormalStatistics) -> NormalStatistics:
-        """With E[Σ⁻¹] = ν Ψ⁻¹ and E[log|Σ|] = log|Ψ| − d log 2 − Σ_i ψ((ν + 1 − i)/2), ν and Ψ of the posterior."""
+        """Closed form, with E[Σ⁻¹] = ν Ψ⁻¹ and E[log|Σ|] = log|Ψ| − d log 2 − Σ_i ψ((ν + 1 − i)/2) for posterior ν and Ψ."""
         d, kappa, nu = self.dim, self.kappa + stats.n, self.nu + stats.n
         if self.origin is None:
             inverse, determinant = inverse_and_log_det(self._posterior_scale(stats))
@@ -471,7 +478,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         return NormalStatistics(-constant / 2, weighted, -precision / 2)
 
     def natural_parameters(self, parameters: Float[Array, "... p d"]) -> NormalStatistics:
-        """In whitened coordinates y: −yᵀPy/2 + (Pb)ᵀy − (bᵀPb + log|2πΣ|)/2, P the precision and b the mean."""
+        """Coefficients of −yᵀPy/2 + (Pb)ᵀy − (bᵀPb + log|2πΣ|)/2 for whitened rows y, with precision P and mean b."""
         factor = self._factor
         mean = whiten(factor, jnp.asarray(parameters[..., 0, :] - jnp.asarray(self.reference())))
         half = whiten(factor, jnp.swapaxes(parameters[..., 1:, :], -1, -2))
@@ -481,14 +488,14 @@ class NormalInverseWishart(AboutOrigin, Component):
         return NormalStatistics(-constant / 2, weighted, -precision / 2)
 
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
-        """Multivariate Student-t."""
+        """Multivariate Student-t predictive distribution."""
         kappa, df = self.kappa + stats.n, self.nu + stats.n - self.dim + 1
         posterior = self.posterior(stats)
         widen = jnp.sqrt((kappa + 1) / (kappa * df))
         return dist.MultivariateStudentT(df, posterior.loc, widen[..., None, None] * posterior.scale_tril)
 
     def posterior(self, stats: NormalStatistics) -> NormalInverseWishartParameters:
-        """Normal-inverse-Wishart over (d + 1, d) arrays: the mean, then the covariance."""
+        """Normal-inverse-Wishart distribution of (d + 1, d) arrays: the mean, followed by the covariance."""
         factor = self._factor
         kappa = self.kappa + stats.n
         if self.origin is None:
@@ -502,5 +509,5 @@ class NormalInverseWishart(AboutOrigin, Component):
         return NormalInverseWishartParameters(mean, kappa, self.nu + stats.n, scale_tril)
 
     def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:
-        """Normal with the mean (row 0) and covariance (rows 1..d) of the array."""
+        """Normal distribution with the mean (row 0) and covariance (rows 1..d) in the array."""
         return dist.MultivariateNormal(parameters[..., 0, :], covariance_matrix=parameters[..., 1:, :])

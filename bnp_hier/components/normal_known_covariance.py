@@ -1,4 +1,4 @@
-"""Normal rows with unknown mean and known covariance."""
+"""Normal rows with unknown mean and known covariance matrix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class LocationStatistics(NamedTuple):
-    """Sums over rows, in coordinates y = L⁻¹(x − origin) with covariance = L Lᵀ.
+    """Sums over rows, in coordinates y = L⁻¹(x − origin) with covariance = L Lᵀ; `origin` defaults to the prior mean.
 
     - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
@@ -40,11 +40,11 @@ class LocationStatistics(NamedTuple):
 
 
 class LocationCache(NamedTuple):
-    """One cluster's statistics with the normal of its next row, in whitened coordinates.
+    """The statistics of a cluster and its normal predictive distribution, in whitened coordinates.
 
     - **stats** - the statistics.
     - **mean** - predictive mean, shape (d,).
-    - **factor** - lower Cholesky factor of the predictive covariance, inverted, shape (d, d).
+    - **factor** - inverse of the lower Cholesky factor of the predictive covariance, shape (d, d).
     """
 
     stats: LocationStatistics
@@ -64,12 +64,12 @@ class NormalKnownCovariance(AboutOrigin, Component):
     covariance
         Known covariance of the rows of one cluster, (d, d), positive definite.
     origin
-        Point about which statistics are kept, (d,), by default `mean`. No probability depends on it, only digits do; see
-        `centred_on`.
+        Reference point about which statistics are kept, (d,), by default `mean`. It affects numerical precision, but no
+        probability; see `centred_on`.
 
     Notes
     -----
-    One cluster's parameters are its mean, shape (d,). Missing values are refused: the columns are dependent.
+    The parameter of a cluster is its mean, shape (d,). Missing values are not supported, because the columns may be dependent.
     """
 
     mean: ArrayLike
@@ -86,12 +86,14 @@ class NormalKnownCovariance(AboutOrigin, Component):
 
     @classmethod
     def from_data(cls, X: ArrayLike, *, within: float = 0.3) -> Self:
-        """Prior centred on the data: cluster means vary like the data, rows like `within` × the data, by column variances.
+        """Build a prior centred on the data, with diagonal covariance matrices.
+
+        The prior covariance of cluster means has the column variances on its diagonal, the covariance of rows `within` × these.
 
         Raises
         ------
         ValueError
-            If there are fewer than two rows, or a column is constant or not finite.
+            If there are fewer than two rows, or a column is constant or contains infinite values.
         """
         mean, variance = column_moments(cls.__name__, X)
         diagonal = np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance)
@@ -100,7 +102,7 @@ class NormalKnownCovariance(AboutOrigin, Component):
     is_normal: ClassVar[bool] = True
 
     def expected_spread(self) -> Spread:
-        """As known, and of the prior of the mean."""
+        """The known standard deviations, with the mean and spread of the prior of the cluster mean."""
         within, of_mean = (np.sqrt(np.diagonal(np.asarray(each))) for each in (self.covariance, self.prior_covariance))
         return Spread(within, np.asarray(self.mean), of_mean)
 
@@ -120,14 +122,14 @@ class NormalKnownCovariance(AboutOrigin, Component):
         return (both + both.T) / 2
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> LocationStatistics:
-        """Count, whitened sum and log density at the origin of each row."""
+        """Count, whitened row, and log density of the row under N(origin, covariance), for each row."""
         factor = self._factor
         y = whiten(factor, shifted(X, self.reference()))
         log_density = -(y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI - jnp.log(jnp.diagonal(factor)).sum()
         return LocationStatistics(jnp.ones(y.shape[:-1], y.dtype), y, log_density)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
-        """As for every component."""
+        """Check that the current precision suffices, as described for `Component.check_precision`."""
         if is_traced(self):
             return
         covariance = np.asarray(self.covariance, dtype=np.float64)
@@ -147,7 +149,8 @@ class NormalKnownCovariance(AboutOrigin, Component):
     def _solve(self, stats: LocationStatistics) -> tuple[Float[Array, "... d d"], Float[Array, "... d"], Float[Array, "..."]]:
         """Cholesky factor of A⁻¹ = I + N V, posterior mean A m + V A Σy, and (Σy)ᵀVAΣy/2 + mᵀAΣy − N mᵀAm/2.
 
-        All whitened; V is the prior. The last, plus log |A|/2 and the rows' log densities, is the log marginal.
+        All are in whitened coordinates, and V is the prior covariance. The log marginal is the last plus log |A|/2 plus the log
+        densities of the rows.
         """
         prior = self._whitened_prior()
         factor = jnp.linalg.cholesky(jnp.eye(self.dim, dtype=prior.dtype) + stats.n[..., None, None] * prior)
@@ -161,18 +164,18 @@ class NormalKnownCovariance(AboutOrigin, Component):
         return factor, mean + kept, form + (kept * (stats.total - stats.n[..., None] * m / 2)).sum(-1)
 
     def log_marginal(self, stats: LocationStatistics) -> Float[Array, "..."]:
-        """Gaussian integral over the cluster mean (nats)."""
+        """Log marginal likelihood, a Gaussian integral over the cluster mean (nats)."""
         factor, _, form = self._solve(stats)
         log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
         return stats.log_density + form - log_det
 
     def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Eigenvalues and vectors of the whitened prior: in this basis (I + N V)⁻¹ is diagonal for every count N."""
+        """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N."""
         values, vectors = jnp.linalg.eigh(self._whitened_prior())
         return jnp.maximum(values, 0.0), vectors
 
     def log_marginal_up_to(self, count: int) -> Callable[[LocationStatistics], Float[Array, "..."]]:
-        """Gaussian integral over the cluster mean (nats), one factorisation for all clusters."""
+        """`log_marginal` with a single factorisation for all clusters."""
         values, vectors = self._basis()
 
         def log_marginal(stats: LocationStatistics) -> Float[Array, "..."]:
@@ -187,7 +190,7 @@ class NormalKnownCovariance(AboutOrigin, Component):
         return log_marginal
 
     def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
-        """One draw of each cluster's mean from its posterior, one factorisation for all clusters."""
+        """Draw each cluster's mean from its posterior, with a single factorisation for all clusters."""
         values, vectors = self._basis()
         widened = 1.0 + stats.n[..., None] * values
         shrunk = values / widened
@@ -199,7 +202,7 @@ class NormalKnownCovariance(AboutOrigin, Component):
         return jnp.asarray(self.reference()) + whitened @ self._factor.T
 
     def cache(self, stats: LocationStatistics) -> LocationCache:
-        """Mean and inverse Cholesky factor of the next row's normal."""
+        """Mean and inverse Cholesky factor of the normal predictive distribution."""
         factor, mean, _ = self._solve(stats)
         prior = jnp.broadcast_to(self._whitened_prior(), factor.shape)
         identity = jnp.broadcast_to(jnp.eye(self.dim, dtype=prior.dtype), factor.shape)
@@ -207,12 +210,12 @@ class NormalKnownCovariance(AboutOrigin, Component):
         return LocationCache(stats, mean, jnp.linalg.inv(widened))
 
     def update_cache(self, cache: LocationCache, row: LocationStatistics, sign: ArrayLike) -> LocationCache:
-        """The cache of the updated statistics: one small factorisation."""
+        """The cache for the updated statistics, recomputed with one small factorisation."""
         sign = jnp.asarray(sign, row.n.dtype)
         return self.cache(LocationStatistics(*(old + sign * new for old, new in zip(cache.stats, row, strict=True))))
 
     def cached_log_predictive(self, cache: LocationCache, row: LocationStatistics) -> Float[Array, "..."]:
-        """Normal predictive."""
+        """Log density of the normal predictive (nats)."""
         y = jnp.einsum("...ij,...j->...i", cache.factor, row.total - cache.mean)
         log_scale = jnp.log(jnp.diagonal(cache.factor, axis1=-2, axis2=-1)).sum(-1)
         log_scale = log_scale - jnp.log(jnp.diagonal(self._factor)).sum()
@@ -223,17 +226,17 @@ class NormalKnownCovariance(AboutOrigin, Component):
         return self.suff_stats(X).total
 
     def row_quadratic(self, natural: LocationStatistics) -> Quadratic:
-        """Linear: the squares are the same for all clusters."""
+        """Linear in the whitened row: the quadratic term is the same for all clusters."""
         return Quadratic(natural.n, natural.total, jnp.zeros((*natural.total.shape, self.dim)))
 
     def natural_parameters(self, parameters: Float[Array, "... d"]) -> LocationStatistics:
-        """Linear in the whitened row, beside its log density at the origin."""
+        """Coefficients of the whitened row and of its log density under N(origin, covariance)."""
         mean = whiten(self._factor, parameters - jnp.asarray(self.reference()))
         square = (mean * mean).sum(-1)
         return LocationStatistics(-square / 2, mean, jnp.ones_like(square))
 
     def posterior(self, stats: LocationStatistics) -> dist.MultivariateNormal:
-        """Normal over the cluster mean."""
+        """Normal distribution of the cluster mean."""
         factor, mean, _ = self._solve(stats)
         outer = self._factor
         prior = jnp.broadcast_to(self._whitened_prior(), factor.shape)
@@ -242,10 +245,10 @@ class NormalKnownCovariance(AboutOrigin, Component):
         return dist.MultivariateNormal(jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", outer, mean), covariance)
 
     def predictive(self, stats: LocationStatistics) -> dist.MultivariateNormal:
-        """Normal."""
+        """Normal predictive distribution."""
         posterior = self.posterior(stats)
         return dist.MultivariateNormal(posterior.loc, posterior.covariance_matrix + jnp.asarray(self.covariance))
 
     def likelihood(self, parameters: Float[Array, "... d"]) -> dist.MultivariateNormal:
-        """Normal around the cluster mean."""
+        """Normal distribution centred on the cluster mean."""
         return dist.MultivariateNormal(parameters, scale_tril=self._factor)

@@ -1,4 +1,4 @@
-"""Parameters of a cluster that have several parts, kept in one array so that they can be one NumPyro site."""
+"""Cluster parameters with several parts, stored in one array so that they can be a single NumPyro site."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Blocks(constraints.Constraint):
-    """Constraint of an array whose flattened entries are consecutive blocks, each with its own constraint and shape."""
+    """Constraint on an array whose flattened entries are consecutive blocks, each with its own constraint and shape."""
 
     def __init__(self, parts: tuple[tuple[constraints.Constraint, tuple[int, ...]], ...], shape: tuple[int, ...]) -> None:
         self.parts, self.shape = tuple(parts), tuple(shape)
@@ -37,7 +37,7 @@ class Blocks(constraints.Constraint):
         return len(self.shape)
 
     def split(self, value: Float[Array, "..."]) -> list[Float[Array, "..."]]:
-        """The blocks of an array, each in its own shape, batch dimensions kept."""
+        """Split an array into its blocks, each with its own shape; batch dimensions are kept."""
         batch = jnp.shape(value)[: jnp.ndim(value) - len(self.shape)]
         flat = jnp.reshape(value, (*batch, sum(self.sizes)))
         out, start = [], 0
@@ -47,7 +47,7 @@ class Blocks(constraints.Constraint):
         return out
 
     def join(self, blocks: list[Float[Array, "..."]]) -> Float[Array, "..."]:
-        """The inverse of `split`."""
+        """Join blocks into one array, the inverse of `split`."""
         flats = []
         for block, (_, shape) in zip(blocks, self.parts, strict=True):
             batch = jnp.shape(block)[: jnp.ndim(block) - len(shape)]
@@ -56,7 +56,7 @@ class Blocks(constraints.Constraint):
         return flat.reshape(*flat.shape[:-1], *self.shape)
 
     def __call__(self, value: Float[Array, "..."]) -> Any:
-        """Whether every block lies in its constraint."""
+        """Whether every block satisfies its constraint."""
         result: Any = True
         for block, (constraint, shape) in zip(self.split(value), self.parts, strict=True):
             inside = jnp.asarray(constraint(block))
@@ -65,12 +65,12 @@ class Blocks(constraints.Constraint):
         return result
 
     def feasible_like(self, prototype: Float[Array, "..."]) -> Float[Array, "..."]:
-        """A feasible array of the prototype's shape."""
+        """A feasible array with the shape of the prototype."""
         blocks = self.split(prototype)
         return self.join([c.feasible_like(block) for (c, _), block in zip(self.parts, blocks, strict=True)])
 
     def tree_flatten(self) -> tuple[tuple[()], tuple[tuple[()], dict[str, Any]]]:
-        """Everything is static."""
+        """No leaves: everything is static."""
         return (), ((), {"parts": self.parts, "shape": self.shape, "sizes": self.sizes})
 
     def __eq__(self, other: object) -> bool:
@@ -96,18 +96,18 @@ class BlocksTransform(Transform):
 
     @property
     def codomain(self) -> constraints.Constraint:
-        """The constraint."""
+        """The constraint on the blocks."""
         return self.blocks
 
     def __call__(self, x: Float[Array, "... p"]) -> Float[Array, "..."]:
-        """The constrained array of an unconstrained vector."""
+        """Map an unconstrained vector to a constrained array."""
         return self.blocks.join([t(part) for t, part in zip(self.transforms, self.inner.split(x), strict=True)])
 
     def _inverse(self, y: Float[Array, "..."]) -> Float[Array, "... p"]:
         return self.inner.join([t.inv(part) for t, part in zip(self.transforms, self.blocks.split(y), strict=True)])
 
     def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Float[Array, "..."]:
-        """Sum of the blocks' log Jacobians."""
+        """Sum of the log Jacobian determinants of the blocks."""
         total: Any = 0.0
         parts = zip(self.transforms, self.inner.split(x), self.blocks.split(y), self.inner_shapes, strict=True)
         for transform, part_x, part_y, shape in parts:
@@ -124,7 +124,7 @@ class BlocksTransform(Transform):
         return (*shape[: len(shape) - len(self.blocks.shape)], *self.inner.shape)
 
     def tree_flatten(self) -> tuple[tuple[()], tuple[tuple[()], dict[str, Any]]]:
-        """Everything is static."""
+        """No leaves: everything is static."""
         return (), ((), dict(self.__dict__))
 
     def __eq__(self, other: object) -> bool:
@@ -137,7 +137,7 @@ def _biject_to_blocks(constraint: Blocks) -> BlocksTransform:
 
 
 class NormalInverseWishartParameters(dist.Distribution):
-    """Covariance Σ ~ InverseWishart(nu, scale), mean given Σ ~ N(loc, Σ/kappa), as one (d + 1, d) array.
+    """Covariance Σ ~ InverseWishart(nu, scale), mean given Σ ~ N(loc, Σ/kappa), stored as one (d + 1, d) array.
 
     Row 0 is the mean and rows 1..d are the covariance. `scale_tril` is the Cholesky factor of the scale matrix.
     """
@@ -169,20 +169,20 @@ class NormalInverseWishartParameters(dist.Distribution):
 
     @constraints.dependent_property(is_discrete=False, event_dim=2)
     def support(self) -> constraints.Constraint:
-        """Real mean, positive-definite covariance."""
+        """A real mean and a positive-definite covariance."""
         d = self.event_shape[-1]
         return Blocks(((constraints.real, (d,)), (constraints.positive_definite, (d, d))), (d + 1, d))
 
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... p d"]) -> Float[Array, "..."]:
-        """Log density of mean and covariance together (nats)."""
+        """Joint log density of mean and covariance (nats)."""
         mean, covariance = value[..., 0, :], value[..., 1:, :]
         log_covariance = dist.InverseWishart(self.nu, scale_tril=self.scale_tril).log_prob(covariance)
         given = dist.MultivariateNormal(self.loc, covariance / self.kappa[..., None, None])
         return log_covariance + given.log_prob(mean)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... p d"]:
-        """Covariance, then the mean given it."""
+        """Draw the covariance, then the mean given the covariance."""
         assert key is not None
         key_covariance, key_mean = jax.random.split(key)
         covariance = dist.InverseWishart(self.nu, scale_tril=self.scale_tril).sample(key_covariance, sample_shape)
@@ -191,9 +191,9 @@ class NormalInverseWishartParameters(dist.Distribution):
 
 
 class NormalInverseGammaParameters(dist.Distribution):
-    """Per column: variance ~ InverseGamma(concentration, rate), mean given it ~ N(loc, variance/kappa); a (2, d) array.
+    """Per column, variance ~ InverseGamma(concentration, rate), mean given variance ~ N(loc, variance/kappa).
 
-    Row 0 holds the means and row 1 the variances.
+    Stored as one (2, d) array: row 0 contains the means and row 1 the variances.
     """
 
     arg_constraints = {
@@ -220,20 +220,20 @@ class NormalInverseGammaParameters(dist.Distribution):
 
     @constraints.dependent_property(is_discrete=False, event_dim=2)
     def support(self) -> constraints.Constraint:
-        """Real means, positive variances."""
+        """Real means and positive variances."""
         d = self.event_shape[-1]
         return Blocks(((constraints.real, (d,)), (constraints.positive, (d,))), (2, d))
 
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... 2 d"]) -> Float[Array, "..."]:
-        """Log density of means and variances together (nats)."""
+        """Joint log density of means and variances (nats)."""
         mean, variance = value[..., 0, :], value[..., 1, :]
         log_variance = dist.InverseGamma(self.concentration, self.rate).log_prob(variance)
         given = dist.Normal(self.loc, jnp.sqrt(variance / self.kappa))
         return (log_variance + given.log_prob(mean)).sum(-1)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... 2 d"]:
-        """Variances, then the means given them."""
+        """Draw the variances, then the means given the variances."""
         assert key is not None
         key_variance, key_mean = jax.random.split(key)
         variance = dist.InverseGamma(self.concentration, self.rate).sample(key_variance, sample_shape)
@@ -242,7 +242,7 @@ class NormalInverseGammaParameters(dist.Distribution):
 
 
 class IndependentBlocks(dist.Distribution):
-    """Independent parameter arrays of several components, flattened and joined into one vector."""
+    """Independent parameter arrays of several components, flattened and concatenated into one vector."""
 
     pytree_data_fields = ("parts",)
 
@@ -254,17 +254,17 @@ class IndependentBlocks(dist.Distribution):
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> Blocks:
-        """The parts' supports, one after the other."""
+        """The supports of the parts as consecutive blocks."""
         return Blocks(tuple((part.support, part.event_shape) for part in self.parts), self.event_shape)
 
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... p"]) -> Float[Array, "..."]:
-        """Sum of the parts' log densities (nats)."""
+        """Sum of the log densities of the parts (nats)."""
         blocks = self.support.split(value)
         return sum(part.log_prob(block) for part, block in zip(self.parts, blocks, strict=True))
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... p"]:
-        """Each part on its own."""
+        """Draw each part independently."""
         assert key is not None
         keys = jax.random.split(key, len(self.parts))
         shape = (*sample_shape, *self.batch_shape)

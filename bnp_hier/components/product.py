@@ -1,4 +1,4 @@
-"""Mixed types: groups of columns, each with a family of its own."""
+"""Mixed column types: groups of columns, each with its own family."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def _total(terms: Iterable[Any]) -> Any:
 
 @contextmanager
 def _naming(columns: Sequence[int]) -> Iterator[None]:
-    """Errors of a part, with its columns."""
+    """Add the columns of a part to its error messages."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"in the columns {tuple(columns)} (counted from 0 within them): {error}") from error
+        raise ValueError(f"in the columns {tuple(columns)} (numbered from 0 within this group): {error}") from error
 
 
 class ColumnGroupsDistribution(dist.Distribution):
-    """Independent distributions of column groups, put together into rows."""
+    """Distribution of rows whose groups of columns are independent."""
 
     pytree_data_fields = ("parts",)
     pytree_aux_fields = ("columns",)
@@ -59,16 +59,16 @@ class ColumnGroupsDistribution(dist.Distribution):
 
     @property
     def support(self) -> ColumnGroups:
-        """Each group's support."""
+        """Support of each group."""
         return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
 
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
-        """Sum over the groups (nats)."""
+        """Sum of the log densities of the groups (nats)."""
         return _total(part.log_prob(value[..., np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True))
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... d"]:
-        """Each group on its own."""
+        """Draw each group independently."""
         assert key is not None
         keys = jax.random.split(key, len(self.parts))
         out = jnp.zeros((*sample_shape, *self.batch_shape, *self.event_shape))
@@ -85,12 +85,12 @@ class ProductComponent(Component):
     parts
         One component per group.
     columns
-        One sequence of column numbers per group; together they are 0, ..., d − 1, each once.
+        One sequence of column numbers per group; together, they contain each of 0, ..., d − 1 exactly once.
 
     Notes
     -----
-    One cluster's parameters are the parts' parameters, flattened and joined. Missing values are dropped by the parts that
-    allow them.
+    The parameters of a cluster are the parameters of the parts, flattened and concatenated. Missing values are marginalised
+    by the parts that allow them.
     """
 
     parts: Sequence[Component]
@@ -100,17 +100,17 @@ class ProductComponent(Component):
         parts = tuple(self.parts)
         wrong = [c for group in self.columns for c in group if not isinstance(c, int | np.integer)]
         if wrong:
-            raise TypeError(f"ProductComponent: columns must be whole numbers, but one is {wrong[0]!r}")
+            raise TypeError(f"ProductComponent: columns must be whole numbers, but they include {wrong[0]!r}")
         columns = tuple(tuple(int(c) for c in group) for group in self.columns)
         if not parts or len(parts) != len(columns):
             raise ValueError(f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each")
         if sorted(c for group in columns for c in group) != list(range(sum(map(len, columns)))):
-            raise ValueError(f"ProductComponent: the groups {columns} must hold each of the columns 0, ..., d - 1 once")
+            raise ValueError(f"ProductComponent: the groups {columns} must contain each of the columns 0, ..., d - 1 once")
         for part, group in zip(parts, columns, strict=True):
             if not isinstance(part, Component):
                 raise TypeError(f"ProductComponent: {part!r} is not a component")
             if part.dim != len(group):
-                raise ValueError(f"ProductComponent: {type(part).__name__} has {part.dim} columns, its group {len(group)}")
+                raise ValueError(f"ProductComponent: {type(part).__name__} has {part.dim} columns, but its group {len(group)}")
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "columns", columns)
 
@@ -122,12 +122,12 @@ class ProductComponent(Component):
         families: Sequence[type[Component]] | None = None,
         columns: Sequence[Sequence[int]] | None = None,
     ) -> Self:
-        """Each group's own `from_data`; without `families`, bits become BetaBernoulli and the rest NormalInverseGamma.
+        """Build each group with its `from_data`, by default BetaBernoulli for binary columns and NormalInverseGamma otherwise.
 
         Raises
         ------
         ValueError
-            If only one of `families` and `columns` is given, or a group does not fit its family.
+            If only one of `families` and `columns` is given, `columns` does not match X, or a group does not fit its family.
         """
         matrix = as_matrix(X, min_rows=2)
         if (families is None) != (columns is None):
@@ -135,12 +135,14 @@ class ProductComponent(Component):
         beyond = [c for group in columns or () for c in group if not 0 <= c < matrix.shape[1]]
         if beyond:
             raise ValueError(
-                f"ProductComponent.from_data: X has {matrix.shape[1]} columns, but the groups name column {beyond[0]}"
+                f"ProductComponent.from_data: X has {matrix.shape[1]} columns, but the groups contain column {beyond[0]}"
             )
         if families is None or columns is None:
             if np.isnan(matrix).all(0).any():
                 column = int(np.isnan(matrix).all(0).argmax())
-                raise ValueError(f"ProductComponent.from_data: column {column} of X has no value; drop it or name its family")
+                raise ValueError(
+                    f"ProductComponent.from_data: column {column} of X has only missing values; drop it or specify its family"
+                )
             bits = ((matrix == 0) | (matrix == 1) | np.isnan(matrix)).all(0)
             groups = [(BetaBernoulli, np.flatnonzero(bits)), (NormalInverseGamma, np.flatnonzero(~bits))]
             families, columns = zip(*[(f, tuple(c.tolist())) for f, c in groups if len(c)], strict=True)
@@ -153,13 +155,13 @@ class ProductComponent(Component):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """Columns of categories, or of different kinds."""
+        """Suits columns that are all categories, or of different kinds."""
         if columns.found == {"category"}:
-            return "every column holds categories"
+            return "all columns are categories"
         return f"columns of different kinds: {', '.join(sorted(columns.found))}" if len(columns.found) > 1 else None
 
     def parts_and_columns(self) -> tuple[tuple[Component, tuple[int, ...]], ...]:
-        """The parts."""
+        """The parts and their columns."""
         return tuple((part, tuple(columns)) for part, columns in zip(self.parts, self.columns, strict=True))
 
     @property
@@ -169,11 +171,11 @@ class ProductComponent(Component):
 
     @property
     def support(self) -> ColumnGroups:
-        """Each group's support."""
+        """Support of each group."""
         return ColumnGroups(tuple((p.support, tuple(c)) for p, c in zip(self.parts, self.columns, strict=True)))
 
     def validate(self, X: ArrayLike) -> None:
-        """Check every group against its family; the messages name the group's own columns."""
+        """Check each group against its family; error messages name the columns of the group."""
         if is_traced(X):
             return
         matrix = as_matrix(X)
@@ -184,24 +186,24 @@ class ProductComponent(Component):
                 part.validate(matrix[:, list(columns)])
 
     def centred_on(self, X: ArrayLike) -> Self:
-        """Each part on its own columns."""
+        """Centre each part on its own columns."""
         table = X if isinstance(X, jax.Array) else np.asarray(X)
         parts = [p.centred_on(table[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
         return dataclasses.replace(self, parts=parts)
 
     def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """The parts' points."""
+        """The reference points of the parts, in the order of the columns."""
         points = [part.reference() for part in self.parts]
         back = np.argsort(np.concatenate([np.array(c) for c in self.columns]))
         return (jnp if any(isinstance(point, jax.Array) for point in points) else np).concatenate(points)[back]
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
-        """Each part on its own columns."""
+        """Translate each part by its own columns of `by`."""
         parts = [part.translated(by[np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True)]
         return dataclasses.replace(self, parts=parts)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
-        """Check every group; the messages name the group's own columns."""
+        """Check each group; error messages name the columns of the group."""
         if is_traced(X):
             return
         matrix = as_matrix(X)
@@ -210,43 +212,43 @@ class ProductComponent(Component):
                 part.check_precision(matrix[:, list(columns)], parameters=parameters)
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> Any:
-        """A tuple of the parts' statistics."""
+        """Tuple of the statistics of the parts."""
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
         return tuple(p.suff_stats(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True))
 
     def log_marginal(self, stats: Any) -> Float[Array, "..."]:
-        """Sum of the parts' log marginal likelihoods (nats)."""
+        """Sum of the log marginal likelihoods of the parts (nats)."""
         return _total(part.log_marginal(s) for part, s in zip(self.parts, stats, strict=True))
 
     def cache(self, stats: Any) -> Any:
-        """A tuple of the parts' caches."""
+        """Tuple of the caches of the parts."""
         return tuple(part.cache(s) for part, s in zip(self.parts, stats, strict=True))
 
     def update_cache(self, cache: Any, row: Any, sign: ArrayLike) -> Any:
-        """Each part's own update."""
+        """Update the cache of each part."""
         return tuple(p.update_cache(c, r, sign) for p, c, r in zip(self.parts, cache, row, strict=True))
 
     def cached_log_predictive(self, cache: Any, row: Any) -> Float[Array, "..."]:
-        """Sum over the parts."""
+        """Sum of the log predictive densities of the parts (nats)."""
         return _total(p.cached_log_predictive(c, r) for p, c, r in zip(self.parts, cache, row, strict=True))
 
     def log_marginal_up_to(self, count: int) -> Any:
-        """Each part's own table."""
+        """Sum of the functions of the parts, which may use tables."""
         functions = [part.log_marginal_up_to(count) for part in self.parts]
         return lambda stats: _total(f(s) for f, s in zip(functions, stats, strict=True))
 
     def log_marginal_of_row_pairs(self, left: Any, right: Any) -> Float[Array, "a b"]:
-        """Sum over the parts."""
+        """Sum of the log marginal likelihoods of the parts (nats)."""
         return _total(p.log_marginal_of_row_pairs(a, b) for p, a, b in zip(self.parts, left, right, strict=True))
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
-        """Those of the parts, one after the other."""
+        """Concatenated coordinates of the parts."""
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)
         parts = [p.coordinates(X[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
         return jnp.concatenate(parts, axis=-1)
 
     def row_quadratic(self, natural: Any) -> Quadratic:
-        """The sum over the parts."""
+        """Sum of the quadratic functions of the parts, in the concatenated coordinates."""
         pieces = [part.row_quadratic(n) for part, n in zip(self.parts, natural, strict=True)]
         widths = [piece.linear.shape[-1] for piece in pieces]
         ends = np.cumsum(widths)
@@ -260,22 +262,22 @@ class ProductComponent(Component):
         return Quadratic(_total(p.constant for p in pieces), jnp.concatenate([p.linear for p in pieces], axis=-1), square)
 
     def natural_parameters(self, parameters: Float[Array, "... p"]) -> Any:
-        """A tuple of the parts' coefficients."""
+        """Tuple of the coefficients of the parts."""
         blocks = self.prior().support.split(parameters)
         return tuple(part.natural_parameters(block) for part, block in zip(self.parts, blocks, strict=True))
 
     def predictive(self, stats: Any) -> ColumnGroupsDistribution:
-        """The parts' predictives, side by side."""
+        """Independent predictive distributions of the parts."""
         return ColumnGroupsDistribution(
             tuple(part.predictive(s) for part, s in zip(self.parts, stats, strict=True)), self._groups
         )
 
     def posterior(self, stats: Any) -> IndependentBlocks:
-        """The parts' posteriors, their parameter arrays flattened and joined."""
+        """Independent posteriors of the parts, with the parameter arrays flattened and concatenated."""
         return IndependentBlocks(tuple(part.posterior(s) for part, s in zip(self.parts, stats, strict=True)))
 
     def likelihood(self, parameters: Float[Array, "... p"]) -> ColumnGroupsDistribution:
-        """The parts' likelihoods, side by side."""
+        """Independent likelihoods of the parts."""
         blocks = self.prior().support.split(parameters)
         return ColumnGroupsDistribution(
             tuple(part.likelihood(b) for part, b in zip(self.parts, blocks, strict=True)), self._groups

@@ -1,4 +1,4 @@
-"""Log gamma ratios that keep their digits for large arguments."""
+"""Ratios of gamma functions on the log scale, accurate for large arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 __all__ = ["log_beta", "log_gamma_ratio"]
 
 LARGE = 20.0
-"""Argument from which the Stirling series below is exact to double precision."""
+"""Argument above which the Stirling series below is accurate to double precision."""
 
 
 def _stirling_tail(a: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -19,9 +19,9 @@ def _stirling_tail(a: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def log_gamma_ratio(a: ArrayLike, x: ArrayLike) -> Float[Array, "..."]:
-    """``lgamma(a + x) - lgamma(a)`` for a > 0 and x ≥ 0, without the cancellation of two large numbers.
+    """``lgamma(a + x) - lgamma(a)`` for a > 0 and x ≥ 0, without cancellation between two large numbers.
 
-    In single precision the plain difference is wrong by tenths of a nat at a = 10⁴ and useless at 10⁶.
+    In single precision, the direct difference is off by tenths of a nat at a = 10⁴ and meaningless at 10⁶.
     """
     a, x = jnp.asarray(a), jnp.asarray(x)
     large = a > LARGE
@@ -32,5 +32,5 @@ def log_gamma_ratio(a: ArrayLike, x: ArrayLike) -> Float[Array, "..."]:
 
 
 def log_beta(a: ArrayLike, b: ArrayLike) -> Float[Array, "..."]:
-    """Log beta function from three log gammas; JAX's own is accurate to single precision only."""
+    """Log beta function from three log gamma functions; JAX's own `betaln` is accurate only to single precision."""
     return gammaln(a) + gammaln(b) - gammaln(jnp.add(a, b))

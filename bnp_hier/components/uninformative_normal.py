@@ -1,4 +1,4 @@
-"""Normal rows with an improper prior of mean and full covariance."""
+"""Normal rows with an improper prior for the mean and full covariance matrix."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["UninformativeNormal"]
 LOG_PI = float(np.log(np.pi))
 
 SINGULAR = 1e3
-"""A scatter matrix is singular if rounding errors so many times as large as the machine's could make it so."""
+"""A scatter matrix counts as singular if an error of this many machine epsilons could make it singular."""
 
 
 class BoxStatistics(NamedTuple):
-    """Sums over rows, in coordinates y = (x − origin) / width of the box.
+    """Sums over rows, in coordinates y = (x − origin) / (width of the box).
 
     - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
@@ -43,34 +43,35 @@ class BoxStatistics(NamedTuple):
 
 
 class UninformativeNormal(AboutOrigin, Component):
-    """Normal rows; mean uniform over a box, precision matrix Ω with the improper density ``|Ω|^(−(d+1)/2)``.
+    """Normal rows; mean uniform over a box, precision matrix Ω with the improper prior density ``|Ω|^(−(d+1)/2)``.
 
-    Only `BayesianKMeans(model, polish=False)` can use it. A cluster has a log marginal likelihood if its rows are more than d
-    and do not lie in a flat; any other but the empty one has −inf, and is never chosen. A new cluster of one row therefore has
-    no density, and what needs one (Gibbs sampling, MAP-DP, trees, predictions of new rows) says so.
+    Only `BayesianKMeans(model, polish=False)` supports it. A cluster has a finite log marginal likelihood if it has more than
+    d rows and they do not all lie in a hyperplane; for any other non-empty cluster it is −inf, so that the cluster is never
+    chosen. A new cluster of one row therefore has no density, and methods that need one (Gibbs sampling, MAP-DP, trees,
+    prediction of new rows) raise an error.
 
     Parameters
     ----------
     low, high
         Corners of the box, (d,) each, low < high in every column.
     origin
-        Point about which statistics are kept, (d,), by default the box's centre. No probability depends on it, only digits
-        do; see `centred_on`.
+        Reference point about which statistics are kept, (d,), by default the centre of the box. It affects numerical
+        precision, but no probability; see `centred_on`.
 
     Notes
     -----
-    Kurihara & Welling (2009), appendix A, whose Eq. 32 needs (d/2) log N for its ½ log N, and whose labelling cost, Eq. 34,
-    has the quadratic coefficient (N − 1)/(2N) S⁻¹ and the label's term −ψ(N + 1). The mean is integrated over all of space, as
-    in the paper: clusters should be small against the box. Log marginal likelihoods are those of densities in the units of the
-    data, and changing the units of a column changes no comparison.
+    Kurihara & Welling (2009), appendix A, with corrections: Eq. 32 needs (d/2) log N instead of ½ log N, and the labelling
+    cost, Eq. 34, needs the quadratic coefficient (N − 1)/(2N) S⁻¹ and the term −ψ(N + 1) for the label. As in the paper, the
+    mean is integrated over the whole space, so clusters should be small compared with the box. Log marginal likelihoods refer
+    to densities in the units of the data; changing the units of a column does not affect comparisons.
 
-    The density of Ω has no normaliser. The paper sets its factor to 1; any other multiplies every cluster's marginal
-    likelihood and acts like one on the concentration, so that the number of clusters is a matter of this convention. The
-    marginal likelihood also grows without bound as the rows of a cluster draw near to a flat, so that a thorough search finds
-    tiny clusters: 15 in the iris data, where the paper's search, `n_init=1`, stops at 2. `NormalInverseWishart` has neither
-    defect.
+    The density of the precision matrix Ω cannot be normalised. The paper sets its constant factor to 1; any other factor would
+    multiply the marginal likelihood of every cluster and act like a factor on the concentration, so the number of clusters
+    depends on this convention. In addition, the marginal likelihood grows without bound as the rows of a cluster approach a
+    hyperplane, so a thorough search finds tiny clusters: 15 in the iris data, where the search of the paper, `n_init=1`, stops
+    at 2. `NormalInverseWishart` has neither defect.
 
-    One cluster's parameters are one (d + 1, d) array: the mean, then the covariance. Missing values are refused.
+    The parameters of a cluster are a (d + 1, d) array: the mean, followed by the covariance. Missing values are not supported.
     """
 
     low: ArrayLike
@@ -84,11 +85,11 @@ class UninformativeNormal(AboutOrigin, Component):
             raise ValueError(f"{name}: low and high must have the same length, but they have {d} and {np.shape(self.high)[0]}")
         check_origin(name, self.origin, d)
         if not is_traced(self.low, self.high) and not (np.asarray(self.low) < np.asarray(self.high)).all():
-            raise ValueError(f"{name}: low must lie below high in every column, but they are {self.low} and {self.high}")
+            raise ValueError(f"{name}: low must be less than high in every column, but they are {self.low} and {self.high}")
 
     @classmethod
     def from_data(cls, X: ArrayLike) -> Self:
-        """The paper's box: from the smallest to the largest value of each column of X, (n, d).
+        """Use the box of the paper, from the smallest to the largest value of each column of X, (n, d).
 
         Raises
         ------
@@ -97,7 +98,7 @@ class UninformativeNormal(AboutOrigin, Component):
         """
         if is_traced(X):
             return cls(low=jnp.min(X, axis=0), high=jnp.max(X, axis=0))
-        column_moments(cls.__name__, X)  # for its checks
+        column_moments(cls.__name__, X)  # only for its checks
         matrix = as_matrix(X)
         return cls(low=matrix.min(0), high=matrix.max(0))
 
@@ -111,26 +112,26 @@ class UninformativeNormal(AboutOrigin, Component):
         return shifted(self.high, self.low)
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> BoxStatistics:
-        """Count, sum and sum of squares of each row in the box's coordinates."""
+        """Count, row and its outer product in the coordinates of the box, for each row."""
         y = shifted(X, self.reference()) / self._width
         return BoxStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
 
     def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """`origin`, or else the box's centre."""
+        """`origin` if it is given, otherwise the centre of the box."""
         return (self.low + self.high) / 2 if self.origin is None else self.origin  # type: ignore[return-value]
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
-        """All points moved."""
+        """The same component with the box and the origin shifted by −`by`."""
         origin = None if self.origin is None else self.origin - by
         return dataclasses.replace(self, low=self.low - by, high=self.high - by, origin=origin)
 
     def _scatter(self, stats: BoxStatistics) -> tuple[Bool[Array, "..."], Float[Array, "... d d"]]:
-        """Whether the log marginal is defined, and Σ (y − ȳ)(y − ȳ)ᵀ, the identity where it is not."""
+        """Whether the log marginal is finite, and the scatter Σ (y − ȳ)(y − ȳ)ᵀ, replaced by the identity where it is not."""
         d, one = self.dim, jnp.ones((), stats.total.dtype)
         enough = stats.n > d
         n = jnp.where(enough, stats.n, one)
         scatter = stats.outer - stats.total[..., :, None] * stats.total[..., None, :] / n[..., None, None]
-        # against the squares themselves, of whose digits the scatter's are what is left
+        # relative to the sums of squares, from which the scatter is computed by a subtraction that loses precision
         root = jnp.sqrt(jnp.diagonal(stats.outer, axis1=-2, axis2=-1))
         root = jnp.where(enough[..., None] & (root > 0), root, one)
         relative = jax.lax.stop_gradient(scatter / (root[..., :, None] * root[..., None, :]))
@@ -139,9 +140,9 @@ class UninformativeNormal(AboutOrigin, Component):
         return defined, jnp.where(defined[..., None, None], scatter, jnp.eye(d, dtype=one.dtype))
 
     def log_marginal(self, stats: BoxStatistics) -> Float[Array, "..."]:
-        """Log marginal likelihood (nats): 0 for no rows, −inf for too few rows or rows in a flat.
+        """Log marginal likelihood (nats): 0 for no rows, −inf for too few rows or rows in a hyperplane.
 
-        Minus one summand of Kurihara & Welling (2009), Eq. 32, corrected, without the terms of the labels.
+        This is the negative of one summand of Kurihara & Welling (2009), Eq. 32 (corrected), without the terms for the labels.
         """
         d = self.dim
         defined, scatter = self._scatter(stats)
@@ -155,7 +156,7 @@ class UninformativeNormal(AboutOrigin, Component):
         return jnp.where(defined, value, jnp.where(stats.n == 0, 0.0, -jnp.inf))
 
     def expected_natural_parameters(self, stats: BoxStatistics) -> BoxStatistics:
-        """As for every family; a cluster without a posterior has a huge negative coefficient of the count: it takes no row."""
+        """As for every family, except that a cluster without a posterior gets a huge negative coefficient and so no rows."""
         defined, _ = self._scatter(stats)
         natural = super().expected_natural_parameters(stats)
         refused = -jnp.sqrt(jnp.finfo(natural.n.dtype).max)
@@ -173,7 +174,7 @@ class UninformativeNormal(AboutOrigin, Component):
         return jnp.where(defined, value, -jnp.inf)
 
     def cache(self, stats: BoxStatistics) -> NoReturn:
-        """Refused: what asks for it puts single rows into new clusters.
+        """Not available: an improper prior gives a new cluster of one row no density.
 
         Raises
         ------
@@ -183,7 +184,7 @@ class UninformativeNormal(AboutOrigin, Component):
         raise self._no_density()
 
     def log_marginal_of_row_pairs(self, left: BoxStatistics, right: BoxStatistics) -> NoReturn:
-        """Refused: what asks for it has clusters of single rows.
+        """Not available: an improper prior gives clusters of one or two rows no density.
 
         Raises
         ------
@@ -194,8 +195,9 @@ class UninformativeNormal(AboutOrigin, Component):
 
     def _no_density(self) -> ValueError:
         return ValueError(
-            f"{type(self).__name__} has an improper prior: a new cluster of one row has no density, so that it serves "
-            "BayesianKMeans(..., polish=False) alone, which then cannot predict new rows; use NormalInverseWishart instead"
+            f"{type(self).__name__} has an improper prior: a new cluster of one row has no density. Only "
+            "BayesianKMeans(..., polish=False) supports it, and without predictions for new rows; use NormalInverseWishart "
+            "instead"
         )
 
     def _require_posterior(self, stats: BoxStatistics) -> None:
@@ -206,16 +208,16 @@ class UninformativeNormal(AboutOrigin, Component):
             fewest = int(np.asarray(stats.n)[~defined].min())
             raise ValueError(
                 f"{type(self).__name__} has an improper prior: a posterior needs at least {self.dim + 1} rows that do not lie "
-                f"in a flat, but a cluster has {fewest} rows"
+                f"in a hyperplane, but a cluster of {fewest} rows does not meet this condition"
             )
 
     def posterior(self, stats: BoxStatistics) -> NormalInverseWishartParameters:
-        """Normal-inverse-Wishart over (d + 1, d) arrays: the mean, then the covariance.
+        """Normal-inverse-Wishart distribution of (d + 1, d) arrays: the mean, followed by the covariance.
 
         Raises
         ------
         ValueError
-            If a cluster has too few rows or rows in a flat, unless the statistics are traced.
+            If the rows of a cluster are too few or lie in a hyperplane, unless the statistics are traced.
         """
         self._require_posterior(stats)
         _, scatter = self._scatter(stats)
@@ -224,25 +226,25 @@ class UninformativeNormal(AboutOrigin, Component):
         return NormalInverseWishartParameters(mean, n, n - 1, width[:, None] * jnp.linalg.cholesky(scatter))
 
     def predictive(self, stats: BoxStatistics) -> dist.MultivariateStudentT:
-        """Multivariate Student-t with N − d degrees of freedom.
+        """Multivariate Student-t predictive distribution with N − d degrees of freedom.
 
         Raises
         ------
         ValueError
-            If a cluster has too few rows or rows in a flat, unless the statistics are traced.
+            If the rows of a cluster are too few or lie in a hyperplane, unless the statistics are traced.
         """
         posterior, n = self.posterior(stats), stats.n
         widen = jnp.sqrt((n + 1) / (n * (n - self.dim)))
         return dist.MultivariateStudentT(n - self.dim, posterior.loc, widen[..., None, None] * posterior.scale_tril)
 
     def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:
-        """Normal with the mean (row 0) and covariance (rows 1..d) of the array."""
+        """Normal distribution with the mean (row 0) and covariance (rows 1..d) in the array."""
         return dist.MultivariateNormal(parameters[..., 0, :], covariance_matrix=parameters[..., 1:, :])
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
-        """Rows in the box's coordinates."""
+        """Rows in the coordinates of the box."""
         return self.suff_stats(X).total
 
     def row_quadratic(self, natural: BoxStatistics) -> Quadratic:
-        """From the count, the row and its outer product; only their sum over (i, j) and (j, i) counts."""
+        """Quadratic in the row; the matrix is symmetrised, since only the sum of entries (i, j) and (j, i) matters."""
         return Quadratic(natural.n, natural.total, (natural.outer + jnp.swapaxes(natural.outer, -1, -2)) / 2)

@@ -109,7 +109,7 @@ def test_batches_of_clusters(name: str, x64: None) -> None:
 
 def test_a_family_without_coordinates_says_so(x64: None) -> None:
     component, X = FAMILIES["user"]
-    with pytest.raises(NotImplementedError, match="ExponentialGamma does not give coordinates"):
+    with pytest.raises(NotImplementedError, match="ExponentialGamma does not implement coordinates"):
         component.coordinates(X)
 
 

@@ -266,7 +266,7 @@ def test_rows_in_a_flat_have_no_fit() -> None:
 
 
 def test_bad_boxes() -> None:
-    with pytest.raises(ValueError, match="low must lie below high in every column"):
+    with pytest.raises(ValueError, match="low must be less than high in every column"):
         bnp.UninformativeNormal(low=[0.0, 1.0], high=[1.0, 1.0])
     with pytest.raises(ValueError, match="same length"):
         bnp.UninformativeNormal(low=[0.0, 1.0], high=[1.0])

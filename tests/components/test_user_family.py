@@ -102,7 +102,7 @@ def test_inherited_validation():
     with pytest.raises(ValueError, match=r"missing value \(NaN\) at row 0, column 0; ExponentialGamma needs complete rows"):
         FAMILY.log_evidence(np.array([[np.nan, 1.0]]))
     jax.jit(lambda x: FAMILY.validate(x))(X)  # traced data passes
-    with pytest.raises(TypeError, match="ExponentialGamma has no data-informed default; give its hyperparameters"):
+    with pytest.raises(TypeError, match="ExponentialGamma has no data-informed default; specify its hyperparameters"):
         ExponentialGamma.from_data(X)
 
 

@@ -138,5 +138,5 @@ def test_two_equal_clusters_and_few_rows(x64: None) -> None:
 
 def test_a_family_without_coordinates(x64: None) -> None:
     component, X = FAMILIES["user"]
-    with pytest.raises(NotImplementedError, match="does not give coordinates"):
+    with pytest.raises(NotImplementedError, match="does not implement coordinates"):
         KDTreeAssigner(component, X)
