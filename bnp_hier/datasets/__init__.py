@@ -1,6 +1,6 @@
-"""Data sets: known ones by name (:func:`load`), a user's own CSV or Parquet table (:func:`read_table`).
+"""Load data sets by name (:func:`load`) or from the user's CSV, Parquet or NumPy files (:func:`read_table`).
 
-:func:`principal_components` gives them fewer columns.
+:func:`principal_components` reduces the number of columns.
 """
 
 from bnp_hier.datasets.catalogue import listing, load, names

@@ -1,4 +1,4 @@
-"""Data sets by name: from scikit-learn, from this package, from a folder of files, or from a public repository."""
+"""Data sets by name: from scikit-learn, this package, a local folder or a public repository."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _SHIPPED_FOLDER = Path(__file__).with_name("files")
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that :func:`load` knows."""
+    """Return the names of the data sets that :func:`load` can load."""
     return (*_BUNDLED, *_SHIPPED, *_FILES)
 
 
 def listing(data_home: str | Path | None = None) -> pd.DataFrame:
-    """The data sets by name: where each would come from, and what it is; nothing is downloaded.
+    """List all data sets with their sources and descriptions, without downloading anything.
 
     Parameters
     ----------
     data_home
-        As of :func:`load`.
+        As in :func:`load`.
 
     Returns
     -------
     table
-        Columns `source` ("scikit-learn", "bnp_hier", "file", "download", or "not here": its file is needed) and
-        `description`.
+        One row per data set, with the columns `source` ("scikit-learn", "bnp_hier", "file", "download", or "not here" if its
+        file is needed but was not found) and `description`.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def _description(name: str) -> str:
 
 
 def _home(data_home: str | Path | None) -> Path | None:
-    """The folder of files, if one is named."""
+    """The folder with data files, or None if neither the argument nor the environment variable is set."""
     home = data_home if data_home is not None else os.environ.get(_FOLDER_VARIABLE) or None
     return None if home is None else Path(home).expanduser()
 
@@ -83,14 +83,14 @@ def _home(data_home: str | Path | None) -> Path | None:
 def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
     """Load a data set by name.
 
-    The first four of the table come with scikit-learn, and the next seven with this package; the page ``README.md`` beside
-    their files tells their sources and licences. Every other set is read from its file in ``data_home``, or else in the
-    folder that the environment variable ``BNP_HIER_DATA`` names. Without that file, the sets marked * are downloaded with
-    scikit-learn's fetchers (which keep a copy in scikit-learn's own folder); the rows of a downloaded set may come in
-    another order than those of the file.
+    The first four data sets in the table come with scikit-learn and the next seven with this package; the ``README.md`` next
+    to their files lists sources and licences. Every other data set is read from its file in ``data_home`` or, by default, in
+    the folder named by the environment variable ``BNP_HIER_DATA``. If the file is missing, data sets marked * are downloaded
+    with scikit-learn's fetchers (which keep a copy in scikit-learn's own folder); the rows of a download may be in a different
+    order from those of the file.
 
     ==========================  ============  =====================================================================
-    name                        n x d         labels ``y``, and what to know
+    name                        n x d         labels ``y``, and remarks
     ==========================  ============  =====================================================================
     iris                        150 x 4       species 0-2
     wine                        178 x 13      cultivar 0-2
@@ -116,39 +116,39 @@ def load(name: str, *, data_home: str | Path | None = None) -> Dataset:
     letter *                    20000 x 16    letter A-Z
     ==========================  ============  =====================================================================
 
-    The newsgroups files are sparse, but are returned dense: ``newsgroups4`` takes 3970 x 7689 x 8 bytes, 244 MB, and
-    ``newsgroups20_hier`` 85 MB. Downloaded, their texts are cleaned by scikit-learn (headers, quotes and footers
-    removed), so that the words, their counts and d differ somewhat from the file's; ``newsgroups20_hier`` then is the
-    first 120 messages of each group with at least 20 words.
+    The newsgroups files are sparse but are returned as dense arrays: ``newsgroups4`` takes 3970 x 7689 x 8 bytes, 244 MB,
+    and ``newsgroups20_hier`` 85 MB. When they are downloaded, scikit-learn cleans the texts (removing headers, quotes and
+    footers), so the words, their counts and d differ somewhat from the files; ``newsgroups20_hier`` then consists of the
+    first 120 messages with at least 20 words of each group.
 
-    The two product sets are texts. ``X`` has plain word counts, without TF-IDF or any other weighting, by
+    The two product data sets are texts. ``X`` contains raw word counts, without TF-IDF or any other weighting, computed by
     scikit-learn's ``CountVectorizer`` with ``min_df=5`` for fashion titles and ``min_df=10`` for flipkart; ``y`` is
     the top level of the category path, and ``item_names`` are the titles.
 
-    The two 1000-row image sets are random subsets of 100 images per class. A download has no exact counterpart of
-    them: it gives the first 100 images of each class of ``mnist_784`` or ``Fashion-MNIST`` at OpenML.
+    The two 1000-row image data sets are random subsets with 100 images per class. A download does not reproduce them
+    exactly: it returns the first 100 images of each class of ``mnist_784`` or ``Fashion-MNIST`` from OpenML.
 
     Parameters
     ----------
     name
         One of :func:`names`.
     data_home
-        Folder with the files (``abalone.csv.gz``, ``newsgroups4.npz``, ...). Default: the folder that the environment
-        variable ``BNP_HIER_DATA`` names, if set.
+        Folder with the files (``abalone.csv.gz``, ``newsgroups4.npz``, ...). Default: the folder named by the environment
+        variable ``BNP_HIER_DATA``, if set.
 
     Returns
     -------
     Dataset
-        ``X`` (n, d) float64, ``y`` (n,) int64 or text or None.
+        ``X`` (n, d) float64; ``y`` (n,) int64 or text, or None.
 
     Raises
     ------
     ValueError
-        If the name is unknown, or the set's file is not what it should be.
+        If the name is unknown, or the file of the data set does not have the expected content.
     FileNotFoundError
-        If the named folder does not exist, or the set's file was not found and cannot be downloaded.
+        If the named folder does not exist, or the file of the data set was not found and the data set cannot be downloaded.
     OSError
-        If the set's file was not found and the download failed.
+        If the file of the data set was not found and the download failed.
 
     Examples
     --------
@@ -180,9 +180,9 @@ class _Entry(NamedTuple):
 
 
 def _find(name: str, entry: _Entry, data_home: str | Path | None) -> Dataset:
-    """Read the set's file if it is there, otherwise download the set."""
+    """Read the file of the data set if it exists, otherwise download the data set."""
     home = _home(data_home)
-    advice = f"name the folder that has it with data_home= or in the environment variable {_FOLDER_VARIABLE}"
+    advice = f"name the folder that contains it with data_home= or in the environment variable {_FOLDER_VARIABLE}"
     if home is None:
         problem = f"data set {name!r}: looked for {entry.file}, but no folder was named"
     else:
@@ -193,7 +193,7 @@ def _find(name: str, entry: _Entry, data_home: str | Path | None) -> Dataset:
             raise FileNotFoundError(f"data set {name!r}: looked for {path}, but there is no such folder; {advice}")
         problem = f"data set {name!r}: looked for {path}, but there is no such file"
     if entry.fetch is None:
-        raise FileNotFoundError(f"{problem}, and the set cannot be downloaded; {advice}")
+        raise FileNotFoundError(f"{problem}, and the data set cannot be downloaded; {advice}")
     try:
         return entry.fetch()
     except (OSError, http.client.HTTPException) as error:
@@ -245,7 +245,7 @@ def _read_sparse_counts(path: Path, labels: str) -> Dataset:
 
 
 def _with_newsgroup_paths(dataset: Dataset) -> Dataset:
-    """The same with paths such as rec, rec.sport, rec.sport.hockey, if the labels are names of groups."""
+    """Add paths such as rec, rec.sport, rec.sport.hockey if the labels are names of newsgroups."""
     assert dataset.y is not None
     if dataset.y.dtype.kind != "U":
         return dataset
@@ -259,7 +259,7 @@ def _read_texts(path: Path, columns: tuple[str, ...], min_df: int) -> Dataset:
     X, words = _word_counts(texts, min_df=min_df)
     dataset = _dataset(X, table.complete("level1"), words)
     levels = [table.column(name).fillna("") for name in table.frame.columns if name.startswith("level")]
-    # every level names the whole path down to it; the last that is given names all
+    # each level contains the whole path down to it, so the longest one is the full path
     paths = tuple(tuple(max(cells, key=len).split(" > ")) for cells in zip(*levels, strict=True))
     return dataclasses.replace(dataset, item_names=tuple(table.column(columns[0])), paths=paths)
 
@@ -269,7 +269,7 @@ def _arrays(path: Path, *wanted: str) -> list[np.ndarray]:
         arrays = read_arrays(path, wanted)
         return [arrays[name] for name in wanted]
     except (ValueError, KeyError) as error:
-        raise ValueError(f"{path}: expected an .npz file with the arrays {', '.join(wanted)}, found {error}") from error
+        raise ValueError(f"{path}: expected an .npz file with the arrays {', '.join(wanted)}, but found {error}") from error
 
 
 def _word_counts(texts: Iterable[str], **options: object) -> tuple[Float[np.ndarray, "n words"], Shaped[np.ndarray, " words"]]:
@@ -280,7 +280,7 @@ def _word_counts(texts: Iterable[str], **options: object) -> tuple[Float[np.ndar
     return counts.toarray(), vectorizer.get_feature_names_out()
 
 
-# Downloads, which give the columns the names they have in the files
+# Downloads, with columns named as in the files
 
 
 def _fetch_openml(
@@ -306,7 +306,7 @@ def _pendigits_rows(y: Int[np.ndarray, " n"], part: slice) -> slice:
         raise ValueError(
             f"the downloaded pendigits have {train.tolist()} rows of the digits 0-9 among their first "
             f"{_PENDIGITS_TRAIN_ROWS}, expected {_PENDIGITS_TRAIN_COUNTS}: they are not in UCI's order, "
-            "so that training and test rows cannot be told apart"
+            "so training and test rows cannot be distinguished"
         )
     return part
 
@@ -383,17 +383,17 @@ _BUNDLED = {
 
 _SHIPPED = {
     "animals33": _Entry(
-        "33 animals; 102 features that an animal has (1) or has not (0).",
+        "33 animals; 102 features that an animal has (1) or lacks (0).",
         "animals33.csv.gz",
         partial(read_table, items="animal"),
     ),
     "animals50_binary": _Entry(
-        "50 mammals; 85 features that an animal has (1) or has not (0): the ratings cut at their overall mean.",
+        "50 mammals; 85 features that an animal has (1) or lacks (0): the ratings thresholded at their overall mean.",
         "animals50_binary.csv.gz",
         _read_animals_with_plus,
     ),
     "animals50_ratings": _Entry(
-        "50 mammals; people's ratings 0-100 of 85 features, four of them missing.",
+        "50 mammals; human ratings of 85 features from 0 to 100, with four missing values.",
         "animals50_ratings.csv.gz",
         partial(read_table, items="animal"),
     ),
@@ -408,12 +408,12 @@ _SHIPPED = {
         partial(read_table, truth="phase", items="gene"),
     ),
     "pendigits_sample": _Entry(
-        "1500 pen-written digits, drawn from UCI's training part; eight resampled points (x, y) scaled to 0-100.",
+        "1500 pen-written digits, a random sample of UCI's training set; eight resampled points (x, y) scaled to 0-100.",
         "pendigits_sample.csv.gz",
         partial(read_table, truth="digit"),
     ),
     "newsgroups_words": _Entry(
-        "500 messages of four newsgroups; counts of the 20 words that tell most about the group.",
+        "500 messages from four newsgroups; counts of the 20 words that are most informative about the group.",
         "newsgroups_words.csv.gz",
         _read_newsgroup_table,
     ),
@@ -427,32 +427,32 @@ _FILES = {
         partial(_fetch_openml, "abalone", "Class_number_of_rings", str.lower, drop=("Sex",)),
     ),
     "spambase": _Entry(
-        "4601 e-mails, spam or not; frequencies of 48 words and six characters, and three lengths of capital runs.",
+        "4601 e-mails, spam or not; frequencies of 48 words and six characters, and three lengths of runs of capitals.",
         "spambase.csv.gz",
         partial(read_table, truth="spam"),
         # OpenML writes the characters as in a URL: char_freq_%3B
         partial(_fetch_openml, "spambase", "class", unquote),
     ),
     "pendigits_train": _Entry(
-        "7494 pen-written digits (UCI's training part); eight resampled points (x, y) scaled to 0-100.",
+        "7494 pen-written digits (UCI's training set); eight resampled points (x, y) scaled to 0-100.",
         "pendigits_train.csv.gz",
         partial(read_table, truth="digit"),
         partial(_pendigits, rows=partial(_pendigits_rows, part=slice(None, _PENDIGITS_TRAIN_ROWS))),
     ),
     "pendigits_test": _Entry(
-        "3498 pen-written digits (UCI's test part); eight resampled points (x, y) scaled to 0-100.",
+        "3498 pen-written digits (UCI's test set); eight resampled points (x, y) scaled to 0-100.",
         "pendigits_test.csv.gz",
         partial(read_table, truth="digit"),
         partial(_pendigits, rows=partial(_pendigits_rows, part=slice(_PENDIGITS_TRAIN_ROWS, None))),
     ),
     "newsgroups4": _Entry(
-        "3970 messages of the groups rec.autos, rec.sport.baseball, rec.sport.hockey and sci.space; word counts.",
+        "3970 messages from the groups rec.autos, rec.sport.baseball, rec.sport.hockey and sci.space; word counts.",
         "newsgroups4.npz",
         partial(_read_sparse_counts, labels="y"),
         _fetch_newsgroups4,
     ),
     "newsgroups20_hier": _Entry(
-        "2400 messages, 120 of each of 20 newsgroups, whose dotted names are a hierarchy; word counts.",
+        "2400 messages, 120 from each of 20 newsgroups, whose dotted names form a hierarchy; word counts.",
         "newsgroups20_hier.npz",
         partial(_read_sparse_counts, labels="level3"),
         _fetch_newsgroups20,

@@ -1,4 +1,4 @@
-"""Fewer columns by principal components."""
+"""Dimension reduction by principal components."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = ["principal_components"]
 
 
 def principal_components(X: ArrayLike, n_components: int | None = None) -> Float[np.ndarray, "n k"]:
-    """Scores of the rows on the first principal components, the columns centred and not scaled.
+    """Scores of the rows on the first principal components; columns are centred but not scaled.
 
     Parameters
     ----------
     X
         Rows, (n, d).
     n_components
-        How many; None keeps those whose singular values exceed the optimal hard threshold for noise of unknown level,
-        ω(β) times the median one, ω(β) ≈ 0.56β³ − 0.95β² + 1.82β + 1.43 and β the ratio of the table's sides, at least one
-        (Gavish & Donoho 2014).
+        Number of components. None keeps those whose singular values exceed the optimal hard threshold for unknown noise level,
+        ω(β) times the median singular value, where ω(β) ≈ 0.56β³ − 0.95β² + 1.82β + 1.43 and β ≤ 1 is the ratio of the two
+        dimensions of X (Gavish & Donoho 2014); at least one component is kept.
 
     Returns
     -------
     scores
-        (n, k), of falling variance; the sign of each column is such that its largest entry is positive.
+        (n, k), in order of decreasing variance; signs are such that the entry of largest magnitude in each column is positive.
 
     Raises
     ------
     ValueError
-        If more components are asked for than there are, min(n − 1, d).
+        If `n_components` is not a whole number from 1 to min(n − 1, d), or X has a single row.
     """
     X = as_matrix(X)
     n, d = X.shape

@@ -1,4 +1,4 @@
-"""The data set value, and reading one from a user's CSV, Parquet or NumPy file with errors that name the place."""
+"""The `Dataset` class, and a reader for CSV, Parquet and NumPy files whose errors name file, line and column."""
 
 from __future__ import annotations
 
@@ -28,48 +28,48 @@ __all__ = ["Dataset", "Table", "as_labels", "read_columns", "read_table"]
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null"})
-_RENAME = "rename one of them, or leave it out (drop= or --drop)"
+_RENAME = "rename one of them or drop it (drop= or --drop)"
 _BOOLEANS = {"true": "1", "false": "0"}
 
 _DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?$|\d{1,2}:\d{2}(:\d{2})?$")
-"""A date or a time, as tables have them."""
+"""Common notations of dates and times in tables."""
 
 MOST_LEVELS = 30
-"""Most different texts in a column that is taken for a category."""
+"""Largest number of distinct texts in a column that is treated as categorical."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """A table of numbers, with the labels and names that belong to it.
+    """A table of numbers with labels and names of rows and columns.
 
     Parameters
     ----------
     name
         Short name of the data set.
     X
-        The data, (n, d) float64; a missing value is NaN.
+        The data, (n, d) float64; missing values are NaN.
     y
-        One label per row, (n,), of any dtype; None if there are none. Algorithms never see them.
+        One label per row, (n,), of any dtype; None if there are none. Labels are never used for fitting.
     feature_names
-        The d names of the columns of ``X``.
+        The names of the d columns of ``X``.
     item_names
-        The n names of the rows (animals, genes, titles); None if rows have no names.
+        The names of the n rows (animals, genes, titles); None if the rows have no names.
     description
-        One or two sentences on what the rows and columns are.
+        A short description of the rows and columns.
     paths
-        The known way of every row down a hierarchy of classes, names from the top to its end; None if there is none. As
-        `bnp_hier.Hierarchy.scores` takes it.
+        The path of each row in a known hierarchy of classes, as names from the top down; None if there is none. The format is
+        that of `bnp_hier.Hierarchy.scores`.
     levels
-        Name of every column of text -> its different texts. Such a column stands in ``X`` as indicators named "column=text":
-        one for the second of two texts, NaN where the cell is missing; one for each of more texts, all 0 where it is missing.
+        Name of each categorical column of text -> its distinct texts. ``X`` contains such a column as indicators named
+        "column=text". With two texts, there is one indicator, of the second text, which is NaN if the value is missing; with
+        more texts, there is one per text, and all are 0 if the value is missing.
     class_names
-        Label in ``y`` -> name of the class, where labels are numbers that stand for names; labels without a name keep their
-        number.
+        Label in ``y`` -> name of its class, where the labels are numeric codes; labels without a name keep their number.
 
     Raises
     ------
     ValueError
-        If an indicator of a column of text is not the name of exactly one column: another column may not bear it.
+        If the name of an indicator of a column of text is not the name of exactly one column.
     """
 
     name: str
@@ -88,8 +88,8 @@ class Dataset:
             for indicator in _indicators(column, levels):
                 if times[indicator] != 1:
                     raise ValueError(
-                        f"{self.name}: {times[indicator]} columns have the name {indicator!r}, expected one: the indicator of "
-                        f"the column of text {column!r}; {_RENAME}"
+                        f"{self.name}: {times[indicator]} columns have the name {indicator!r}, expected exactly one: the "
+                        f"indicator of the column of text {column!r}; {_RENAME}"
                     )
 
     @property
@@ -102,7 +102,7 @@ class Dataset:
 
     @property
     def categories(self) -> tuple[tuple[int, ...], ...]:
-        """Columns of ``X`` that are together the indicators of one column of three or more texts."""
+        """Groups of columns of ``X``, each the indicators of one column with three or more distinct texts."""
         place = {name: j for j, name in enumerate(self.feature_names)}
         more = (_indicators(name, levels) for name, levels in self.levels.items() if len(levels) > 2)
         return tuple(tuple(place[indicator] for indicator in indicators) for indicators in more)
@@ -119,46 +119,46 @@ def read_table(
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells
-    and the spellings NA, NaN and null are missing values (NaN), True and False are 1 and 0, and infinite values are
-    kept. A column of 2 to 30 different texts, none of them a number, and each twice on average at least, becomes
-    indicators, as ``levels`` of `Dataset` tells. Parquet needs pyarrow (``pip install 'bnp-hier[parquet]'``); an index
-    stored in the file is ignored. An ``.npy`` file is one table (n, d), whose columns are named x0, x1, .... An ``.npz``
-    file has the table under the name ``X``, or as its only array of two dimensions; names of the columns under
-    ``feature_names``, if at all; and any number of arrays (n,), which `truth` and `items` may name, ``y`` being the
-    truth unless another is named. Pickled objects are not read.
+    and the spellings NA, NaN and null are missing values (NaN), True and False are read as 1 and 0, and infinite values are
+    kept. A column of text with 2 to 30 distinct values, none of them a number, that occur at least twice on average is
+    converted to indicators, as described under ``levels`` of `Dataset`. Parquet requires pyarrow
+    (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file contains one table
+    (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its only two-dimensional
+    array, optionally the names of the columns as ``feature_names``, and any number of arrays (n,) that can be selected with
+    `truth` and `items`; the default `truth` is ``y``, if present. Pickled objects are not read.
 
     Parameters
     ----------
     path
-        The file; its suffix says the format.
+        The file; its suffix determines the format.
     truth
-        Name of the column of true labels (any type), which becomes ``y``: int64 if every label is a whole number,
+        Name of the column of true labels (any type), which becomes ``y``: int64 if all labels are whole numbers,
         otherwise text.
     items
         Name of the column of row names, which becomes ``item_names``.
     drop
-        Names of columns to leave out; a text that is no column's name may hold several, comma-separated.
+        Names of columns to leave out; a string that is not itself a column name may list several, separated by commas.
     header
-        Whether the first row of a CSV file holds the names of the columns. False: they are named x0, x1, .... None: it does,
-        but a row of numbers only is refused, as it is more likely data.
+        Whether the first row of a CSV file contains the names of the columns. If False, they are named x0, x1, .... If None,
+        the first row is the header, but a row that contains only numbers raises an error, as it is more likely data.
 
     Returns
     -------
     Dataset
-        ``X`` (n, d) float64 with all remaining columns in file order, ``y`` (n,) or None; named after the file.
+        ``X`` (n, d) float64 with all remaining columns in file order and ``y`` (n,) or None; its name is that of the file.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ImportError
         If the file is Parquet and pyarrow is not installed.
     ValueError
-        If the suffix is unknown; the first row of a CSV file holds numbers only; the file is empty, not readable as its
-        format, or without data rows; a CSV row has another number of fields than the header; column names are empty or
-        repeated, or one is that of an indicator; a named column is not there; a label is missing; a column holds text and
-        numbers, or too many texts for a category; or no column is left. CSV rows are named by their line in the file, Parquet
-        rows are counted from 1.
+        If the suffix is unknown; the first row of a CSV file contains only numbers; the file is empty, not readable in its
+        format, or without data rows; the number of fields in a CSV row differs from the header; column names are empty,
+        repeated or equal to the name of an indicator; a named column does not exist; a label is missing; a column contains
+        both text and numbers, or too many distinct texts for a category; or no column is left. Messages refer to rows of CSV
+        files by line and to rows of other files by number, starting at 1.
     """
     table = Table.read(path, header)
     if truth is None and "y" in table.beside:
@@ -169,7 +169,7 @@ def read_table(
     features = table.frame.drop(columns=[name for name in apart if name in table.frame])
     if features.shape[1] == 0:
         raise ValueError(
-            f"{table.name}: no numeric columns left beside {_listed(apart)}; expected at least one column of numbers"
+            f"{table.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers"
         )
     levels = {name: found for name in features.columns if (found := _levels(table.frame[name]))}
     X, names = table.features(features.columns, levels)
@@ -192,30 +192,31 @@ def read_columns(
     levels: Mapping[str, tuple[str, ...]] | None = None,
     header: bool | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
-    """Read the columns of a data set by name, in the order asked for, from a file that may hold others.
+    """Read selected columns of a file by name, in the given order.
 
     Parameters
     ----------
     path
-        As of :func:`read_table`.
+        As in :func:`read_table`.
     columns
-        Names of the columns wanted, indicators by their own: the ``feature_names`` of a `Dataset`.
+        Names of the columns to read, including names of indicators: the ``feature_names`` of a `Dataset`.
     items
         Name of the column of row names, if any.
     levels
-        Columns of text and their texts, as in a `Dataset`.
+        Categorical columns and their distinct texts, as in a `Dataset`.
     header
-        As of :func:`read_table`.
+        As in :func:`read_table`.
 
     Returns
     -------
     X, item_names
-        (n, d), and n names or None.
+        The columns, (n, d), and n names or None.
 
     Raises
     ------
     FileNotFoundError, ImportError, ValueError
-        As :func:`read_table`, and if a column of text holds one that is not among its levels; other columns may hold anything.
+        As in :func:`read_table`, and if a categorical column contains a text that is not among its levels. Columns
+        that are not requested may contain anything.
     """
     table, levels = Table.read(path, header), levels or {}
     owner = {indicator: name for name, texts in levels.items() for indicator in _indicators(name, texts)}
@@ -225,30 +226,30 @@ def read_columns(
 
 
 def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
-    """Labels, (n,), as int64 if every one of them is written as a whole number, otherwise as text."""
+    """Convert labels to an array, (n,), of int64 if all are written as whole numbers, otherwise of text."""
     text = [str(value).strip() for value in values]
     try:
         numbers = np.array([int(label) for label in text], dtype=np.int64)
     except (ValueError, OverflowError):
         return np.array(text, dtype=np.str_)
-    # int() also reads 01 and 1_0, which are names rather than numbers
+    # int() also accepts 01 and 1_0, which are names rather than numbers
     return numbers if list(map(str, numbers)) == text else np.array(text, dtype=np.str_)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """A table as it stands in a file, before its cells are read as numbers.
+    """The raw table in a file, before its cells are converted to numbers.
 
     Parameters
     ----------
     name
-        File name, for messages.
+        File name for error messages.
     frame
-        The cells: strings if they come from CSV, typed columns otherwise.
+        The cells: strings if the file is CSV, typed columns otherwise.
     lines
-        For CSV, the line of the file on which each row ends; None for other files.
+        The line on which each row ends in a CSV file; None for other files.
     beside
-        Name -> column of what the file keeps apart from the table, for labels and names of rows.
+        Name -> column stored separately from the table in an ``.npz`` file, such as labels or names of rows.
     """
 
     name: str
@@ -258,7 +259,7 @@ class Table:
 
     @classmethod
     def read(cls, path: str | Path, header: bool | None = None) -> Table:
-        """Read a file; :func:`read_table` lists the errors."""
+        """Read a file; see :func:`read_table` for the errors that may be raised."""
         path = Path(path)
         suffix = next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
         if suffix is None:
@@ -268,7 +269,7 @@ class Table:
         if not path.is_file():
             raise ValueError(f"{path}: found a {'folder' if path.is_dir() else 'pipe or a device'}, expected a file")
         if header is not None and not suffix.startswith(".csv"):
-            raise ValueError(f"{path.name}: only CSV files have a header row to be declared (header= or --no-header)")
+            raise ValueError(f"{path.name}: only CSV files have a header row, so header= and --no-header do not apply")
         if suffix in (".npy", ".npz"):
             table = cls(path.name, *_read_arrays(path))
         else:
@@ -282,7 +283,7 @@ class Table:
             if not name:
                 raise ValueError(
                     f"{self.name}: column {position} has no name; expected a name for every column "
-                    "(a table saved with its row index has such a column: save it without)"
+                    "(a table saved with its row index has such a column: save it without the index)"
                 )
         if names.has_duplicates:
             repeated = names[names.duplicated()].unique()
@@ -290,18 +291,18 @@ class Table:
         complex_columns = [name for name in names if self.frame[name].dtype.kind == "c"]
         if complex_columns:
             raise ValueError(
-                f"{self.name}, column {complex_columns[0]!r}: found complex numbers, expected real ones: store real and "
+                f"{self.name}, column {complex_columns[0]!r}: found complex numbers, expected real numbers: store real and "
                 "imaginary parts as two columns"
             )
         if len(self.frame) == 0:
             raise ValueError(f"{self.name}: found column names but no data rows; expected at least one row")
 
     def place(self, row: int) -> str:
-        """Where a row (counted from 0) is in the file."""
+        """The location in the file of a row (counted from 0)."""
         return f"data row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
     def column(self, name: str) -> pd.Series:
-        """One column by name; ValueError listing the columns if it is not there."""
+        """Return a column by name; raise a ValueError that lists the columns if it does not exist."""
         if name in self.beside:
             return self.beside[name]
         if name not in self.frame.columns:
@@ -312,12 +313,12 @@ class Table:
         return self.frame[name]
 
     def named(self, words: Iterable[str]) -> list[str]:
-        """The columns that are named, one by one or several in a word with commas; ValueError if one is not there."""
+        """Resolve column names, single or comma-separated; raise a ValueError if a column does not exist."""
         parts = ([word] if word in self.frame.columns else [part.strip() for part in word.split(",")] for word in words)
         return [str(self.column(name).name) for found in parts for name in found if name]
 
     def complete(self, name: str) -> pd.Series:
-        """One column by name; ValueError naming the first row in which its value is missing."""
+        """Return a column of labels by name; raise a ValueError that names the first row without a label."""
         column = self.column(name)
         missing = _missing(column)
         if missing.any():
@@ -328,7 +329,7 @@ class Table:
         return column
 
     def numbers(self, names: Iterable[str]) -> Float[np.ndarray, "n d"]:
-        """The named columns as float64; ValueError naming the first value that is not a number."""
+        """Return the named columns as float64; raise a ValueError if any contain text."""
         values: list[np.ndarray] = []
         text_columns: dict[str, int] = {}
         for name in names:
@@ -341,7 +342,7 @@ class Table:
         return np.column_stack(values)
 
     def _refers_to_text(self, rows: Mapping[str, int]) -> str:
-        """What to do about all columns of text: the first with its place, then by what they seem to hold."""
+        """Error message on columns of text: where the first text is, and advice by what the columns seem to contain."""
         names = [name for name in rows if self._names_rows(name)]
         dates = [name for name in rows if name not in names and self._holds_dates(name)]
         rest = [name for name in rows if name not in (*names, *dates)]
@@ -350,15 +351,18 @@ class Table:
         parts = []
         if names:
             hint = f"(items={names[0]!r} or --items {shlex.quote(names[0])})"
-            parts.append(f"{_listed(names)}: another text in almost every row; if it names the rows, say so {hint}, or drop it")
+            parts.append(
+                f"{_listed(names)}: a different text in almost every row; if it names the rows, declare it {hint}; otherwise "
+                "drop it"
+            )
         if dates:
             parts.append(
-                f"{_listed(dates)}: dates or times; drop them, or put numbers in their place, such as days since a start"
+                f"{_listed(dates)}: dates or times; drop them or replace them by numbers, such as days since a start date"
             )
         if rest:
             parts.append(
-                f"{_listed(rest)}: if the column holds the true labels, name it (truth= or --truth), and if it names the rows, "
-                "so too (items= or --items); otherwise drop it"
+                f"{_listed(rest)}: if the column contains the true labels, declare it with truth= or --truth; if it names the "
+                "rows, with items= or --items; otherwise drop it"
             )
         drop = ",".join(rows)
         return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
@@ -380,7 +384,7 @@ class Table:
     def features(
         self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]]
     ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
-        """The named columns as float64, those of text as indicators of their levels, and the names of all."""
+        """Return the named columns as float64, with columns of text converted to indicators, and all names."""
         names = list(names)
         numbers = iter(self.numbers([name for name in names if name not in levels]).T if set(names) - set(levels) else ())
         values, found = [], []
@@ -396,8 +400,8 @@ class Table:
         if twice is not None:
             owners = [name for name in names if name == twice or twice in _indicators(name, levels.get(name, ()))]
             raise ValueError(
-                f"{self.name}: the columns {_listed(owners)} both give a column named {twice!r}, since one of text becomes "
-                f"indicators named column=text; {_RENAME}"
+                f"{self.name}: the columns {_listed(owners)} both produce a column named {twice!r}, as columns of text are "
+                f"converted to indicators named column=text; {_RENAME}"
             )
         return np.column_stack(values), tuple(found)
 
@@ -409,7 +413,7 @@ class Table:
             row = int(unknown.argmax())
             raise ValueError(
                 f"{self.name}, {self.place(row)}, column {name!r}: found {str(cells[row])!r}, "
-                f"expected one of {_listed(levels)}, or nothing where it is not known"
+                f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
             )
         if len(levels) == 2:
             return {levels[1]: np.where(missing, np.nan, cells == levels[1])}
@@ -421,12 +425,12 @@ def _indicator(name: str, level: str) -> str:
 
 
 def _indicators(name: str, levels: tuple[str, ...]) -> list[str]:
-    """Names of the columns that a column of text becomes: one of two texts says it all."""
+    """Names of the indicators of a column of text; with two texts, a single indicator suffices."""
     return [_indicator(name, level) for level in (levels[1:] if len(levels) == 2 else levels)]
 
 
 def _levels(column: pd.Series) -> tuple[str, ...]:
-    """The texts of a column that is taken for a category; none if it is not."""
+    """The distinct texts of a column that is treated as categorical; empty for any other column."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
@@ -439,7 +443,7 @@ def _levels(column: pd.Series) -> tuple[str, ...]:
 
 
 def _read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
-    # pandas' own reader pads short rows with NaN without a word, hence the standard library's reader here.
+    # the standard library's reader, because pandas silently pads short rows with NaN
     import pandas as pd
 
     text = _text(path)
@@ -472,8 +476,8 @@ def _read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]
     if header is None and all(map(_is_number, names)):
         raise ValueError(
             f"{path.name}, line 1: found only numbers ({_listed(names[:3])}{', ...' if len(names) > 3 else ''}), expected the "
-            "names of the columns; if there are none in the file, say so (header=False or --no-header), and if these are the "
-            "names, that (header=True or --header)"
+            "names of the columns; if the file has no header row, use header=False or --no-header; if these are the names, use "
+            "header=True or --header"
         )
     return pd.DataFrame(rows[1:], columns=names, dtype=object), lines[1:]
 
@@ -487,7 +491,7 @@ def _is_number(text: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    """The text of a CSV file, unpacked if its name ends in .gz."""
+    """Return the text of a CSV file, decompressed if its name ends in .gz."""
     data = path.read_bytes()
     if path.name.lower().endswith(".gz"):
         try:
@@ -533,7 +537,7 @@ def _read_arrays(path: Path) -> tuple[pd.DataFrame, None, dict[str, pd.Series]]:
     tables = [name for name, array in arrays.items() if array.ndim == 2]
     shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
     if "X" not in tables and len(tables) != 1:
-        raise ValueError(f"{path.name}: found {shapes}; expected a table (n, d) named X, or one array of two dimensions")
+        raise ValueError(f"{path.name}: found {shapes}; expected a table (n, d) named X, or a single two-dimensional array")
     key = "X" if "X" in tables else tables[0]
     table = arrays.pop(key)
     names = arrays.pop("feature_names", np.array([f"x{j}" for j in range(table.shape[1])]))
@@ -557,7 +561,7 @@ def _missing(column: pd.Series) -> Bool[np.ndarray, " n"]:
 
 
 def _as_numbers(column: pd.Series) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """The column as float64, NaN where a cell is not a number; and which of those cells hold text."""
+    """Return the column as float64, NaN where a cell is not a number, and a mask of the cells that contain text."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column):

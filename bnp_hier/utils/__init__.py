@@ -1,1 +1,1 @@
-"""What every room uses: arrays, files, options, words."""
+"""Utilities used throughout the package: arrays, files, options and wording."""

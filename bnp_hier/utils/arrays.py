@@ -1,4 +1,4 @@
-"""Tables as float64 matrices, and small helpers for arrays and pytrees."""
+"""Conversion of tables to float64 matrices, and small helpers for arrays and pytrees."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _Tree = TypeVar("_Tree")
 
 
 def is_traced(*values: Any) -> bool:
-    """Whether any array in the values is a JAX tracer, so that its numbers cannot be looked at."""
+    """Whether any array in the values is a JAX tracer, whose numbers cannot be read."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
 def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
-    """The data as a float64 NumPy matrix of its own, NaN where a cell is missing or masked.
+    """Copy the data to a float64 NumPy matrix, with NaN for missing or masked values.
 
     Raises
     ------
     ValueError
-        If the data is not a two-dimensional table of numbers with at least `min_rows` rows and one column, or some of it lies
-        on another process's devices.
+        If the data are not a two-dimensional table of numbers with at least `min_rows` rows and one column, or are partly on
+        another process's devices.
     TypeError
-        If it holds complex numbers, dates, times or durations.
+        If the data contain complex numbers, dates, times or durations.
     """
     if isinstance(X, jax.Array) and not X.is_fully_addressable:
         raise ValueError(
-            f"{name} is spread over processes, of whose {len(X.global_shards)} parts this one holds "
-            f"{len(X.addressable_shards)}: its numbers cannot be read here; give every process the whole table, or read what "
-            "is needed off rows that all of them have"
+            f"{name} is distributed over several processes, of which this one has {len(X.addressable_shards)} of "
+            f"{len(X.global_shards)} shards, so its values cannot be read here; pass the whole table to every process, or "
+            "compute what is needed from rows that all processes have"
         )
     cells = real_cells(X, name)
     try:
-        # a copy, for the reason that `own_arrays` gives
-        if hasattr(cells, "iloc"):  # of pandas, whose missing values are no floats
+        # a copy, for the reason given in `own_arrays`
+        if hasattr(cells, "iloc"):  # pandas, whose missing values need not be floats
             matrix = cells.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
         else:
             matrix = np.array(cells, dtype=np.float64)
@@ -60,26 +60,26 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
 
 
 def own_arrays(tree: _Tree) -> _Tree:
-    """The tree with copies of its NumPy arrays.
+    """Return the tree with copies of its NumPy arrays.
 
-    JAX recognises by identity a NumPy array that a live program holds as a constant: where that program is in single
-    precision, a double-precision program would be given the rounded numbers.
+    JAX caches NumPy arrays that are constants of a live program by identity: if that program is in single precision, a
+    double-precision program with the same array would get the rounded numbers.
     """
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
 def first_cell(where: np.ndarray) -> str:
-    """Names the first true cell of a boolean matrix, as ``row 3, column 1`` (counted from 0)."""
+    """Location of the first true entry of a boolean matrix, as ``row 3, column 1`` (counted from 0)."""
     row, column = np.argwhere(where)[0]
     return f"row {row}, column {column}"
 
 
 def take(tree: _Tree, index: Array) -> _Tree:
-    """Entries of every leaf along its first axis."""
+    """Select entries of every leaf along its first axis."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def pack(tree: Any, batch: int) -> Float[Array, "... p"]:
-    """All leaves flattened after their `batch` leading dimensions and joined, in the order of `ravel_pytree`."""
+    """Flatten all leaves after their `batch` leading dimensions and concatenate them, in the order of `ravel_pytree`."""
     leaves = jax.tree.leaves(tree)
     return jnp.concatenate([leaf.reshape(*leaf.shape[:batch], -1) for leaf in leaves], axis=-1)

@@ -1,4 +1,4 @@
-"""Writing a file as a whole or not at all: every file that the package writes is written here."""
+"""Atomic file writes, used for all files that the package writes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _DAY = 86400.0
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A draft beside a file, which takes the file's place once it is written and on the disk.
+    """Write a file atomically: yield the path of a draft in the same folder, which replaces the file when the block ends.
 
-    Until then the file stays as it is, and it stays so if the block raises: then the draft is removed. A draft that a killed
-    process left behind is removed by the next write to its folder. Missing folders are made, a link is followed, and a file
-    that is replaced keeps its permissions. What is no regular file, such as a pipe or ``/dev/stdout``, is written to directly.
+    Until the draft is complete and flushed to disk, the file is unchanged; if the block raises, the draft is removed and the
+    file remains as it was. Drafts left behind by killed processes are removed by the next write to their folder. Missing
+    folders are created, symbolic links are followed, and a file that is replaced keeps its permissions. A path that exists but
+    is not a regular file, such as a pipe or ``/dev/stdout``, is written to directly.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     Yields
     ------
     draft
-        Path to write to; it has the file's suffix.
+        Path to write to; it has the suffix of the file.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text in UTF-8, as `replacing` does; what UTF-8 cannot hold becomes a question mark."""
+    """Write text in UTF-8 with `replacing`; characters that cannot be encoded become question marks."""
     with replacing(path) as draft:
         draft.write_text(text, encoding="utf-8", errors="replace")
     return Path(path)
@@ -81,12 +82,12 @@ def _remove_abandoned(folder: Path) -> None:
             ended = host == _HOST and process.isdigit() and not _runs(int(process))
             if ended or time.time() - entry.stat().st_mtime > _DAY:
                 os.unlink(entry.path)
-        except OSError:  # gone already, or another user's
+        except OSError:  # already removed, or owned by another user
             continue
 
 
 def _runs(process: int) -> bool:
-    """Whether a process of this machine is running; elsewhere than on POSIX that is not asked for."""
+    """Whether a process on this machine is running; always True on non-POSIX systems, where this is not checked."""
     if os.name != "posix":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What the cells of given data are, before they are converted to float64 and it is forgotten."""
+"""Checks of the types of cells in input data before conversion to float64, which would discard this information."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import numpy as np
 __all__ = ["real_cells"]
 
 TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-"""Types of dates, times and durations; datetime and pandas' Timestamp and NaT are dates."""
+"""Types of dates, times and durations; datetime and pandas' Timestamp and NaT count as dates."""
 
-COMPLEX = "expected real numbers: give real and imaginary parts as two columns"
-TEMPORAL = "expected numbers: give durations in a unit of your choice, such as (t - t.min()) / np.timedelta64(1, 'D')"
+COMPLEX = "expected real numbers: pass real and imaginary parts as two columns"
+TEMPORAL = "expected numbers: convert to durations in a unit of your choice, such as (t - t.min()) / np.timedelta64(1, 'D')"
 
 
 def real_cells(X: Any, name: str = "X", *, allow_complex: bool = False) -> Any:
-    """The data with NaN in the place of masked cells, under which NumPy would read.
+    """Return the data with NaN in place of masked values, whose underlying data NumPy would otherwise use.
 
-    Masked arrays, and arrays of Python objects, get NaN where a cell is missing; everything else is returned unchanged.
+    In masked arrays and arrays of Python objects, missing values become NaN; all other data are returned unchanged.
 
     Parameters
     ----------
     X
-        What was given as data: an array, a DataFrame of pandas or polars, a list, or anything else.
+        The input data: an array, a pandas or polars DataFrame, a list, or anything else.
     name
-        Its name in messages.
+        Name of the data in error messages.
     allow_complex
-        Whether complex numbers pass, for callers that refuse them in another way.
+        Whether complex numbers are allowed, for callers that check for them separately.
 
     Raises
     ------
     TypeError
-        If it holds complex numbers, which would lose their imaginary parts, or dates, times or durations, which would become
-        counts of ticks.
+        If the data contain complex numbers, which would lose their imaginary parts, or dates, times or durations, which would
+        become counts of ticks.
     """
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         try:
             cells = np.ma.stack(X) if masked else np.asarray(X)
-        except (TypeError, ValueError):  # rows of different lengths, of which whoever reads them tells
+        except (TypeError, ValueError):  # rows of different lengths, which the caller reports
             return X
         X = cells if masked or cells.dtype.kind not in "fiub" else X
     for dtype, place, cells in _columns(X):
@@ -51,12 +51,12 @@ def real_cells(X: Any, name: str = "X", *, allow_complex: bool = False) -> Any:
             if wrong.any():
                 at = np.unravel_index(int(np.argmax(wrong != "")), cells.shape)
                 kind, place = wrong[wrong != ""][0], f"{place} at row {at[0]}" if cells.ndim == 1 else f" at {_cell(at)}"
-        elif hasattr(dtype, "is_temporal") and dtype.is_temporal():  # of polars
+        elif hasattr(dtype, "is_temporal") and dtype.is_temporal():  # polars
             kind = "m" if str(dtype).startswith("Duration") else "M"
         if kind == "c" and not allow_complex:
-            raise TypeError(f"{name} holds complex numbers{place}; {COMPLEX}")
+            raise TypeError(f"{name} contains complex numbers{place}; {COMPLEX}")
         if kind in ("m", "M"):
-            raise TypeError(f"{name} holds {'durations' if kind == 'm' else 'dates or times'}{place}; {TEMPORAL}")
+            raise TypeError(f"{name} contains {'durations' if kind == 'm' else 'dates or times'}{place}; {TEMPORAL}")
     if isinstance(X, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(X)
         return np.where(mask, np.nan, X.data.astype(object if X.dtype.kind in "OUS" else np.float64))
@@ -68,7 +68,7 @@ def real_cells(X: Any, name: str = "X", *, allow_complex: bool = False) -> Any:
 
 
 def _columns(X: Any) -> Iterator[tuple[Any, str, np.ndarray]]:
-    """Type, place and, where they are Python objects, cells of each column of a DataFrame, or of the whole of an array."""
+    """Yield dtype, location and, for Python objects, the cells of each column of a DataFrame or of a whole array."""
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         for j, (label, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
             cells = np.empty(0)
@@ -80,7 +80,7 @@ def _columns(X: Any) -> Iterator[tuple[Any, str, np.ndarray]]:
 
 
 def _unfit(cell: Any) -> str:
-    """What a Python object is, by NumPy's codes; nothing if it may be a number."""
+    """NumPy's kind code of a Python object that is complex or temporal; empty if it may be a real number."""
     if isinstance(cell, datetime.timedelta | np.timedelta64):
         return "m"
     if isinstance(cell, TIMES) or type(cell).__name__ == "Period":

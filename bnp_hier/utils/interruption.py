@@ -1,4 +1,4 @@
-"""Ctrl-C: the one place where its signal is handled."""
+"""Handling of Ctrl-C, for the whole package."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import Any
 __all__ = ["finishing", "interruptible", "interrupted"]
 
 AGAIN = 1.0
-"""Seconds after which a `KeyboardInterrupt` that has arrived nowhere is raised once more."""
+"""Seconds after which a `KeyboardInterrupt` that was lost is raised again."""
 
 
 class _Watch:
-    """Raises `KeyboardInterrupt` on Ctrl-C, and again until it has arrived at the end of an `interruptible` block.
+    """Signal handler that raises `KeyboardInterrupt` on Ctrl-C, and again until it reaches the end of an `interruptible` block.
 
-    Raised once, as Python does, it is lost where it happens to be raised inside a callback: of the garbage collector, whose
-    errors Python writes down and forgets, or of a compiled program, which makes a runtime error of it.
+    Python raises it only once, and it is lost if that happens inside a callback: errors in callbacks of the garbage collector
+    are only printed, and those in callbacks of a compiled program are turned into runtime errors.
     """
 
     def __init__(self) -> None:
-        self.seen = False  # at any time of this process
+        self.seen = False  # whether Ctrl-C was ever pressed in this process
         self._pending = False
         self._echo = False
         self._timer: threading.Timer | None = None
@@ -35,7 +35,7 @@ class _Watch:
     def handle(self, number: int, frame: FrameType | None) -> None:
         echo, self._echo = self._echo, False
         if echo and not self._pending:
-            return  # it has arrived in the meantime
+            return  # the interrupt has arrived in the meantime
         self.seen = self._pending = True
         self._raise_again(AGAIN)
         raise KeyboardInterrupt
@@ -53,18 +53,18 @@ class _Watch:
             _thread.interrupt_main(signal.SIGINT)
 
     def unraisable(self, unraisable: Any) -> None:
-        """Instead of Python's hook, of errors in callbacks of the garbage collector and the like."""
+        """Replace `sys.unraisablehook`, which is called for errors in callbacks of the garbage collector and the like."""
         if self._pending and issubclass(unraisable.exc_type, KeyboardInterrupt):
             self._raise_again(0.01)
         else:
             self._hook(unraisable)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Leave out what JAX logs of a callback that Ctrl-C has ended."""
+        """Suppress what JAX logs about a callback that was interrupted by Ctrl-C."""
         return not self._pending
 
     def arrived(self) -> bool:
-        """Whether one was on its way, which has now arrived."""
+        """Mark a pending interrupt as arrived, and return whether there was one."""
         pending, self._pending = self._pending, False
         if self._timer is not None:
             self._timer.cancel()
@@ -85,16 +85,16 @@ _WATCH = _Watch()
 
 
 def interrupted() -> bool:
-    """Whether Ctrl-C has stopped anything in this process."""
+    """Whether Ctrl-C has interrupted anything in this process."""
     return _WATCH.seen
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within it, Ctrl-C raises a `KeyboardInterrupt` that leaves the block, also where Python's own would be lost.
+    """Ensure that Ctrl-C raises a `KeyboardInterrupt` that leaves the block, even where Python's own would be lost.
 
-    Blocks may be nested: it is the innermost that it leaves for certain. Signals reach the main thread alone, and one that is
-    ignored, or handled by others, stays so: there it does nothing.
+    Blocks may be nested; only leaving the innermost block is guaranteed. The context manager has no effect outside the main
+    thread, which alone receives signals, or if SIGINT is ignored or has another handler.
     """
     own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or not (own or _is_watched()):
@@ -126,18 +126,18 @@ def _is_watched() -> bool:
 
 @contextmanager
 def finishing(tell: Callable[[], None]) -> Iterator[None]:
-    """Let one Ctrl-C pass, while what has been computed is written down; the next one stops as always.
+    """Ignore the first Ctrl-C while results are being written; the next one interrupts as usual.
 
-    Without it, an impatient user would lose the methods that have come to their end. Where signals do not reach, it does
-    nothing.
+    Without it, an impatient user would lose the results of methods that have finished. It has no effect outside the main
+    thread.
 
     Parameters
     ----------
     tell
-        Called at the first.
+        Called on the first Ctrl-C.
     """
     before = signal.getsignal(signal.SIGINT)
-    # a background job of a shell may have been told to ignore it; None is a handler that is not Python's to give back
+    # background jobs of a shell may ignore SIGINT; None is a handler that Python did not install and cannot restore
     if before in (signal.SIG_IGN, None) or threading.current_thread() is not threading.main_thread():
         yield
         return

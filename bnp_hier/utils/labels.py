@@ -12,7 +12,7 @@ __all__ = ["canonical_labels", "first_come_labels"]
 
 
 def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
-    """Labels renamed 0, 1, ... in the order in which the items first show them."""
+    """Relabel as 0, 1, ... in order of first appearance."""
     labels = np.asarray(labels)
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
@@ -21,7 +21,7 @@ def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
 
 
 def first_come_labels(labels: Int[Array, " n"], slots: int) -> Int[Array, " n"]:
-    """Labels renamed 0, 1, ... in the order in which the items first show them; labels lie below `slots`, −1 stays."""
+    """Relabel as 0, 1, ... in order of first appearance; labels are below `slots`, and −1 is kept."""
     n = labels.shape[0]
     first = jax.ops.segment_min(jnp.arange(n), labels, slots)
     rank = jnp.argsort(jnp.argsort(first))

@@ -1,4 +1,4 @@
-"""What options may be, declared as scikit-learn declares it, for estimators and kernels alike."""
+"""Validation of options, declared as in scikit-learn, for estimators and kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PositiveNumber", "RANDOM_STATE", "WholeNumber", "check_options", "re
 
 
 class WholeNumber(Interval):
-    """Whole numbers from `least` on; True and False are none."""
+    """Whole numbers of at least `least`, excluding True and False."""
 
     def __init__(self, least: int = 1) -> None:
         super().__init__(Integral, least, None, closed="left")
@@ -28,7 +28,7 @@ class WholeNumber(Interval):
 
 
 class PositiveNumber(Interval):
-    """Finite numbers above 0; True is none."""
+    """Finite numbers above 0, excluding True."""
 
     def __init__(self) -> None:
         super().__init__(Real, 0, None, closed="neither")
@@ -42,17 +42,17 @@ class PositiveNumber(Interval):
 
 
 RANDOM_STATE: list[Any] = [Interval(Integral, -(2**63), 2**63 - 1, closed="both"), jax.Array]
-"""Whole numbers of 64 bits, and JAX keys."""
+"""64-bit integers and JAX random keys."""
 
 
 def check_options(caller: str, constraints: Mapping[str, Sequence[Any]], options: Mapping[str, Any]) -> None:
-    """Check options of a function or class that is no estimator.
+    """Check options of a function or of a class that is not an estimator.
 
     Raises
     ------
     ValueError
-        If one does not satisfy its constraints (a `TypeError` as well); the message names the option, what it may be, and what
-        it is.
+        If an option does not satisfy its constraints (the error is a `TypeError` as well); the message names the option, the
+        allowed values and the value found.
     """
     validate_parameter_constraints(dict(constraints), dict(options), caller_name=caller)
 
@@ -63,7 +63,7 @@ def require_count(name: str, value: Any, minimum: int = 1) -> None:
     Raises
     ------
     ValueError
-        If it is not; the message names the option.
+        If it is not; the message names the option and its value.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < minimum:
         raise ValueError(f"{name} must be a whole number of at least {minimum}, but it is {value!r}")

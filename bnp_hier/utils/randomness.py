@@ -11,7 +11,7 @@ __all__ = ["random_generators", "random_key"]
 
 
 def random_key(random_state: int | Array) -> Array:
-    """A JAX key from a whole number or a key.
+    """Convert a whole number or JAX key to a JAX key.
 
     Raises
     ------
@@ -26,5 +26,5 @@ def random_key(random_state: int | Array) -> Array:
 
 
 def random_generators(random_state: int | Array) -> list[np.random.Generator]:
-    """Two NumPy generators: for rows drawn from the data, and for seedings."""
+    """Return two NumPy generators: one for drawing rows from the data and one for seeding."""
     return np.random.default_rng(np.asarray(jax.random.key_data(random_key(random_state)))).spawn(2)

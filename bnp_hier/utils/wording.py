@@ -1,4 +1,4 @@
-"""Names and long lists in words."""
+"""Text output of names and long lists."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 __all__ = ["conjoined", "in_words", "listed", "printable"]
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""Characters that steer a terminal, turn the direction of text around, or are in no XML."""
+"""Characters that control a terminal, change the direction of text or are not allowed in XML."""
 
 
 def printable(text: object, *, one_line: bool = False) -> str:
-    """A text in which control characters, and others that no page or figure may hold, are written by their number.
+    """Escape control characters and others that must not appear in a page or figure by their code points.
 
     Parameters
     ----------
     text
-        The text, or what has one.
+        The text, or an object that is converted with `str`.
     one_line
-        Whether line feeds and tabs are written so, too.
+        Whether line feeds and tabs are also escaped.
     """
     shown = _UNPRINTABLE.sub(_escaped, str(text))
     return re.sub("[\n\t]", _escaped, shown) if one_line else shown
@@ -30,7 +30,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def listed(words: Iterable[object], most: int) -> str:
-    """The first of them, comma-separated, and how many there are in all if that is more."""
+    """List the first `most` words separated by commas, followed by the total number if there are more."""
     every = [str(word) for word in words]
     more = f", ... ({len(every)} in all)" if len(every) > most else ""
     return ", ".join(every[:most]) + more

@@ -402,9 +402,9 @@ def test_rows_of_another_process_are_refused(monkeypatch):
     X = jax.numpy.asarray(np.random.default_rng(0).normal(size=(6, 2)))
     monkeypatch.setattr(type(X), "is_fully_addressable", property(lambda _: False))
     for family in (NormalInverseWishart, NormalInverseGamma, BetaBernoulli, GammaPoisson):
-        with pytest.raises(ValueError, match=r"X is spread over processes.*cannot be read here"):
+        with pytest.raises(ValueError, match=r"X is distributed over several processes.*cannot be read here"):
             family.from_data(X)
-    with pytest.raises(ValueError, match="X is spread over processes"):
+    with pytest.raises(ValueError, match="X is distributed over several processes"):
         NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2)).validate(X)
 
 

@@ -305,7 +305,7 @@ def test_an_unknown_name() -> None:
 def test_sets_that_cannot_be_downloaded(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         load(name)
-    assert f"looked for {name}.csv.gz, but no folder was named, and the set cannot be downloaded" in str(caught.value)
+    assert f"looked for {name}.csv.gz, but no folder was named, and the data set cannot be downloaded" in str(caught.value)
     assert "data_home= or in the environment variable BNP_HIER_DATA" in str(caught.value)
     with pytest.raises(FileNotFoundError) as caught:
         load(name, data_home=tmp_path)
@@ -345,7 +345,7 @@ def test_a_broken_file_of_arrays(tmp_path: Path, content: str) -> None:
         np.savez(path, X=np.zeros((2, 3)))
     if content == "cut":
         path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=r"mnist_1000\.npz: expected an \.npz file with the arrays X, y, found "):
+    with pytest.raises(ValueError, match=r"mnist_1000\.npz: expected an \.npz file with the arrays X, y, but found "):
         load("mnist_1000", data_home=tmp_path)
 
 

@@ -112,11 +112,11 @@ ERRORS = {
     "text": (
         "a,b\n1,2\n,3\nlow,4\nhigh,5\n",
         None,
-        "table.csv, line 4, column 'a': found the text 'low', expected a number. 'a': if the column holds the true labels, "
-        "name it (truth= or --truth), and if it names the rows, so too (items= or --items); otherwise drop it "
+        "table.csv, line 4, column 'a': found the text 'low', expected a number. 'a': if the column contains the true labels, "
+        "declare it with truth= or --truth; if it names the rows, with items= or --items; otherwise drop it "
         "(to drop all: --drop a)",
     ),
-    "text in several columns": ("a,b,c\n1,x,2\ny,3,4\n", None, "'a', 'b': if the column holds"),
+    "text in several columns": ("a,b,c\n1,x,2\ny,3,4\n", None, "'a', 'b': if the column contains"),
     "text after a quoted line break": (
         'k,a\n"two\nlines",1\none,x\n',
         "k",
@@ -137,7 +137,7 @@ ERRORS = {
     "only labels": (
         "kind\nx\n",
         "kind",
-        "table.csv: no numeric columns left beside 'kind'; expected at least one column of numbers",
+        "table.csv: no columns left besides 'kind'; expected at least one column of numbers",
     ),
 }
 
@@ -258,10 +258,10 @@ def test_text_becomes_indicators(tmp_path: Path) -> None:
 def test_a_column_with_the_name_of_an_indicator(tmp_path: Path) -> None:
     """It is refused where both would stand in the table, and read as itself where they do not."""
     text = "c,c=y,n\nx,10,1\ny,11,2\nx,12,3\ny,13,4\n"
-    with pytest.raises(ValueError, match=r"the columns 'c', 'c=y' both give a column named 'c=y', .*rename one.*--drop"):
+    with pytest.raises(ValueError, match=r"the columns 'c', 'c=y' both produce a column named 'c=y', .*rename one.*--drop"):
         read_table(write(tmp_path, text))
     nested = "a,a=b\nb=c,c\nz,d\nb=c,c\nz,d\nw,e\nw,e\n"
-    with pytest.raises(ValueError, match=r"the columns 'a', 'a=b' both give a column named 'a=b=c'"):
+    with pytest.raises(ValueError, match=r"the columns 'a', 'a=b' both produce a column named 'a=b=c'"):
         read_table(write(tmp_path, nested))
     # of two texts one has no indicator, and its name is free
     data = read_table(write(tmp_path, text.replace("c=y", "c=x")))
@@ -275,14 +275,14 @@ def test_a_column_with_the_name_of_an_indicator(tmp_path: Path) -> None:
     numbers = read_table(write(tmp_path, text), drop=["c"])
     X, _ = read_columns(write(tmp_path, text, "again.csv"), numbers.feature_names, levels=numbers.levels)
     np.testing.assert_array_equal(X[:, 0], [10, 11, 12, 13])
-    with pytest.raises(ValueError, match="2 columns have the name 'c=y', expected one: the indicator of the column"):
+    with pytest.raises(ValueError, match="2 columns have the name 'c=y', expected exactly one: the indicator of the column"):
         Dataset("by hand", np.zeros((2, 2)), None, ("c=y", "c=y"), None, "", levels={"c": ("x", "y")})
 
 
 def test_names_of_rows_are_no_category(tmp_path: Path) -> None:
     rows = "".join(f"{i},row {i}\n" for i in range(40))
     with pytest.raises(
-        ValueError, match=r"line 2, column 'b': found the text 'row 0'.*'b': another text in almost every row; .*--items b"
+        ValueError, match=r"line 2, column 'b': found the text 'row 0'.*'b': a different text in almost every row; .*--items b"
     ):
         read_table(write(tmp_path, "a,b\n" + rows))
 
@@ -364,7 +364,7 @@ def test_all_columns_of_text_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as caught:
         read_table(write(tmp_path, f"who,day,size,note\n{rows}".encode()))
     message = str(caught.value)
-    assert "'who', 'note': another text in almost every row" in message and "'day': dates or times" in message
+    assert "'who', 'note': a different text in almost every row" in message and "'day': dates or times" in message
     assert message.endswith("(to drop all: --drop who,day,note)") and "\n" not in message
     assert read_table(tmp_path / "table.csv", drop=["who,day,note"]).feature_names == ("size",)
 

@@ -48,9 +48,9 @@ DAY = datetime.date(2020, 1, 1)
 TIMES: dict[str, tuple[Any, str]] = {
     "datetime64": (
         np.array([["2020-01-01"], ["2021-01-01"]], dtype="datetime64[D]"),
-        "X holds dates or times; expected",
+        "X contains dates or times; expected",
     ),
-    "timedelta64": (np.array([[1], [2]], dtype="timedelta64[s]"), "X holds durations; expected numbers"),
+    "timedelta64": (np.array([[1], [2]], dtype="timedelta64[s]"), "X contains durations; expected numbers"),
     "masked datetime64": (np.ma.array([["2020"], ["2021"]], dtype="datetime64[D]", mask=[[1], [0]]), "dates or times"),
     "one of an array": (
         np.array([[1.0, np.datetime64("2020")], [2.0, 3.0]], dtype=object),
@@ -136,15 +136,15 @@ def test_kernels_refuse_what_a_model_would_misread(kernel: Any) -> None:
     mcmc = MCMC(kernel, num_warmup=1, num_samples=1, progress_bar=False)
     with pytest.raises(TypeError, match=r'the observed site "X" has masked cells, .*expected X\.filled\(np\.nan\)'):
         mcmc.run(jax.random.key(0), MASKED)
-    with pytest.raises(TypeError, match='the observed site "X" holds complex numbers'):
+    with pytest.raises(TypeError, match='the observed site "X" contains complex numbers'):
         mcmc.run(jax.random.key(0), np.array(HOLED)[1:] + 0j)
-    with pytest.raises(TypeError, match='the observed site "X" holds durations'):
+    with pytest.raises(TypeError, match='the observed site "X" contains durations'):
         mcmc.run(jax.random.key(0), np.array([[1, 2], [3, 4]], dtype="timedelta64[s]"))
 
 
 def test_chunks_and_files(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="chunk 1 holds complex numbers"):
+    with pytest.raises(TypeError, match="chunk 1 contains complex numbers"):
         bnp.BayesianKMeans(MODEL).fit(lambda: iter([np.ones((4, 2)), 1j * np.ones((4, 2))]))
     np.save(tmp_path / "a.npy", np.array([[1.0 + 2.0j], [3.0]]))
-    with pytest.raises(ValueError, match="a.npy, column 'x0': found complex numbers, expected real ones"):
+    with pytest.raises(ValueError, match="a.npy, column 'x0': found complex numbers, expected real numbers"):
         bnp.datasets.read_table(tmp_path / "a.npy")
