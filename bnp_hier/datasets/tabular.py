@@ -168,9 +168,7 @@ def read_table(
     apart = [name for name in (truth, items) if name is not None] + table.named(drop)
     features = table.frame.drop(columns=[name for name in apart if name in table.frame])
     if features.shape[1] == 0:
-        raise ValueError(
-            f"{table.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers"
-        )
+        raise ValueError(f"{table.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers")
     levels = {name: found for name in features.columns if (found := _levels(table.frame[name]))}
     X, names = table.features(features.columns, levels)
     return Dataset(

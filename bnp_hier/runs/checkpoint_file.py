@@ -1,4 +1,4 @@
-"""Trees of arrays in one file of plain numbers: nothing in it is code."""
+"""Files of pytrees of arrays, without any code."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Checkpoint", "checkpoint_kind", "fingerprint", "read_checkpoint", "r
 
 
 class Checkpoint(NamedTuple):
-    """What a file holds.
+    """Contents of a checkpoint file.
 
-    - **header** - whole numbers, texts, and lists of them.
-    - **leaves** - for each tree, its leaves by path.
+    - **header** - JSON values, such as whole numbers, strings and lists of them.
+    - **leaves** - the leaves of each tree by path.
     """
 
     header: dict[str, Any]
@@ -31,7 +31,7 @@ class Checkpoint(NamedTuple):
 
 
 def fingerprint(tree: Any) -> str:
-    """SHA-256 of the types, shapes and values of all leaves, and of their places in the tree."""
+    """SHA-256 hash of the types, shapes and values of all leaves and their places in the tree."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.asarray(leaf)
@@ -47,18 +47,18 @@ def _is_key(leaf: Any) -> bool:
 def write_checkpoint(
     path: str | os.PathLike[str], header: Mapping[str, Any], trees: Mapping[str, Any], *, compress: bool = False
 ) -> None:
-    """Write named trees as an .npz file; a file of that name is replaced as a whole, or stays as it is.
+    """Write named trees to an .npz file atomically: an existing file is replaced or, on failure, left unchanged.
 
     Parameters
     ----------
     path
         The file.
     header
-        Whole numbers, texts, and lists of them.
+        JSON values, such as whole numbers, strings and lists of them.
     trees
-        Name -> tree of arrays, random keys among them.
+        Name -> tree of arrays, including random keys.
     compress
-        Whether the arrays are compressed, which takes longer.
+        Whether to compress the arrays, which takes longer.
     """
     arrays: dict[str, np.ndarray] = {}
     index: dict[str, list[tuple[str, str | None]]] = {}
@@ -70,12 +70,12 @@ def write_checkpoint(
             arrays[f"{name}_{i}"] = np.asarray(leaf if generator is None else jax.random.key_data(leaf))
     arrays["header"] = np.array(json.dumps({"index": index, **header}))
     save = np.savez_compressed if compress else np.savez
-    with replacing(path) as draft, draft.open("wb") as file:  # a name alone would be given the suffix .npz
+    with replacing(path) as draft, draft.open("wb") as file:  # given a path, NumPy would append the suffix .npz
         save(file, **arrays)  # type: ignore[arg-type]
 
 
 def checkpoint_kind(path: str | os.PathLike[str]) -> str | None:
-    """The `kind` in the header of a file of `write_checkpoint`, as its content says; None if it is no such file or has none."""
+    """Return the `kind` in the header of a file by `write_checkpoint`, whatever its name; None if there is no valid header."""
     if not zipfile.is_zipfile(path):
         return None
     try:
@@ -86,14 +86,14 @@ def checkpoint_kind(path: str | os.PathLike[str]) -> str | None:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Read what `write_checkpoint` wrote.
+    """Read a file written by `write_checkpoint`.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ValueError
-        If it was written by something else, or is not whole.
+        If the file is damaged or was not written by `write_checkpoint`.
     """
     try:
         arrays = read_arrays(path)
@@ -105,23 +105,23 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 if generator is not None:
                     leaves[name][place] = jax.random.wrap_key_data(leaves[name][place], impl=generator)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)} is damaged, or no saved run: {error}") from error
+        raise ValueError(f"{os.fspath(path)} is damaged or not a saved run: {error}") from error
     return Checkpoint(header, leaves)
 
 
 def restore(template: Any, leaves: Mapping[str, Any], what: str, skip: int = 0) -> Any:
-    """The tree of the template's structure with these leaves.
+    """Rebuild a tree with the structure of a template from its leaves.
 
     Parameters
     ----------
     template
-        Tree of arrays, or of their shapes and types.
+        Tree of arrays or of their shapes and dtypes.
     leaves
         Path -> leaf.
     what
-        Name of the tree for messages.
+        Name of the tree in error messages.
     skip
-        Leading dimensions that may differ.
+        Number of leading dimensions that may differ.
 
     Raises
     ------
@@ -133,12 +133,12 @@ def restore(template: Any, leaves: Mapping[str, Any], what: str, skip: int = 0) 
     unlike = sorted(set(expected) ^ set(leaves))
     if unlike:
         origin = "not in the file" if unlike[0] in expected else "only in the file"
-        raise ValueError(f"the {what} in the file is another kernel's: {unlike[0]} is {origin}")
+        raise ValueError(f"the {what} in the file belongs to another kernel: {unlike[0]} is {origin}")
     for place, leaf in expected.items():
         saved = leaves[place]
         if (saved.dtype, saved.shape[skip:]) != (leaf.dtype, leaf.shape[skip:]):
             raise ValueError(
-                f"the {what} in the file is another kernel's, or of another precision: {place} has type {saved.dtype} and "
-                f"shape {saved.shape}, expected {leaf.dtype} and {leaf.shape}"
+                f"the {what} in the file belongs to another kernel or precision: {place} has dtype {saved.dtype} and shape "
+                f"{saved.shape}, expected {leaf.dtype} and {leaf.shape}"
             )
     return jax.tree.unflatten(structure, [leaves[place] if skip else jnp.asarray(leaves[place]) for place in expected])

@@ -1,4 +1,4 @@
-"""Fits, models and kernels as arrays and JSON, and back: nothing in them is code, and reading them runs none."""
+"""Conversion of fits, models and kernels to arrays and JSON and back, without storing or executing code."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from bnp_hier.kernels.kernel_options import constructor_options
 __all__ = ["NotPlainError", "decode", "encode", "encode_model", "register_type", "types_of"]
 
 _PACKAGES = ("bnp_hier", "numpyro")
-"""Packages whose types are known by name."""
+"""Packages whose types can be looked up by name."""
 
 _STARTS = ("init_to_feasible", "init_to_mean", "init_to_median", "init_to_sample", "init_to_uniform")
-"""NumPyro's functions that an option may name."""
+"""NumPyro's initialisation functions that options may contain."""
 
 
 _REGISTERED: dict[str, type] = {}
-"""Types from outside these packages that are known by name."""
+"""Registered types from other packages, by name."""
 
 
 def register_type(cls: type) -> None:
-    """Let `decode` put objects of a type from outside the package together; they are found by module and name."""
+    """Register a type from another package by module and name, so that `decode` can rebuild its objects."""
     _REGISTERED[_type_name(cls)] = cls
 
 
 class NotPlainError(ValueError):
-    """Something that has no name under which it could be found again, such as a user's own function or class."""
+    """Raised for an object that cannot be looked up by name, such as a user-defined function or class."""
 
 
 def _type_name(cls: type | Callable[..., Any]) -> str:
-    """Module and name."""
+    """Module and qualified name, separated by a colon."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
@@ -54,12 +54,13 @@ def _type_name(cls: type | Callable[..., Any]) -> str:
 
 
 def encode(value: Any, arrays: dict[str, Any]) -> Any:
-    """JSON that `decode` turns back into the value; arrays are added to `arrays`, under names that it refers to.
+    """Convert a value to JSON from which `decode` rebuilds it; arrays are added to `arrays` and referred to by name.
 
     Raises
     ------
     NotPlainError
-        If it holds a function that is not one of the package's models or NumPyro's, or an object of an unknown type.
+        If it contains a function that is neither a model of the package nor one of NumPyro's initialisation functions, or an
+        object of an unsupported type.
     """
 
     def one(value: Any) -> Any:
@@ -95,7 +96,7 @@ def encode(value: Any, arrays: dict[str, Any]) -> Any:
 
 
 def encode_model(model: Model, arrays: dict[str, Any]) -> Any:
-    """As `encode`, for a model of the package, its arguments and its components; None for any other, such as a user's own."""
+    """Apply `encode` to a model of the package with its arguments and components; return None for user-defined models."""
     own: dict[str, Any] = {}
     try:
         written = encode(model, own)
@@ -103,12 +104,12 @@ def encode_model(model: Model, arrays: dict[str, Any]) -> Any:
         return None
     if _foreign(written):
         return None
-    # names in `own` begin at nought: written again among the others
+    # encoded again, because the names of arrays in `own` start from zero
     return encode(model, arrays)
 
 
 def _foreign(written: Any) -> bool:
-    """Whether JSON of `encode` names a type that is not the package's."""
+    """Whether JSON written by `encode` contains a type from another package."""
     if isinstance(written, list):
         return any(map(_foreign, written))
     if not isinstance(written, dict):
@@ -129,7 +130,7 @@ def _function_name(function: Callable[..., Any]) -> str:
 def _distribution_name(distribution: dist.Distribution) -> str:
     name = type(distribution).__name__
     if getattr(dist, name, None) is not type(distribution) or set(distribution.get_args()) != set(distribution.arg_constraints):
-        raise NotPlainError(f"{type(distribution).__module__}.{name} is not a plain distribution of NumPyro")
+        raise NotPlainError(f"{type(distribution).__module__}.{name} is not a plain NumPyro distribution")
     return name
 
 
@@ -140,35 +141,35 @@ def _kernel_name(kernel: MCMCKernel) -> str:
 
 
 def _state(value: Any) -> dict[str, Any]:
-    """What an object of a kind that can be put together again consists of."""
+    """The contents of an object of a type that can be rebuilt."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))
     if isinstance(value, BaseEstimator):
         return {name: part for name, part in value.__getstate__().items() if name != "model"}
     if dataclasses.is_dataclass(value):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    raise NotPlainError(f"an object of type {_type_name(type(value))} cannot be written down without code")
+    raise NotPlainError(f"an object of type {_type_name(type(value))} cannot be saved without code")
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------------
 
 
 def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | None = None, model: Model | None = None) -> Any:
-    """What `encode` wrote; no constructor of a type that is not the package's or NumPyro's runs.
+    """Rebuild a value from the output of `encode`, using only types of the package, of NumPyro, and registered or known ones.
 
     Parameters
     ----------
     written, arrays
-        Of `encode`.
+        The output of `encode`.
     known
-        Name -> type of a user's own components and their statistics.
+        Name -> type for user-defined components and their statistics.
     model
-        That estimators and kernels get.
+        The model to attach to estimators and kernels.
 
     Raises
     ------
     ValueError
-        If it names what is not there.
+        If it refers to unknown types, functions or distributions.
     """
     known = known or {}
 
@@ -200,7 +201,7 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
                 return _kernel(_type(written["type"], {}), one(written["options"]))
             case "object":
                 return _rebuilt(_type(written["type"], known), one(written["state"]))
-        raise ValueError(f"it holds something of the unknown kind {written['is']!r}")
+        raise ValueError(f"it contains an object of the unknown kind {written['is']!r}")
 
     def _kernel(cls: type, options: dict[str, Any]) -> Any:
         if not issubclass(cls, PartitionKernel | Gibbs | HMC):
@@ -217,18 +218,18 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
             value.model = model
         elif dataclasses.is_dataclass(cls):
             for name, part in state.items():
-                object.__setattr__(value, name, part)  # as JAX does, too: what was checked is not checked again
+                object.__setattr__(value, name, part)  # as in JAX, values are not validated again
         else:
-            raise ValueError(f"{cls.__name__} is not of a known kind")
+            raise ValueError(f"{cls.__name__} is not a supported type")
         return value
 
     return one(written)
 
 
 def _find(module: str, name: str) -> Any:
-    """An attribute of a module of the known packages."""
+    """Return an attribute of a module of one of the known packages."""
     if module.partition(".")[0] not in _PACKAGES:
-        raise ValueError(f"{module} is not a module of {' or '.join(_PACKAGES)}")
+        raise ValueError(f"{module} is not part of {' or '.join(_PACKAGES)}")
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 
@@ -237,7 +238,7 @@ def _type(name: str, known: Mapping[str, type]) -> type:
         return known.get(name) or _REGISTERED[name]
     module, _, qualified = name.partition(":")
     if module.partition(".")[0] not in _PACKAGES:
-        raise NotPlainError(f"it holds a {name}, which is not the package's own")
+        raise NotPlainError(f"it contains a {name}, which is not part of the package")
     found = _find(module, qualified)
     if not isinstance(found, type) or found.__module__.partition(".")[0] not in _PACKAGES:
         raise ValueError(f"{name} is not a type")
@@ -260,7 +261,7 @@ def _distribution(name: str) -> type[dist.Distribution]:
 
 
 def types_of(*trees: Any) -> dict[str, type]:
-    """Name -> type of every component and every tuple of statistics in the trees."""
+    """Name -> type for all components and tuples of statistics in the trees."""
     found: dict[str, type] = {}
 
     def see(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""An MCMC run that can be stopped, saved and resumed, to the draws of an uninterrupted one."""
+"""An MCMC run that can be stopped, saved and resumed, with the same draws as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from bnp_hier.utils.interruption import interruptible
 __all__ = ["ResumableRun"]
 
 SAME = ("num_warmup", "num_chains", "thinning")
-"""Options of `MCMC` that a run keeps when it is loaded; `num_samples` may grow."""
+"""Options of `MCMC` that must not change when a run is loaded; `num_samples` may be increased."""
 
 
 class _Progress(NamedTuple):
-    """How far a run has come; replaced as a whole, so that an interruption never leaves half a chunk.
+    """Progress of a run; replaced as a whole, so that an interruption never leaves an incomplete chunk.
 
-    - **steps** - steps done, warm-up included.
-    - **state** - the kernel's state, of all chains.
-    - **draws** - for each chunk after warm-up, field -> arrays (chain, draw, ...).
+    - **steps** - number of completed steps, including warm-up.
+    - **state** - state of the kernel, for all chains.
+    - **draws** - for each chunk after warm-up, a mapping field -> arrays (chain, draw, ...).
     """
 
     steps: int
@@ -47,35 +47,35 @@ class _Progress(NamedTuple):
 
 
 class ResumableRun:
-    """Runs an `MCMC` object in chunks: warm-up and sampling stop at any time and go on later, to the same draws.
+    """Run an `MCMC` object in chunks, so that warm-up and sampling can be stopped at any time and resumed later.
 
-    The draws are those of one `mcmc.run` with the same key, bit for bit where the compiled programs round alike. Ctrl-C, or an
-    error, loses at most the chunk at work; `resume` goes on from there. It reads like an `MCMC` object that has run:
-    `get_samples`, `get_extra_fields`, `last_state`, `sampler`; and `to_arviz`, `loo` and `compare` take it as one. All chunks
-    of one length share a compiled program.
+    The draws are those of a single `mcmc.run` with the same key, bit for bit if the compiled programs round in the same way.
+    Ctrl-C or an error loses at most the current chunk; `resume` continues from the last completed one. Results are accessed
+    as for an `MCMC` object that has been run, with `get_samples`, `get_extra_fields`, `last_state` and `sampler`, and
+    `to_arviz`, `loo` and `compare` accept the run in place of one. All chunks of the same length share a compiled program.
 
     Parameters
     ----------
     mcmc
-        Kernel, numbers of steps and chains, chain method, thinning, and whether to show a progress bar. It is not run itself.
-        The data are constants of the compiled program, as with `jit_model_args=False`.
+        Specifies kernel, numbers of steps and chains, chain method, thinning, and whether to show a progress bar. It is not run
+        itself. The data are constants of the compiled program, as with `jit_model_args=False`.
     checkpoint_every
-        Steps of every chain between two places at which the run can stop: a multiple of the thinning.
+        Length of a chunk: the number of steps of each chain between checkpoints, a multiple of the thinning.
     path
-        File to which the run is saved after each chunk, so that a killed process loses at most a chunk too. Every time all
-        draws so far are written: let chunks be long where draws are large.
+        File to which the run is saved after each chunk, so that a killed process also loses at most one chunk. All draws so
+        far are written each time, so use long chunks if draws are large.
     time_limit
-        Seconds after which `run` and `resume` stop, at the end of the chunk then at work but not before there are draws, as if
-        interrupted but without an error; `finished` tells. None: no limit.
+        Time limit in seconds for each call of `run` and `resume`, or None for no limit. After it, the call returns without an
+        error at the end of the current chunk, but not before there are draws; `finished` reports whether the run is complete.
     chunk_fields
-        Fields of the kernel's state that are collected once a chunk, at its end, and found among the extra fields: such as
-        the labels of very many rows, "z", of a kernel that does not collect them.
+        Fields of the kernel's state that are collected once per chunk, at its end, and returned among the extra fields: for
+        example "z", the labels of a very large number of rows, if the kernel does not collect them at every step.
 
     Raises
     ------
     ValueError
-        If there is no chain, the chunk is no multiple of the thinning, the time limit is not positive, a chunk field is
-        collected at every step anyway, or the kernel moves an ensemble of chains.
+        If there are no chains, `checkpoint_every` is not a positive multiple of the thinning, the time limit is not positive, a
+        chunk field is already collected at every step, or the kernel updates an ensemble of chains jointly.
 
     Examples
     --------
@@ -103,9 +103,9 @@ class ResumableRun:
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit must be a positive number of seconds or None, but it is {time_limit!r}")
         if mcmc.sampler.is_ensemble_kernel:
-            raise ValueError(f"{type(mcmc.sampler).__name__} moves an ensemble of chains at once, which cannot be resumed")
+            raise ValueError(f"{type(mcmc.sampler).__name__} updates an ensemble of chains jointly, which cannot be resumed")
         if twice := set(chunk_fields) & {mcmc.sampler.sample_field, *mcmc.sampler.default_fields}:
-            raise ValueError(f"chunk_fields has {sorted(twice)}, which the kernel collects at every step")
+            raise ValueError(f"chunk_fields contains {sorted(twice)}, which the kernel already collects at every step")
         self.mcmc = mcmc
         self.checkpoint_every = int(checkpoint_every)
         self.path = path
@@ -114,16 +114,16 @@ class ResumableRun:
         self._progress: _Progress | None = None
         self._data = ""
         self._parameters: dict[str, np.ndarray] = {}
-        self._ready = True  # the kernel knows its model's sites, once it has made a state
+        self._ready = True  # whether the kernel has been initialised for the model
         self._extra_fields: tuple[str, ...] = ()
         self._programs: dict[tuple[int, tuple[str, ...]], Callable[[Any], Any]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
 
     def __getstate__(self) -> dict[str, Any]:
-        # compiled programs, and the data that they hold, are not pickled: `resume` is given the data again
+        # compiled programs and the data in them are not pickled: the data are passed to `resume` again
         return {**self.__dict__, "_programs": {}, "_arguments": ((), {})}
 
-    # ---- as of an `MCMC` object ---------------------------------------------------------------------------------------
+    # ---- interface of an `MCMC` object --------------------------------------------------------------------------------
 
     @property
     def sampler(self) -> MCMCKernel:
@@ -137,11 +137,11 @@ class ResumableRun:
 
     @property
     def last_state(self) -> Any:
-        """The kernel's state after the last whole chunk, of all chains; None before `run`."""
+        """State of the kernel after the last completed chunk, for all chains; None before `run`."""
         return None if self._progress is None else self._progress.state
 
     def get_samples(self, group_by_chain: bool = False) -> Any:
-        """Draws so far, as of `MCMC.get_samples`, in NumPy.
+        """Return the draws so far as NumPy arrays, in the format of `MCMC.get_samples`.
 
         Raises
         ------
@@ -151,7 +151,7 @@ class ResumableRun:
         return self._collected(group_by_chain)[self.sampler.sample_field]
 
     def get_extra_fields(self, group_by_chain: bool = False) -> dict[str, Any]:
-        """Other fields so far, as of `MCMC.get_extra_fields`, in NumPy.
+        """Return the other fields so far as NumPy arrays, in the format of `MCMC.get_extra_fields`.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class ResumableRun:
 
     def _collected(self, group_by_chain: bool) -> dict[str, Any]:
         if self._progress is None or not self._progress.draws:
-            raise ValueError(f"the run has no draws yet: {self.steps} of {self.mcmc.num_warmup} steps of warm-up are done")
+            raise ValueError(f"the run has no draws yet: {self.steps} of {self.mcmc.num_warmup} warm-up steps are done")
         whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._progress.draws)
         return whole if group_by_chain else jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), whole)
 
@@ -170,12 +170,12 @@ class ResumableRun:
 
     @property
     def steps(self) -> int:
-        """Steps of every chain that are done, warm-up included."""
+        """Number of completed steps per chain, including warm-up."""
         return 0 if self._progress is None else self._progress.steps
 
     @property
     def finished(self) -> bool:
-        """Whether all draws are there."""
+        """Whether all draws have been made."""
         return self.steps >= self._total
 
     @property
@@ -184,7 +184,7 @@ class ResumableRun:
 
     @property
     def _first_kept(self) -> int:
-        """Steps before the first window of thinning: warm-up, and what no whole window holds, which NumPyro drops first."""
+        """Number of steps before the first thinning window: warm-up and the remainder, which NumPyro drops first."""
         return self.mcmc.num_warmup + self.mcmc.num_samples % self.mcmc.thinning
 
     def run(
@@ -195,17 +195,17 @@ class ResumableRun:
         init_params: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Run from the start; arguments as of `MCMC.run`.
+        """Run from the start, with the arguments of `MCMC.run`.
 
         Raises
         ------
         ValueError
-            If the kernel refuses the model or the data, or the file at `path` exists.
+            If the kernel does not support the model or the data, or the file at `path` already exists.
         FloatingPointError
-            If a step met densities that are no numbers; the chunks before it are kept.
+            If undefined (NaN) densities occur in a step; the chunks completed before it are kept.
         """
         if self.path is not None and Path(self.path).exists():
-            raise ValueError(f"{os.fspath(self.path)} exists: load it to go on with that run, or remove it to start anew")
+            raise ValueError(f"{os.fspath(self.path)} exists: load it to continue that run, or remove it to start a new one")
         if self.num_chains > 1 and is_prng_key(rng_key):
             rng_key = jax.random.split(rng_key, self.num_chains)
         self._progress, self._data, self._extra_fields = None, fingerprint((args, kwargs)), tuple(extra_fields)
@@ -214,41 +214,43 @@ class ResumableRun:
         self._advance(_Progress(0, state, ()), args, kwargs)
 
     def resume(self, *args: Any, **kwargs: Any) -> None:
-        """Go on from the last whole chunk; nothing is done where the run has finished.
+        """Continue from the last completed chunk; if the run has finished, nothing is done.
 
         Parameters
         ----------
         args, kwargs
-            The data and other arguments of the model, as they were given to `run`.
+            The data and other arguments of the model, as they were passed to `run`.
 
         Raises
         ------
         ValueError
-            If the run has not begun, or the data are others.
+            If the run has not been started, or the data differ from those passed to `run`.
         FloatingPointError
-            As for `run`.
+            As in `run`.
         """
         if self._progress is None:
-            raise ValueError("the run has not begun: call its run method first")
+            raise ValueError("the run has not been started: call its run method first")
         self._check_data(args, kwargs)
         if not self._ready:
             self._first_state(jax.tree.leaves(self._progress.state), args, kwargs)
         self._advance(self._progress, args, kwargs)
 
     def _read_parameters(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """What the kernel's model is made of, if it has one."""
+        """Parameters of the kernel's model, empty if it has none."""
         model = getattr(self.sampler, "model", None)
         return {} if model is None else model_parameters(model, args, kwargs)
 
     def _check_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if fingerprint((args, dict(kwargs))) != self._data:
             shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves((args, kwargs))) or "none"
-            raise ValueError(f"the run began on other data or arguments than these (of shapes {shapes}): their values differ")
+            raise ValueError(
+                f"the run was started with other data or arguments than these (of shapes {shapes}): their values differ"
+            )
 
     def _init(
         self, keys: Array, init_params: Mapping[str, Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """State of all chains at the start."""
+        """Initial state of all chains."""
 
         def one(key: Array, params: Mapping[str, Any] | None) -> Any:
             return self.sampler.init(key, self.mcmc.num_warmup, params, model_args=args, model_kwargs=kwargs)
@@ -258,16 +260,16 @@ class ResumableRun:
             return self._for_chains(one)(keys, params)
 
     def _first_state(self, leaves: Iterable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Some state at the start, with keys of the kind that a saved state's leaves have; the kernel is ready after it."""
+        """Initialise the kernel and return an arbitrary initial state with random keys of the type in the saved leaves."""
         saved = [leaf for leaf in leaves if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
         key = jax.random.key(0, impl=str(jax.random.key_impl(saved[0]))) if saved else jax.random.PRNGKey(0)
         self._ready = True
         return self._init(jax.random.split(key, self.num_chains) if self.num_chains > 1 else key, None, args, kwargs)
 
     def _for_chains(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of one chain, applied to all by the chain method."""
+        """Apply a function of one chain to all chains with the chain method."""
         method = self.mcmc.chain_method
-        if self.num_chains == 1 or method == "vectorized":  # such kernels take all chains at once
+        if self.num_chains == 1 or method == "vectorized":  # the kernel itself updates all chains
             return function
         if method == "sequential":
 
@@ -287,7 +289,7 @@ class ResumableRun:
             while progress.steps < self._total and (until is None or not progress.draws or time.perf_counter() < until):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.checkpoint_every, end - progress.steps)
-                # the first call traces the model, also in NumPyro's own kernels
+                # the first call traces the model, in NumPyro's own kernels as well
                 fresh = (steps, self._extra_fields) not in self._programs
                 with undefined_in_one_line():
                     with TRACING if fresh else nullcontext():
@@ -304,14 +306,14 @@ class ResumableRun:
                     bar.set_postfix_str(self.sampler.get_diagnostics_str(state))
 
     def _set_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep the programs that hold these very arguments as constants."""
+        """Set the model arguments, and discard compiled programs unless their constants are these very arrays."""
         old, new = jax.tree.leaves(self._arguments), jax.tree.leaves((args, kwargs))
         if [id(leaf) for leaf in old] != [id(leaf) for leaf in new]:
             self._programs = {}
         self._arguments = (args, kwargs)
 
     def _program(self, steps: int) -> Callable[[Any], Any]:
-        """Compiled function of the state of all chains: so many steps, and what they leave to collect."""
+        """Compiled function that advances the state of all chains by `steps` steps and returns it with the collected fields."""
         key = (steps, self._extra_fields)
         if key not in self._programs:
             args, kwargs = self._arguments
@@ -347,14 +349,14 @@ class ResumableRun:
         return self._programs[key]
 
     def _at_end(self, state: Any) -> dict[str, Any]:
-        """The chunk fields of a state in NumPy, with leading dimensions (chain, 1)."""
+        """The chunk fields of a state as NumPy arrays with leading dimensions (chain, 1)."""
         fields = {name: nested_attrgetter(name)(state) for name in self.chunk_fields}
         return jax.tree.map(
             lambda leaf: np.asarray(leaf)[None, None] if self.num_chains == 1 else np.asarray(leaf)[:, None], fields
         )
 
     def _whole(self, draws: dict[str, Any]) -> dict[str, Any]:
-        """Draws of a chunk in NumPy, with leading dimensions (chain, draw)."""
+        """The draws of a chunk as NumPy arrays with leading dimensions (chain, draw)."""
 
         def arranged(leaf: Any) -> np.ndarray:
             if self.num_chains == 1:
@@ -363,23 +365,23 @@ class ResumableRun:
 
         return jax.tree.map(arranged, draws)
 
-    # ---- in parts -----------------------------------------------------------------------------------------------------
+    # ---- serialisation in parts ---------------------------------------------------------------------------------------
 
     @staticmethod
     def parts_of(run: MCMC | ResumableRun, *args: Any) -> dict[str, Any]:
-        """What a run consists of besides the model, for `from_parts`.
+        """Take a run apart, without the model, for `from_parts`.
 
         Parameters
         ----------
         run
-            A run with draws, or an `MCMC` object that has run, which counts as a finished one.
+            A run with draws, or an `MCMC` object that has been run, which is treated as a finished run.
         args
             The data and other arguments of the model.
 
         Raises
         ------
         ValueError
-            If there are no draws, or the chain method or the postprocessing is a function.
+            If there are no draws, or the chain method or postprocessing is a function.
         """
         if isinstance(run, MCMC):
             whole = ResumableRun(run, run.thinning)
@@ -390,9 +392,9 @@ class ResumableRun:
             run = whole
         mcmc = run.mcmc
         if run._progress is None:
-            raise ValueError("the run has not begun: there is nothing to save")
+            raise ValueError("the run has not been started: there is nothing to save")
         if not isinstance(mcmc.chain_method, str) or mcmc.postprocess_fn is not None:
-            raise ValueError("a chain method or postprocessing that is a function cannot be saved")
+            raise ValueError("a run whose chain method or postprocessing is a function cannot be saved")
         chains = {name: getattr(mcmc, name) for name in (*SAME, "num_samples", "chain_method", "progress_bar")}
         own = {"checkpoint_every": run.checkpoint_every, "time_limit": run.time_limit, "chunk_fields": run.chunk_fields}
         began = {"data": run._data, "extra_fields": run._extra_fields, "steps": run.steps, "state": run._progress.state}
@@ -400,8 +402,8 @@ class ResumableRun:
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Any]) -> Self:
-        """The run that `parts_of` took apart; it can be resumed with the same data."""
-        with warnings.catch_warnings():  # of fewer devices than chains, which was reported when it ran
+        """Rebuild a run from the output of `parts_of`; it can be resumed with the same data."""
+        with warnings.catch_warnings():  # about fewer devices than chains, already reported when it ran
             warnings.simplefilter("ignore", UserWarning)
             run = cls(MCMC(parts["kernel"], **parts["mcmc"]), **parts["run"])
         run._data, run._extra_fields = parts["data"], tuple(parts["extra_fields"])
@@ -412,17 +414,17 @@ class ResumableRun:
     # ---- saving -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write state and draws as an .npz file of plain arrays; an older file of that name is replaced as a whole.
+        """Save state and draws as an .npz file of plain arrays; an existing file is replaced atomically.
 
-        Neither the data nor the model are written: only a fingerprint of the data.
+        Neither the data nor the model is saved, only a fingerprint of the data and the parameters of the model.
 
         Raises
         ------
         ValueError
-            If the run has not begun.
+            If the run has not been started.
         """
         if self._progress is None:
-            raise ValueError("the run has not begun: there is nothing to save")
+            raise ValueError("the run has not been started: there is nothing to save")
         header = {
             "data": self._data,
             "extra_fields": list(self._extra_fields),
@@ -438,32 +440,32 @@ class ResumableRun:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mcmc: MCMC, *args: Any, checkpoint_every: int = 100, **kwargs: Any) -> Self:
-        """A saved run, to be resumed or read; it is saved to the same file again when it goes on.
+        """Load a saved run, to resume or read it; when it is resumed, it is saved to the same file.
 
         Parameters
         ----------
         path
             The file.
         mcmc
-            Built as the one that was saved, on the same model: options of the kernel that matter after the start, and what the
-            distributions of the model's sites hold, are compared. `num_samples` may be larger.
+            An `MCMC` object built like the one that was saved, with the same model. Options of the kernel that matter after the
+            start and the parameters of the distributions of the model's sites are compared. `num_samples` may be larger.
         args, kwargs
-            The data and other arguments of the model, as they were given to `run`.
+            The data and other arguments of the model, as they were passed to `run`.
         checkpoint_every
-            As of the class.
+            As in the constructor.
 
         Raises
         ------
         FileNotFoundError
-            If there is no such file.
+            If the file does not exist.
         ValueError
-            If the file is damaged, or was written for other data, another kernel, other options of it, another model or
+            If the file is damaged, or was saved for other data, another kernel or kernel options, another model or
             hyperparameters, or other numbers of steps; the message names the option and both values.
 
         Warns
         -----
         RuntimeWarning
-            If the file was written by other versions of the libraries, whose draws may go on otherwise.
+            If the file was saved with other versions of the libraries, with which subsequent draws may differ.
         """
         run = cls(mcmc, checkpoint_every, path=path)
         header, leaves = read_checkpoint(path)
@@ -475,7 +477,7 @@ class ResumableRun:
             state_leaves, draw_leaves = leaves["state"], leaves["draws"]
             options, parameters = header["kernel"], {place[2:-2]: leaf for place, leaf in leaves["model"].items()}
         except KeyError as error:
-            raise ValueError(f"{os.fspath(path)} is no saved run: it has no {error}") from error
+            raise ValueError(f"{os.fspath(path)} is not a saved run: it has no {error}") from error
         run._check_data(args, kwargs)
         for name, value in saved.items():
             if (given := getattr(mcmc, name)) != value:
@@ -486,12 +488,12 @@ class ResumableRun:
             raise ValueError(f"{os.fspath(path)} was saved with {unlike}")
         if mcmc.num_samples % mcmc.thinning != remainder or steps > run._total:
             raise ValueError(
-                f"{os.fspath(path)} has {steps} steps, of num_samples={header['num_samples']}, which the MCMC object with "
-                f"num_samples={mcmc.num_samples} does not continue"
+                f"{os.fspath(path)} has {steps} steps, of num_samples={header['num_samples']}, and cannot be continued by the "
+                f"MCMC object with num_samples={mcmc.num_samples}"
             )
         if versions != _versions():
             warnings.warn(
-                f"{os.fspath(path)} was saved under {versions}, but these are {_versions()}: the run may go on to other draws",
+                f"{os.fspath(path)} was saved with {versions}, but {_versions()} are installed: further draws may differ",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,4 @@
-"""A fit in a file, with the data that it belongs to."""
+"""Saving and loading of fits together with their data."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ __all__ = ["SavedFit", "is_saved_fit", "load_fit"]
 LIBRARIES = ("bnp-hier", "jax", "numpyro", "scikit-learn")
 
 KIND = "fit"
-"""What the header of a file says that it holds."""
+"""Kind of content, as recorded in the header of a file."""
 
 
 @dataclass(frozen=True)
 class SavedFit:
-    """A fit with its data, as `bnp-hier fit` saves it and `load_fit` gives it back.
+    """A fit together with its data, as saved by `bnp-hier fit` and loaded by `load_fit`.
 
     Parameters
     ----------
     fit
-        An estimator, or a run of chains, that `bnp_hier.compare` (but for hierarchical mixtures) and `bnp_hier.to_arviz` take.
+        An estimator or MCMC run, as accepted by `bnp_hier.to_arviz` and, except for hierarchical mixtures, `bnp_hier.compare`.
     data
-        What it was fitted to.
+        The data to which it was fitted.
     method
         Name of the method.
     family
-        Name of the family.
+        Name of the component family.
     seconds
         Run time of the fit.
     notes
-        What is worth knowing of it, in sentences.
+        Remarks on the fit, in sentences.
     versions
-        Of the libraries that wrote it.
+        Versions of the libraries with which it was made, by name.
     """
 
     fit: Any
@@ -66,25 +66,25 @@ class SavedFit:
 
     @cached_property
     def trees(self) -> HierarchyDraws | None:
-        """The draws of trees, if it is a fit of a hierarchical mixture."""
+        """The draws of trees if the fit is of a hierarchical mixture, otherwise None."""
         return hierarchy_draws(self.fit, self.data.X) if is_hierarchical(self.fit, self.data.X) else None
 
     @cached_property
     def _medoid(self) -> tuple[int, int]:
-        """Number of the chain and draw whose tree stands for all."""
+        """Indices of chain and draw of the medoid tree."""
         assert self.trees is not None
         return self.trees.medoid()
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " n"]:
-        """(n,) clusters: the estimator's, the point estimate of the draws, or the leaves of the medoid tree."""
+        """Cluster labels, (n,): those of the estimator, the point estimate of the draws, or the leaves of the medoid tree."""
         if self.trees is not None:
             tree = self.trees[self._medoid]
             return tree.labels_at(tree.depth)
         return partition_of(self.fit, self.data.X)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
-        """Probability that each new row belongs to each cluster of `labels` and, last, to a new one."""
+        """Probabilities that each new row belongs to each cluster of `labels` or, in the last column, to a new one."""
         if self.trees is None:
             return cluster_probabilities(self.fit, self.data.X, self.labels, X)
         leaves = np.zeros(self.labels.max() + 1, dtype=int)
@@ -93,7 +93,7 @@ class SavedFit:
         return np.column_stack([known, np.maximum(1.0 - known.sum(1), 0.0)])
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
-        """Log predictive density of each new row (nats); chains average it over their draws."""
+        """Log predictive density of each new row (nats); for MCMC runs, the density is averaged over draws."""
         if isinstance(self.fit, DeterministicClustering):
             return self.fit.score_samples(X)
         if self.trees is not None:
@@ -101,18 +101,18 @@ class SavedFit:
         return log_predictive(draws_of(self.fit, self.data.X), X)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file, as a whole or not at all; folders are made.
+        """Save to a file atomically, creating missing folders.
 
-        It is an .npz file of arrays and JSON, without any code. The package's models are named, with their arguments; of a
-        user's own model, or one with a component of the user's own, the parameters are kept to be compared, and the model is
-        given again to `load_fit`.
+        The file is an .npz file of arrays and JSON, without any code. Models of the package are stored by name with their
+        arguments. For a user-defined model or component, only the parameters are stored, for comparison, and the model must be
+        passed to `load_fit` again.
 
         Raises
         ------
         TypeError
-            If the fit is neither an estimator of the package nor a run of chains.
+            If the fit is neither an estimator of the package nor an MCMC run.
         ValueError
-            If it holds what cannot be written without code, such as a kernel of another package.
+            If it contains something that cannot be saved without code, such as a kernel of another package.
         """
         fit = self.fit
         if isinstance(fit, DeterministicClustering):
@@ -120,7 +120,7 @@ class SavedFit:
         elif isinstance(fit, MCMC | ResumableRun):
             model = fit.sampler.model
         else:
-            raise TypeError(f"expected an estimator of bnp_hier or a run of chains, but got {type(fit).__name__}")
+            raise TypeError(f"expected an estimator of bnp_hier or an MCMC run, but got {type(fit).__name__}")
         arrays: dict[str, Any] = {}
         content = {
             "model": encode_model(model, arrays),
@@ -147,27 +147,27 @@ def is_saved_fit(path: str | os.PathLike[str]) -> bool:
 
 
 def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedFit:
-    """A fit that `bnp-hier fit` or `SavedFit.save` wrote; nothing in the file is executed.
+    """Load a fit saved by `bnp-hier fit` or `SavedFit.save`; nothing in the file is executed.
 
     Parameters
     ----------
     path
         The file.
     model
-        The model that was fitted, if it is a user's own or has a component of the user's own; those of the package are in the
-        file.
+        The model that was fitted, if it or its component is user-defined; models of the package are stored in the file.
 
     Returns
     -------
     saved
-        With an estimator, or a `ResumableRun` of the chains, also where they were an `MCMC` object's.
+        The fit and its data. MCMC runs are loaded as `ResumableRun`, even if an `MCMC` object was saved.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ValueError
-        If it holds something else, or is damaged; or the model is missing, not wanted, or another than the one that was fitted.
+        If the file is damaged or not a saved fit, the model is missing or differs from the one that was fitted, or a model is
+        passed although the file contains one.
     """
     path = Path(path)
     if not path.exists():
@@ -175,15 +175,15 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
     try:
         header, leaves = read_checkpoint(path)
     except ValueError as error:
-        raise ValueError(f"{path}: not readable as a fit ({error}); expected a file that bnp-hier fit wrote") from error
+        raise ValueError(f"{path}: not readable as a fit ({error}); expected a file written by bnp-hier fit") from error
     if header.get("kind") != KIND:
-        raise ValueError(f"{path}: found a saved run, expected a fit that bnp-hier fit wrote")
+        raise ValueError(f"{path}: found a saved run, expected a fit written by bnp-hier fit")
     try:
         content = header["content"]
         arrays = {place.removeprefix("['").removesuffix("']"): leaf for place, leaf in leaves["arrays"].items()}
         data = decode(content["data"], arrays)
         if not isinstance(data, Dataset):
-            raise ValueError("it holds no data")
+            raise ValueError("it contains no data")
         known = {}
         if content["model"] is not None:
             own = decode(content["model"], arrays)
@@ -194,27 +194,27 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
         if isinstance(fit, dict):
             fit = ResumableRun.from_parts(fit)
         if not isinstance(fit, DeterministicClustering | ResumableRun):
-            raise ValueError(f"it holds a {type(fit).__name__}")
+            raise ValueError(f"it contains a {type(fit).__name__}")
         of = decode(content["of"], arrays)
     except _WrongModelError:
         raise
-    except Exception as error:  # what is not a whole file of ours can be wrong in any way
-        raise ValueError(f"{path}: not readable as a fit ({error}); expected a file that bnp-hier fit wrote") from error
+    except Exception as error:  # a damaged or foreign file may fail in any way
+        raise ValueError(f"{path}: not readable as a fit ({error}); expected a file written by bnp-hier fit") from error
     if content["model"] is not None and model is not None:
-        raise ValueError(f"{path} holds its own model, {header['model_name']}: give none")
+        raise ValueError(f"{path} contains its own model, {header['model_name']}: do not pass a model")
     return SavedFit(fit, data, *of)
 
 
 class _WrongModelError(ValueError):
-    """The user's own model is missing or another."""
+    """The user-defined model is missing or differs from the one that was saved."""
 
 
 def _checked(path: Path, model: Model | None, name: str, saved: dict[str, Any], data: Dataset) -> dict[str, type]:
-    """The types of the components of a user's model, if it is the one that was saved."""
+    """Check that a user-defined model is the one that was saved, and return the types of its components."""
     if model is None:
         raise _WrongModelError(
-            f"{path} is a fit of a model, {name}, that is not in the file: it or its component is the user's own; give it "
-            "again: load_fit(path, model=...)"
+            f"{path} is a fit of the model {name}, which is not stored in the file, because it or its component is "
+            "user-defined; pass it again: load_fit(path, model=...)"
         )
     with jax.enable_x64(True):
         given = model_parameters(model, (data.X,), {})

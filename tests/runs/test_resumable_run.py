@@ -172,21 +172,21 @@ def test_bad_files(saved: Path, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     for i, content in enumerate((whole[: len(whole) // 2], b"", whole.replace(b"[", b"{", 1), b"no archive at all")):
         (tmp_path / f"{i}.npz").write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{i}\.npz is damaged, or no saved run"):
+        with pytest.raises(ValueError, match=rf"{i}\.npz is damaged or not a saved run"):
             bnp.ResumableRun.load(tmp_path / f"{i}.npz", _partition(), X)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    with pytest.raises(ValueError, match=r"other\.npz is damaged, or no saved run"):
+    with pytest.raises(ValueError, match=r"other\.npz is damaged or not a saved run"):
         bnp.ResumableRun.load(tmp_path / "other.npz", _partition(), X)
     np.savez(tmp_path / "code.npz", header=np.array([print], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle=False"):
         bnp.ResumableRun.load(tmp_path / "code.npz", _partition(), X)
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(ValueError, match=r"folder\.npz is damaged, or no saved run: found a folder"):
+    with pytest.raises(ValueError, match=r"folder\.npz is damaged or not a saved run: found a folder"):
         bnp.ResumableRun.load(tmp_path / "folder.npz", _partition(), X)
     start = whole.index(b"PK\x01\x02")
     for place, value in ((start + 6, 99), (start + 8, 1), (start + 10, 77)):  # version needed, encrypted, method of compression
         (tmp_path / "directory.npz").write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
-        with pytest.raises(ValueError, match=r"directory\.npz is damaged, or no saved run"):
+        with pytest.raises(ValueError, match=r"directory\.npz is damaged or not a saved run"):
             bnp.ResumableRun.load(tmp_path / "directory.npz", _partition(), X)
     with pytest.raises(FileNotFoundError):
         bnp.ResumableRun.load(tmp_path / "absent.npz", _partition(), X)
@@ -200,11 +200,11 @@ def test_bad_use(saved: Path, tmp_path: Path) -> None:
     run = bnp.ResumableRun(_partition(), checkpoint_every=5, path=saved)
     with pytest.raises(ValueError, match=r"run\.npz exists: load it"):
         run.run(jax.random.key(0), X)
-    with pytest.raises(ValueError, match="has not begun: call its run method"):
+    with pytest.raises(ValueError, match="has not been started: call its run method"):
         run.resume(X)
     with pytest.raises(ValueError, match="nothing to save"):
         run.save(tmp_path / "x.npz")
-    with pytest.raises(ValueError, match="no draws yet: 0 of 7 steps of warm-up"):
+    with pytest.raises(ValueError, match="no draws yet: 0 of 7 warm-up steps"):
         run.get_samples()
     with pytest.raises(ValueError, match="has no draws: call its run method"):
         bnp.to_arviz(run, X)

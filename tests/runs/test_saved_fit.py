@@ -141,7 +141,7 @@ def test_a_users_own_model_is_given_again(model, tmp_path: Path) -> None:
     times = np.exp(X / 4)
     fit = bnp.MAPDP(model, n_init=1).fit(times)
     path = SavedFit(fit, Dataset("times", times, None, ("a", "b"), None, ""), "map-dp", "own").save(tmp_path / "fit.npz")
-    with pytest.raises(ValueError, match=r"is the user's own; give it again: load_fit\(path, model=...\)"):
+    with pytest.raises(ValueError, match=r"user-defined; pass it again: load_fit\(path, model=...\)"):
         load_fit(path)
     again = load_fit(path, model=model)
     assert again.fit.model is model
@@ -151,7 +151,7 @@ def test_a_users_own_model_is_given_again(model, tmp_path: Path) -> None:
             dpm, component=ExponentialGamma(np.full(2, 2.5), np.full(2, 3.0)), concentration=1.0
         ))  # fmt: skip
     inside = SavedFit(ESTIMATORS["map-dp"].fit(X), DATA, "map-dp", "diagonal").save(tmp_path / "inside.npz")
-    with pytest.raises(ValueError, match="holds its own model, dpm: give none"):
+    with pytest.raises(ValueError, match="contains its own model, dpm: do not pass a model"):
         load_fit(inside, model=MODEL)
 
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_written_without_code(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="Pieces is unknown"):
         SavedFit(run, DATA, "gibbs", "diagonal").save(tmp_path / "fit.npz")
-    with pytest.raises(TypeError, match="expected an estimator of bnp_hier or a run of chains, but got dict"):
+    with pytest.raises(TypeError, match="expected an estimator of bnp_hier or an MCMC run, but got dict"):
         SavedFit({}, DATA, "gibbs", "diagonal").save(tmp_path / "fit.npz")
     assert not any(tmp_path.iterdir())
 
