@@ -219,7 +219,7 @@ class Component(ABC):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """The reason, as a clause, to choose this family for all of these columns; None if it is not chosen automatically."""
+        """The reason, as a clause, for choosing this family for these columns; None if it is not to be chosen automatically."""
         return None
 
     def parts_and_columns(self) -> tuple[tuple[Component, tuple[int, ...]], ...]:
@@ -231,11 +231,11 @@ class Component(ABC):
         return None
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
-        """Weight of the prior in rows, by hyperparameter that determines such a weight."""
+        """Weights of the prior, in rows, by the name of the hyperparameter that determines the weight."""
         return {}
 
     def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
-        """Messages about other problems of the prior with the data X, for clusters of about `limit` rows."""
+        """Warnings about other mismatches between the prior and the data X, if clusters have about `limit` rows."""
         return iter(())
 
     # ---- numerical precision -----------------------------------------------------------------------------------------
@@ -269,7 +269,8 @@ class Component(ABC):
         Raises
         ------
         ValueError
-            If log marginal likelihoods of clusters of these rows would be wrong by more than a tenth of a nat or overflow; the
+            If log marginal likelihoods of clusters of these rows would overflow or be wrong by more than about 0.1 nats in
+            single or 0.01 nats in double precision, or if `parameters` is True and cluster means would be inaccurate; the
             message names the column.
         """
 

@@ -174,7 +174,7 @@ class BetaBernoulli(Component):
         return log_beta(a + ones, b + zeros) - log_beta(a, b)
 
     def cache(self, stats: BitStatistics) -> BitCache:
-        """The counts with the log predictive probabilities that they imply."""
+        """Counts and the resulting log predictive probabilities."""
         a, b = self.a + stats.ones, self.b + stats.zeros
         log_cells = jnp.log(a + b)
         return BitCache(stats, jnp.log(a) - log_cells, jnp.log(b) - log_cells)

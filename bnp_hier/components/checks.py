@@ -48,7 +48,7 @@ def check_vector(family: str, name: str, value: ArrayLike) -> int:
 
 
 def check_positive(family: str, name: str, value: ArrayLike, dim: int | None = None, above: float = 0.0) -> None:
-    """Check that a scalar exceeds `above`; with `dim`, a scalar or all entries of a vector of that length.
+    """Check that a number, or with `dim` also every entry of a vector of that length, is finite and greater than `above`.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
 
 
 def close_distance(X: np.ndarray, random_state: int, share: float = 0.1, pairs: int = 3) -> float:
-    """Mean distance of the closest pairs, each of a row from a random sample and its nearest distinct neighbour.
+    """Mean distance of the closest pairs of a row from a random sample and its nearest distinct neighbour.
 
     Kurihara & Welling (2009), below Eq. 21; duplicate rows count as one point, as the distance would otherwise be 0.
 

@@ -19,7 +19,7 @@ from bnp_hier.utils.arrays import is_traced
 __all__ = ["AboutOrigin", "check_digits", "check_origin", "shifted"]
 
 FAR = 4.0
-"""Distance between prior mean and mean of the rows, in units of the largest deviation of a row, that costs precision."""
+"""Distance between prior mean and mean of the rows, in units of the largest deviation of a row, that loses precision."""
 
 GROUP = 8
 """Size of the small clusters that are tested."""
@@ -110,7 +110,7 @@ def check_digits(
     Parameters
     ----------
     component, X, parameters
-        As for `Component.check_precision`.
+        As in `Component.check_precision`.
     variances
         Hyperparameters in squared units of the data, by name: one number, or one per column.
     whitened

@@ -132,7 +132,7 @@ class DirichletMultinomial(Component):
         counts, larger = columns.kinds.count("count"), columns.kinds.count("continuous")
         zeros = float((X == 0).mean())
         whole = not columns.has_missing and bool(((X >= 0) & (X == np.round(X))).all())
-        # a few columns of frequent words may look continuous
+        # the counts of a few very frequent words may look continuous
         bag = whole and d >= BAG_COLUMNS and zeros > (0.5 if counts >= 0.1 * d else 0.9) and larger <= 0.02 * d
         if bag and "count" in columns.found:
             return f"{d} columns of counts, {zeros:.0%} of them 0, as for words in texts: rows differ in proportions"

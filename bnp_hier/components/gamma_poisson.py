@@ -87,7 +87,7 @@ class GammaPoisson(Component):
         return None
 
     def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
-        """Warn if the prior has more events than a cluster; its weight in rows may be large if events are rare."""
+        """Warn if the prior has more events than a cluster; its weight in rows is not checked: it is large for rare events."""
         shape = np.broadcast_to(self.shape, self.dim)
         events = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(0), 1) * limit
         if (shape > np.maximum(events, 3.0)).any():

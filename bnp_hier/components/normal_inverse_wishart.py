@@ -41,7 +41,7 @@ LOG_PI = float(np.log(np.pi))
 class NormalStatistics(NamedTuple):
     """Sums over rows, in coordinates y = L⁻¹(x − origin) with scale = L Lᵀ; `origin` defaults to the prior mean.
 
-    Far from zero, sums of the uncentred data would lose precision.
+    Centring keeps the precision of data far from zero.
 
     - **n** - number of rows, shape ().
     - **total** - Σ y, shape (d,).
@@ -257,7 +257,7 @@ class NormalInverseWishart(AboutOrigin, Component):
         deviation = Y - average[:, None]
         inverse = np.linalg.inv(np.eye(d) + np.einsum("gmi,gmj->gij", deviation, deviation))
         left = np.einsum("gii->gi", inverse)
-        if self.origin is None:  # in this case the posterior scale is computed as a single sum
+        if self.origin is None:  # the posterior scale is then computed as a single sum
             weight, pull = kappa * m / (kappa + m), np.einsum("gij,gj->gi", inverse, average)
             left = left - weight * pull**2 / (1 + weight * (pull * average).sum(1, keepdims=True))
         return (nu + m) / 2 * unit * (Y**2).sum(1) * left

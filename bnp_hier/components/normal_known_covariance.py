@@ -88,7 +88,7 @@ class NormalKnownCovariance(AboutOrigin, Component):
     def from_data(cls, X: ArrayLike, *, within: float = 0.3) -> Self:
         """Build a prior centred on the data, with diagonal covariance matrices.
 
-        The prior covariance of cluster means has the column variances on its diagonal, the covariance of rows `within` × these.
+        The variances of cluster means are the column variances, those of the rows of a cluster `within` × the column variances.
 
         Raises
         ------

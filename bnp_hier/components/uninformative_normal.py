@@ -184,7 +184,7 @@ class UninformativeNormal(AboutOrigin, Component):
         raise self._no_density()
 
     def log_marginal_of_row_pairs(self, left: BoxStatistics, right: BoxStatistics) -> NoReturn:
-        """Not available: an improper prior gives clusters of one or two rows no density.
+        """Not available: an improper prior gives the clusters of one row, of which pairs are formed, no density.
 
         Raises
         ------

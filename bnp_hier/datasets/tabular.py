@@ -1,4 +1,4 @@
-"""The `Dataset` class, and a reader for CSV, Parquet and NumPy files whose errors name file, line and column."""
+"""The `Dataset` class, and readers of CSV, Parquet and NumPy files whose error messages give the location in the file."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ class Table:
         return np.column_stack(values)
 
     def _refers_to_text(self, rows: Mapping[str, int]) -> str:
-        """Error message on columns of text: where the first text is, and advice by what the columns seem to contain."""
+        """Error message about columns of text: location of the first text, and advice depending on the apparent content."""
         names = [name for name in rows if self._names_rows(name)]
         dates = [name for name in rows if name not in names and self._holds_dates(name)]
         rest = [name for name in rows if name not in (*names, *dates)]

@@ -114,7 +114,7 @@ class ResumableRun:
         self._progress: _Progress | None = None
         self._data = ""
         self._parameters: dict[str, np.ndarray] = {}
-        self._ready = True  # whether the kernel has been initialised for the model
+        self._ready = True  # whether the kernel has been initialised with the model
         self._extra_fields: tuple[str, ...] = ()
         self._programs: dict[tuple[int, tuple[str, ...]], Callable[[Any], Any]] = {}
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
@@ -175,7 +175,7 @@ class ResumableRun:
 
     @property
     def finished(self) -> bool:
-        """Whether all draws have been made."""
+        """Whether all requested draws are available."""
         return self.steps >= self._total
 
     @property

@@ -72,7 +72,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove drafts whose process has ended, and those of other machines that are older than a day."""
+    """Remove drafts of processes on this machine that have ended, and all drafts older than a day."""
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if entry.name.startswith(_MARK) and ".part" in entry.name]
     for entry in found:

@@ -20,7 +20,7 @@ class WholeNumber(Interval):
         super().__init__(Integral, least, None, closed="left")
 
     def is_satisfied_by(self, val: Any) -> bool:
-        """Whether the value is one."""
+        """Whether the value satisfies the constraint."""
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class PositiveNumber(Interval):
         super().__init__(Real, 0, None, closed="neither")
 
     def is_satisfied_by(self, val: Any) -> bool:
-        """Whether the value is one."""
+        """Whether the value satisfies the constraint."""
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
     def __str__(self) -> str:

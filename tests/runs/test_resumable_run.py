@@ -150,7 +150,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (_partition, X, "saved with num_warmup=0, but the MCMC object has 7"),
         (partial(_partition, num_warmup=0), X + 1.0, r"other data .*\(of shapes \(12, 2\)\): their values differ"),
         (partial(_partition, num_warmup=0), X[:11], "other data"),
-        (partial(_partition, num_warmup=0, num_samples=21), X, "5 steps, of num_samples=5, which .* num_samples=21"),
+        (
+            partial(_partition, num_warmup=0, num_samples=21),
+            X,
+            "5 steps, of num_samples=5, and cannot be continued .* num_samples=21",
+        ),
         pytest.param(
             partial(_composition, num_warmup=0, num_samples=5, thinning=5),
             X,
