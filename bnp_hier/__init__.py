@@ -2,7 +2,7 @@
 
 import numpyro
 
-# ArviZ 1.x leaves a lazily loaded numpyro behind, whose submodules come up incomplete unless the package itself comes first
+# ArviZ 1.x leaves behind a lazily loaded numpyro, whose submodules are incomplete unless the package itself is loaded first
 numpyro.__version__  # noqa: B018
 
 from bnp_hier import datasets, evidence, models, plots

@@ -1,4 +1,4 @@
-"""What a fitted object can do, as small protocols: whatever has the attributes takes part, whoever wrote it."""
+"""Protocols for the capabilities of fitted objects: any object with the required attributes is accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BinaryTree", "Chains", "Clustering", "EvidenceBound", "TreePosterior
 
 @runtime_checkable
 class Chains(Protocol):
-    """Markov chains of a NumPyro kernel: an `MCMC` object, a `ResumableRun`, or what answers like one."""
+    """Markov chains of a NumPyro kernel: an `MCMC` object, a `ResumableRun`, or any object with the same attributes."""
 
     @property
     def sampler(self) -> Any:
@@ -29,18 +29,18 @@ class Chains(Protocol):
 
     @property
     def last_state(self) -> Any:
-        """State of the kernel after the last step; None before the first."""
+        """State of the kernel after the last step; None before the first step."""
 
     def get_samples(self, group_by_chain: bool = False) -> Any:
-        """Site -> draws, (chain, draw, ...) if grouped."""
+        """Draws by site name, (chain, draw, ...) if grouped by chain."""
 
     def get_extra_fields(self, group_by_chain: bool = False) -> Any:
-        """Field of the kernel's state -> its values, (chain, draw, ...) if grouped; those that the run was asked for."""
+        """Requested fields of the kernel's state by name, (chain, draw, ...) if grouped by chain."""
 
 
 @runtime_checkable
 class Clustering(Protocol):
-    """One partition of the data under a mixture model, with the predictive density that follows from it."""
+    """A partition of the data under a mixture model, with its predictive density."""
 
     @property
     def model(self) -> Callable[..., Any]:
@@ -48,11 +48,11 @@ class Clustering(Protocol):
 
     @property
     def labels_(self) -> Int[np.ndarray, " n"]:
-        """(n,) clusters, from 0."""
+        """Cluster of each row, (n,), numbered from 0."""
 
     @property
     def hyperparameters_(self) -> Mapping[str, Any]:
-        """Hyperparameter site -> value."""
+        """Values of the hyperparameters by site name."""
 
     @property
     def log_joint_(self) -> float:
@@ -62,7 +62,7 @@ class Clustering(Protocol):
         """Log predictive density of each new row (nats)."""
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
-        """Probability of each cluster for each new row and, in the last column, of a new one."""
+        """Probability of each cluster for each new row; the last column is that of a new cluster."""
 
 
 @runtime_checkable
@@ -75,12 +75,12 @@ class EvidenceBound(Protocol):
 
     @property
     def bound_kind_(self) -> str:
-        """What bounds it, in a word or two, for tables."""
+        """Short name of the kind of bound, for tables."""
 
 
 @runtime_checkable
 class BinaryTree(Protocol):
-    """A binary tree over the rows, built for a partition that it holds."""
+    """A binary tree over the rows, built for a partition that it contains."""
 
     @property
     def dendrogram_(self) -> Dendrogram:
@@ -93,7 +93,7 @@ class BinaryTree(Protocol):
 
 @runtime_checkable
 class TreePosterior(Protocol):
-    """A posterior over the partitions that a binary tree holds, and the lower bound on the evidence that is their sum."""
+    """A posterior over the partitions in a binary tree, with the lower bound on the evidence that results from summing them."""
 
     @property
     def dendrogram_(self) -> Dendrogram:
@@ -109,11 +109,11 @@ class TreePosterior(Protocol):
 
     @property
     def concentration_(self) -> float:
-        """α."""
+        """Concentration α."""
 
     @property
     def X_fit_(self) -> Float[np.ndarray, "n d"]:
-        """The data as the component sees it."""
+        """The data in the form passed to the component."""
 
     def sample_partitions(self, key: int | Array, num_samples: int) -> Int[np.ndarray, "s items"]:
-        """(num_samples, items) partitions drawn from it."""
+        """Partitions drawn from the posterior, (num_samples, items)."""

@@ -1,4 +1,4 @@
-"""The inference methods by name: how each is run on a model, and about how long it takes."""
+"""Registry of inference methods: how each one runs on a model, and roughly how long it takes."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ __all__ = [
 ]
 
 EXACT_TREE = 2000
-"""Most rows of an exact tree by default; larger tables get the randomized one."""
+"""Largest number of rows for which the exact tree is the default; larger tables use the randomized one."""
 
 CHUNKS = 20
-"""Chunks of a run of chains, between which it can be interrupted."""
+"""Number of chunks of an MCMC run, which can be interrupted between chunks."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How methods are run.
+    """Options for running methods.
 
     Parameters
     ----------
     chains, warmup, samples
-        Of methods that are Markov chains.
+        Number of chains, and warm-up steps and samples per chain, for MCMC methods.
     time_limit
-        Seconds after which chains stop with the draws that they have; None: no limit.
+        Time (s) after which chains stop and keep the draws obtained so far; None for no limit.
     random_state
-        Of everything random.
+        Random seed.
     progress_bar
         Whether to show progress bars.
     """
@@ -67,15 +67,15 @@ class RunOptions:
 
     @property
     def sweeps(self) -> int:
-        """Steps of all chains."""
+        """Total number of steps of all chains."""
         return self.chains * (self.warmup + self.samples)
 
 
 class Size(NamedTuple):
     """Size of a problem.
 
-    - **rows** - n.
-    - **width** - distinct sufficient statistics of a row: the work that a row makes.
+    - **rows** - number of rows n.
+    - **width** - number of distinct sufficient statistics per row, which determines the work per row.
     """
 
     rows: int
@@ -83,34 +83,35 @@ class Size(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """Width over that of four normal columns with full covariance, for which the times were measured."""
+        """Width relative to four normal columns with full covariance, for which the run times were measured."""
         return max(self.width, 5) / 15.0
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cluster.
+    """An inference method for clustering.
 
     Parameters
     ----------
     name
-        Short name, as on the command line.
+        Short name, used on the command line.
     title
-        Name in tables.
+        Name shown in tables.
     gives
-        What it computes, in a clause.
+        What the method computes, as a short phrase.
     run
-        Runs it on a model, rows (n, d) and options; returns a fit that `bnp_hier.compare` takes.
+        Function of a model, rows (n, d) and options that returns a fit accepted by `bnp_hier.compare`.
     seconds
-        Expected time for a size and options, compiling included, on two cores: of the right order only.
+        Function of a size and options that returns the expected time (s) on two cores, including compilation; only the order
+        of magnitude is reliable.
     is_chain
-        Whether it is a Markov chain.
+        Whether the method runs Markov chains.
     worth
-        Place in recommendations: those with lower numbers come first.
+        Rank in recommendations; methods with lower numbers come first.
     hierarchical
-        Whether it runs on a hierarchical mixture, such as `models.bhmc`, and finds trees instead of one partition.
+        Whether the method runs on a hierarchical mixture, such as `models.bhmc`, and returns trees instead of a partition.
     fitted
-        Class of its fits where that is an estimator from outside the package: files of such fits can then be read.
+        Class of the fits if it is an estimator from outside the package; it is registered so that saved fits can be loaded.
     """
 
     name: str
@@ -125,7 +126,7 @@ class Method:
 
 
 class _InterruptedChainsError(KeyboardInterrupt):
-    """Ctrl-C, with the chains as far as they came."""
+    """Keyboard interrupt that carries the chains run so far."""
 
     def __init__(self, chains: ResumableRun) -> None:
         super().__init__()
@@ -133,7 +134,7 @@ class _InterruptedChainsError(KeyboardInterrupt):
 
 
 def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableRun]:
-    """How a kernel on the partition site is run: beside NUTS if the model has other latent sites."""
+    """Return a function that runs a kernel for the partition site, together with NUTS if the model has other latent sites."""
 
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
         with jax.enable_x64(True):
@@ -165,7 +166,7 @@ def _run(kernel: MCMCKernel, X: np.ndarray, options: RunOptions, chain_method: s
 
 
 def _chunk_steps(options: RunOptions) -> int:
-    """Steps between two places to stop; a divisor of warm-up and samples if a fair one is there, as others compile anew."""
+    """Steps per chunk: a common divisor of warm-up and samples if one has a suitable size, to avoid recompilation."""
     steps, common = options.warmup + options.samples, math.gcd(options.warmup, options.samples)
     fair = [chunk for chunk in range(max(1, steps // 100), steps // CHUNKS + 1) if common % chunk == 0]
     return max(fair, default=max(1, steps // CHUNKS))
@@ -187,16 +188,16 @@ def _agglomerative(model: Model, X: np.ndarray, options: RunOptions) -> Agglomer
 
 
 METHODS: dict[str, Method] = {}
-"""Name -> method, in the order in which they are run: the quick ones first."""
+"""Methods by name, in the order in which they run: fast methods first."""
 
 
 def register(*methods: Method) -> None:
-    """Make methods known to the commands, recommendations and reports.
+    """Register methods for use in commands, recommendations and reports.
 
     Raises
     ------
     ValueError
-        If a name or title is taken.
+        If a name or title is already in use.
     """
     for method in methods:
         taken = [other.name for other in METHODS.values() if method.name == other.name or method.title == other.title]
@@ -208,7 +209,7 @@ def register(*methods: Method) -> None:
 
 
 def partition_methods() -> dict[str, Method]:
-    """The methods that find partitions, which can be compared."""
+    """Return the methods that find partitions, whose fits can be compared, by name."""
     return {name: method for name, method in METHODS.items() if not method.hierarchical}
 
 
@@ -220,7 +221,7 @@ register(
     Method(
         "map-dp",
         "MAP-DP",
-        "the most probable single partition, by moves of single rows and merges",
+        "the most probable single partition, found by moving single rows and merging clusters",
         lambda model, X, options: MAPDP(model, random_state=options.random_state).fit(X),
         lambda size, _: 12 + 30 * size.relative * (size.rows / 20_000) ** 1.9,
         worth=10,
@@ -228,9 +229,9 @@ register(
     Method(
         "bayesian-kmeans",
         "Bayesian k-means",
-        "the most probable single partition, by splits and merges of clusters",
+        "the most probable single partition, found by splitting and merging clusters",
         lambda model, X, options: BayesianKMeans(model, random_state=options.random_state).fit(X),
-        lambda size, _: 14 + 150 * size.relative * size.rows / 20_000,  # many clusters take long; few are quick,
+        lambda size, _: 14 + 150 * size.relative * size.rows / 20_000,  # slower with many clusters, faster with few
         worth=40,
     ),
     Method(
@@ -244,7 +245,7 @@ register(
     Method(
         "agglomerative",
         "Agglomerative",
-        "a tree by the same objective as Bayesian k-means, from the bottom up",
+        "a tree built bottom-up for the same objective as Bayesian k-means",
         _agglomerative,
         lambda size, _: 10 + 0.6 * size.relative * (size.rows / 2000) ** 2,
         worth=60,
@@ -252,7 +253,7 @@ register(
     Method(
         "variational",
         "Variational",
-        "soft assignments and a lower bound on a truncated model's evidence",
+        "responsibilities and a lower bound on the evidence of a truncated model",
         lambda model, X, options: VariationalDP(model, random_state=options.random_state).fit(X),
         lambda size, _: 15 + 50 * size.relative * size.rows / 20_000,
         worth=50,
@@ -260,7 +261,7 @@ register(
     Method(
         "gibbs",
         "Gibbs",
-        "draws from the exact posterior of partitions and hyperparameters: the reference for all others",
+        "draws from the exact posterior of partitions and hyperparameters: the reference for all other methods",
         chains_of(PartitionGibbs),
         lambda size, options: 40 + options.sweeps * (0.001 + 2.2e-5 * size.rows * size.relative**0.7),
         is_chain=True,
@@ -269,7 +270,7 @@ register(
     Method(
         "parallel",
         "Parallel split-merge",
-        "draws from the exact posterior, all rows at once: for many rows",
+        "draws from the exact posterior, updating all rows at once: for large data",
         chains_of(ParallelSplitMerge),
         lambda size, options: 60 + 15 * options.chains + options.sweeps * (0.03 + 7e-6 * size.rows * size.relative),
         is_chain=True,
@@ -278,7 +279,7 @@ register(
     Method(
         "bhmc",
         "BHMC",
-        "draws of trees of any branching whose nodes share components, on a hierarchical mixture",
+        "draws of trees of any branching whose nodes share components, for a hierarchical mixture",
         _bhmc,
         lambda size, options: 60 + options.sweeps * (0.005 + 2e-4 * size.rows * size.relative**0.7),
         is_chain=True,
@@ -289,18 +290,18 @@ register(
 
 @dataclass
 class Outcome:
-    """What came of running methods.
+    """Results of running methods.
 
     Parameters
     ----------
     fits
-        Title -> fit, of the methods that came to an end, or as far as they came.
+        Fits by title of the method, including chains that stopped early.
     seconds
-        Title -> run time.
+        Run times (s) by title.
     problems
-        What failed, was interrupted, or is missing, in sentences.
+        Sentences that describe what failed, was interrupted or was not run.
     interrupted
-        Whether the user interrupted it.
+        Whether the user interrupted the run.
     """
 
     fits: dict[str, Any]
@@ -310,7 +311,7 @@ class Outcome:
 
     @classmethod
     def empty(cls) -> Self:
-        """Before anything has run."""
+        """Return an outcome without results."""
         return cls({}, {}, [])
 
 
@@ -323,26 +324,26 @@ def run_methods(
     begun: Callable[[Method], None] | None = None,
     ended: Callable[[Method, float], None] | None = None,
 ) -> Outcome:
-    """Run methods one after the other; one that fails or is interrupted does not take the others with it.
+    """Run methods one after the other, keeping the results of the others if one fails or is interrupted.
 
     Parameters
     ----------
     names
-        Of `METHODS`.
+        Names of methods in `METHODS`.
     model
         NumPyro model with one partition site and one `ConjugateMixture` on it.
     X
         Data, (n, d).
     options
-        For all methods, or method name -> options.
+        Options for all methods, or options by method name.
     begun, ended
-        Called before a method, and after it with its seconds.
+        Callbacks: `begun(method)` before each method, and `ended(method, seconds)` after each one that returned a fit.
 
     Returns
     -------
     outcome
-        With what there is: a failed method becomes a problem. Ctrl-C ends the method at work (chains keep the draws that they
-        have) and leaves out those after it.
+        The results obtained; a method that fails is recorded as a problem. Ctrl-C stops the current method (chains keep the
+        draws obtained so far) and skips the remaining ones.
 
     Raises
     ------
@@ -378,22 +379,22 @@ def run_methods(
             why = (
                 "was interrupted"
                 if outcome.interrupted
-                else f"stopped at its time limit of {of_method.time_limit:.0f} s (--minutes gives it more)"
+                else f"stopped at its time limit of {of_method.time_limit:.0f} s (--minutes sets a longer one)"
             )
             kept = fit.steps - of_method.warmup
-            outcome.problems.append(f"{method.title} {why}: {kept} of {of_method.samples} draws of every chain are there.")
+            outcome.problems.append(f"{method.title} {why}: {kept} of {of_method.samples} draws per chain are available.")
         elif outcome.interrupted:
-            outcome.problems.append(f"{method.title} was interrupted and is missing.")
+            outcome.problems.append(f"{method.title} was interrupted and has no result.")
         if outcome.interrupted:
             missing = ", ".join(other.title for other in todo[place + 1 :])
-            outcome.problems += [f"Not run, since it was interrupted before: {missing}."] if missing else []
+            outcome.problems += [f"Not run because of the interruption: {missing}."] if missing else []
             break
     return outcome
 
 
 def shortened(options: RunOptions, sweeps: int) -> RunOptions:
-    """Options with at most so many sweeps of all chains, a third of them warm-up."""
+    """Limit options to at most `sweeps` steps in total over all chains, a third of them warm-up."""
     if options.sweeps <= sweeps:
         return options
-    unit = max(sweeps // options.chains // 30, 1)  # both are multiples of one number, by which they are taken in chunks
+    unit = max(sweeps // options.chains // 30, 1)  # both are multiples of one number, which is the chunk size
     return replace(options, warmup=10 * unit, samples=20 * unit)

@@ -30,10 +30,10 @@ def dpm(X: Num[Array | np.ndarray, "n d"], component: ComponentLike = None, conc
     X
         Data, (n, d).
     component
-        Conjugate component of one cluster; a function of X that returns one may put priors on its hyperparameters with
-        `numpyro.sample`; None takes `NormalInverseWishart.from_data(X)`.
+        Conjugate component of a cluster, or a function of X that returns one and may place priors on its hyperparameters with
+        `numpyro.sample`. None uses `NormalInverseWishart.from_data(X)`.
     concentration
-        α of the Dirichlet process: a number or its prior.
+        Concentration α of the Dirichlet process: a number or a prior distribution.
     """
     component = _component(component, X)
     alpha = _hyperparameter("alpha", concentration)
@@ -47,7 +47,7 @@ def pitman_yor_mixture(
     concentration: Hyperparameter = 1.0,
     discount: Hyperparameter = 0.25,
 ) -> None:
-    """Pitman-Yor mixture with cluster parameters integrated out: more small clusters than a Dirichlet process.
+    """Pitman-Yor mixture with cluster parameters integrated out, which favours more small clusters than a Dirichlet process.
 
     Sites: `alpha` and `discount` (if distributions), `z` (the partition, (n,) labels), `X` (observed).
 
@@ -56,7 +56,7 @@ def pitman_yor_mixture(
     X, component, concentration
         As in `dpm`.
     discount
-        Discount in [0, 1): a number or its prior.
+        Discount in [0, 1): a number or a prior distribution.
     """
     component = _component(component, X)
     alpha = _hyperparameter("alpha", concentration)
@@ -74,15 +74,15 @@ def dpm_stick_breaking(
     """Truncated stick-breaking mixture with explicit parameters and labels summed out, for NUTS.
 
     Sites: `alpha` (if `concentration` is a distribution), `weights` (truncation,), `parameters` (truncation, ...), one
-    array per component as `component.prior()` defines it, and `X` (observed). Label switching makes the sites' own
-    diagnostics meaningless; compare label-invariant summaries only. `bnp_hier.recover_labels` draws the labels afterwards.
+    array per component as drawn from `component.prior()`, and `X` (observed). Label switching makes convergence diagnostics of
+    the sites meaningless; compare only label-invariant summaries. `bnp_hier.recover_labels` draws the labels afterwards.
 
     Parameters
     ----------
     X, component, concentration
         As in `dpm`.
     truncation
-        Number of components K ≥ 1; the last weight takes the rest of the stick.
+        Number of components K ≥ 1; the last weight is the rest of the stick.
     """
     component = _component(component, X)
     alpha = _hyperparameter("alpha", concentration)

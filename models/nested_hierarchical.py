@@ -27,10 +27,10 @@ def bhmc(
     max_nodes: int = 128,
     root: str = "finite",
 ) -> None:
-    """Bayesian hierarchical mixture clustering (Huang et al. 2021): a tree whose every node mixes the same components.
+    """Bayesian hierarchical mixture clustering (Huang et al. 2021): a tree in which every node mixes the same components.
 
-    Each item walks down a tree by a nested Chinese restaurant process and is a draw from its leaf's mixture; a node's mixing
-    proportions are a Dirichlet draw around its parent's.
+    Each item takes a path down the tree, drawn from a nested Chinese restaurant process, and is drawn from the mixture at its
+    leaf. The mixing proportions of a node have a Dirichlet prior centred on those of its parent.
 
     Sites: `alpha`, `gamma0` and `gamma` (those given as distributions), `paths` (n, depth), `mixing` (max_nodes,
     max_components), `parameters` (max_components, ...), `labels` (n,) and `X` (observed, pointwise).
@@ -40,23 +40,23 @@ def bhmc(
     X
         Data, (n, d).
     depth
-        Levels of the tree below the root.
+        Number of levels of the tree below the root.
     component
-        Conjugate component; a function of X that returns one may put priors on its hyperparameters with `numpyro.sample`;
-        None takes `spherical_normal`, which learns the variance.
+        Conjugate component, or a function of X that returns one and may place priors on its hyperparameters with
+        `numpyro.sample`. None uses `spherical_normal`, which infers the variance.
     concentration
-        α of the nested Chinese restaurant process, or its prior: larger values give more branches.
+        Concentration α of the nested Chinese restaurant process, or its prior; larger values favour more branches.
     root_concentration
-        γ0 of the root's proportions, or its prior: larger values give more components.
+        Concentration γ0 of the root's proportions, or its prior; larger values favour more components.
     mixing_concentration
-        γ of the proportions below, or its prior: smaller values give sparser nodes.
+        Concentration γ of the proportions below the root, or its prior; smaller values make them sparser.
     max_components
         Number of components K.
     max_nodes
-        Capacity of the tree, the root included.
+        Maximum number of nodes of the tree, including the root.
     root
-        "finite": the root's proportions are Dir(γ0/K, ..., γ0/K). "infinite": they are those of a Dirichlet process, of which
-        K − 1 components may have items, and the last is what is left for all others.
+        "finite": the root's proportions have the prior Dir(γ0/K, ..., γ0/K). "infinite": they are the weights of a Dirichlet
+        process; K − 1 of its components may have items, and the last entry is the total weight of all others.
     """
     alpha, gamma0, gamma = (
         numpyro.sample(name, value) if isinstance(value, dist.Distribution) else value
@@ -84,27 +84,28 @@ def bhmc_finite(
     max_components: int = 10,
     branching: int = 3,
 ) -> None:
-    """The mixture of `bhmc` on a tree of fixed branching, with paths and labels summed out, for NUTS.
+    """The mixture of `bhmc` on a tree with fixed branching, with paths and labels summed out, for NUTS.
 
-    An item goes to each child of a node with a probability of its own, Dir(α/b, ..., α/b) of the b of a node, so that a row is
-    a draw from the mixture with the weights Σ_leaves p(leaf) β_leaf. As b grows the tree becomes the nested Chinese restaurant
-    process (the same limit that makes a finite mixture a Dirichlet process).
+    The probabilities with which an item moves from a node to its b children have the prior Dir(α/b, ..., α/b). A row is thus
+    drawn from the mixture with weights Σ_leaves p(leaf) β_leaf. As b grows, the tree converges to the nested Chinese restaurant
+    process, just as a finite mixture converges to a Dirichlet process.
 
     Sites: `alpha`, `gamma0` and `gamma` (those given as distributions); for each level l below the root `branches_l`
-    (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), children of one node side by side; `mixing_0`
-    (max_components,) of the root; `parameters` (max_components, ...); `X` (observed, pointwise); and, computed from them,
-    `leaf_weights` (branching^depth,) and `leaf_mixing` (branching^depth, max_components).
+    (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), with the children of a node next to each other;
+    `mixing_0` (max_components,) at the root; `parameters` (max_components, ...); `X` (observed, pointwise); and the
+    deterministic sites `leaf_weights` (branching^depth,) and `leaf_mixing` (branching^depth, max_components).
 
     Parameters
     ----------
     X, depth, component, concentration, root_concentration, mixing_concentration, max_components
-        As of `bhmc`.
+        As in `bhmc`.
     branching
-        Children b of every node above the leaves.
+        Number of children b of every node above the leaves.
 
     Notes
     -----
-    A Dirichlet parameter below 0.01 is taken for 0.01: below that nearly all proportions underflow, and no gradient is of use.
+    Dirichlet parameters below 0.01 are replaced by 0.01: below that, nearly all proportions underflow and gradients are
+    useless.
     """
     alpha, gamma0, gamma = (
         numpyro.sample(name, value) if isinstance(value, dist.Distribution) else value
@@ -130,15 +131,15 @@ def bhmc_finite(
 
 
 def _at_least(parameters: ArrayLike, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Dirichlet parameters of the shape, none too small for gradients."""
+    """Broadcast Dirichlet parameters to a shape, with a lower bound that keeps gradients useful."""
     return jnp.maximum(jnp.broadcast_to(jnp.asarray(parameters), shape), 0.01)
 
 
 def spherical_normal(X: Num[Array | np.ndarray, "n d"]) -> NormalKnownCovariance:
-    """Normal components with one learned variance for all columns: sites `sigma2`.
+    """Normal components with one unknown variance for all columns, at the site `sigma2`.
 
-    With v the mean variance of the columns: means have the prior N(X̄, vI), and the variance within components, `sigma2`, an
-    inverse gamma prior of shape 2 and mean v/5.
+    With v the mean variance of the columns, the means have the prior N(X̄, vI), and the variance within components, `sigma2`,
+    has an inverse-gamma prior with shape 2 and mean v/5.
     """
     like = NormalKnownCovariance.from_data(X)
     v = jnp.trace(jnp.asarray(like.prior_covariance)) / like.dim

@@ -52,7 +52,7 @@ def test_what_is_interrupted_or_not_run_is_named(monkeypatch: pytest.MonkeyPatch
     _pretend(monkeypatch, map_dp=lambda *_: "partition", bhc=_fail(KeyboardInterrupt()), variational=lambda *_: "never")
     outcome = run_methods(["map-dp", "bhc", "variational"], MODEL, X)
     assert outcome.fits == {"MAP-DP": "partition"} and outcome.interrupted
-    assert outcome.problems == ["BHC was interrupted and is missing.", "Not run, since it was interrupted before: Variational."]
+    assert outcome.problems == ["BHC was interrupted and has no result.", "Not run because of the interruption: Variational."]
 
 
 @pytest.mark.slow
@@ -68,13 +68,13 @@ def test_interrupted_chains_keep_their_draws(kept: int, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(methods, "ResumableRun", Interrupted)
     outcome = run_methods(["gibbs", "variational"], MODEL, X, replace(QUICK, samples=20))
-    assert outcome.interrupted and "Not run, since it was interrupted before: Gibbs" not in outcome.problems
+    assert outcome.interrupted and "Not run because of the interruption: Gibbs" not in outcome.problems
     if kept:
         assert outcome.fits["Gibbs"].get_samples(group_by_chain=True)["z"].shape == (2, kept, 30)
-        assert f"Gibbs was interrupted: {kept} of 20 draws of every chain are there." in outcome.problems
+        assert f"Gibbs was interrupted: {kept} of 20 draws per chain are available." in outcome.problems
         assert np.isfinite(bnp.compare(outcome.fits, X).loc["Gibbs", "log_joint"])
     else:
-        assert "Gibbs was interrupted and is missing." in outcome.problems and "Gibbs" not in outcome.fits
+        assert "Gibbs was interrupted and has no result." in outcome.problems and "Gibbs" not in outcome.fits
 
 
 @pytest.mark.slow
