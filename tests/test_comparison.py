@@ -70,7 +70,7 @@ def test_optional_columns_are_left_out(fits: dict) -> None:
 def test_capacity_hits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X)), max_clusters=1)
     mcmc = MCMC(kernel, num_warmup=2, num_samples=20, progress_bar=False)
-    with pytest.warns(RuntimeWarning, match="met its capacity of 1 clusters"):
+    with pytest.warns(RuntimeWarning, match="reached its capacity of 1 clusters"):
         mcmc.run(jax.random.key(0), X)
         jax.effects_barrier()
     with pytest.warns(RuntimeWarning, match="One met its capacity .* raise PartitionGibbs"):

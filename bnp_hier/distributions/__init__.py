@@ -1,4 +1,4 @@
-"""NumPyro distributions of partitions and trees, and of data given them."""
+"""NumPyro distributions of partitions and trees, and of data given a partition or tree."""
 
 from bnp_hier.distributions.chinese_restaurant import ChineseRestaurantProcess
 from bnp_hier.distributions.cluster_numbers import concentration_for, prior_clusters

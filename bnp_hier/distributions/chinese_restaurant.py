@@ -32,13 +32,13 @@ def log_partition_prior(
 ) -> Float[Array, "..."]:
     """Log probability of a partition with these cluster sizes (zeros are ignored) under a Pitman-Yor process (nats).
 
-    Σ_{l=1}^{K−1} log(α + lδ) + Σ_k [lgamma(n_k − δ) − lgamma(1 − δ)] − [lgamma(α + n) − lgamma(α + 1)]; with δ = 0 the
-    Dirichlet process, K log α + Σ_k lgamma(n_k) + lgamma(α) − lgamma(n + α).
+    Σ_{l=1}^{K−1} log(α + lδ) + Σ_k [lgamma(n_k − δ) − lgamma(1 − δ)] − [lgamma(α + n) − lgamma(α + 1)]; for the Dirichlet
+    process, δ = 0, this is K log α + Σ_k lgamma(n_k) + lgamma(α) − lgamma(n + α).
     """
     counts = jnp.asarray(counts, jnp.result_type(float))
     alpha, discount = jnp.asarray(concentration)[..., None], jnp.asarray(discount)[..., None]
     occupied = counts > 0
-    rank = jnp.cumsum(occupied, axis=-1, dtype=counts.dtype) - 1  # the first occupied slot opens the process and costs nothing
+    rank = jnp.cumsum(occupied, axis=-1, dtype=counts.dtype) - 1  # the first cluster opens with probability one
     opening = jnp.where(occupied & (rank > 0), jnp.log(jnp.where(rank > 0, alpha + rank * discount, 1.0)), 0.0)
     # where(...) inside and outside keeps gradients finite at empty slots
     sizes = jnp.where(occupied, gammaln(jnp.where(occupied, counts, 1.0) - discount) - gammaln(1.0 - discount), 0.0)
@@ -53,28 +53,28 @@ class ChineseRestaurantProcess(RememberedDraws):
     Parameters
     ----------
     concentration
-        α > 0 (> −discount for Pitman-Yor): larger values give more clusters.
+        α > 0 (> −discount for Pitman-Yor); larger values favour more clusters.
     size
         Number of items n.
     discount
         Pitman-Yor discount in [0, 1); 0 is the Dirichlet process.
     max_clusters
-        If given, partitions into more clusters have probability zero; the density is not renormalised, so that the joint
-        with a prior on `concentration` is the untruncated joint restricted to that set.
+        If given, partitions into more clusters have probability zero. The density is not renormalised, so that the joint
+        density with a prior on `concentration` is the untruncated one restricted to the remaining partitions.
 
     Notes
     -----
-    Draws are labelled in order of appearance (item 0 has label 0, the first item elsewhere label 1, ...). `log_prob` reads
-    the partition off the labels, whatever the labels' names, and is the log probability of that partition: summed over all
-    partitions (not over all label vectors) it is one. Labels lie in 0, ..., n − 1. Draws ignore `max_clusters` but never
-    exceed it: once it is reached no new cluster opens.
+    Draws are labelled in order of appearance (item 0 has label 0, the first item in another cluster has label 1, ...).
+    `log_prob` is the log probability of the partition that the labels describe, however its clusters are numbered; the
+    probabilities of all partitions (not of all label vectors) sum to one. Labels lie in 0, ..., n − 1. Draws follow the
+    process without `max_clusters`, except that no new cluster opens once this number is reached.
 
     Examples
     --------
     >>> import jax.numpy as jnp
     >>> from bnp_hier import ChineseRestaurantProcess
     >>> log_probability = ChineseRestaurantProcess(1.0, 3).log_prob(jnp.array([0, 0, 1]))
-    >>> round(float(jnp.exp(log_probability)), 4)  # one of three ways to put one item apart, 1/6 each
+    >>> round(float(jnp.exp(log_probability)), 4)  # one of three ways to separate one item, 1/6 each
     0.1667
     """
 
@@ -124,7 +124,7 @@ class ChineseRestaurantProcess(RememberedDraws):
         return log_prob
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Int[Array, "... n"]:
-        """Partitions, one customer at a time, labelled in order of appearance."""
+        """Draw partitions by seating one customer at a time, labelled in order of appearance."""
         assert key is not None
         shape = (*sample_shape, *self.batch_shape)
         alpha = jnp.broadcast_to(jnp.asarray(self.concentration, jnp.result_type(float)), shape).reshape(-1)
@@ -137,14 +137,14 @@ class ChineseRestaurantProcess(RememberedDraws):
 def _seat_all(
     key: Array, concentration: Float[Array, " b"], discount: Float[Array, " b"], size: int, slots: int
 ) -> Int[Array, "b n"]:
-    """One partition per pair of parameters, customers seated one at a time."""
+    """Draw one partition per pair of parameters by seating one customer at a time."""
 
     def one(uniforms: Array, alpha: Array, d: Array) -> Array:
         def seat(counts: Array, uniform: Array) -> tuple[Array, Array]:
             occupied = counts > 0
             tables = occupied.sum()
             opens = jnp.arange(slots) == tables
-            # the first customer opens a table for sure
+            # the first customer always opens a table
             opening = jnp.where(tables > 0, alpha + tables.astype(d.dtype) * d, 1.0)
             cumulative = jnp.cumsum(jnp.where(occupied, counts - d, jnp.where(opens, opening, 0.0)))
             label = (cumulative <= uniform * cumulative[-1]).sum()

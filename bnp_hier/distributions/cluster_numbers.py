@@ -1,4 +1,4 @@
-"""How many clusters a Dirichlet or Pitman-Yor process expects, and which concentration expects so many."""
+"""Prior number of clusters under a Dirichlet or Pitman-Yor process, and the concentration for an expected number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.special import digamma, gammaln
 __all__ = ["concentration_for", "mean_clusters", "prior_clusters"]
 
 UNSEEN = 1e-14
-"""Probability of larger numbers of clusters under which they are left out."""
+"""Total probability below which larger numbers of clusters are ignored, for one item; it grows with √n."""
 
 
 def _check(n: int, discount: float, concentration: float = 1.0) -> None:
@@ -23,11 +23,11 @@ def _check(n: int, discount: float, concentration: float = 1.0) -> None:
     if not (_is_number(discount) and 0 <= discount < 1):
         raise ValueError(f"discount must be a number in [0, 1), but it is {discount!r}")
     if not (_is_number(concentration) and -discount < concentration < np.inf):
-        raise ValueError(f"concentration must be a number above {-discount:g}, but it is {concentration!r}")
+        raise ValueError(f"concentration must be a number above {0.0 - discount:g}, but it is {concentration!r}")
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one real number, of Python, NumPy or JAX."""
+    """Whether a value is a real scalar of Python, NumPy or JAX."""
     return not isinstance(value, bool) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 
 
@@ -39,7 +39,7 @@ def mean_clusters(alpha: float, n: int, discount: float) -> float:
     """
     if discount == 0.0:
         return float(alpha * (digamma(alpha + n) - digamma(alpha)))
-    if discount < 1e-3:  # the difference of two large numbers
+    if discount < 1e-3:  # here the formula is a difference of two large numbers
         return float(np.arange(n + 1) @ prior_clusters(alpha, n, discount))
     ratio = gammaln(alpha + discount + n) + gammaln(alpha + 1) - gammaln(alpha + n) - gammaln(alpha + discount)
     return float((np.exp(ratio) - alpha) / discount)
@@ -48,8 +48,8 @@ def mean_clusters(alpha: float, n: int, discount: float) -> float:
 def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float[np.ndarray, " n1"]:
     """Prior distribution of the number of clusters of n items.
 
-    By P_{i+1}(k) = P_i(k) (i − kδ)/(i + α) + P_i(k − 1) (α + (k − 1)δ)/(i + α), sums of positive terms only: exact up to
-    rounding and to numbers whose probabilities together stay below 1e-14, which are 0.
+    The recursion P_{i+1}(k) = P_i(k) (i − kδ)/(i + α) + P_i(k − 1) (α + (k − 1)δ)/(i + α) sums only positive terms. The result
+    is exact up to rounding, except that large numbers of clusters with a total probability below 1e-14 √n are set to 0.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float
     Returns
     -------
     probabilities
-        (n + 1,), of 0, 1, ..., n clusters.
+        Probabilities of 0, 1, ..., n clusters, (n + 1,).
 
     Raises
     ------
@@ -101,17 +101,17 @@ def _recursion(alpha: Array, discount: Array, n: Array, empty: Float[Array, " s"
 
 
 def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -> float:
-    """Concentration α at which n items are expected to form so many clusters.
+    """Concentration α for which the prior expected number of clusters of n items is `expected_clusters`.
 
     Parameters
     ----------
     expected_clusters
-        Between 1 and n, both excluded.
+        Expected number of clusters, strictly between 1 and n.
     n
         Number of items.
     discount
-        Pitman-Yor discount δ in [0, 1). A large one may expect more clusters than asked for at α = 0 already: the α found is
-        then negative, above −δ.
+        Pitman-Yor discount δ in [0, 1). With a large discount, the expected number at α = 0 may already exceed the requested
+        one; the result is then negative, but above −δ.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -
     """
     _check(n, discount)
     if not (_is_number(expected_clusters) and 1 < expected_clusters < n):
-        raise ValueError(f"expected_clusters must lie between 1 and n = {n}, both excluded, but it is {expected_clusters!r}")
+        raise ValueError(f"expected_clusters must lie strictly between 1 and n = {n}, but it is {expected_clusters!r}")
 
     def gap(log_alpha: float) -> float:
         return mean_clusters(float(np.exp(log_alpha)) - discount, n, discount) - expected_clusters

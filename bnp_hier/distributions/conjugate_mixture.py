@@ -1,4 +1,4 @@
-"""The likelihood of a partition: every cluster's rows share one component whose parameters are integrated out."""
+"""The likelihood of a partition: the rows of each cluster share a component whose parameters are integrated out."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["ConjugateMixture", "cluster_statistics"]
 
 
 def cluster_statistics(rows: Statistics, labels: Int[Array, " n"], size: int) -> Statistics:
-    """Sums of the rows' statistics over each of the labels 0, ..., size − 1."""
+    """Sum the rows' statistics for each of the labels 0, ..., size − 1."""
     return jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, size), rows)
 
 
 class _RowSupports(constraints.Constraint):
-    """Tables whose every row lies in a constraint."""
+    """Constraint on tables that every row satisfies a given constraint."""
 
     event_dim = 2
 
@@ -46,21 +46,20 @@ class _RowSupports(constraints.Constraint):
 
 
 class ConjugateMixture(dist.Distribution):
-    """Distribution of an (n, d) table given a partition of its rows, cluster parameters integrated out.
+    """Distribution of an (n, d) table given a partition of its rows, with cluster parameters integrated out.
 
     Parameters
     ----------
     component
         The conjugate component of one cluster.
     assignments
-        (n,) whole numbers in 0, ..., n − 1: the cluster of each row.
+        Cluster of each row: (n,) whole numbers in 0, ..., n − 1.
     max_clusters
-        If given, a promise that every label is below it; the density then costs that many marginal likelihoods instead
-        of n.
+        If given, all labels must be below this number, and the density requires this many marginal likelihoods instead of n.
 
     Notes
     -----
-    log_prob(X) = Σ over clusters of the log marginal likelihood of their rows, differentiable in the component's
+    `log_prob` is the sum over clusters of the log marginal likelihood of their rows, and is differentiable in the component's
     hyperparameters. `sample` draws each cluster's parameters from the prior and then the rows, so that NumPyro's prior
     predictive checks work.
 
@@ -89,7 +88,7 @@ class ConjugateMixture(dist.Distribution):
             raise TypeError(f"ConjugateMixture: component must be a bnp_hier component, but it is {type(component).__name__}")
         if jnp.ndim(assignments) < 1 or not jnp.issubdtype(jnp.result_type(assignments), jnp.integer):
             raise ValueError(
-                "ConjugateMixture: assignments must be a vector of whole numbers, one per row, but it has shape "
+                "ConjugateMixture: assignments must be a vector of whole numbers, one per row, but they have shape "
                 f"{jnp.shape(assignments)} and type {jnp.result_type(assignments)}"
             )
         if max_clusters is not None and (max_clusters != int(max_clusters) or max_clusters < 1):
@@ -142,7 +141,7 @@ class ConjugateMixture(dist.Distribution):
         return jax.vmap(one)(x, flat).reshape(batch)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Num[Array, "... n d"]:
-        """Tables from the marginal model."""
+        """Draw tables from the marginal model."""
         shape = (*sample_shape, *self.batch_shape)
         assert key is not None
         n, d = self.event_shape

@@ -1,4 +1,4 @@
-"""A row of a finite mixture of one component, with explicit weights and parameters."""
+"""Finite mixture with explicit weights and parameters, as the distribution of one row."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["FiniteMixture"]
 
 
 class FiniteMixture(dist.MixtureSameFamily):
-    """Distribution of one row given the weights and parameters of K components, its label summed out.
+    """Distribution of one row given the weights and parameters of K components, with its label summed out.
 
-    NumPyro's mixture of ``component.likelihood(parameters)``, which remembers the component, so that the partition's
-    log p(X, partition) with the parameters integrated out is known for draws of weights and parameters.
+    This is NumPyro's mixture of ``component.likelihood(parameters)`` and also stores the component, so that log p(X, partition)
+    with parameters integrated out can be computed from draws of weights and parameters.
 
     Parameters
     ----------
     component
         The conjugate component.
     weights
-        (K,) weights, sum one.
+        (K,) weights that sum to one.
     parameters
-        (K, ...) parameters, as `component.prior()` draws them.
+        (K, ...) parameters, as drawn from `component.prior()`.
     """
 
     pytree_data_fields = ("component",)

@@ -1,4 +1,4 @@
-"""Logs of gamma variates: many at a time, and quick to compile."""
+"""Logs of gamma variates, drawn many at a time and fast to compile."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ __all__ = ["log_gamma_draw"]
 
 
 def log_gamma_draw(key: Array, shape: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Logs of variates of Gamma(shape, 1), for shapes down to the smallest float (nats); NaN where the shape is none.
+    """Logs of Gamma(shape, 1) variates, for shapes down to the smallest float (nats); NaN where the shape is invalid.
 
-    Marsaglia & Tsang (2000), all entries in one loop until the last is accepted; for a < 1 one of a + 1, times a uniform
-    number to the power 1/a. `jax.random.loggamma` draws the same, one entry after the other on a CPU.
+    Marsaglia & Tsang (2000), with all entries in one loop that runs until the last is accepted. For a shape a < 1, a variate of
+    shape a + 1 is multiplied by a uniform variate to the power 1/a. `jax.random.loggamma` draws from the same distribution, but
+    one entry after the other on a CPU.
     """
     low = shape < 1.0
     d = jnp.where(low, shape + 1.0, shape) - 1.0 / 3.0
@@ -31,7 +32,7 @@ def log_gamma_draw(key: Array, shape: Float[Array, "..."]) -> Float[Array, "..."
         logs = jnp.where(waiting & fits, jnp.log(d) + jnp.log(v), logs)
         return key, logs, jnp.where(waiting, jnp.log(u[2]), power), waiting & ~fits
 
-    # no proposal would ever fit a NaN, a negative or an infinite shape
+    # no proposal is ever accepted for a NaN, negative or infinite shape
     possible = (shape >= 0) & (shape < jnp.inf)
     start = key, jnp.where(possible, 0.0, jnp.nan).astype(d.dtype), jnp.zeros_like(d), possible
     _, logs, power, _ = jax.lax.while_loop(lambda state: state[-1].any(), propose, start)

@@ -1,4 +1,4 @@
-"""Telling the draws of a model from values that a user gave."""
+"""Distinguish the draws of a model from values given by the user."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _model_draws: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDiction
 
 
 class RememberedDraws(dist.Distribution):
-    """A distribution whose draws at `numpyro.sample` statements are known again by `is_model_draw`."""
+    """A distribution whose draws at `numpyro.sample` statements are recognised by `is_model_draw`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What `numpyro.sample` calls for a draw."""
+        """Draw a value for `numpyro.sample`, and remember it."""
         result = super().__call__(*args, **kwargs)
         draw = result[0] if isinstance(result, tuple) else result
         _model_draws[id(draw)] = draw
@@ -25,8 +25,9 @@ class RememberedDraws(dist.Distribution):
 
 
 def is_model_draw(value: Any) -> bool:
-    """Whether this very array was drawn by a `numpyro.sample` statement on a distribution with `RememberedDraws`.
+    """Whether this array object was drawn by a `numpyro.sample` statement from a `RememberedDraws` distribution.
 
-    NumPyro's `Gibbs` hands each block a start: what the user gave, or else what the model drew. Only this tells them apart.
+    NumPyro's `Gibbs` passes initial values to each block: the user's if there are any, or else a draw from the model. Only the
+    identity of the array distinguishes the two.
     """
     return _model_draws.get(id(value)) is value

@@ -1,4 +1,4 @@
-"""The nested Chinese restaurant process: the prior of a tree of fixed depth, as one path from the root for every item."""
+"""The nested Chinese restaurant process: a prior on trees of fixed depth, represented by one path from the root per item."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["NestedChineseRestaurantProcess", "Tree", "log_tree_prior", "read_tre
 
 
 class Tree(NamedTuple):
-    """The tree that paths describe, over M node numbers of which some are unused; node 0 is the root.
+    """The tree that paths describe, with M node numbers, some of which are unused; node 0 is the root.
 
     - **counts** - number of items below each node, (M,); 0 for an unused number.
     - **level** - level of each node, (M,): 0 for the root, depth for leaves, −1 for an unused number.
     - **parent** - parent of each node, (M,); −1 for the root and for unused numbers.
-    - **valid** - whether the paths are those of one tree: no number on two levels or under two parents.
+    - **valid** - whether the paths form a tree: no number occurs on two levels or under two parents.
     """
 
     counts: Int[Array, " m"]
@@ -36,7 +36,7 @@ class Tree(NamedTuple):
 
 
 def read_tree(paths: Int[Array, "n depth"], max_nodes: int) -> Tree:
-    """The tree of the paths, each the node numbers of one item from the root's child to the leaf."""
+    """Build the tree of paths, each of which lists the node numbers of one item from the root's child to the leaf."""
     n, depth = paths.shape
     nodes = jnp.concatenate([jnp.zeros((n, 1), paths.dtype), paths], axis=1)
     below = jax.vmap(lambda column: jax.ops.segment_sum(jnp.ones(n, int), column, max_nodes), 1)(nodes)  # by level
@@ -53,10 +53,10 @@ def read_tree(paths: Int[Array, "n depth"], max_nodes: int) -> Tree:
 
 
 def log_tree_prior(tree: Tree, concentration: ArrayLike, depth: int) -> Float[Array, ""]:
-    """Log probability of a tree under the nested Chinese restaurant process, whatever the names of its nodes (nats).
+    """Log probability of a tree under the nested Chinese restaurant process, however its nodes are numbered (nats).
 
-    Σ over internal nodes z with m_z children of [m_z log α + lgamma(α) − lgamma(N_z + α)] + Σ over other nodes than the root
-    of lgamma(N), N the items below a node. Huang et al. (2021), section 3.1.
+    Σ over internal nodes z with m_z children of [m_z log α + lgamma(α) − lgamma(N_z + α)] + Σ over all nodes z except the root
+    of lgamma(N_z), where N_z is the number of items below z. Huang et al. (2021), section 3.1.
     """
     alpha = jnp.asarray(concentration)
     counts = tree.counts.astype(jnp.result_type(float))
@@ -70,33 +70,34 @@ def log_tree_prior(tree: Tree, concentration: ArrayLike, depth: int) -> Float[Ar
 class NestedChineseRestaurantProcess(RememberedDraws):
     """Distribution of a tree of fixed depth over `size` items, as the path of every item from the root's child to a leaf.
 
-    At the root the items are seated by a Chinese restaurant process, every table is a node with a restaurant of its own, and
-    so on down to the leaves at level `depth`.
+    A Chinese restaurant process seats the items at the root; each table is a child node with its own restaurant, and so on down
+    to the leaves at level `depth`.
 
     Parameters
     ----------
     concentration
-        α > 0 of the restaurant of every node: larger values give more branches.
+        α > 0 of the restaurant at every node; larger values favour more branches.
     size
         Number of items n.
     depth
         Number of levels L ≥ 1 below the root; with one level this is the Chinese restaurant process.
     max_nodes
-        Capacity M ≥ L + 1, the root included: larger trees have probability zero. The density is not renormalised, so that
-        the joint with a prior on `concentration` is the untruncated joint restricted to that set. None is 1 + nL, which no
-        tree exceeds.
+        Maximum number of nodes M ≥ L + 1, including the root; larger trees have probability zero. The density is not
+        renormalised, so that the joint density with a prior on `concentration` is the untruncated one restricted to the
+        remaining trees. None means 1 + nL, which no tree exceeds.
 
     Notes
     -----
-    Values are (n, L) node numbers from 1, ..., M − 1; the root, number 0, is left out. A number stands on one level, under one
-    parent. `log_prob` is the log probability of the tree whatever the numbers, −inf where they describe no tree: summed over
-    all trees (not over all their numberings) it is one. Draws number the nodes in the order in which the items open them, and
-    never exceed the capacity: where it leaves no room for the rest of a new path, no branch opens.
+    Values are (n, L) node numbers from 1, ..., M − 1; the root, number 0, is omitted. Each number occurs on one level, under
+    one parent. `log_prob` is the log probability of the tree, however its nodes are numbered, and −inf if the numbers do not
+    form a tree; the probabilities of all trees (not of all numberings) sum to one. Draws number the nodes in the order in which
+    the items open them and never exceed the capacity: no branch opens if there is no room for the rest of its path.
 
     Raises
     ------
     ValueError
-        If size or depth is below one, the capacity holds no single path, or the concentration is not finite and positive.
+        If size or depth is below one, the capacity is too small for a single path, or the concentration is not finite and
+        positive.
     """
 
     arg_constraints = {"concentration": constraints.positive}
@@ -133,7 +134,7 @@ class NestedChineseRestaurantProcess(RememberedDraws):
 
     @constraints.dependent_property(is_discrete=True, event_dim=2)
     def support(self) -> Any:
-        """Tables of node numbers 1, ..., M − 1."""
+        """Tables with entries 1, ..., M − 1."""
         return constraints.independent(constraints.integer_interval(1, self.max_nodes - 1), 2)
 
     @validate_sample
@@ -152,7 +153,7 @@ class NestedChineseRestaurantProcess(RememberedDraws):
         return jax.vmap(one)(flat, jnp.broadcast_to(alpha, batch).reshape(-1)).reshape(batch)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Int[Array, "... n depth"]:
-        """Trees, one item at a time, nodes numbered in the order in which they open."""
+        """Draw trees one item at a time, with nodes numbered in the order in which they open."""
         assert key is not None
         shape = (*sample_shape, *self.batch_shape)
         alpha = jnp.broadcast_to(jnp.asarray(self.concentration, jnp.result_type(float)), shape).reshape(-1)
@@ -162,7 +163,7 @@ class NestedChineseRestaurantProcess(RememberedDraws):
 
 @partial(jax.jit, static_argnames=("size", "depth", "capacity"))
 def _walk_all(key: Array, concentration: Float[Array, " b"], size: int, depth: int, capacity: int) -> Int[Array, "b n depth"]:
-    """One tree per concentration, items walking down one at a time."""
+    """Draw one tree per concentration, with items walking down one at a time."""
     numbers = jnp.arange(capacity)
 
     def one(uniforms: Array, alpha: Array) -> Array:
@@ -170,7 +171,7 @@ def _walk_all(key: Array, concentration: Float[Array, " b"], size: int, depth: i
             counts, parent, used = carry
             at, path = jnp.zeros((), int), []
             for level in range(depth):
-                fits = used + depth - level <= capacity  # a new branch brings a node on every level below
+                fits = used + depth - level <= capacity  # a new branch adds a node on every level below
                 child = jnp.where((parent == at) & (numbers < used), counts, 0.0)
                 opening = jnp.where(fits, alpha, 0.0)
                 cumulative = jnp.cumsum(jnp.where(numbers == used, opening, child))

@@ -24,12 +24,12 @@ class StickBreaking(dist.Distribution):
     concentration
         α > 0 of the Dirichlet process.
     truncation
-        Number of weights K ≥ 1; the last takes the whole remainder of the stick.
+        Number of weights K ≥ 1; the last weight is the whole remainder of the stick.
 
     Notes
     -----
-    `log_prob` is the density of the first K − 1 weights on the simplex: the product of the Beta densities over
-    Π_{k<K} (remaining stick before piece k).
+    `log_prob` is the log density of the first K − 1 weights on the simplex: the product of the Beta densities, divided by
+    Π_{k<K} (stick remaining before piece k).
 
     Examples
     --------
@@ -59,7 +59,7 @@ class StickBreaking(dist.Distribution):
     def log_prob(self, value: Num[Array | np.ndarray, "... k"]) -> Float[Array, "..."]:
         """Log density of the weights (nats)."""
         alpha = jnp.asarray(self.concentration)[..., None]
-        # what is left of the stick after each piece, summed from the short end to keep its digits
+        # stick remaining after each piece, summed from the small end for accuracy
         left = jnp.flip(jnp.cumsum(jnp.flip(value, -1), axis=-1), -1)[..., 1:]
         left = jnp.log(jnp.maximum(left, jnp.finfo(value.dtype).tiny))
         # Σ_k [log α + (α − 1) log(1 − β_k) − log(left before k)], and log(1 − β_k) = log(left after / left before)
@@ -67,7 +67,7 @@ class StickBreaking(dist.Distribution):
         return (jnp.log(alpha) + (alpha - 1.0) * (left - before) - before).sum(-1)
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... k"]:
-        """Weights from independent Beta pieces."""
+        """Draw weights from independent Beta variates."""
         assert key is not None
         shape = (*sample_shape, *self.batch_shape, self.truncation - 1)
         alpha = jnp.asarray(self.concentration, jnp.result_type(float))[..., None]

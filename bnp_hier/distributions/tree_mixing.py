@@ -1,4 +1,4 @@
-"""Mixing proportions of shared components along a tree: every node's are a Dirichlet draw around its parent's."""
+"""Mixing proportions of shared components on a tree, with a Dirichlet prior at every node centred on its parent."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["TreeMixing", "log_dirichlet_draw", "proportions"]
 
 
 def log_dirichlet_draw(key: Array, concentrations: Float[Array, "... k"]) -> Float[Array, "... k"]:
-    """Logs of Dirichlet draws (nats), in log space so that concentrations down to the smallest float do not underflow.
+    """Logs of Dirichlet draws (nats), computed in log space so that concentrations down to the smallest float are possible.
 
-    A concentration of zero gives −inf, a proportion of zero; not all may be zero.
+    A concentration of zero results in −inf, a proportion of zero; at least one concentration must be positive.
     """
     positive = concentrations > 0
     gammas = log_gamma_draw(key, jnp.where(positive, concentrations, 1.0))
     gammas = jnp.where(positive, gammas, -jnp.inf)
-    # where every gamma variate underflows even in logs, the largest concentration takes all
+    # where every gamma variate underflows even in log space, the entry with the largest concentration is one
     lost = jnp.isneginf(gammas).all(-1, keepdims=True)
     largest = jnp.arange(concentrations.shape[-1]) == concentrations.argmax(-1, keepdims=True)
     gammas = jnp.where(lost & largest, 0.0, gammas)
@@ -39,11 +39,11 @@ def log_dirichlet_draw(key: Array, concentrations: Float[Array, "... k"]) -> Flo
 
 
 ROOTS = ("finite", "infinite")
-"""Kinds of roots of a tree's proportions."""
+"""Kinds of priors of the proportions at the root."""
 
 
 class _RowProportions(constraints.Constraint):
-    """Tables whose every row sums to one, or is of zeros: an unused number's."""
+    """Constraint on tables that every row sums to one, or to zero at an unused node number."""
 
     event_dim = 2
 
@@ -60,49 +60,51 @@ class _RowProportions(constraints.Constraint):
 
 @biject_to.register(_RowProportions)
 def _as_they_are(constraint: _RowProportions) -> IdentityTransform:
-    """No change: NumPyro asks for a bijection wherever it draws starting values, also of sites that another kernel owns."""
+    """Identity: NumPyro needs a bijection to draw initial values, even for sites that another kernel samples."""
     return IdentityTransform()
 
 
 class TreeMixing(dist.Distribution):
-    """Proportions of components at every node of a tree: a Dirichlet draw around those of its parent.
+    """Proportions of components at every node of a tree, with Dirichlet priors centred on the parent's proportions.
 
-    Dir(γ0/K, ..., γ0/K) at the root of K components, or the weights of a Dirichlet process; Dir(γ β_parent) below.
+    The root has Dir(γ0/K, ..., γ0/K) for K components, or the weights of a Dirichlet process; all others have Dir(γ β_parent).
 
     Parameters
     ----------
     paths
-        (n, depth) node numbers, as `NestedChineseRestaurantProcess` draws them: only they say which nodes there are.
+        (n, depth) node numbers, as drawn from `NestedChineseRestaurantProcess`; they determine which nodes exist.
     root_concentration
-        γ0 > 0: larger values give more components.
+        γ0 > 0; larger values favour more components.
     concentration
-        γ > 0: how closely a node follows its parent; proportions get sparser with the depth, the more so the smaller it is.
+        γ > 0: how closely a node follows its parent. Proportions become sparser with depth, the more so the smaller γ is.
     components
         Number of components K ≥ 1.
     max_nodes
         Number of node numbers M.
     root
         "finite": K components, Dir(γ0/K, ..., γ0/K) at the root. "infinite": the weights of a Dirichlet process with
-        concentration γ0, those of K − 1 components and, last, the sum of all others.
+        concentration γ0: those of K − 1 components and, last, the total weight of all others.
 
     Notes
     -----
-    Values are (M, K): proportions at the nodes of the tree, zeros at unused numbers (whatever stands there is ignored). A
-    proportion below the smallest normal floating-point number is zero, and the component then absent from the whole subtree.
+    Values are (M, K): proportions at the nodes of the tree, and zeros at unused numbers (`log_prob` ignores values there). A
+    proportion below the smallest normal floating-point number is set to zero, and the component is then absent from the whole
+    subtree.
 
-    `log_prob` is a density in the measure Π dβ_k/β_k over the positive proportions, times the probability of the zeros: the
-    usual Dirichlet density times Π β_k. The usual one is unbounded and near zero all but infinite, so that its digits would
-    drown those that the concentrations decide. Huang et al. (2021), section 3 and Algorithm 1.
+    `log_prob` is a density with respect to the measure Π dβ_k/β_k over the positive proportions, times the probability of the
+    zeros: the usual Dirichlet density times Π β_k. The usual density is unbounded and so large near zero that its rounding
+    errors would exceed the differences due to the concentrations. Huang et al. (2021), section 3 and Algorithm 1.
 
-    Of an infinite root, draws have the first K − 1 sticks (`StickBreaking`), so that what a draw of labels calls the last
-    component lumps all others together: take K so large that this has no weight. `log_prob` takes the components for those
-    that some items have, whatever their names: γ0^{positive ones} Π dβ_k/β_k β_last^{γ0 − 1}, the limit of K! times the finite
-    density, which has no finite integral but makes a proper joint density with the items' labels.
+    With an infinite root, draws contain the first K − 1 weights of `StickBreaking`, and the last component lumps all others
+    together: choose K large enough that its weight is negligible. `log_prob` treats the components as those that some items
+    have, however they are numbered: γ0^{number of positive ones} Π dβ_k/β_k β_last^{γ0 − 1}, the limit of K! times the finite
+    density. It has no finite integral, but forms a proper joint density with the items' labels.
 
     Raises
     ------
     ValueError
-        If a concentration is not finite and positive, or a number of components or nodes not a positive whole number.
+        If `root` is unknown, a concentration is not finite and positive, the number of components or nodes is not a positive
+        whole number, or `paths` is not a table.
     """
 
     arg_constraints = {"root_concentration": constraints.positive, "concentration": constraints.positive}
@@ -139,7 +141,7 @@ class TreeMixing(dist.Distribution):
         super().__init__(batch_shape=batch, event_shape=(self.max_nodes, self.components), validate_args=validate_args)
 
     def _over_batch(self, function: Any, shape: tuple[int, ...], argument: Array) -> Array:
-        """The function of (argument, tree, γ0, γ) for every entry of a batch."""
+        """Apply a function of (argument, tree, γ0, γ) to every entry of a batch."""
         n, depth = jnp.shape(self.paths)[-2:]
         size = int(np.prod(shape))
         paths = jnp.broadcast_to(jnp.asarray(self.paths), (*shape, n, depth)).reshape(size, n, depth)
@@ -152,7 +154,7 @@ class TreeMixing(dist.Distribution):
 
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... m k"]) -> Float[Array, "..."]:
-        """Log density of the proportions at the nodes of the tree (nats), in the measure that the class's notes give."""
+        """Log density of the proportions at the nodes of the tree (nats); see the class notes for the measure."""
         value = jnp.asarray(value, jnp.result_type(float))
         shape = jnp.broadcast_shapes(value.shape[:-2], self.batch_shape)
         flat = jnp.broadcast_to(value, (*shape, *self.event_shape)).reshape(-1, *self.event_shape)
@@ -167,7 +169,7 @@ class TreeMixing(dist.Distribution):
         a = jnp.where(possible & used, prior, 1.0)
         smallest = jnp.finfo(value.dtype).tiny
         logs = jnp.log(jnp.maximum(value, smallest))
-        # a zero stands for every proportion below the smallest: their mass is smallest^a/a
+        # a zero stands for all proportions below the smallest number, with mass smallest^a/a
         terms = a * logs - jnp.where(value >= smallest, gammaln(a), gammaln(a + 1.0))
         terms = jnp.where(possible, terms, jnp.where(value >= smallest, -jnp.inf, 0.0))
         total = jnp.where(possible & used, prior, 0.0).sum(-1)
@@ -179,7 +181,7 @@ class TreeMixing(dist.Distribution):
         return rows.sum()
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "... m k"]:
-        """Proportions from the root down, one level at a time."""
+        """Draw proportions from the root down, one level at a time."""
         assert key is not None
         shape = (*sample_shape, *self.batch_shape)
         keys = jax.random.split(key, int(np.prod(shape)))
@@ -202,6 +204,6 @@ class TreeMixing(dist.Distribution):
 
 
 def proportions(logs: Float[Array, "... k"]) -> Float[Array, "... k"]:
-    """Proportions from their logs, zero below the smallest normal number, which other machines flush to zero."""
+    """Proportions from their logs; values below the smallest normal number are zero, since some machines flush them to zero."""
     smallest = jnp.finfo(logs.dtype).tiny
     return jnp.where(logs > jnp.log(smallest), jnp.exp(logs), 0.0)

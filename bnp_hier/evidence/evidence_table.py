@@ -196,7 +196,7 @@ class _Run:
                 progress_bar=self.progress_bar,
             )
             with warnings.catch_warnings(), jax.enable_x64(True):
-                warnings.filterwarnings("ignore", message="PartitionGibbs met its capacity", category=RuntimeWarning)
+                warnings.filterwarnings("ignore", message="PartitionGibbs reached its capacity", category=RuntimeWarning)
                 mcmc.run(self.key_chains, self.X, extra_fields=("log_joint",))
                 jax.effects_barrier()
             if slots == limit or not np.asarray(mcmc.last_state.capacity_hits).any():

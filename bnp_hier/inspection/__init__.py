@@ -1,1 +1,1 @@
-"""Looking inside a user's NumPyro model: its sites, what they say, and the problem an estimator is handed."""
+"""Inspection of NumPyro models: their sites, the values at these sites, and the problem passed to an estimator."""

@@ -1,4 +1,4 @@
-"""Finding a partition and the collapsed likelihood on it inside a NumPyro model."""
+"""Find a partition and its collapsed likelihood in a NumPyro model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MixtureSites(NamedTuple):
     - **observed** - the observed site whose distribution is a `ConjugateMixture` on that partition.
     - **hyperparameters** - the other latent sites, in the order of the model.
     - **size** - number of items n.
-    - **max_clusters** - the capacity that the partition site declares, or None.
+    - **max_clusters** - `max_clusters` of the partition site, or None.
     """
 
     partition: str
@@ -44,9 +44,9 @@ class MixtureSites(NamedTuple):
 
 
 class MixtureValues(NamedTuple):
-    """What a mixture model says at given hyperparameters.
+    """Partition prior, component and data of a mixture model at given hyperparameters.
 
-    - **concentration**, **discount** - of the partition prior.
+    - **concentration**, **discount** - parameters of the partition prior.
     - **component** - the conjugate component.
     - **X** - the observed table.
     """
@@ -58,16 +58,16 @@ class MixtureValues(NamedTuple):
 
 
 def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> MixtureSites:
-    """Find the partition site and the likelihood on it, by running the model once on the given arguments.
+    """Find the partition site and its likelihood by running the model once on the given arguments.
 
     Raises
     ------
     ValueError
-        If the model has no site, or several, with a partition prior; or none, or several, observed `ConjugateMixture` on
-        it; or if either sits in a plate.
+        If the model does not have exactly one site with a partition prior and exactly one observed `ConjugateMixture` on it,
+        if either is inside a plate, or if their sizes disagree.
     """
     trace: dict[str, Any] = {}
-    # abstractly: nothing is computed or compiled
+    # abstract evaluation: nothing is computed or compiled
     jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
     samples, latent = sample_sites(trace)
     partition, found = partition_site(samples), listed_sites(samples)
@@ -79,7 +79,7 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
         )
     prior, mixture = samples[partition]["fn"], samples[likelihoods[0]]["fn"]
     if prior.batch_shape or mixture.batch_shape:
-        raise ValueError("the partition and its likelihood must not have batch dimensions or sit in a plate")
+        raise ValueError("the partition and its likelihood must not have batch dimensions or be inside a plate")
     shape = jnp.shape(samples[likelihoods[0]]["value"])
     if shape != mixture.event_shape or shape[0] != prior.size:
         raise ValueError(
@@ -87,12 +87,12 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
             f"component {mixture.component.dim} columns; expected ({prior.size}, {mixture.component.dim})"
         )
     if mixture.assignments is not samples[partition]["value"]:
-        # perhaps the same labels after some conversion: look at numbers
+        # these may be the same labels after a conversion: compare the values
         concrete = run_model(model, args, kwargs or {}, feasible)
         if not np.array_equal(concrete[likelihoods[0]]["fn"].assignments, concrete[partition]["value"]):
             raise ValueError(
                 f'the ConjugateMixture of site "{likelihoods[0]}" must take its assignments from the partition site '
-                f'"{partition}", but its labels are others'
+                f'"{partition}", but it has different labels'
             )
     hyperparameters = tuple(name for name in latent if name != partition)
     return MixtureSites(partition, likelihoods[0], hyperparameters, prior.size, prior.max_clusters)
@@ -105,7 +105,7 @@ def read_values(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
 ) -> MixtureValues:
-    """The partition prior's parameters, the component and the data at the given hyperparameters; works under ``jit``."""
+    """Return the prior's parameters, the component and the data at the given hyperparameters; works under ``jit``."""
     trace = run_model(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], placeholder(site)))
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
     component, X = observed["fn"].component.centred_on(observed["value"]), observed["value"]
@@ -113,5 +113,5 @@ def read_values(
 
 
 def as_arrays(values: MixtureValues) -> MixtureValues:
-    """The values as JAX arrays of the precision in force."""
+    """Convert the values to JAX arrays in the current default precision."""
     return jax.tree.map(jnp.asarray, values)

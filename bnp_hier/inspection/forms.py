@@ -1,4 +1,4 @@
-"""Which form of mixture a NumPyro model has."""
+"""Detect which form of mixture a NumPyro model has."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["find_any_sites"]
 def find_any_sites(
     model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
 ) -> MixtureSites | SlotSites | StickSites:
-    """The sites of a mixture of any form: parameters integrated out, in slots that labels name, or with labels summed out.
+    """Find the sites of a mixture with parameters integrated out, with parameters in labelled slots, or with labels summed out.
 
     Raises
     ------
     ValueError
-        If the model is of no such form.
+        If the model has none of these forms.
     """
     trace: dict[str, Any] = {}
     jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))

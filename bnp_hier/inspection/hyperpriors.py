@@ -1,4 +1,4 @@
-"""Priors of a mixture model's hyperparameters, and the medians at which searches begin."""
+"""Priors of a mixture model's hyperparameters, and their medians, from which searches start."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Hyperprior(NamedTuple):
     """Prior of the hyperparameters of a model, as functions of an unconstrained dictionary.
 
     - **start** - unconstrained values at the prior medians.
-    - **constrain** - maps unconstrained values to the sites' own.
-    - **log_prob** - log prior density at constrained values (nats), no Jacobian.
+    - **constrain** - maps unconstrained values to constrained values of the sites.
+    - **log_prob** - log prior density at constrained values (nats), without a Jacobian.
     """
 
     start: dict[str, Any]
@@ -32,9 +32,10 @@ class Hyperprior(NamedTuple):
 
 
 def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Hyperprior:
-    """Medians, constraints and density of the model's hyperparameters.
+    """Return the prior medians, constraints and prior density of the model's hyperparameters.
 
-    Medians follow the model: a hyperparameter whose prior depends on another has its median given the other's.
+    Medians are taken in the order of the model: if the prior of a hyperparameter depends on another one, its median is
+    conditional on the median of the other.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def _median(distribution: dist.Distribution) -> Any:
     for median_of in (_median_from_quantiles, _median_from_cdf, _median_from_draws):
         try:
             median = median_of(distribution)
-        except (NotImplementedError, ImportError):  # NumPyro's gamma quantiles need a package of their own
+        except (NotImplementedError, ImportError):  # NumPyro's gamma quantiles need an additional package
             continue
         if np.isfinite(np.asarray(median)).all():
             return median

@@ -1,4 +1,4 @@
-"""Finding the tree, its mixtures and the rows inside a hierarchical mixture model."""
+"""Find the tree, its mixtures and the data in a hierarchical mixture model."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["TreeHyperparameters", "TreeSites", "TreeValues", "find_tree_sites", 
 
 
 class TreeHyperparameters(NamedTuple):
-    """One thing for each hyperparameter of a hierarchical mixture that has a conditional of known form, or None.
+    """One entry, or None, for each hyperparameter of a hierarchical mixture whose conditional has a known form.
 
-    - **concentration** - of α of the tree.
-    - **root_concentration** - of γ0 of the root's proportions.
-    - **mixing_concentration** - of γ of the other proportions.
-    - **variance** - of a factor of the known covariance of normal rows that nothing else of the component depends on.
+    - **concentration** - for α of the tree.
+    - **root_concentration** - for γ0 of the root's proportions.
+    - **mixing_concentration** - for γ of the other proportions.
+    - **variance** - for a factor that scales the known covariance of a normal component and affects nothing else in it.
     """
 
     concentration: Any
@@ -45,13 +45,13 @@ class TreeSites(NamedTuple):
     """Names of the sites of a hierarchical mixture over a tree.
 
     - **paths**, **mixing** - the sites whose distributions are a `NestedChineseRestaurantProcess` and a `TreeMixing` on it.
-    - **labels** - the site of the items' components, in a plate over the items.
-    - **parameters** - the site of the components' parameters, in a plate over the components.
+    - **labels** - the site of the items' component labels, in a plate over the items.
+    - **parameters** - the site of the component parameters, in a plate over the components.
     - **observed** - the observed site whose distribution is a `ComponentLikelihood` with those parameters.
-    - **hyperparameters** - the sites whose value is one; None where a number is given, or something computed.
+    - **hyperparameters** - the sites of the hyperparameters; None where the model uses a fixed or computed value.
     - **others** - the other latent sites, in the order of the model.
     - **size**, **depth**, **max_nodes**, **components** - n, L, M and K.
-    - **infinite** - whether the root has the components of a Dirichlet process, the last of the K being what is left of them.
+    - **infinite** - whether the root has the components of a Dirichlet process, with the last of the K standing for the rest.
     """
 
     paths: str
@@ -69,7 +69,7 @@ class TreeSites(NamedTuple):
 
 
 class TreeValues(NamedTuple):
-    """What such a model says at given values of its hyperparameters.
+    """Concentrations, component, data and priors of a hierarchical mixture at given hyperparameters.
 
     - **concentration**, **root_concentration**, **mixing_concentration** - α, γ0 and γ.
     - **component** - the conjugate component.
@@ -93,12 +93,12 @@ def has_tree(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | No
 
 
 def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> TreeSites:
-    """Find the tree, its mixtures and the rows, by running the model once on the given arguments.
+    """Find the tree, its mixtures and the data by running the model once on the given arguments.
 
     Raises
     ------
     ValueError
-        If the model has not exactly one of each of the sites that `TreeSites` names, or their sizes disagree.
+        If the model does not have exactly one of each site listed in `TreeSites`, or if their sizes disagree.
     """
     trace: dict[str, Any] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -129,17 +129,18 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     n, components = tree.size, mixture.components
     rest = {name: site for name, site in latent.items() if name not in (paths, mixing)}
     labels = only(
-        f"latent sites of whole numbers in a plate over the {n} items",
+        f"latent sites with integer values in a plate over the {n} items",
         [name for name, site in rest.items() if site["fn"].support.is_discrete and site["fn"].shape() == (n,)],
     )
     dim = shapes[observed]
     parameters = only(
-        f"latent sites of components' parameters, of shape {dim}, in a plate over the {components} components",
+        f"latent sites with component parameters of shape {dim} in a plate over the {components} components",
         [name for name, site in rest.items() if site["cond_indep_stack"] and site["fn"].shape() == (components, *dim)],
     )
     if mixture.max_nodes != tree.max_nodes:
         raise ValueError(
-            f'site "{mixing}" has proportions for {mixture.max_nodes} nodes, but the tree "{paths}" {tree.max_nodes}'
+            f'site "{mixing}" has max_nodes={mixture.max_nodes}, but the tree "{paths}" has max_nodes={tree.max_nodes}; '
+            "expected the same number"
         )
     shape = jnp.shape(samples[observed]["value"])
     if len(shape) != 2 or shape[0] != n:
@@ -149,7 +150,7 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
 
     free = [name for name in rest if name not in (labels, parameters)]
     given = (tree.concentration, mixture.root_concentration, mixture.concentration)
-    # a site that serves twice has no conditional of a known form
+    # a site that is used in two roles has no conditional of known form
     serves = {name: [role for role, value in enumerate(given) if value is rest[name]["value"]] for name in free}
     roles = {places[0]: name for name, places in serves.items() if len(places) == 1}
     left = [name for name in free if name not in roles.values()]
@@ -161,7 +162,7 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def _scales_the_covariance(model: Model, name: str, observed: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the known covariance of the component is in proportion to the site's value, and the rest moves not with it."""
+    """Whether the component's known covariance is proportional to the site's value, and the rest does not depend on it."""
 
     def component(value: float) -> Component | None:
         def at(site: dict[str, Any]) -> Any:
@@ -169,7 +170,7 @@ def _scales_the_covariance(model: Model, name: str, observed: str, args: tuple[A
 
         return base_distribution(run_model(model, args, kwargs, at)[observed]["fn"]).component
 
-    with jax.ensure_compile_time_eval():  # on numbers, also where a chain method stages `init` out
+    with jax.ensure_compile_time_eval():  # with concrete values, even where a chain method traces `init`
         one, two = component(0.5), component(0.75)
     if not (isinstance(one, NormalKnownCovariance) and isinstance(two, NormalKnownCovariance)):
         return False
@@ -186,7 +187,7 @@ def read_tree_values(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
 ) -> TreeValues:
-    """The concentrations, the component, the data and the priors at given hyperparameters; works under ``jit``."""
+    """Return the concentrations, the component, the data and the priors at given hyperparameters; works under ``jit``."""
     trace = run_model(model, args, kwargs or {}, lambda site: values.get(site["name"], feasible(site)))
     tree, mixture, rows = trace[sites.paths]["fn"], trace[sites.mixing]["fn"], trace[sites.observed]
     given = (tree.concentration, mixture.root_concentration, mixture.concentration)

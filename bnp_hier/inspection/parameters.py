@@ -1,4 +1,4 @@
-"""The numbers that a model is made of: what its priors and its component hold, to be stored and compared."""
+"""Parameters of a model's priors and component, collected so that models can be stored and compared."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from bnp_hier.utils.arrays import is_traced
 __all__ = ["difference", "model_components", "model_parameters"]
 
 _OF_THE_DRAW = ("assignments", "paths")
-"""What distributions take from other latent sites."""
+"""Parameters of distributions whose values come from other latent sites."""
 
 
 def model_parameters(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Site and parameter -> value, for every site's distribution where all latent sites have some fixed value.
+    """Collect the parameters of every site's distribution by name, with all latent sites at some fixed value.
 
-    A user's own model is read like one of the package, as it is run. The labels are left out, the data are not looked at.
+    The model is run, so this works for user-defined models as for those of the package. Labels are left out, and observed
+    values are not read.
     """
     samples, _ = sample_sites(run_model(model, args, kwargs, feasible))
     found: dict[str, np.ndarray] = {}
@@ -37,14 +38,14 @@ def model_parameters(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 
 def model_components(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Component]:
-    """The components of a model's sites."""
+    """Return the components at a model's sites."""
     samples, _ = sample_sites(run_model(model, args, kwargs, feasible))
     found = (getattr(_inner(sample["fn"]), "component", None) for sample in samples.values())
     return [each for each in found if isinstance(each, Component)]
 
 
 def _inner(fn: dist.Distribution) -> dist.Distribution:
-    """The distribution inside plates, masks and sums over dimensions."""
+    """Unwrap a distribution from plates, masks and `to_event`."""
     return _inner(fn.base_dist) if hasattr(fn, "base_dist") else fn
 
 
@@ -52,19 +53,19 @@ def _values(fn: dist.Distribution) -> Iterator[tuple[str, Any]]:
     names = [*type(fn).gather_pytree_data_fields(), *type(fn).gather_pytree_aux_fields()]
     for name in sorted(set(names) - {"_validate_args", *_OF_THE_DRAW}):
         for place, leaf in jax.tree_util.tree_leaves_with_path(fn.__dict__.get(name)):
-            # the labels of a subclass's own fields are not known: what is no number is not compared
+            # fields of subclasses can be of any type: only numbers, strings and arrays are compared
             if isinstance(leaf, int | float | str | np.ndarray | np.generic | jax.Array):
                 yield f".{name}{jax.tree_util.keystr(place)}", leaf
 
 
 def difference(saved: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray]) -> str:
-    """The first parameter in which models differ, with both values in words; nothing if they are alike.
+    """Describe the first parameter in which two models differ, with both values; empty if they agree.
 
-    Numbers are compared to a relative error of 1e-5, since another machine may round them otherwise.
+    Numbers are compared with a relative tolerance of 1e-5, since rounding can differ between machines.
     """
     for name in [*saved, *(name for name in given if name not in saved)]:
         if name not in given or name not in saved:
-            return f"{name}, which only the model {'that was saved' if name in saved else 'given'} has"
+            return f"{name}, which only the {'saved' if name in saved else 'given'} model has"
         old, new = saved[name], given[name]
         if old.shape != new.shape:
             return f"{name} of shape {old.shape}, but the model given has {new.shape}"

@@ -1,4 +1,4 @@
-"""A mixture model on a data set, as an estimator is handed it: float64, with hyperparameters that can be moved."""
+"""A mixture model on a data set in the form used by estimators: float64, with adjustable hyperparameters."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["Problem"]
 
 
 class Problem:
-    """A mixture model on a data set, at hyperparameter values that can be moved; float64 throughout.
+    """A mixture model on a data set with adjustable hyperparameters; float64 throughout.
 
     Parameters
     ----------
     model
         NumPyro model with one partition site and one `ConjugateMixture` on it.
     X
-        Data, (n, d), handed to the model as its only argument.
+        Data, (n, d), passed to the model as its only argument.
     min_rows
-        Fewest rows accepted.
+        Minimum number of rows.
 
     Raises
     ------
     ValueError
-        If the model lacks the sites, or the data do not fit the component.
+        If the model lacks the required sites, or the data are invalid for the component.
     """
 
     def __init__(self, model: Model, X: ArrayLike, min_rows: int = 2) -> None:
@@ -64,15 +64,15 @@ class Problem:
         return as_arrays(read_values(self.model, self.sites, hyperparameters, (self.X,)))
 
     def climb(self, objective: Callable[..., Float[Array, ""]], *fixed: Array, max_iter: int = 100) -> float:
-        """Move the hyperparameters to a maximum of objective + log prior, by L-BFGS on JAX gradients.
+        """Move the hyperparameters to a local maximum of objective + log prior by L-BFGS with JAX gradients.
 
-        The objective takes the values and the `fixed` arrays; it is compiled once per problem and shapes. The log prior is
-        the density in the sites' own space. The hyperparameters never end lower than they began.
+        The objective is a function of the values and the `fixed` arrays, compiled once per problem and set of shapes. The log
+        prior is the density in the sites' constrained space. The final value is never lower than the initial one.
 
         Returns
         -------
         value
-            objective + log prior at the end (nats).
+            Final value of objective + log prior (nats).
         """
         names = list(self.unconstrained)
         flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
@@ -88,7 +88,7 @@ class Problem:
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = value_and_grad(jnp.asarray(vector), *fixed)
             finite = np.isfinite(value) and np.isfinite(gradient).all()
-            # a step out of the range of floating point is refused by the line search
+            # the line search rejects a step that leaves the floating-point range
             return (float(value), np.asarray(gradient)) if finite else (1e300, np.zeros_like(vector))
 
         start = np.asarray(flat, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Finding a partition whose clusters have parameters of their own, in slots, inside a NumPyro model."""
+"""Find a partition whose clusters have explicit parameters, one slot per cluster, in a NumPyro model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = ["SlotSites", "SlotValues", "check_row_densities", "find_slot_sites", 
 
 
 class SlotSites(NamedTuple):
-    """Names of the sites of a mixture whose component parameters are sites of their own, in a plate over cluster slots.
+    """Names of the sites of a mixture whose component parameters are explicit sites in a plate over cluster slots.
 
-    - **partition** - the site whose distribution is a `ChineseRestaurantProcess`; its labels name slots.
+    - **partition** - the site whose distribution is a `ChineseRestaurantProcess`; its labels are slot numbers.
     - **observed** - the observed sites whose densities depend on the labels.
-    - **local** - the latent sites whose densities depend on the labels: one value a row.
+    - **local** - the latent sites whose densities depend on the labels: one value per row.
     - **parameters** - the other latent sites, in the order of the model.
     - **size** - number of items n.
-    - **slots** - number of slots K that labels may name: the partition site's `max_clusters`, at most n.
+    - **slots** - number of slots K: the partition site's `max_clusters`, at most n.
     """
 
     partition: str
@@ -46,10 +46,10 @@ class SlotSites(NamedTuple):
 
 
 class SlotValues(NamedTuple):
-    """What such a model says at given values of its other sites.
+    """Partition prior and row densities of such a mixture at given values of its other sites.
 
-    - **concentration**, **discount** - of the partition prior.
-    - **log_density** - log density of each row in each slot: of all its sites that depend on the labels (nats).
+    - **concentration**, **discount** - parameters of the partition prior.
+    - **log_density** - log density of each row in each slot, summed over the sites that depend on the labels (nats).
     """
 
     concentration: Float[Array, ""]
@@ -58,14 +58,14 @@ class SlotValues(NamedTuple):
 
 
 def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> SlotSites:
-    """Find the partition site and what depends on its labels, by tracing the model once on the given arguments.
+    """Find the partition site and the sites that depend on its labels by tracing the model once on the given arguments.
 
     Raises
     ------
     ValueError
-        If the model has no site, or several, with a partition prior; or it sits in a plate, has fewer than two items or
-        declares no `max_clusters`; or no observed site depends on its labels; or a site that does has not one
-        density per item.
+        If the model does not have exactly one site with a partition prior; if this site is inside a plate, has fewer than two
+        items or sets no `max_clusters`; if no observed site depends on its labels; or if a site that depends on them does not
+        have one density per item.
     """
     trace: dict[str, Any] = {}
     jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
@@ -73,13 +73,13 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     partition = partition_site(samples)
     prior = samples[partition]["fn"]
     if prior.batch_shape:
-        raise ValueError("the partition must not have batch dimensions or sit in a plate")
+        raise ValueError("the partition must not have batch dimensions or be inside a plate")
     if prior.size < 2:
         raise ValueError(f'partition site "{partition}" has {prior.size} item; clustering needs at least 2')
     if prior.max_clusters is None:
         raise ValueError(
             f'partition site "{partition}" has max_clusters=None; expected '
-            "ChineseRestaurantProcess(..., max_clusters=K) with K the size of the plate over the clusters' parameters"
+            "ChineseRestaurantProcess(..., max_clusters=K), where K is the size of the plate over the cluster parameters"
         )
 
     def densities(labels: Array) -> dict[str, Array]:
@@ -93,8 +93,8 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         if depends[name] and shape.shape != (prior.size,):
             raise ValueError(
                 f'site "{name}" depends on the labels of "{partition}" and has densities of shape {shape.shape}, but the '
-                f"partition has {prior.size} items; expected one density per item, shape ({prior.size},): a plate over the "
-                "items, columns joined by to_event(1)"
+                f"partition has {prior.size} items; expected one density per item, shape ({prior.size},): use a plate over "
+                "the items, and to_event(1) for the columns"
             )
     observed = tuple(name for name in shapes if depends[name] and name not in latent)
     if not observed:
@@ -114,10 +114,10 @@ def read_slot_values(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
 ) -> SlotValues:
-    """The partition prior's parameters and the table of log densities at given latent values; works under ``jit``.
+    """Return the partition prior's parameters and the table of log densities at given latent values; works under ``jit``.
 
-    Sites that `values` does not name must be conditioned in `kwargs`, as `numpyro.infer.Gibbs` does. The arguments may hold
-    another number of rows than the fitted ones.
+    Sites that are not in `values` must be conditioned through `kwargs`, as `numpyro.infer.Gibbs` does. The number of rows in
+    the arguments may differ from that of the fitted data.
     """
     prior = _trace_at(model, sites, values, 0, args, kwargs)[sites.partition]["fn"]
 
@@ -129,12 +129,12 @@ def read_slot_values(
 
 
 def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
-    """Check by numbers that the density of a row depends on no other row's label, at a draw of the other latent sites.
+    """Check numerically, at a draw of the other latent sites, that no row's density depends on the label of another row.
 
     Raises
     ------
     ValueError
-        If it does; if a row's density is NaN in every slot; or if the last two slots share their parameters.
+        If one does, if a row's density is NaN in every slot, or if the last two slots share their parameters.
     """
     size, slots = sites.size, sites.slots
     latent: dict[str, Any] = {}
@@ -153,16 +153,16 @@ def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], k
         mixed = jax.vmap(lambda z: _rows(_trace_at(model, sites, values, z, args, kwargs), sites))(jnp.asarray(labels))
         return table, mixed
 
-    # compiled ahead of time it runs on numbers also where a chain method stages `init` out
+    # compiled ahead of time, so that it runs on concrete values even where a chain method traces `init`
     table, mixed = map(np.asarray, jax.jit(densities).lower().compile()())
     nans = np.isnan(table).all(1)
     if nans.any():
         raise ValueError(f"the log density of row {np.argmax(nans)} is NaN in every slot; does the row have missing values?")
     continuous = latent and not any(support.is_discrete for support in latent.values())
     if slots > 1 and continuous and np.array_equal(table[:, -2], table[:, -1]):
-        # JAX reads the last entry of an array where an index leads beyond it
+        # JAX reads the last entry of an array where an index is out of range
         raise ValueError(
-            f"the last two of {slots} slots give every row the same density: is the plate over the clusters' parameters "
+            f"every row has the same density in the last two of {slots} slots; is the plate over the cluster parameters "
             f'smaller than max_clusters of "{sites.partition}"?'
         )
     alone = table[np.arange(size), labels]
@@ -170,9 +170,9 @@ def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], k
     if moved.any():
         draw, row = np.argwhere(moved)[0]
         raise ValueError(
-            f"the log density of row {row} moves from {alone[draw, row]:.6g} to {mixed[draw, row]:.6g} nats when only other "
-            f"rows' labels change; expected densities of {list(sites.observed + sites.local)} that depend on the row's own "
-            f'label in "{sites.partition}" only'
+            f"the log density of row {row} changes from {alone[draw, row]:.6g} to {mixed[draw, row]:.6g} nats when only other "
+            f"rows' labels change; the densities of {list(sites.observed + sites.local)} must depend only on the row's own "
+            f'label in "{sites.partition}"'
         )
 
 
@@ -184,7 +184,7 @@ def _trace_at(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The model run at given latent values and labels; one label stands for all items."""
+    """Run the model at given latent values and labels; a single label applies to all items."""
 
     def at(site: dict[str, Any]) -> Any:
         if site["name"] == sites.partition:
@@ -195,11 +195,11 @@ def _trace_at(
 
 
 def _rows(trace: Mapping[str, Any], sites: SlotSites) -> Float[Array, " n"]:
-    """Log density of each row: all sites that depend on the labels (nats)."""
+    """Log density of each row, summed over all sites that depend on the labels (nats)."""
     return sum((_log_density(trace[name]) for name in (*sites.observed, *sites.local)), start=jnp.zeros(()))
 
 
 def _log_density(site: Mapping[str, Any]) -> Float[Array, "..."]:
-    """Log density of a site's value, scaled if the model says so (nats)."""
+    """Log density of a site's value, multiplied by the site's scale if it has one (nats)."""
     log_prob = site["fn"].log_prob(site["value"])
     return log_prob if site["scale"] is None else site["scale"] * log_prob

@@ -1,4 +1,4 @@
-"""Finding a mixture with explicit weights, its labels summed out, inside a NumPyro model."""
+"""Find a mixture with explicit weights and labels summed out in a NumPyro model."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["StickSites", "StickValues", "find_stick_sites", "read_stick_values"]
 
 
 class StickSites(NamedTuple):
-    """Names of the sites of a truncated stick-breaking mixture with its labels summed out.
+    """Names of the sites of a truncated stick-breaking mixture with labels summed out.
 
     - **weights** - the site whose distribution is `StickBreaking`.
-    - **observed** - the observed site whose distribution is a mixture with that many components.
+    - **observed** - the observed site whose distribution is a mixture with the same number of components.
     - **parameters** - all latent sites, in the order of the model.
     - **truncation** - number of components K.
-    - **conjugate** - whether the mixture is a `FiniteMixture`, which names its conjugate component.
+    - **conjugate** - whether the mixture is a `FiniteMixture`, which stores its conjugate component.
     """
 
     weights: str
@@ -44,11 +44,11 @@ class StickSites(NamedTuple):
 
 
 class StickValues(NamedTuple):
-    """What such a model says at given values of its sites.
+    """Concentration, log densities, component and data of such a mixture at given values of its sites.
 
-    - **concentration** - α of the sticks.
+    - **concentration** - α of the stick-breaking prior.
     - **log_density** - log w_k f(x_i|θ_k) (nats).
-    - **component** - the conjugate component that the parameters belong to, or None if the model names none.
+    - **component** - the conjugate component of the parameters, or None if the mixture does not store one.
     - **X** - the observed table.
     """
 
@@ -59,13 +59,13 @@ class StickValues(NamedTuple):
 
 
 def find_stick_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> StickSites:
-    """Find the weights and the mixture that they weigh, by tracing the model once on the given arguments.
+    """Find the weights and their mixture by tracing the model once on the given arguments.
 
     Raises
     ------
     ValueError
-        If the model has no latent site, or several, with `StickBreaking` weights; or none, or several, observed sites with a
-        mixture; or they disagree about the number of components; or the mixture differs from row to row.
+        If the model does not have exactly one latent site with `StickBreaking` weights and exactly one observed site with a
+        mixture, if their numbers of components differ, or if the mixture differs between rows.
     """
     trace: dict[str, Any] = {}
     jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
@@ -101,9 +101,9 @@ def read_stick_values(
     kwargs: Mapping[str, Any] | None = None,
     rows: Float[Array, "m d"] | None = None,
 ) -> StickValues:
-    """The concentration and the table of log densities at given latent values; works under ``jit``.
+    """Return the concentration and the table of log densities at given latent values; works under ``jit``.
 
-    Densities of the observed rows, or of other rows under the same mixture.
+    The densities are those of the observed rows, or of `rows` under the same mixture.
     """
     trace = run_model(model, args, kwargs or {}, lambda site: values.get(site["name"]))
     mixture, X = base_distribution(trace[sites.observed]["fn"]), trace[sites.observed]["value"]

@@ -1,4 +1,4 @@
-"""Running a NumPyro model to see its sites."""
+"""Run a NumPyro model and inspect its sites."""
 
 from __future__ import annotations
 
@@ -31,69 +31,70 @@ Model = Callable[..., Any]
 """A NumPyro model."""
 
 TRACING = threading.RLock()
-"""Held while a model runs: all threads share NumPyro's stack of handlers, so that one would answer the sites of another.
+"""Lock held while a model runs: all threads share NumPyro's handler stack, so one would intercept the sites of another.
 
-Whoever runs a model under handlers holds it; so does `ResumableRun` where NumPyro's own kernels do: at their start and in the
-first chunk of a run, which compiles. `MCMC.run` and other functions of NumPyro's do not, and need a process of their own.
+Code that runs a model under handlers must hold this lock. `ResumableRun` also holds it while NumPyro's own kernels run the
+model: when they start, and in the first chunk of a run, which compiles. `MCMC.run` and other NumPyro functions do not hold it
+and need a separate process.
 """
 
 
 def run_model(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], substitute_fn: Any) -> dict[str, Any]:
-    """All sites of the model, with the values that the function gives to sites, and draws for those where it gives None."""
+    """Run the model and return all its sites; `substitute_fn` returns a site's value, or None to draw it."""
     seeded = handlers.seed(handlers.substitute(model, substitute_fn=substitute_fn), jax.random.key(0))
     with TRACING:
         return handlers.trace(seeded).get_trace(*args, **kwargs)
 
 
 def sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All sample sites, and the latent ones among them.
+    """Return all sample sites, and the latent ones among them.
 
     Raises
     ------
     TypeError
-        If a site is observed with complex numbers, dates or masked cells, which a density would read as other numbers.
+        If a site is observed with complex numbers, dates or masked cells, which a density would misread as other numbers.
     """
     for name, site in trace.items():
         if site["type"] == "sample" and site["is_observed"]:
             where = f'the observed site "{name}"'
             real_cells(site["value"], where)
             if isinstance(site["value"], np.ma.MaskedArray) and np.ma.is_masked(site["value"]):
-                raise TypeError(f"{where} has masked cells, which a model reads under the mask; expected X.filled(np.nan)")
+                raise TypeError(f"{where} has masked cells, whose hidden values a model would use; expected X.filled(np.nan)")
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     return samples, {name: site for name, site in samples.items() if not site["is_observed"]}
 
 
 def listed_sites(samples: Mapping[str, Any]) -> str:
-    """Names and distributions, for messages."""
+    """Format the names and distributions of sites for messages."""
     return ", ".join(f"{name}: {type(site['fn']).__name__}" for name, site in samples.items()) or "no sample sites"
 
 
 def base_distribution(distribution: dist.Distribution) -> dist.Distribution:
-    """The distribution that a plate has expanded."""
+    """Return the distribution before its expansion by plates."""
     return base_distribution(distribution.base_dist) if isinstance(distribution, dist.ExpandedDistribution) else distribution
 
 
 def placeholder(site: dict[str, Any]) -> Any:
-    """All items in one cluster: a partition is never drawn, and its value does not matter for reading parameters."""
+    """Put all items in one cluster at a partition site: its value does not affect the parameters read, so none is drawn."""
     if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
         return np.zeros(site["fn"].shape(), int)
     return None
 
 
 def feasible(site: dict[str, Any]) -> Any:
-    """Some legal value of any latent site, also of one that cannot be drawn, such as an improper prior's."""
+    """Return a valid value for any latent site, even one that cannot be sampled, such as one with an improper prior."""
     if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess):
         return placeholder(site)
     return site["fn"].support.feasible_like(jnp.zeros(site["fn"].shape()))
 
 
 def partition_site(samples: Mapping[str, Any]) -> str:
-    """Name of the one latent site with a partition prior.
+    """Return the name of the only latent site with a partition prior.
 
     Raises
     ------
     ValueError
-        If there is none, or several.
+        If there is no such site, or more than one.
     """
     partitions = [
         name for name, site in samples.items() if not site["is_observed"] and isinstance(site["fn"], ChineseRestaurantProcess)

@@ -1,4 +1,4 @@
-"""Gibbs sampling of a partition whose clusters' parameters are sites of the model, as a block of NumPyro's `Gibbs`."""
+"""Gibbs sampling of a partition whose cluster parameters are sites of the model, as a block of NumPyro's `Gibbs`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["AuxiliaryGibbs", "AuxiliaryGibbsState"]
 class AuxiliaryGibbsState(NamedTuple):
     """State of the kernel; every field but `z` and `rng_key` is label-invariant and can be collected as an extra field.
 
-    - **z** - dictionary with the partition site's labels, (n,): names of slots, never renamed.
-    - **log_joint** - log p(partition) + Σ_i log f(x_i|θ_{z_i}) at the parameters that the sweep read (nats).
+    - **z** - dictionary with the partition site's labels, (n,): slot numbers, never renumbered.
+    - **log_joint** - log p(partition) + Σ_i log f(x_i|θ_{z_i}) at the parameters used in the sweep (nats).
     - **n_clusters** - number of clusters.
     - **largest_cluster** - number of items in the largest cluster.
     - **entropy** - entropy of the cluster shares (nats).
-    - **capacity_hits** - times that an item found no empty slot, since the start.
+    - **capacity_hits** - number of times since the start that an item found no empty slot.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
     """
@@ -48,31 +48,32 @@ class AuxiliaryGibbsState(NamedTuple):
 
 
 class AuxiliaryGibbs(PartitionKernel):
-    """Gibbs sampler of the partition of a mixture with explicit cluster parameters (Neal 2000, Algorithm 8).
+    """Gibbs sampler for the partition of a mixture with explicit cluster parameters (Neal 2000, Algorithm 8).
 
-    For components that are not conjugate. The clusters' parameters θ are ordinary sites in a plate over K slots, K the
-    partition site's `max_clusters`, and labels name slots; the target is p(z, θ, x) = p(partition) (K − c)!/K! Π_k p(θ_k)
-    Π_i f(x_i|θ_{z_i}) with c clusters: the mixture itself, restricted to at most K clusters. Each step visits all items once in
-    random order; an item joins a cluster of n_k other items with weight (n_k − δ) f(x_i|θ_k), and each empty slot with weight
-    (α + cδ)/(K − c) f(x_i|θ_k). The empty slots are the algorithm's auxiliary components: whatever block updates θ draws them
-    from the prior, as no row depends on them. All densities are computed once a step.
+    This kernel is for components that are not conjugate. The cluster parameters θ are ordinary sites in a plate over K slots,
+    where K is `max_clusters` of the partition site, and labels are slot numbers. The target is p(z, θ, x) = p(partition)
+    (K − c)!/K! Π_k p(θ_k) Π_i f(x_i|θ_{z_i}) with c clusters, that is, the mixture itself, restricted to at most K clusters.
+    Each step visits all items once in random order; an item joins a cluster of n_k other items with weight
+    (n_k − δ) f(x_i|θ_k), and each empty slot with weight (α + cδ)/(K − c) f(x_i|θ_k). The empty slots are the auxiliary
+    components of the algorithm: the block that updates θ draws them from the prior, since no row depends on them. All densities
+    are computed once per step.
 
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site with `max_clusters`, and one or more observed sites, each in a
-        plate over the items, whose density of a row depends on the parameters of the row's own slot.
+        NumPyro model with one `ChineseRestaurantProcess` site that sets `max_clusters`, and one or more observed sites, each in
+        a plate over the items, where the density of a row depends on the parameters of its own slot.
 
     Raises
     ------
     ValueError
-        At `init`: if the model is not of that form (the density of a row moves with other rows' labels, say), or has latent
-        sites that no block owns.
+        At `init`, if the model does not have this form (for example, if the density of a row depends on the labels of other
+        rows), or if it has latent sites that belong to no block.
 
     Notes
     -----
-    Meeting the capacity K is counted in the state's `capacity_hits`, and warned about. K beyond the expected number of clusters
-    costs time but gives more auxiliary components, and so better mixing.
+    Reaching the capacity K is counted in `capacity_hits` of the state and raises a warning. A K above the expected number of
+    clusters costs time, but adds auxiliary components and thereby improves mixing.
     """
 
     def __init__(self, model: Model) -> None:
@@ -88,7 +89,7 @@ class AuxiliaryGibbs(PartitionKernel):
         model_args: tuple[Any, ...],
         model_kwargs: Mapping[str, Any] | None,
     ) -> AuxiliaryGibbsState:
-        """State at `init_params` (labels of the partition site) or at a draw from the partition prior."""
+        """Return the state at `init_params` (labels of the partition site) or at a draw from the partition prior."""
         own = {name: value for name, value in (model_kwargs or {}).items() if name != GIBBS_SITES_KWARG}
         sites = find_slot_sites(self._model, model_args, own)
         given = (model_kwargs or {}).get(GIBBS_SITES_KWARG, {})
@@ -117,9 +118,9 @@ class AuxiliaryGibbs(PartitionKernel):
 
     @property
     def capacity_advice(self) -> str:
-        """How more clusters are allowed."""
+        """How to allow more clusters."""
         assert self._sites is not None
-        return f'raise max_clusters of the site "{self._sites.partition}", and the plate over the clusters\' parameters with it'
+        return f'raise max_clusters of the site "{self._sites.partition}" and the size of the plate over the cluster parameters'
 
     def _sample_one(
         self, state: AuxiliaryGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -128,7 +129,7 @@ class AuxiliaryGibbs(PartitionKernel):
         assert sites is not None, "`init` must be called before `sample`"
         values = read_slot_values(self._model, sites, {}, model_args, model_kwargs)
         key, key_sweep = jax.random.split(state.rng_key)
-        # a fresh random order of the items, which does not depend on the labels that the visits change
+        # a new random order of the items, which does not depend on the labels that the visits change
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
@@ -158,7 +159,7 @@ def _sweep(
         counts = counts.at[old].add(-1.0)
         seating = log_slot_seating(counts, prior)
         weight = seating + density
-        # a row that no slot can have given stays anywhere until the parameters move
+        # a row with zero density in every slot is seated by the prior until the parameters change
         weight = jnp.where(jnp.isfinite(weight.max()), weight, seating)
         new = draw_index(jnp.exp(weight - weight.max()), uniform).astype(old.dtype)
         return (counts.at[new].add(1.0), refused + (counts > 0).all().astype(refused.dtype)), new

@@ -1,4 +1,4 @@
-"""What the kernels of one partition share: the part that NumPyro talks to, and label-invariant summaries."""
+"""Common parts of the partition kernels: the interface to NumPyro, label-invariant summaries, and capacity warnings."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ __all__ = [
 class PartitionKernel(MCMCKernel):
     """Kernel of a model's partition site, alone under `MCMC` or as a block of `numpyro.infer.Gibbs`.
 
-    A subclass gives `init`, which sets `_sites` and `_sample_fn`, and `_sample_one`, one step of one chain. Its state is a
+    A subclass implements `init`, which sets `_sites` and `_sample_fn`, and `_sample_one`, one step of one chain. Its state is a
     `NamedTuple` with at least `z`, `log_joint`, `n_clusters`, `capacity_hits` and `rng_key`.
     """
 
     sample_field = "z"
 
     constructor_options: dict[str, Any]
-    """The arguments that the kernel was made with, the model apart."""
+    """The arguments of the constructor, except the model."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the arguments as they were given, so that a saved run can tell them; copies and pickles give none."""
+        """Record the arguments as given, so that a saved run can report them; copies and pickles are made without arguments."""
         self = super().__new__(cls)
         given = inspect.signature(cls.__init__).bind_partial(self, *args, **kwargs)
         given.apply_defaults()
@@ -73,7 +73,7 @@ class PartitionKernel(MCMCKernel):
         return ("z",)
 
     def get_diagnostics_str(self, state: Any) -> str:
-        """Clusters and log joint of the current state, and capacity hits and truncated probability if there are any."""
+        """Describe the current state: clusters, log joint and, if any, capacity hits with the truncated probability."""
         hits = int(state.capacity_hits)
         text = f"{int(state.n_clusters)} clusters, log joint {float(state.log_joint):.1f}"
         mass = (
@@ -85,7 +85,7 @@ class PartitionKernel(MCMCKernel):
 
     @property
     def capacity_advice(self) -> str:
-        """What to raise where the capacity was met: the kernel's argument or the model's, whichever is the smaller."""
+        """What to raise when the capacity is reached: `max_clusters` of the kernel or of the model, whichever is smaller."""
         assert self._sites is not None, "`init` must be called first"
         own, model = self._max_clusters, self._sites.max_clusters
         places = []
@@ -96,7 +96,7 @@ class PartitionKernel(MCMCKernel):
         return f"raise {' and '.join(places)}"
 
     def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
-        """One step of every chain in the state."""
+        """Advance every chain in the state by one step."""
         step = self._sample_one
         if is_prng_key(state.rng_key):
             return step(state, model_args, model_kwargs)
@@ -104,14 +104,14 @@ class PartitionKernel(MCMCKernel):
 
     @abstractmethod
     def _sample_one(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
-        """One step of one chain."""
+        """Advance one chain by one step."""
 
     def refresh(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
-        """Identity: nothing that the next step reads is cached."""
+        """Identity: the state has no cached values to recompute."""
         return state
 
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> Self:
-        """A copy on the wrapped model."""
+        """Return a copy of the kernel for the wrapped model."""
         kernel = copy.copy(self)
         kernel._model, kernel._sites, kernel._sample_fn = wrapper(self._model), None, None
         return kernel
@@ -138,7 +138,7 @@ class PartitionKernel(MCMCKernel):
 
 
 def split_arrays(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Any]:
-    """The arrays of a tree; how to put them back among all else; and what a program of them depends on besides their values."""
+    """Split a pytree into its arrays, a function that puts arrays back, and the static part that a program depends on."""
     leaves, structure = jax.tree.flatten(tree)
     is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
     arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
@@ -154,7 +154,7 @@ def split_arrays(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Any]
 
 
 def check_whole_labels(labels: np.ndarray, size: int, below: int) -> None:
-    """Check initial labels, of one chain or several.
+    """Check the initial labels of one or several chains.
 
     Raises
     ------
@@ -178,30 +178,30 @@ def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array,
 
 
 def spread_rows(n: int) -> Int[np.ndarray, " m"]:
-    """At most 1,024 rows, evenly spread: those that `truncated_probability` is measured on."""
+    """Indices of at most 1,024 evenly spaced rows, over which `truncated_probability` is averaged."""
     return np.linspace(0, n - 1, min(n, 1024)).astype(int)
 
 
 def count_refused(
     kernel: PartitionKernel, capacity: str, state: Any, refused: Array, probability: Array | None = None
 ) -> tuple[Array, Array]:
-    """What a state says of its capacity after one more step; warns at the first hit.
+    """Update the capacity statistics of a state after one more step, and warn at the first hit.
 
     Parameters
     ----------
     kernel, capacity
         The kernel, and its capacity in words.
     state
-        Before the step, with `capacity_hits` and, if there is a probability, `truncated_probability` and `i`.
+        State before the step, with `capacity_hits` and, if `probability` is given, `truncated_probability` and `i`.
     refused
-        How often the capacity was met in the step.
+        Number of times that the capacity was reached in the step.
     probability
         Truncated probability of the step.
 
     Returns
     -------
     hits, mean
-        Hits so far; and the mean of the truncated probabilities of all steps, 0 without one.
+        Number of hits so far, and the mean truncated probability over all steps (0 if `probability` is None).
     """
     hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
     if probability is None:
@@ -216,17 +216,17 @@ def count_refused(
 def warn_of_capacity(
     kernel: PartitionKernel, capacity: str, before: Array, now: Array, truncated_probability: Array | None = None
 ) -> None:
-    """Warn, also from inside a compiled program, when capacity hits turn from none to some."""
+    """Warn at the first capacity hit, also from inside a compiled program."""
     arguments = () if truncated_probability is None else (truncated_probability,)
     warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
     _tell_where((now > 0) & (before == 0), warn, *arguments)
 
 
 def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | None = None) -> None:
-    """End the run, also from inside a compiled program, where a step met numbers that are none.
+    """Stop the run if a step led to undefined numbers, also from inside a compiled program.
 
-    A log joint that is NaN or inf, or an item with label −1 (see `sweep`): what a chain draws then means nothing. JAX makes a
-    `JaxRuntimeError` of it.
+    That is, if the log joint is NaN or inf, or an item has label −1 (see `sweep`): further draws would be meaningless. JAX
+    turns the error into a `JaxRuntimeError`.
     """
     item = jnp.asarray(-1) if labels is None else jnp.where(labels.min() < 0, labels.argmin(), -1)
     defined = log_joint < jnp.inf
@@ -235,22 +235,22 @@ def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | 
 
 @contextmanager
 def undefined_in_one_line() -> Iterator[None]:
-    """Raise what `stop_if_undefined` said as it said it, without what JAX wraps around it.
+    """Raise the error of `stop_if_undefined` in its original form, without the text that JAX adds.
 
     Raises
     ------
     FloatingPointError
-        If a step has met numbers that are none.
+        If a step has led to undefined numbers.
     """
 
     def of_others(record: logging.LogRecord) -> bool:
         return "debug.callback failed" not in record.getMessage()
 
-    logger = logging.getLogger("jax._src.debugging")  # it prints the traceback of the call
+    logger = logging.getLogger("jax._src.debugging")  # it prints the traceback of the callback
     logger.addFilter(of_others)
     try:
         yield
-        jax.effects_barrier()  # calls come late
+        jax.effects_barrier()  # callbacks are asynchronous
     except jax.errors.JaxRuntimeError as error:
         _, found, words = str(error).rpartition(f"{FloatingPointError.__name__}: ")
         if not found:
@@ -261,10 +261,10 @@ def undefined_in_one_line() -> Iterator[None]:
 
 
 def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *arguments: Array) -> None:
-    """Call a host function with the arguments, where a condition holds.
+    """Call a host function with the arguments if a condition holds.
 
-    Under `vmap`, a branch of a conditional runs for every chain, and a call to the host at every step costs more than the step:
-    there it is called once, with the first chain for which the condition holds, if there is one.
+    Under `vmap`, both branches of a conditional run for every chain, and a host call at every step costs more than the step
+    itself. The function is therefore called once, for the first chain that meets the condition, if there is one.
     """
 
     @jax.custom_batching.custom_vmap
@@ -275,7 +275,7 @@ def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *argument
     @look.def_vmap
     def look_at_all(size: int, batched: Sequence[bool], condition: Array, *arguments: ArrayLike) -> tuple[Array, bool]:
         every = [
-            jnp.asarray(x) if has_axis else jnp.broadcast_to(x, (size, *jnp.shape(x)))  # constants are Python numbers here
+            jnp.asarray(x) if has_axis else jnp.broadcast_to(x, (size, *jnp.shape(x)))  # constants arrive as Python numbers
             for x, has_axis in zip((condition, *arguments), batched, strict=True)
         ]
         first = every[0].argmax()
@@ -287,17 +287,17 @@ def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *argument
 def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
     if item >= 0:
         raise FloatingPointError(
-            f"{kernel}: row {int(item)} fits no cluster: the component gives it, or clusters that it is in, no finite log "
-            "density"
+            f"{kernel}: row {int(item)} fits no cluster: under the component, the log density of the row, or of a cluster that "
+            "contains it, is not finite"
         )
     raise FloatingPointError(f"{kernel}: the log joint of the state is {float(log_joint)}")
 
 
 def _warn(mass: Array | None = None, *, kernel: str, capacity: str, advice: str) -> None:
-    refused = "" if mass is None else f", and an item was so far refused a new one with a mean probability of {float(mass):.1e}"
+    truncated = "" if mass is None else f" (mean truncated probability so far: {float(mass):.1e})"
     warnings.warn(
-        f"{kernel} met its capacity of {capacity}: the draws are of the posterior restricted to at most {capacity}{refused}; "
-        f"{advice}",
+        f"{kernel} reached its capacity of {capacity}: the draws are from the posterior restricted to at most {capacity}"
+        f"{truncated}; {advice}",
         RuntimeWarning,
         stacklevel=2,
     )

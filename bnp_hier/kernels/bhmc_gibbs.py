@@ -1,4 +1,4 @@
-"""Gibbs sampling of Bayesian hierarchical mixture clustering, alone or as a block of NumPyro's `Gibbs`."""
+"""Gibbs sampling for Bayesian hierarchical mixture clustering, alone or as a block of NumPyro's `Gibbs`."""
 
 from __future__ import annotations
 
@@ -37,30 +37,32 @@ PATHS = ("gibbs", "mh")
 """How an item's path is updated."""
 
 MIXINGS = ("exact", "paper")
-"""How the proportions are."""
+"""How the proportions are updated."""
 
 SPLIT_MERGE = 5
-"""Attempts per step, which pay on both data sets of tests/benchmarks/test_bhmc.py."""
+"""Default number of attempts per step, which is worth its cost on both data sets of tests/benchmarks/test_bhmc.py."""
 
 
 class BHMCGibbsState(NamedTuple):
     """State of the kernel; every field but `z` and `rng_key` is label-invariant and can be collected as an extra field.
 
     - **z** - values of the kernel's sites: paths (n, depth), mixing (M, K), parameters (K, ...), labels (n,) and the
-      hyperparameters that are its own.
-    - **log_joint** - complete-data log likelihood log p(X, labels, paths | proportions, parameters) (nats), whose largest draw
-      the paper reports.
+      hyperparameters that it samples.
+    - **log_joint** - complete-data log likelihood log p(X, labels, paths | proportions, parameters) (nats); the paper reports
+      its maximum over the draws.
     - **log_tree_prior** - log p(paths | α) (nats).
-    - **n_nodes**, **n_leaves** - numbers of nodes, the root included, and of leaves.
+    - **n_nodes**, **n_leaves** - numbers of nodes, including the root, and of leaves.
     - **nodes_per_level** - number of nodes on each level below the root, (depth,).
     - **n_components** - number of components with items.
     - **entropy** - entropy of the components' shares of the items (nats).
     - **largest_branch** - share of the items under the largest child of the root.
-    - **lca_depth** - mean over pairs of items of the level of their lowest common node.
-    - **capacity_hits** - times that the capacity kept an item from a new branch, or of an infinite root from a new component,
-      or refused a split, since the start.
-    - **truncated_probability** - conditional probability of the branches so refused: the mean over all items and sweeps so far.
-    - **accepted** - splits and merges of components, those of sibling nodes, and grafts that changed the tree, since the start.
+    - **lca_depth** - level of the lowest common ancestor, averaged over pairs of items.
+    - **capacity_hits** - number of times since the start that the capacity prevented a new branch, a split or, with an infinite
+      root, a new component.
+    - **truncated_probability** - conditional probability of the branches and components that the capacity ruled out: the mean
+      over all items and sweeps so far.
+    - **accepted** - numbers since the start of accepted splits and merges of components, of accepted splits and merges of
+      sibling nodes, and of grafts that changed the tree.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
     """
@@ -83,11 +85,11 @@ class BHMCGibbsState(NamedTuple):
 
 
 class BHMCGibbs(PartitionKernel):
-    """Gibbs sampler of a hierarchical mixture over a tree (Huang et al. 2021), with a posterior that its steps leave invariant.
+    """Gibbs sampler for a hierarchical mixture over a tree (Huang et al. 2021) whose steps leave the posterior invariant.
 
-    Each step visits all items once in random order and draws their paths and labels, those of empty components with the
-    parameters integrated out; then, given table counts, α, γ0 and γ, and the proportions of all nodes jointly; and last the
-    components' parameters and their variance, all from their conditionals.
+    Each step visits all items once in random order and draws their paths and labels, with the parameters of empty components
+    integrated out. Given table counts, it then draws α, γ0 and γ, and the proportions of all nodes jointly. Finally, it draws
+    the components' parameters and their variance. All draws are from conditionals.
 
     Parameters
     ----------
@@ -96,45 +98,47 @@ class BHMCGibbs(PartitionKernel):
         on its paths, parameters in a plate over the components, labels in a plate over the items, and an observed
         `ComponentLikelihood`.
     path
-        "gibbs" draws each item's path from its conditional, its label summed out. "mh" is the paper's step: a proposal from the
-        nested Chinese restaurant process, accepted by the ratio of the likelihoods.
+        "gibbs" draws each item's path from its conditional, with its label summed out. "mh" is the step of the paper: a
+        proposal from the nested Chinese restaurant process, accepted by the ratio of the likelihoods.
     mixing
-        "exact" draws the proportions given table counts. "paper" draws them as the paper's Eqs. 3-4 say, which take all items
-        below a node for draws from its proportions; this does not leave the posterior invariant, and is there to reproduce
-        the paper only.
+        "exact" draws the proportions given table counts. "paper" draws them by Eqs. 3-4 of the paper, which treat all items
+        below a node as draws from its proportions; this does not leave the posterior invariant and is provided only to
+        reproduce the paper.
     init
-        Start of each chain, unless `init_params` of `MCMC.run` has paths and labels:
+        Initial tree of each chain, unless `init_params` of `MCMC.run` has paths and labels:
 
-        - "overdispersed": one of those below, picked by the chain's own key.
-        - "one_path": all items on one path, of one component.
+        - "overdispersed": one of the options below, chosen by the key of the chain.
+        - "one_path": all items on one path, in one component.
         - "prior": a draw from the prior.
-        - "map_dp": components found by a few greedy sweeps, each a branch of its own.
-        - "bhc": the tree of Bayesian hierarchical clustering, its clusters the leaves.
+        - "map_dp": components found by a few greedy sweeps, each on its own branch.
+        - "bhc": the tree of Bayesian hierarchical clustering, with its clusters as leaves.
 
-        In more than 64 columns "overdispersed" leaves out the last two, which take long there, and beyond 1,000 rows the last.
+        With more than 64 columns, "overdispersed" leaves out "map_dp" and "bhc", which are slow there; with more than 1,000
+        rows it leaves out "bhc".
     split_merge
-        Attempts per step to split a component in two or merge two, item by item; 5 unless given, none with mixing="paper".
-        Without them a chain may keep the number of components that it began with.
+        Number of attempts per step to split a component in two or merge two, item by item; None means 5, or 0 with
+        mixing="paper". Without these moves, a chain may keep its initial number of components.
     relabel
-        Whether every table of every node redraws its component in each step, with all the items that stand behind it.
+        Whether each step redraws the component of every table at every node, for all items that the table represents.
     sibling_split_merge
-        Attempts per step and level to split a node in two, or merge two children of one parent.
+        Number of attempts per step and level to split a node in two, or merge two children of the same parent.
     prune_regraft
-        Times per step and level that a random node is put elsewhere, with everything below it.
+        Number of times per step and level that a random node is moved elsewhere in the tree, with its subtree.
 
     Raises
     ------
     ValueError
-        If an option is unknown. At `init`: if the model is not of that form, the data are unfit, or a latent site that no block
-        owns has no conditional of known form.
+        If an option is unknown. At `init`, if the model does not have this form, the data are invalid, or a latent site that
+        belongs to no other block has no conditional of known form.
 
     Notes
     -----
-    Alone under `MCMC` the kernel updates α, γ0 and γ with Gamma, Exponential or Uniform priors, and a variance that scales the
-    covariance of `NormalKnownCovariance` with an InverseGamma or Uniform prior. Other hyperparameters, or all of them, go to
-    another block: ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
-    The target is the posterior restricted to trees of at most `max_nodes` nodes. Meeting that is counted in the state's
-    `capacity_hits`, weighed in `truncated_probability`, and warned about.
+    Used alone under `MCMC`, the kernel samples α, γ0 and γ if they have Gamma, Exponential or Uniform priors, and a variance
+    that scales the covariance of `NormalKnownCovariance` if it has an InverseGamma or Uniform prior. Other hyperparameters, or
+    all of them, can be sampled by another block:
+    ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
+    The target is the posterior restricted to trees of at most `max_nodes` nodes. Reaching this capacity is counted in
+    `capacity_hits` of the state, measured by `truncated_probability`, and raises a warning.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -173,8 +177,8 @@ class BHMCGibbs(PartitionKernel):
         check_options("BHMCGibbs", self._parameter_constraints, options)
         if mixing == "paper":
             warnings.warn(
-                'mixing="paper" does not leave the posterior invariant: its draws are not from the posterior. Use it to '
-                'reproduce the paper only, and mixing="exact" for everything else',
+                'mixing="paper" does not leave the posterior invariant: its draws are not from the posterior. Use it only to '
+                'reproduce the paper, and mixing="exact" for everything else',
                 UserWarning,
                 stacklevel=2,
             )
@@ -183,18 +187,18 @@ class BHMCGibbs(PartitionKernel):
             split_merge = SPLIT_MERGE if mixing == "exact" else 0
         self._split_merge, self._moves = int(split_merge), Moves(bool(relabel), int(sibling_split_merge), int(prune_regraft))
         if mixing == "paper" and (split_merge or any(self._moves)):
-            raise ValueError('split_merge, relabel, sibling_split_merge and prune_regraft need mixing="exact"')
+            raise ValueError('split_merge, relabel, sibling_split_merge and prune_regraft require mixing="exact"')
         self._path, self._mixing, self._start = path, mixing, init
         self._sites: TreeSites | None = None
-        self._program: tuple[Any, Callable[..., BHMCGibbsState]] | None = None  # that of `init`, and what it was made for
+        self._program: tuple[Any, Callable[..., BHMCGibbsState]] | None = None  # of `init`, with its key
 
     @property
     def default_fields(self) -> tuple[str, ...]:
-        """Fields collected by `MCMC`: the values of the sites, and what the capacity refused."""
+        """Fields collected by `MCMC`: the values of the sites, and the capacity statistics."""
         return ("z", "truncated_probability", "capacity_hits")
 
     def get_diagnostics_str(self, state: BHMCGibbsState) -> str:
-        """Nodes, components and log joint of the current state, and capacity hits with the truncated probability, if any."""
+        """Describe the current state: nodes, components, log joint and, if any, capacity hits and truncated probability."""
         text = f"{int(state.n_nodes)} nodes, {int(state.n_components)} components, log joint {float(state.log_joint):.1f}"
         hits = int(state.capacity_hits)
         return text + (
@@ -203,7 +207,7 @@ class BHMCGibbs(PartitionKernel):
 
     @property
     def capacity_advice(self) -> str:
-        """How larger trees are allowed."""
+        """How to allow larger trees."""
         sites = self._sites
         assert sites is not None
         advice = f'raise max_nodes of the site "{sites.paths}"'
@@ -217,12 +221,12 @@ class BHMCGibbs(PartitionKernel):
         model_args: tuple[Any, ...],
         model_kwargs: Mapping[str, Any] | None,
     ) -> BHMCGibbsState:
-        """State at `init_params` (values of the kernel's sites) or at the start that the kernel was built with."""
+        """Return the state at `init_params` (values of the kernel's sites) or at the kernel's `init` option."""
         sites = find_tree_sites(self._model, model_args, model_kwargs)
         values = read_tree_values(self._model, sites, {}, model_args, model_kwargs)
         self._check_hyperparameters(sites, values)
         if sites.infinite and self._moves.relabel:
-            raise ValueError('relabel=True needs components of a finite number: TreeMixing(..., root="finite")')
+            raise ValueError('relabel=True requires a finite number of components: use TreeMixing(..., root="finite")')
         if not is_traced(values.X):
             as_matrix(values.X)
             values.component.validate(values.X)
@@ -231,7 +235,7 @@ class BHMCGibbs(PartitionKernel):
         names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters}
         own = {name: value for name, value in (init_params or {}).items() if name in names}
         tree = {name: own[name] for name in (sites.paths, sites.labels) if name in own}
-        if is_model_draw(own.get(sites.paths)):  # `Gibbs` hands its blocks the model's own draw where the user gave none
+        if is_model_draw(own.get(sites.paths)):  # without values from the user, `Gibbs` passes a draw from the model
             tree = own = {}
         if len(tree) == 1:
             raise ValueError(f'init_params has "{next(iter(tree))}" but must have both "{sites.paths}" and "{sites.labels}"')
@@ -241,7 +245,7 @@ class BHMCGibbs(PartitionKernel):
         agglomerated = None
         if sites.paths not in own and self._start in ("overdispersed", "bhc"):
             agglomerated = self._agglomerate(sites, values, model_args, model_kwargs)
-        # as one program: the many small operations take longer to compile one by one
+        # as one program, because compiling the many small operations one by one takes longer
         arrays, fill, shapes = split_arrays((model_args, dict(model_kwargs or {})))
         batched = not is_prng_key(rng_key)
         if self._program is None or self._program[0] != (batched, shapes, sites):
@@ -256,7 +260,7 @@ class BHMCGibbs(PartitionKernel):
     def _begin(
         self, key: Array, own: dict[str, Array], agglomerated: tuple[Array, Array] | None, args: Any, kwargs: Any
     ) -> BHMCGibbsState:
-        """The first state of a chain, from the values of sites that are given."""
+        """Return the first state of a chain, using the values of sites that are given."""
         sites = self._sites
         assert sites is not None
         key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
@@ -291,13 +295,13 @@ class BHMCGibbs(PartitionKernel):
     def _agglomerate(
         self, sites: TreeSites, values: TreeValues, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
     ) -> tuple[Array, Array] | None:
-        """The start "bhc", at the prior medians of the hyperparameters; None where it is one of several and takes too long."""
+        """Build the "bhc" start at the hyperparameters' prior medians; None if it is one of several and takes too long."""
         one_of_several = self._start == "overdispersed"
         rows, columns = values.X.shape
         if is_traced(values) or one_of_several and (rows > MOST_ROWS or columns > MOST_COLUMNS):
             if one_of_several:
                 return None
-            raise ValueError('init="bhc" needs data that are known before anything is compiled: choose another start')
+            raise ValueError('init="bhc" requires concrete data, but the data are traced by JAX: choose another init')
         key = jax.random.key(0)
         medians = {
             name: jnp.median(prior.sample(key, (101,)), axis=0)
@@ -312,7 +316,7 @@ class BHMCGibbs(PartitionKernel):
     def _starting_hyperparameters(
         self, sites: TreeSites, values: TreeValues, own: Mapping[str, Array], key: Array
     ) -> dict[str, Array]:
-        """Values given, or else drawn from the prior."""
+        """Return the given values, and draws from the prior for all others."""
         priors = {name: prior for name, prior in zip(sites.hyperparameters, values.priors, strict=True) if prior is not None}
         keys = jax.random.split(key, max(len(priors), 1))
         return {
@@ -321,7 +325,7 @@ class BHMCGibbs(PartitionKernel):
         }
 
     def _check_start(self, sites: TreeSites, tree: Mapping[str, Any]) -> None:
-        """Raise `ValueError` if initial paths or labels are none."""
+        """Raise `ValueError` if the initial paths or labels are invalid."""
         paths, labels = np.asarray(tree[sites.paths]), np.asarray(tree[sites.labels])
         check_whole_labels(labels, sites.size, sites.components - sites.infinite)
         shape = (sites.size, sites.depth)
@@ -332,7 +336,7 @@ class BHMCGibbs(PartitionKernel):
             )
         if paths.min() < 1 or paths.max() >= sites.max_nodes:
             raise ValueError(
-                f"initial paths must hold node numbers 1, ..., {sites.max_nodes - 1}, but they span {paths.min()} to "
+                f"initial paths must contain node numbers 1, ..., {sites.max_nodes - 1}, but they span {paths.min()} to "
                 f"{paths.max()}"
             )
         for chain in paths.reshape(-1, *shape):
@@ -381,8 +385,8 @@ class BHMCGibbs(PartitionKernel):
         z = {name: value.astype(state.z[name].dtype) for name, value in z.items()}
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         stop_if_undefined("BHMCGibbs", summaries["log_joint"])
-        lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # of a finite root, K is the model's
-        # the last component of an infinite root is what is left of them
+        lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # with a finite root, K is the model's
+        # the last component of an infinite root stands for the rest
         capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
         hits, mass = count_refused(self, capacity, state, lost, swept.refused)
         return BHMCGibbsState(
@@ -396,7 +400,7 @@ class BHMCGibbs(PartitionKernel):
         )
 
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
-        """A copy on the wrapped model."""
+        """Return a copy of the kernel for the wrapped model."""
         kernel = super().wrap_model(wrapper)
         kernel._program = None
         return kernel
@@ -420,7 +424,7 @@ class BHMCGibbs(PartitionKernel):
 
 
 class _Keys(NamedTuple):
-    """Random keys of one step, by what they are for; `following` is the next step's."""
+    """Random keys of one step, by purpose; `following` is the key of the next step."""
 
     following: Array
     items: Array
@@ -439,7 +443,7 @@ class _Keys(NamedTuple):
 def _draw_concentrations(
     sites: TreeSites, values: TreeValues, now: Concentrations, seating: Seating, tree: Tree, keys: _Keys
 ) -> tuple[Concentrations, dict[str, Array]]:
-    """α, γ0 and γ from their conditionals given the tree and its tables (Escobar & West 1995), those that have priors."""
+    """Draw those of α, γ0 and γ that have priors, given the tree and its tables (Escobar & West 1995)."""
     names, priors = sites.hyperparameters, values.priors
     alpha, gamma0, gamma = now.tree, now.root.concentration, now.mixing
     drawn: dict[str, Array] = {}
@@ -451,7 +455,7 @@ def _draw_concentrations(
         )
     if priors.root_concentration is not None:
         at_root = seating.customers[0]
-        tables = (at_root > 0).astype(at_root.dtype)  # of an infinite root: every component is drawn once
+        tables = (at_root > 0).astype(at_root.dtype)  # with an infinite root, every component is drawn once
         if not sites.infinite:
             tables = tables_of_counts(at_root, now.root.shares, sites.size, keys.root)
         gamma0 = drawn[names.root_concentration] = draw_concentration(
@@ -468,7 +472,7 @@ def _draw_concentrations(
 def _draw_variance(
     sites: TreeSites, values: TreeValues, z: Mapping[str, Array], mixture: Mixture, key: Array
 ) -> dict[str, Array]:
-    """The factor of the known covariance from its conditional given the components' means, if it has a prior."""
+    """Draw the factor of the known covariance from its conditional given the components' means, if it has a prior."""
     if values.priors.variance is None:
         return {}
     means, variance = mixture.parameters[mixture.labels], z[sites.hyperparameters.variance]

@@ -1,7 +1,7 @@
-"""Passes over all rows by matrix products, a chunk of rows at a time: their features are never written down as a whole.
+"""Passes over all rows by matrix products, one chunk of rows at a time: the features of all rows are never stored at once.
 
-Chunk t holds the rows t, t + b, t + 2b, ..., b the number of chunks. Of rows that lie in order on several devices, every chunk
-then has the same number on each, and all devices work on it without a row changing its device.
+Chunk t contains the rows t, t + b, t + 2b, ..., where b is the number of chunks. If the rows are distributed in order over
+several devices, every chunk has the same number of rows on each, and all devices work on it without moving rows.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = [
 ]
 
 CHUNK = 4096
-"""Rows of a chunk, at most about."""
+"""Approximate maximum number of rows per chunk."""
 
 PARTS = 16
-"""Parts of a chunk that are summed one by one, in double precision if that is on, whatever the number of devices."""
+"""Number of parts per chunk, on any number of devices; their sums are added in double precision if that is enabled."""
 
 
 class RowChunks(NamedTuple):
     """A table in chunks.
 
-    - **X** - (chunks, rows of a chunk, d); filled up with copies of the first row.
-    - **there** - (chunks, rows of a chunk) whether this is a row of the table.
+    - **X** - (chunks, rows per chunk, d), padded with copies of the first row.
+    - **there** - (chunks, rows per chunk) whether the entry is a row of the table.
     """
 
     X: Float[Array, "b c d"]
@@ -46,8 +46,8 @@ class RowChunks(NamedTuple):
 class Coefficients(NamedTuple):
     """A linear function of a row's features, for each of k clusters.
 
-    - **linear** - (f, k).
-    - **constant** - (k,).
+    - **linear** - (f, k) coefficients of the features.
+    - **constant** - (k,) constants.
     """
 
     linear: Float[Array, "f k"]
@@ -55,7 +55,7 @@ class Coefficients(NamedTuple):
 
 
 def _shape(n: int) -> tuple[int, int]:
-    """Chunks, and rows of a chunk: a multiple of the parts, and without filling if a few more chunks make that possible."""
+    """Number of chunks and of rows per chunk: a multiple of `PARTS`, without padding if a few more chunks avoid it."""
     least = -(-n // CHUNK)
     for chunks in range(least, 4 * least + 1):
         if n % (chunks * PARTS) == 0:
@@ -64,7 +64,7 @@ def _shape(n: int) -> tuple[int, int]:
 
 
 def in_chunks(values: Shaped[Array, "n ..."]) -> Shaped[Array, "b c ..."]:
-    """One value for each row, in the places of the rows."""
+    """Arrange one value per row in chunks, at the places of the rows."""
     n = values.shape[0]
     b, c = _shape(n)
     if b * c > n:
@@ -74,24 +74,24 @@ def in_chunks(values: Shaped[Array, "n ..."]) -> Shaped[Array, "b c ..."]:
 
 
 def flat(chunks: Shaped[Array, "b c"], n: int) -> Shaped[Array, " n"]:
-    """The inverse of `in_chunks` for one number a row."""
+    """Invert `in_chunks` for one number per row."""
     return jnp.swapaxes(chunks, 0, 1).reshape(-1)[:n]
 
 
 def row_chunks(X: Float[Array, "n d"]) -> RowChunks:
-    """The table in chunks."""
+    """Arrange the table in chunks."""
     chunks = in_chunks(X)
     b, c = chunks.shape[:2]
     return RowChunks(chunks, (jnp.arange(c) * b)[None, :] + jnp.arange(b)[:, None] < X.shape[0])
 
 
 def linear_scores(natural: Statistics, constant: Float[Array, " k"], features: Features, dtype: Any) -> Coefficients:
-    """⟨natural, suff_stats(x)⟩ + constant as a function of the features; leaves of `natural` have leading dimension k."""
+    """Express ⟨natural, suff_stats(x)⟩ + constant in terms of the features; leaves of `natural` have leading dimension k."""
     return Coefficients(coefficients_of(natural, features).astype(dtype), constant.astype(dtype))
 
 
 def row_scores(phi: Float[Array, "c f"], coefficients: Coefficients) -> Float[Array, "c k"]:
-    """The linear functions of some rows."""
+    """Evaluate the linear functions at the features of some rows."""
     return jnp.matmul(phi, coefficients.linear, precision="highest") + coefficients.constant[None]
 
 

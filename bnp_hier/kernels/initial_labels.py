@@ -1,4 +1,4 @@
-"""Where the chains of a partition begin."""
+"""Initial partitions of Markov chains."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from bnp_hier.utils.labels import first_come_labels
 __all__ = ["STARTS", "check_labels", "check_singletons", "starting_labels"]
 
 STARTS = ("overdispersed", "one", "singletons", "prior", "map_dp")
-"""Names of starts; the first picks one of the others."""
+"""Names of initialisations; the first one chooses among the others."""
 
 GREEDY_SWEEPS = 4
-"""Sweeps of the greedy start: one that seats the items, and those that correct it."""
+"""Sweeps of the greedy initialisation: the first one seats the items, and the others refine the result."""
 
 
 def starting_labels(start: str, seating: Seating, key: Array, size: int, slots: int) -> Int[Array, " n"]:
-    """A start of one chain, labelled in order of appearance; works under ``jit`` and ``vmap``.
+    """Return the initial labels of one chain, in order of appearance; works under ``jit`` and ``vmap``.
 
     Parameters
     ----------
     start
-        "one" cluster; "singletons", every item alone; "prior", a draw from the partition prior; "map_dp", each item in turn, in
-        random order, in its most probable place, and a few sweeps more; "overdispersed", any of these by the key, "singletons"
-        only where there are slots for all items.
+        "one": a single cluster. "singletons": every item alone. "prior": a draw from the partition prior. "map_dp": each item
+        in random order joins its most probable cluster, followed by a few more sweeps. "overdispersed": one of these, chosen by
+        the key; "singletons" only if there are slots for all items.
     seating
         Rows, component, and prior of the partition.
     key
-        The chain's own key.
+        Random key of the chain.
     size, slots
         Number of items n, and capacity.
     """
@@ -61,7 +61,7 @@ def starting_labels(start: str, seating: Seating, key: Array, size: int, slots: 
 
 
 def check_singletons(size: int, slots: int) -> None:
-    """Refuse a start with more clusters than slots.
+    """Check that there are enough slots for every item to be alone.
 
     Raises
     ------
@@ -70,27 +70,28 @@ def check_singletons(size: int, slots: int) -> None:
     """
     if size > slots:
         raise ValueError(
-            f'init="singletons" needs a cluster for each of the {size} items, but there is room for {slots}: raise '
-            f"max_clusters to {size}, or choose another start"
+            f'init="singletons" needs a cluster for each of the {size} items, but there are only {slots} slots: raise '
+            f"max_clusters to {size}, or choose another init"
         )
 
 
 def check_labels(labels: np.ndarray, size: int, slots: int) -> None:
-    """Refuse labels that are not a partition of the items into 0, 1, ..., K − 1; leading dimensions are chains.
+    """Check that labels are a partition of the items into clusters 0, 1, ..., K − 1; leading dimensions are chains.
 
     Raises
     ------
     ValueError
-        If the labels have a wrong length or type, are negative, leave a number out, or are more than the slots.
+        If the labels have the wrong length or type, are negative, skip a number, or form more clusters than there are slots.
     """
     check_whole_labels(labels, size, size)
     for chain in labels.reshape(-1, size):
         missing = np.setdiff1d(np.arange(chain.max() + 1), chain)
         if len(missing):
             raise ValueError(
-                f"initial labels must be 0, 1, ..., K - 1 without gaps, but {missing[0]} is missing below {chain.max()}"
+                f"initial labels must use all of 0, 1, ..., K - 1, but the largest is {chain.max()} and no item has label "
+                f"{missing[0]}"
             )
         if chain.max() >= slots:
             raise ValueError(
-                f"initial labels form {chain.max() + 1} clusters, but there is room for {slots}: raise max_clusters"
+                f"initial labels form {chain.max() + 1} clusters, but there are only {slots} slots: raise max_clusters"
             )

@@ -1,4 +1,4 @@
-"""The arguments with which a kernel was made."""
+"""The constructor arguments of a kernel."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from numpyro.infer.mcmc import MCMCKernel
 __all__ = ["constructor_options", "described_options"]
 
 _START = ("init", "init_strategy")
-"""Options that matter at the start of a run only."""
+"""Options that matter only at the start of a run."""
 
 
 def constructor_options(kernel: MCMCKernel) -> dict[str, Any]:
-    """Argument -> value, the model apart: `type(kernel)(model, **options)` makes a kernel like it; `Gibbs` takes no model."""
+    """Return the arguments other than the model: `type(kernel)(model, **options)` is an equal kernel; `Gibbs` has no model."""
     if isinstance(kernel, Gibbs):
         return {"blocks": [tuple(block) for block in kernel.blocks]}
     own = getattr(kernel, "constructor_options", None)
     if own is not None:
         return dict(own)
-    # NumPyro's kernels keep an argument under its name, or with an underscore before it
+    # NumPyro's kernels store an argument under its name, possibly with a leading underscore
     found = {}
     for name, argument in inspect.signature(type(kernel).__init__).parameters.items():
         value = getattr(kernel, name, getattr(kernel, f"_{name}", inspect.Parameter.empty))
@@ -34,12 +34,12 @@ def constructor_options(kernel: MCMCKernel) -> dict[str, Any]:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Whether a value is what NumPyro's HMC makes of None."""
+    """Whether a value is the one that NumPyro's HMC substitutes for None."""
     return default is None and getattr(value, "__name__", "") == "euclidean_kinetic_energy"
 
 
 def described_options(kernel: MCMCKernel) -> dict[str, str]:
-    """Kernel and argument -> value in words, of the kernel and of its blocks; what matters at the start only is left out."""
+    """Describe the arguments of a kernel and of its blocks as strings, without those that matter only at the start."""
     return {"kernel": type(kernel).__name__, **dict(_described(kernel, type(kernel).__name__))}
 
 

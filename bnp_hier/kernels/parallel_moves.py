@@ -1,8 +1,8 @@
-"""Exact moves of all rows of a partition at once: label draws given the clusters' leaders, and many splits and merges.
+"""Exact moves of all rows of a partition at once: label draws given the cluster leaders, and many splits and merges.
 
-Weights, parameters and leaders (the row of lowest priority of every cluster, priorities drawn afresh) make the labels of all
-other rows independent, without a cluster that could empty. Splits and merges of disjoint sets of clusters do not meet. All
-functions are pure; a partition of n rows lives in K slots, some of them empty.
+Given weights, parameters and leaders (the row of lowest priority in each cluster, with newly drawn priorities), the labels of
+all other rows are independent, and no cluster can become empty. Splits and merges of disjoint sets of clusters do not
+interfere. All functions are pure; a partition of n rows is stored in K slots, some of which may be empty.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from bnp_hier.partitions.seating import Prior
 __all__ = ["Table", "Units", "draw_labels", "split_and_merge", "sum_clusters", "units_of_clusters", "units_of_rows"]
 
 EM_STEPS = 3
-"""Soft two-cluster steps from the anchors to the discriminant that proposes a split."""
+"""Number of soft two-cluster steps from the anchors to the discriminant that proposes a split."""
 
 
 class Table(NamedTuple):
-    """The data as the moves read it.
+    """The data in the form used by the moves.
 
     - **component** - conjugate component.
-    - **of_rows** - the same in the precision of the rows.
+    - **of_rows** - the component in the precision of the rows.
     - **X** - (n, d) rows.
     - **chunks** - the rows in chunks.
     - **features** - which statistics of a row are distinct.
@@ -69,13 +69,13 @@ class Clusters(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Disjoint sets of one or two clusters, each with two anchors: rows that a split puts apart or a merge together.
+    """Disjoint sets of one or two clusters, each with two anchors: rows that a split separates or a merge joins.
 
     - **anchors** - (m, 2) rows.
-    - **slots** - (m, 2) slots of the anchors; one slot twice for a split.
+    - **slots** - (m, 2) slots of the anchors; the same slot twice for a split.
     - **of_slot** - (k,) unit of each slot, m for none.
-    - **pairs** - number of units of two clusters, counted by `by_cluster` units alone.
-    - **by_cluster** - whether clusters were drawn, and rows within them, rather than rows.
+    - **pairs** - number of units with two clusters, counted only if `by_cluster`.
+    - **by_cluster** - whether clusters were drawn, and then rows within them, instead of rows.
     """
 
     anchors: Int[Array, "m 2"]
@@ -90,7 +90,7 @@ def _onehot(index: Int[Array, " c"], size: int, dtype: Any) -> Float[Array, "c k
 
 
 def sum_clusters(table: Table, labels: Int[Array, " n"], slots: int) -> Clusters:
-    """The partition with statistics and counts summed anew."""
+    """Compute the statistics and counts of a partition from its rows."""
     X, there = table.chunks
 
     def add(sums: Array, chunk: Any) -> tuple[Array, None]:
@@ -108,7 +108,7 @@ def _count(labels: Int[Array, " n"], slots: int) -> Float[Array, " k"]:
 
 
 def _first(priority: Array, labels: Int[Array, " n"], slots: int) -> tuple[Array, Int[Array, " k"]]:
-    """Lowest priority in each slot and the row that has it, the first of those that tie; n for an empty slot."""
+    """Lowest priority in each slot and its row (the first one if several tie); n for an empty slot."""
     n = labels.shape[0]
     lowest = jax.ops.segment_min(priority, labels, slots)
     row = jax.ops.segment_min(jnp.where(priority == lowest[labels], jnp.arange(n), n), labels, slots)
@@ -116,10 +116,10 @@ def _first(priority: Array, labels: Int[Array, " n"], slots: int) -> tuple[Array
 
 
 def draw_labels(key: Array, table: Table, clusters: Clusters, prior: Prior) -> Int[Array, " n"]:
-    """New slots of all rows but the clusters' leaders, in parallel; an exact draw that empties no cluster.
+    """Draw new slots for all rows except the cluster leaders, in parallel; the draw is exact and empties no cluster.
 
-    With weights Gamma(N_k − δ), parameters from their posteriors and fresh priorities, the leader of a cluster, its row of
-    lowest priority, stays; any other row may join the clusters whose leaders' priorities are lower than its own.
+    Weights are drawn from Gamma(N_k − δ), parameters from their posteriors, and priorities anew. The leader of a cluster, its
+    row of lowest priority, stays; any other row may join the clusters whose leaders have a lower priority than the row itself.
     """
     component, slots, n = table.component, clusters.counts.shape[0], clusters.labels.shape[0]
     keys = jax.random.split(key, 4)
@@ -143,7 +143,7 @@ def draw_labels(key: Array, table: Table, clusters: Clusters, prior: Prior) -> I
         later = (order[:, None] > lowest[None]) | ((order[:, None] == lowest[None]) & (row[:, None] > leader[None]))
         score = jnp.where(later & occupied[None], score, -jnp.inf)
         mass = jnp.exp(score - score.max(1, keepdims=True))
-        # inversion of the distribution function; a running sum is slower than a product with a triangle of ones
+        # inversion of the distribution function; a cumulative sum is slower than a product with a triangular matrix of ones
         cumulative = jnp.matmul(mass, upto, precision="highest")
         drawn = (cumulative < (uniform * cumulative[:, -1])[:, None]).sum(1)
         drawn = jnp.minimum(drawn, slots - 1)
@@ -158,7 +158,7 @@ def draw_labels(key: Array, table: Table, clusters: Clusters, prior: Prior) -> I
 
 
 def _likelihood(table: Table, parameters: Array, weight: Float[Array, " k"]) -> Coefficients | None:
-    """Log weight plus log likelihood of a row as a linear function of its features, if the family gives it."""
+    """Log weight plus log likelihood of a row as a linear function of its features, if the family supports this."""
     try:
         natural = table.component.natural_parameters(parameters)
     except NotImplementedError:
@@ -167,10 +167,10 @@ def _likelihood(table: Table, parameters: Array, weight: Float[Array, " k"]) -> 
 
 
 def units_of_rows(key: Array, clusters: Clusters) -> Units:
-    """Pairs of rows drawn uniformly, in order; a pair is kept if no kept pair touches its clusters.
+    """Draw pairs of rows uniformly and keep, in order, those whose clusters belong to no pair kept before.
 
-    A move within a unit changes neither its rows nor other units, so that the same pairs are kept from the new partition; how
-    many are drawn depends on the capacity alone.
+    A move within a unit changes neither its rows nor other units, so the same pairs are kept for the new partition. The number
+    of pairs drawn depends only on the capacity.
     """
     n, slots = clusters.labels.shape[0], clusters.counts.shape[0]
     tries = max(1, slots // 2)
@@ -193,9 +193,10 @@ def units_of_rows(key: Array, clusters: Clusters) -> Units:
 
 
 def units_of_clusters(key: Array, clusters: Clusters) -> Units:
-    """All clusters, in a random number of pairs and the others alone, each with two rows drawn within: small ones are reached.
+    """Group all clusters into a random number of pairs and leave the others single; draw two anchors within each unit.
 
-    The number of pairs is uniform on 0, ..., ⌊K/2⌋, the pairing uniform given it, the anchors uniform within the clusters.
+    Small clusters are reached this way. The number of pairs is uniform on 0, ..., ⌊K/2⌋, the pairing is uniform given this
+    number, and the anchors are uniform within the clusters.
     """
     n, slots = clusters.labels.shape[0], clusters.counts.shape[0]
     keys = jax.random.split(key, 3)
@@ -228,22 +229,22 @@ def _log_pairing(clusters: Array, pairs: Array) -> Float[Array, ""]:
 
 
 def _turns(units: Units) -> Int[Array, " m"]:
-    """The order in which proposals are decided: that of the lowest anchor of each unit.
+    """Order in which proposals are decided: by the lowest anchor of each unit.
 
     Acceptances interact through the number of clusters, the number of pairs and the capacity. Each is valid given the others,
-    but one after the other only in an order that no acceptance changes. Units are numbered with the pairs first, and an
-    accepted proposal makes a pair of a single cluster or the reverse; its anchors stay the same.
+    but a sequence of them is valid only in an order that no acceptance changes. The unit numbers, with pairs first, are not
+    such an order, because an accepted proposal turns a single cluster into a pair or the reverse; the anchors stay the same.
     """
     return jnp.argsort(units.anchors.min(1))
 
 
 class _Contents(NamedTuple):
-    """What is in each unit, and where each row stands.
+    """Contents of each unit, and the role of each row.
 
-    - **active** - (m,) whether there is such a unit.
-    - **splits** - (m,) whether it is one cluster, to be split.
-    - **whole** - statistics of its rows.
-    - **size** - (m,) number of its rows; 2 where there is no unit.
+    - **active** - (m,) whether the unit exists.
+    - **splits** - (m,) whether the unit is a single cluster, to be split.
+    - **whole** - statistics of the unit's rows.
+    - **size** - (m,) number of rows in the unit; 2 where there is no unit.
     - **of_row** - (n,) unit of each row, m for none.
     - **role** - (n,) 1 or 2 for the first or second anchor of a unit, 0 for others.
     """
@@ -257,12 +258,12 @@ class _Contents(NamedTuple):
 
 
 class _Sides(NamedTuple):
-    """The two sides of each unit that is split, or was before it is merged.
+    """The two sides of each unit, proposed for a split or present before a merge.
 
     - **is_left** - which rows are on the first side, in chunks.
     - **left**, **right** - statistics of the sides.
-    - **left_count**, **right_count** - (m,) numbers of their rows.
-    - **log_probability** - (m,) of proposing just these sides by the discriminant (nats).
+    - **left_count**, **right_count** - (m,) numbers of rows on the sides.
+    - **log_probability** - (m,) log probability that the discriminant proposes these sides (nats).
     """
 
     is_left: Array
@@ -276,16 +277,16 @@ class _Sides(NamedTuple):
 def split_and_merge(
     key: Array, table: Table, clusters: Clusters, prior: Prior, units: Units
 ) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
-    """Propose to split every unit of one cluster and to merge every unit of two, Metropolis-Hastings corrected.
+    """Propose to split every unit of one cluster and to merge every unit of two, with Metropolis-Hastings correction.
 
-    A few soft two-cluster steps from the anchors lead to a discriminant D; a split sends each row to either side with
-    probability σ(±D), or, half of the time, independently of the row at one uniform rate. A split finds its discriminant from
-    the unit's rows and anchors alone, and a coin, so that a merge replays it.
+    A few soft two-cluster steps from the anchors lead to a discriminant D. A split sends each row to either side with
+    probability σ(±D) or, half of the time, with a uniformly drawn probability that is the same for all rows. The discriminant
+    depends only on the unit's rows and anchors, and on a coin flip, so that a merge can replay it.
 
     Returns
     -------
     labels, accepted, refused
-        New slots; number of moves accepted; number of splits that found no free slot.
+        New slots, the number of accepted moves, and the number of splits that found no free slot.
     """
     slots, n = clusters.counts.shape[0], clusters.labels.shape[0]
     key_side, key_kind, key_rate, key_accept, key_start = jax.random.split(key, 5)
@@ -317,7 +318,7 @@ def _contents(clusters: Clusters, units: Units) -> _Contents:
 
 
 def _scored(table: Table, slots: int, coefficients: Coefficients, chunk: Any) -> tuple[Array, Array, Array]:
-    """Features of a chunk's rows, which unit each is in (one-hot), and its log odds of the first side; anchors are certain."""
+    """Features of a chunk's rows, their units (one-hot), and their log odds of the first side (infinite for anchors)."""
     rows, valid, unit, role = chunk
     phi = table.features_of(rows)
     mine = _onehot(jnp.where(valid, unit, slots), slots, table.chunks.X.dtype)
@@ -326,7 +327,7 @@ def _scored(table: Table, slots: int, coefficients: Coefficients, chunk: Any) ->
 
 
 def _soft_sides(table: Table, slots: int, coefficients: Coefficients, chunks: Any) -> tuple[Statistics, Array]:
-    """Statistics and number of each unit's rows on the first side, rows in proportion."""
+    """Statistics and number of each unit's rows on the first side, with rows weighted by their probability of that side."""
 
     def add(carry: Any, chunk: Any) -> tuple[Any, None]:
         phi, mine, log_odds = _scored(table, slots, coefficients, chunk)
@@ -340,10 +341,10 @@ def _soft_sides(table: Table, slots: int, coefficients: Coefficients, chunks: An
 
 
 def _discriminants(key: Array, table: Table, units: Units, contents: _Contents, chunks: Any) -> Coefficients:
-    """What tells the two sides of each unit apart, from a few soft steps that begin at its anchors.
+    """Discriminant between the two sides of each unit, from a few soft steps that begin at its anchors.
 
-    They begin with either anchor alone, which sees distances as the prior does, or, now and then, with as much weight as an
-    average row of the unit, both several times over, which sees them as the unit's own spread does.
+    A side begins either with its anchor alone, which scales distances by the prior, or, with probability 1/4, with several
+    copies of its anchor and as many of the unit's average row, which scales distances by the spread of the unit.
     """
     component, whole, count = table.component, contents.whole, contents.size
     slots, n = count.shape[0], contents.of_row.shape[0]
@@ -377,7 +378,7 @@ def _propose(
     chunks: Any,
     coefficients: Coefficients,
 ) -> _Sides:
-    """The proposed sides of units to be split, and those that a merge undoes; keys of sides, kinds and rates."""
+    """Propose sides for units to be split, and take the present ones of units to be merged; keys of sides, kinds and rates."""
     slots, n, dtype = contents.size.shape[0], contents.of_row.shape[0], table.chunks.X.dtype
     key_side, key_kind, key_rate = keys
     by_rate = jax.random.bernoulli(key_kind, 0.5, (slots,))
@@ -409,9 +410,9 @@ def _propose(
 
 
 def _log_ratio(component: Component, prior: Prior, contents: _Contents, sides: _Sides) -> tuple[Array, Array]:
-    """Log acceptance ratio of splitting each unit, but for what depends on the other units; and what drawing clusters adds.
+    """Log acceptance ratio of splitting each unit, without terms that depend on other units; and the term for drawn clusters.
 
-    The ratio lacks the prior's factor of the number of clusters, and that of the pairing (`_decide`).
+    `_decide` adds the prior's factor for the number of clusters, and the factor for the pairing.
     """
     count, left_count, right_count = contents.size, sides.left_count, sides.right_count
     by_discriminant = sides.log_probability - jnp.log(2.0)
@@ -436,12 +437,12 @@ def _log_ratio(component: Component, prior: Prior, contents: _Contents, sides: _
 def _decide(
     key: Array, clusters: Clusters, prior: Prior, units: Units, contents: _Contents, ratios: tuple[Array, Array]
 ) -> tuple[Int[Array, "m 2"], Bool[Array, " m"], Bool[Array, " m"]]:
-    """Accept the proposals one after the other: where the two sides of each unit go; what was accepted; what found no slot."""
+    """Decide on the proposals one by one; return the slots of each unit's sides, which were accepted, and which had no slot."""
 
     def decide(carry: Any, unit: Any) -> tuple[Any, Any]:
         occupied, pairs = carry
         present, split, slot, ratio, anchored, uniform = unit
-        merged = occupied.sum() - (~split).astype(int)  # clusters in the state in which the unit is one
+        merged = occupied.sum() - (~split).astype(int)  # clusters in the state in which the unit is merged
         merged_pairs = pairs - (~split).astype(pairs.dtype)
         chosen = _log_pairing(merged + 1, merged_pairs + 1) - _log_pairing(merged, merged_pairs) + anchored
         ratio = (
@@ -450,7 +451,7 @@ def _decide(
             + jnp.where(units.by_cluster, chosen, 0.0)
         )
         refused = present & split & occupied.all()
-        # a uniform draw may be 0, whose logarithm would accept anything; it is never 1
+        # log1p(−u), because a uniform draw can be 0, whose logarithm would accept anything, but never 1
         accepted = present & ~refused & (jnp.log1p(-uniform) <= jnp.where(split, ratio, -ratio))
         new = jnp.argmin(occupied).astype(slot.dtype)
         goes = jnp.where(accepted, jnp.where(split, jnp.stack([slot[0], new]), slot[:1]), slot)
@@ -468,12 +469,12 @@ def _decide(
 
 
 def _wide(vector: Array, leaf: Array) -> Array:
-    """The vector with trailing dimensions of size one, to multiply a leaf."""
+    """Append dimensions of size one to a vector, so that it broadcasts with a leaf."""
     return vector.reshape(-1, *(1,) * (leaf.ndim - 1))
 
 
 def _discriminant(table: Table, first: Statistics, second: Statistics, log_odds: Float[Array, " m"]) -> Coefficients:
-    """Expected log likelihood of a row on the first side less that on the second, plus log odds, in the row's features."""
+    """Expected log likelihood of a row on the first side minus that on the second, plus log odds, in terms of its features."""
     both = jax.tree.map(lambda one, other: jnp.stack([one, other]), first, second)
     difference = jax.tree.map(lambda leaf: leaf[0] - leaf[1], table.component.expected_natural_parameters(both))
     return linear_scores(difference, log_odds, table.features, table.chunks.X.dtype)

@@ -1,4 +1,4 @@
-"""Parallel sampling of a partition, all rows at once by matrix products: for many rows, and for accelerators."""
+"""Parallel sampling of a partition, with all rows updated at once by matrix products, for large data and accelerators."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from bnp_hier.utils.options import WholeNumber, check_options
 __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
 
 SWEEP_UP_TO = 10_000
-"""Most rows that are also moved one at a time."""
+"""Maximum number of rows for which a step also moves rows one at a time."""
 
 SWEEP_SUMS_UP_TO = 1_000_000
-"""Most numbers in these rows' features: a move costs time in proportion to a row's."""
+"""Maximum total size of these rows' features, since the cost of a move is proportional to the features of a row."""
 
 START_ROWS = 5000
-"""Most rows that a start is fitted to."""
+"""Maximum number of rows to which an initialisation is fitted."""
 
 START_STEPS = 100
-"""Steps of the sampler on these rows, where there are more."""
+"""Number of steps of the sampler on these rows if the data have more."""
 
 
 class ParallelSplitMergeState(NamedTuple):
@@ -66,9 +66,9 @@ class ParallelSplitMergeState(NamedTuple):
     - **n_clusters** - number of clusters.
     - **largest_cluster** - number of rows in the largest cluster.
     - **entropy** - entropy of the cluster shares (nats).
-    - **split_merge_accepted** - accepted splits and merges of the last step.
-    - **capacity_hits** - times that a row or a split found no free slot, since the start.
-    - **truncated_probability** - conditional probability of a new cluster that the capacity cut off: the mean over at most
+    - **split_merge_accepted** - number of accepted splits and merges in the last step.
+    - **capacity_hits** - number of times since the start that a row or a split found no free slot.
+    - **truncated_probability** - conditional probability of a new cluster that the capacity truncated: the mean over at most
       1,024 rows and all steps so far.
     - **i** - number of steps so far.
     - **rng_key** - random key.
@@ -88,43 +88,44 @@ class ParallelSplitMergeState(NamedTuple):
 
 
 class ParallelSplitMerge(PartitionKernel):
-    """Exact parallel sampler of the partition of a mixture: all rows are updated at once by matrix products.
+    """Exact parallel sampler for the partition of a mixture that updates all rows at once by matrix products.
 
-    A step proposes splits and merges of many disjoint sets of clusters, each Metropolis-Hastings corrected, and then draws the
-    labels of all rows but one of every cluster given weights and parameters. In a small table it ends with a sweep of single
-    moves. It is used as `PartitionGibbs` is, alone or in a `Gibbs` composition.
+    A step proposes splits and merges of many disjoint sets of clusters, each with a Metropolis-Hastings correction, and then
+    draws the labels of all rows except one per cluster, given weights and parameters. For small tables, it ends with a sweep of
+    single-row moves. The kernel is used like `PartitionGibbs`, alone or in a `Gibbs` composition.
 
     Parameters
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
     max_clusters
-        Capacity: the target is the posterior restricted to at most this many clusters; the partition site's own `max_clusters`
-        holds where it is smaller. Meeting it is counted in the state's
-        `capacity_hits`, weighed in `truncated_probability`, and warned about. The work of a step grows with it.
+        Capacity: the target is the posterior restricted to at most this many clusters, or to `max_clusters` of the partition
+        site if that is smaller. Reaching the capacity is counted in `capacity_hits` of the state, measured by
+        `truncated_probability`, and raises a warning. The cost of a step grows with the capacity.
     init
-        "fits": the clusters of `BayesianKMeans` or of `MAPDP`, either by chance, fitted to at most 5,000 rows drawn from a seed
-        that follows the chain's key; where there are more rows, 100 steps on these follow, without sweeps, and the others
-        join a cluster by its probability. Under chain methods that hide the key, all chains start from one fit; rows that
-        are spread over devices start in one cluster. "one": one cluster. Or (n,) labels from 0. The `init_params` of
-        `MCMC` take precedence.
+        "fits": the clusters of `BayesianKMeans` or `MAPDP`, chosen at random, fitted to at most 5,000 rows drawn with a seed
+        from the key of the chain. If there are more rows, 100 steps without sweeps follow on these, and each of the others
+        joins a cluster drawn from its probabilities. Under chain methods that hide the key, all chains start from the same fit;
+        rows that are distributed over devices start in one cluster. "one": one cluster. An array: labels from 0, (n,). The
+        `init_params` of `MCMC.run` take precedence.
     sweep
-        Whether a step ends with a sweep of single moves; None: up to 10,000 rows, and a million numbers in their features.
+        Whether a step ends with a sweep of single-row moves. None: only up to 10,000 rows with a million features in total.
     keep_labels
-        Whether `MCMC` collects the labels; otherwise it collects `summary`, the clusters' counts and statistics. Those of a
-        million rows and a thousand draws take 4 GB.
+        Whether `MCMC` collects the labels; otherwise it collects `summary`, the clusters' counts and statistics. The labels of
+        a million rows in a thousand draws take 4 GB.
 
     Raises
     ------
     ValueError
-        If an option is out of range; at `init`, if the model lacks the two sites, has other latent sites that no block owns,
-        or its data or initial labels are unfit.
+        If an option is out of range. At `init`, if the model lacks the two sites or has other latent sites that belong to no
+        block, or if the data or initial labels are invalid.
 
     Notes
     -----
-    The target is exact. Rows are read in their own precision, sums kept in JAX's: from some 20,000 rows on
-    `numpyro.enable_x64()` with float32 data is fast and precise. Rows may be spread over devices, as an array with a sharding
-    of its first dimension: no row leaves its device, and results do not depend on their number.
+    The sampler targets the exact posterior. Rows are processed in their own precision, and sums are kept in JAX's default
+    precision: above about 20,000 rows, `numpyro.enable_x64()` with float32 data is fast and precise. Rows may be distributed
+    over devices as an array that is sharded along its first dimension: no row leaves its device, and results do not depend on
+    the number of devices.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -169,7 +170,7 @@ class ParallelSplitMerge(PartitionKernel):
         model_args: tuple[Any, ...],
         model_kwargs: Mapping[str, Any] | None,
     ) -> ParallelSplitMergeState:
-        """State at `init_params` (labels of the partition site) or at the start that `init` names."""
+        """Return the state at `init_params` (labels of the partition site) or at the kernel's `init` option."""
         sites = find_sites(self._model, model_args, model_kwargs)
         self._refuse_other_sites(sites.partition, sites.hyperparameters)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
@@ -180,7 +181,7 @@ class ParallelSplitMerge(PartitionKernel):
         values = _moved(values)
         self._sites, self._features, self._sample_fn = sites, feature_map(values.component), self._sample_one
         start = (init_params or {}).get(sites.partition)
-        if start is None or is_model_draw(start):  # `Gibbs` hands its blocks the model's own draw where the user gave none
+        if start is None or is_model_draw(start):  # without values from the user, `Gibbs` passes a draw from the model
             start = None if isinstance(self._init, str) else jnp.asarray(self._init)
             if start is not None and not is_prng_key(rng_key):
                 start = jnp.broadcast_to(start, (len(rng_key), *start.shape))
@@ -202,7 +203,7 @@ class ParallelSplitMerge(PartitionKernel):
     def _starting_labels(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
         if self._init == "one" or is_traced(values) or _is_spread(values.X):
             return jnp.zeros(values.X.shape[0], int)
-        with jax.ensure_compile_time_eval():  # fitted to numbers, also where a chain method stages `init` out
+        with jax.ensure_compile_time_eval():  # fitted to concrete values, even where a chain method traces `init`
             return self._fitted_labels(values, key)
 
     def _fitted_labels(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
@@ -222,7 +223,7 @@ class ParallelSplitMerge(PartitionKernel):
         labels = jnp.asarray(np.where(by_size < self._capacity, by_size, 0)[fit.labels_])
         if n == len(chosen):
             return jnp.zeros(n, labels.dtype).at[chosen].set(labels)
-        # fitted clusters have hard edges and may be too few: the posterior is soon left by many rows, but not by a few
+        # fitted clusters have hard edges and may be too few: a chain of few rows soon leaves such a start, one of many does not
         few = values._replace(X=rows)
         capacity = min(self._capacity, len(chosen))
         labels = _settled(few, labels, jax.random.fold_in(key, 1), feature_map(values.component), capacity)
@@ -253,7 +254,7 @@ class ParallelSplitMerge(PartitionKernel):
 
 
 def _moved(values: MixtureValues) -> MixtureValues:
-    """Rows and component moved to the point about which statistics are kept: single precision then has digits for both."""
+    """Shift rows and component to the reference point of the statistics, so that single precision is accurate enough."""
     by = values.component.reference()
     if not isinstance(values.X, np.ndarray) or is_traced(by) or not np.any(by):
         return values
@@ -264,12 +265,12 @@ def _moved(values: MixtureValues) -> MixtureValues:
 def _step(
     values: MixtureValues, table: Table, prior: Prior, labels: Int[Array, " n"], key: Array, slots: int, swept: bool
 ) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
-    """One step: labels in no order, splits and merges accepted, and how often no slot was free."""
+    """Take one step; return the labels in no particular order, the number of accepted moves, and how often no slot was free."""
     size = values.X.shape[0]
     keys = jax.random.split(key, 5)
     clusters = sum_clusters(table, labels, slots)
-    # Which kind of move comes, in which order and how often, is fixed or decided by a coin, never by the partition.
-    # Rows drawn uniformly seldom meet a given cluster, so most steps go over all clusters.
+    # The kind, order and number of moves are fixed or decided by a coin flip, never by the partition.
+    # Uniformly drawn rows rarely belong to a given cluster, so most steps go through all clusters.
     units = jax.lax.cond(jax.random.bernoulli(keys[0], 0.75), units_of_clusters, units_of_rows, keys[1], clusters)
     labels, accepted, refused = split_and_merge(keys[2], table, clusters, prior, units)
     labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
@@ -283,7 +284,7 @@ def _step(
 
 @partial(jax.jit, static_argnames=("features", "slots"))
 def _settled(values: MixtureValues, labels: Int[Array, " m"], key: Array, features: Features, slots: int) -> Int[Array, " m"]:
-    """Labels after some steps; compiled once for all chains."""
+    """Labels after `START_STEPS` steps; compiled once for all chains."""
     table, prior = _table(values, features), Prior(values.concentration, values.discount)
 
     def step(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -297,7 +298,7 @@ def _settled(values: MixtureValues, labels: Int[Array, " m"], key: Array, featur
 
 
 def _is_spread(value: Any) -> bool:
-    """Whether an array lives on several devices: its numbers are then not looked at."""
+    """Whether an array is distributed over several devices, in which case its values are not inspected."""
     return isinstance(value, jax.Array) and not is_traced(value) and len(value.sharding.device_set) > 1
 
 
@@ -305,7 +306,7 @@ def _is_spread(value: Any) -> bool:
 def _seat_rows(
     values: MixtureValues, few: Float[Array, "m d"], labels: Int[Array, " m"], key: Array, slots: int
 ) -> Int[Array, " n"]:
-    """A cluster for every row, drawn from its probabilities given a few labelled ones; none is opened."""
+    """Draw a cluster for every row from its probabilities given a few labelled rows; no new cluster is opened."""
     stats = cluster_statistics(values.component.suff_stats(few), labels, slots)
     counts, prior = cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount)
 
@@ -337,9 +338,9 @@ def _summaries(table: Table, prior: Prior, clusters: Clusters) -> tuple[dict[str
 def _begin(
     values: MixtureValues, key: Array, labels: Int[Array, " n"], capacity: int, site: str, features: Features
 ) -> ParallelSplitMergeState:
-    """State at the given labels."""
+    """Return the state at the given labels."""
     labels = first_come_labels(labels.astype(int), labels.shape[0])
-    # labels beyond the capacity share its last slot: a legal start, left behind by the first steps
+    # labels beyond the capacity share its last slot: a valid start that the chain soon leaves
     labels = jnp.minimum(labels, capacity - 1)
     table, prior, zero = _table(values, features), Prior(values.concentration, values.discount), jnp.zeros((), int)
     summaries = _summaries(table, prior, sum_clusters(table, labels, capacity))

@@ -36,7 +36,7 @@ from bnp_hier.utils.options import WholeNumber, check_options
 __all__ = ["PartitionGibbs", "PartitionGibbsState"]
 
 PROPOSALS = ("sequential", "restricted_gibbs")
-"""How split-merge moves propose."""
+"""Kinds of proposals in split-merge moves."""
 
 
 class PartitionGibbsState(NamedTuple):
@@ -47,9 +47,9 @@ class PartitionGibbsState(NamedTuple):
     - **n_clusters** - number of clusters.
     - **largest_cluster** - number of items in the largest cluster.
     - **entropy** - entropy of the cluster shares (nats).
-    - **split_merge_accepted** - accepted split-merge moves of the last sweep.
-    - **capacity_hits** - times that an item or a split found no free slot, since the start.
-    - **truncated_probability** - conditional probability of a new cluster that the capacity cut off: the mean over at most
+    - **split_merge_accepted** - number of accepted split-merge moves in the last sweep.
+    - **capacity_hits** - number of times since the start that an item or a split found no free slot.
+    - **truncated_probability** - conditional probability of a new cluster that the capacity truncated: the mean over at most
       1,024 items and all sweeps so far.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
@@ -68,43 +68,44 @@ class PartitionGibbsState(NamedTuple):
 
 
 class PartitionGibbs(PartitionKernel):
-    """Gibbs sampler of the partition of a mixture, cluster parameters integrated out (Neal 2000, Algorithm 3).
+    """Gibbs sampler for the partition of a mixture with cluster parameters integrated out (Neal 2000, Algorithm 3).
 
-    Each step visits all items once in random order and then tries `split_merge` merge-split moves. The kernel reads the
-    partition prior, the component and the data from the model, at the current values of every other site; alone under `MCMC`
-    the model must have no other latent site, as a block of `numpyro.infer.Gibbs` the other sites belong to the other blocks.
+    Each step visits all items once in random order and then attempts `split_merge` split-merge moves. The kernel reads the
+    partition prior, the component and the data from the model at the current values of all other sites. Used alone under
+    `MCMC`, it requires a model without other latent sites; in `numpyro.infer.Gibbs`, these belong to the other blocks.
 
     Parameters
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
     split_merge
-        Split-merge moves per sweep; 0 for none.
+        Number of split-merge moves per sweep; 0 for none.
     max_clusters
-        Capacity: the target is the posterior restricted to at most this many clusters. The partition site's own
-        `max_clusters`, which is part of the model, holds where it is smaller; min(n, 64) if neither is given. Meeting it is
-        counted in the state's `capacity_hits`, weighed in `truncated_probability`, and warned about.
+        Capacity: the target is the posterior restricted to at most this many clusters. If the partition site has a smaller
+        `max_clusters`, which is part of the model, that applies instead; the default is min(n, 64) if neither is given.
+        Reaching the capacity is counted in `capacity_hits` of the state, measured by `truncated_probability`, and raises a
+        warning.
     proposal
-        Of split-merge moves: "sequential" allocation of the items to the two sides (Dahl 2005), or "restricted_gibbs" scans
-        from a random launch state (Jain & Neal 2004), which cost several times as much.
+        Proposal of split-merge moves: "sequential" allocation of the items to the two sides (Dahl 2005), or "restricted_gibbs"
+        scans from a random launch state (Jain & Neal 2004), which cost several times as much.
     restricted_scans
-        Restricted Gibbs scans that lead to the launch state of "restricted_gibbs".
+        Number of restricted Gibbs scans that lead to the launch state of "restricted_gibbs".
     init
-        Start of each chain, unless `init_params` of `MCMC.run` has labels:
+        Initial partition of each chain, unless `init_params` of `MCMC.run` has labels:
 
-        - "overdispersed": one of those below, picked by the chain's own key. Chains start differently, so that R-hat can
-          tell whether they forget where; the same key starts the same way.
-        - "one" cluster for all items.
-        - "singletons": every item alone; needs a capacity of n, and is not among the picks where that lacks.
+        - "overdispersed": one of the named options below, chosen by the key of the chain. Chains start from different
+          partitions, so that R-hat can detect whether they have forgotten them; the same key leads to the same start.
+        - "one": one cluster for all items.
+        - "singletons": every item alone; requires a capacity of n, and "overdispersed" leaves it out otherwise.
         - "prior": a draw from the partition prior.
-        - "map_dp": the items in random order, each in its most probable place, and a few greedy sweeps.
-        - (n,) labels 0, 1, ..., K - 1, all of them used.
+        - "map_dp": each item in random order joins its most probable cluster, followed by a few greedy sweeps.
+        - An array of labels, (n,), that uses all of 0, 1, ..., K - 1.
 
     Raises
     ------
     ValueError
-        If an option is out of range. At `init`: if the model lacks the two sites, has other latent sites that no block owns,
-        its data are unfit, or the initial labels are no partition of the items within the capacity.
+        If an option is out of range. At `init`, if the model lacks the two sites or has other latent sites that belong to no
+        block, if the data are invalid, or if the initial labels are not a partition of the items within the capacity.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -149,7 +150,7 @@ class PartitionGibbs(PartitionKernel):
         model_args: tuple[Any, ...],
         model_kwargs: Mapping[str, Any] | None,
     ) -> PartitionGibbsState:
-        """State at `init_params` (labels of the partition site) or at the start that the kernel was built with."""
+        """Return the state at `init_params` (labels of the partition site) or at the kernel's `init` option."""
         sites = find_sites(self._model, model_args, model_kwargs)
         self._refuse_other_sites(sites.partition, sites.hyperparameters)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
@@ -159,7 +160,7 @@ class PartitionGibbs(PartitionKernel):
             values.component.check_precision(values.X)
         self._sites, self._sample_fn = sites, self._sample_one
         start = (init_params or {}).get(sites.partition)
-        if start is None or is_model_draw(start):  # `Gibbs` hands its blocks the model's own draw where the user gave none
+        if start is None or is_model_draw(start):  # without values from the user, `Gibbs` passes a draw from the model
             start = None if isinstance(self._start, str) else np.asarray(self._start)
         if start is None and self._start == "singletons":
             check_singletons(sites.size, self._capacity)
@@ -190,7 +191,7 @@ class PartitionGibbs(PartitionKernel):
         rows = component.suff_stats(values.X)
         seating = Seating(component, rows, prior)
         key, key_sweep, key_moves = jax.random.split(state.rng_key, 3)
-        # a fresh random order of the items and a fixed number of moves: neither depends on the partition that they change
+        # a new random order of the items and a fixed number of moves: neither depends on the partition that they change
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         old = state.z[sites.partition]
         labels, refused = sweep(seating, old, jnp.argsort(order), uniforms, self._capacity)
@@ -236,7 +237,7 @@ def _begin(
     capacity: int,
     site: str,
 ) -> PartitionGibbsState:
-    """State at the given labels, or at the start of this name."""
+    """Return the state at the given labels, or at the named initialisation."""
     component, prior, size = values.component, Prior(values.concentration, values.discount), values.X.shape[0]
     rows = component.suff_stats(values.X)
     key, key_start = jax.random.split(key)
@@ -245,7 +246,7 @@ def _begin(
         labels = starting_labels(name, Seating(component, rows, prior), key_start, size, capacity)
     else:
         labels = first_come_labels(jnp.asarray(labels).astype(int), size)
-        # where they could not be checked, labels beyond the capacity share its last slot: a legal start, soon left behind
+        # unchecked labels beyond the capacity share its last slot: a valid start that the chain soon leaves
         labels = jnp.minimum(labels, capacity - 1)
     zero = jnp.zeros((), int)
     diagnostics = _diagnostics(component, rows, labels, prior, capacity)

@@ -1,1 +1,1 @@
-"""What every method does to a partition of rows."""
+"""Operations on a partition of rows that the inference methods share."""

@@ -1,4 +1,4 @@
-"""How many slots for clusters fixed-shape routines have, and the probability that a full capacity truncates."""
+"""Numbers of cluster slots in fixed-shape routines, and the probability truncated by a full capacity."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["default_capacity", "in_steps", "more_slots", "truncated_probability"
 
 
 def in_steps(clusters: int) -> int:
-    """Slots for so many clusters, in steps of 16, so that similar fits share a compiled program."""
+    """Round a number of clusters up to a multiple of 16 slots, so that similar fits share a compiled program."""
     return -(-clusters // 16) * 16
 
 
 def more_slots(stats: Statistics, extra: int) -> Statistics:
-    """The clusters' statistics with empty slots after them."""
-    # in NumPy: padding arrays of ever new lengths would compile as many programs
+    """Append empty slots to the clusters' statistics."""
+    # in NumPy: JAX would compile a padding program for every new length
     return jax.tree.map(lambda leaf: np.pad(leaf, [(0, extra)] + [(0, 0)] * (np.ndim(leaf) - 1)), stats)
 
 
 def default_capacity(n: int) -> int:
-    """Number of slots that fixed-shape routines start with: all n partitions' worth for small n, 64 beyond."""
+    """Initial number of slots in fixed-shape routines: n, but at most 64."""
     return min(n, 64)
 
 
@@ -40,16 +40,16 @@ def truncated_probability(
     labels: Int[Array, " m"],
     prior: Prior,
 ) -> Float[Array, ""]:
-    """Conditional probability of a new cluster that a full capacity refuses to an item, mean over some items.
+    """Mean conditional probability, over some items, of a new cluster that a full capacity rules out.
 
     Parameters
     ----------
     component, prior
         Component and partition prior.
     stats, counts
-        Statistics and numbers of items of the slots, leading dimension k.
+        Statistics and item counts of the slots, leading dimension k.
     rows, labels
-        Statistics and slots of the items asked about, leading dimension m.
+        Statistics and slots of the items to average over, leading dimension m.
     """
 
     def mass() -> Array:
@@ -62,7 +62,7 @@ def truncated_probability(
         seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left, 1.0)), -jnp.inf)
         seated = logsumexp(seats + jnp.where(mine, own[:, None], others), axis=1)
         opening = jnp.log(prior.concentration + counts.shape[0] * prior.discount) + component.log_marginal(rows)
-        # an item that is alone may stay so: nothing is refused to it
+        # an item alone in its cluster can stay there: nothing is truncated
         return jnp.where(counts[labels] > 1, jax.nn.sigmoid(opening - seated), 0.0).mean().astype(float)
 
     return jax.lax.cond((counts > 0).all(), mass, lambda: jnp.zeros(()))

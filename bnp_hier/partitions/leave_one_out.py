@@ -29,8 +29,8 @@ def leave_one_out_densities(
 ) -> Float[Array, " n"]:
     """Log predictive density of each row given all other rows and their labels (nats).
 
-    log p(x_i|D∖i, v∖i) = log [Σ_k (n_k∖i − δ) p(x_i|D_k∖i) + (α + K∖i δ) p(x_i)] − log (n − 1 + α): the label of the row
-    itself is summed out. A cluster without the row is its statistics less the row's; no refit is needed.
+    log p(x_i|D∖i, v∖i) = log [Σ_k (n_k∖i − δ) p(x_i|D_k∖i) + (α + K∖i δ) p(x_i)] − log (n − 1 + α), where the label of the row
+    itself is summed out. The row's statistics are subtracted from those of its cluster, so no refit is needed.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def leave_one_out_densities(
     labels
         (n,) clusters from 0, below `slots`.
     slots
-        Capacity.
+        Number of slots.
     max_clusters
-        Most clusters that the prior allows: where the others have as many, the row opens none.
+        Maximum number of clusters under the prior; if the other rows already have this many, the row cannot open another.
     """
     rows = component.suff_stats(X)
     stats = cluster_statistics(rows, labels, slots)

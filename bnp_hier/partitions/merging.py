@@ -19,9 +19,9 @@ __all__ = ["merge_best_pair"]
 def merge_best_pair(
     component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, slots: int
 ) -> tuple[Int[Array, " n"], Array]:
-    """Merge the two clusters whose union raises log p(X, partition) most, if any does; also says whether one did.
+    """Merge the two clusters whose union increases log p(X, partition) most, if any does; also return whether one did.
 
-    Of two whose union has no finite log marginal likelihood the items get −1.
+    If the log marginal likelihood of a union is not finite, the items of both clusters get label −1 instead.
     """
     stats, counts = cluster_statistics(rows, labels, slots), cluster_counts(labels, slots)
     marginal = component.log_marginal(stats)

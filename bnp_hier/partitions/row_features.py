@@ -17,9 +17,9 @@ __all__ = ["Features", "coefficients_of", "feature_map", "features_of", "statist
 
 
 class Features(NamedTuple):
-    """Which entries of a row's flattened statistics are different functions of the row.
+    """Which entries of a row's flattened statistics are distinct functions of the row.
 
-    - **kept** - of each group of equal entries one: for every leaf, positions in the leaf.
+    - **kept** - positions, within each leaf, of one entry per group of equal entries.
     - **group** - group of every entry of all leaves.
     """
 
@@ -33,8 +33,8 @@ class Features(NamedTuple):
 
 
 def feature_map(component: Component) -> Features:
-    """All entries but the upper triangles of square leaves that are symmetric for any row, such as x xᵀ."""
-    if is_traced(component):  # nothing can be compared: every entry stands for itself
+    """Keep all entries except the upper triangles of square leaves that are symmetric for every row, such as x xᵀ."""
+    if is_traced(component):  # values cannot be compared: keep every entry
         leaves = jax.tree.leaves(component.empty())
         sizes = [leaf.size for leaf in leaves]
         return Features(tuple(tuple(range(size)) for size in sizes), tuple(range(sum(sizes))))
@@ -44,7 +44,7 @@ def feature_map(component: Component) -> Features:
         rng.integers(0, 2, (4, component.dim)),
         rng.integers(0, 9, (4, component.dim)),
     )
-    with jax.ensure_compile_time_eval():  # on numbers, also where a chain method stages `init` out
+    with jax.ensure_compile_time_eval():  # with concrete values, even where a chain method traces `init`
         leaves = jax.tree.leaves(component.suff_stats(np.concatenate(kinds)))
     kept: list[tuple[int, ...]] = []
     group: list[int] = []
@@ -59,15 +59,15 @@ def feature_map(component: Component) -> Features:
 
 
 def features_of(component: Component, X: Float[Array, "n d"], features: Features) -> Float[Array, "n f"]:
-    """The rows' statistics, those entries that are kept."""
+    """Return the kept entries of the rows' statistics."""
     leaves = jax.tree.leaves(component.suff_stats(X))
-    # picked leaf by leaf: the compiler then never writes down what is not kept
+    # selected leaf by leaf, so that the compiler never materialises the other entries
     parts = [leaf.reshape(len(X), -1)[:, np.array(kept)] for leaf, kept in zip(leaves, features.kept, strict=True)]
     return jnp.concatenate(parts, axis=1)
 
 
 def unflatten(flat: Float[Array, "k p"], like: Statistics) -> Statistics:
-    """Rows of `flat` in the shape of a pytree whose leaves have leading dimension k."""
+    """Reshape the rows of `flat` to the structure of a pytree whose leaves have leading dimension k."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([int(np.prod(leaf.shape[1:])) for leaf in leaves])
     parts = jnp.split(flat, ends[:-1].tolist(), axis=1)
@@ -75,10 +75,10 @@ def unflatten(flat: Float[Array, "k p"], like: Statistics) -> Statistics:
 
 
 def coefficients_of(natural: Statistics, features: Features) -> Float[Array, "f k"]:
-    """Coefficients with which features give ⟨natural, suff_stats(x)⟩; leaves of `natural` have leading dimension k."""
+    """Coefficients of the features in ⟨natural, suff_stats(x)⟩; leaves of `natural` have leading dimension k."""
     return jax.ops.segment_sum(pack(natural, 1).T, np.array(features.group), features.width)
 
 
 def statistics_of(sums: Float[Array, "k f"], features: Features, like: Statistics) -> Statistics:
-    """Sums of features as sufficient statistics with leading dimension k, in the form of others."""
+    """Convert sums of features to sufficient statistics with leading dimension k and the structure of `like`."""
     return unflatten(sums[:, np.array(features.group)], like)

@@ -1,4 +1,4 @@
-"""Weights of new rows at the clusters of a partition."""
+"""Log weights of new rows for the clusters of a partition."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bnp_hier.partitions.seating import Prior, log_seating
 __all__ = ["CHUNK", "check_log_weights", "in_chunks", "log_weighted_densities", "mixture_log_weights", "with_empty"]
 
 CHUNK = 4096
-"""Most rows predicted at once, so that memory stays bounded."""
+"""Maximum number of rows predicted at once, to bound memory."""
 
 
 def in_chunks(
     function: Callable[[Float[Array, "c d"]], Float[Array, "c k"]], X: Float[np.ndarray, "m d"]
 ) -> Float[np.ndarray, "m k"]:
-    """Apply a rowwise function to chunks of one size, so that a large batch compiles it once."""
+    """Apply a row-wise function in chunks of equal size, so that it is compiled only once for a large batch."""
     m = X.shape[0]
     if m <= CHUNK:
         return np.asarray(function(jnp.asarray(X)))
@@ -33,15 +33,15 @@ def in_chunks(
 
 
 def check_log_weights(log_weights: Float[np.ndarray, "m k"], X: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m k"]:
-    """The log weights of new rows at their clusters, which must say something about every row.
+    """Check that the log weights of new rows at their clusters are usable for every row, and return them.
 
     Raises
     ------
     ValueError
-        If those of a row are NaN, infinite, or all −inf, as they are where the squares of a cell overflow; the row and its
-        largest cell are named.
+        If the log weights of a row are NaN, infinite or all −inf, as happens when the square of a value overflows; the message
+        names the row and its largest value.
     """
-    highest = log_weights.max(axis=1, initial=-np.inf)  # NaN if any is
+    highest = log_weights.max(axis=1, initial=-np.inf)  # NaN if any entry is NaN
     wrong = ~np.isfinite(highest)
     if wrong.any():
         row = int(wrong.argmax())
@@ -49,21 +49,21 @@ def check_log_weights(log_weights: Float[np.ndarray, "m k"], X: Float[np.ndarray
         column = int(np.abs(cells).argmax())
         what = "not a number" if np.isnan(highest[row]) else "infinite" if highest[row] > 0 else "0 under every cluster"
         raise ValueError(
-            f"the predictive density of row {row} is {what} in the range of floating point; its largest cell is "
+            f"the predictive density of row {row} is {what} in floating point; the row's largest value is "
             f"{cells[column]:g}, in column {column}"
         )
     return log_weights
 
 
 def with_empty(component: Component, stats: Statistics) -> Statistics:
-    """Statistics of clusters and, last, of one without rows."""
+    """Append the statistics of an empty cluster to those of the clusters."""
     return jax.tree.map(lambda leaf, zero: jnp.concatenate([leaf, zero[None]]), stats, component.empty())
 
 
 def log_weighted_densities(
     component: Component, stats: Statistics, log_weights: Float[Array, " k"], X: Float[Array, "m d"]
 ) -> Float[Array, "m k"]:
-    """Log of (weight × predictive density) of rows at each cluster (nats)."""
+    """Log of (weight × predictive density) of each row for each cluster (nats)."""
     cache = component.cache(stats)
     log_predictive = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(component.suff_stats(X))
     return log_predictive + log_weights[None]
@@ -78,8 +78,8 @@ def mixture_log_weights(
     X: Float[Array, "m d"],
     max_clusters: ArrayLike = np.inf,
 ) -> Float[Array, "m k1"]:
-    """Log of (seating probability × predictive density) of new rows at each cluster and, last, at a new one (nats).
+    """Log of (seating probability × predictive density) of new rows for each cluster and, last, for a new one (nats).
 
-    Once there are `max_clusters`, no new one has any.
+    If there are already `max_clusters` clusters, the value for a new one is −inf.
     """
     return log_weighted_densities(component, with_empty(component, stats), log_seating(counts, prior, max_clusters), X)

@@ -25,7 +25,8 @@ class Prior(NamedTuple):
 def log_seating(counts: Float[Array, " k"], prior: Prior, max_clusters: ArrayLike = jnp.inf) -> Float[Array, " k1"]:
     """Log probability that the next item joins each cluster (−inf where empty) and, last, opens a new one.
 
-    Once there are `max_clusters`, none opens, and the others share its probability as they share theirs.
+    If there are already `max_clusters` clusters, no new one opens, and its probability is shared among the others in proportion
+    to their own.
     """
     concentration, discount = prior
     occupied = counts > 0
@@ -38,10 +39,10 @@ def log_seating(counts: Float[Array, " k"], prior: Prior, max_clusters: ArrayLik
 
 
 def log_slot_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k"]:
-    """Log probability that the next item joins each slot, a new cluster taking any of the empty ones alike.
+    """Log probability that the next item joins each slot, where a new cluster is equally likely to take any empty slot.
 
-    (n_k − δ) of an occupied slot and (α + cδ)/(K − c) of an empty one, with c of K slots occupied, normalised: what is left of
-    the partition prior if no slot is empty.
+    Proportional to (n_k − δ) for an occupied slot and (α + cδ)/(K − c) for an empty one, with c of K slots occupied. If no
+    slot is empty, this is the partition prior restricted to the existing clusters.
     """
     concentration, discount = prior
     occupied = counts > 0
@@ -52,9 +53,9 @@ def log_slot_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, "
 
 
 def draw_index(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:
-    """Index drawn in proportion to the weights, by inversion: first a block of them, then one within it.
+    """Draw an index with probability proportional to its weight, by inversion: first a block of indices, then one within it.
 
-    Two short running sums cost less than one long one. Trailing indices without weight change nothing but rounding.
+    Two short cumulative sums cost less than one long one. Trailing indices with zero weight affect only the rounding.
     """
     k = weights.shape[0]
     width = max(1, round(k**0.5))
@@ -62,7 +63,7 @@ def draw_index(weights: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Ar
 
     def invert(weights: Array, target: Array) -> tuple[Array, Array]:
         upto = jnp.where(jnp.tri(weights.shape[0], dtype=bool), weights, 0.0).sum(1)
-        # inside (0, total], whatever the rounding: an index without weight is never drawn
+        # kept within (0, total] despite rounding, so that an index with zero weight is never drawn
         target = jnp.clip(target, jnp.finfo(weights.dtype).tiny, upto[-1])
         index = (upto < target).sum()
         return index, target - upto[index] + weights[index]

@@ -1,4 +1,4 @@
-"""Items that leave clusters and join others, one at a time."""
+"""Clusters that items leave and join one at a time, and the conditionals of these moves."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Seating", "Seats"]
 
 
 class Seats(NamedTuple):
-    """Clusters of a partition in K slots, some of them empty.
+    """Clusters of a partition in K slots, some of which may be empty.
 
     - **counts** - (K,) cluster sizes.
     - **log_counts** - (K,) log(n_k − δ), −inf where empty.
-    - **caches** - (K, c) the component's cache of each cluster, one row each: one small read and one small write per change.
+    - **caches** - (K, c) the component's cache of each cluster, one per row, so that a change reads and writes a single row.
     """
 
     counts: Float[Array, "*b k"]
@@ -34,10 +34,10 @@ class Seats(NamedTuple):
 
 
 class Seating:
-    """Conditionals of single items given the clusters of the others, parameters of clusters integrated out.
+    """Conditionals of single items given the clusters of all others, with cluster parameters integrated out.
 
     Neal (2000), Algorithm 3: item i joins cluster k with probability ∝ (n_k − δ) p(x_i | X_k) and opens a new one with
-    probability ∝ (α + Kδ) p(x_i), where n_k, X_k and the number of clusters K leave i out.
+    probability ∝ (α + Kδ) p(x_i), where n_k, X_k and the number of clusters K exclude item i.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ class Seating:
         return jnp.where(count > 0, jnp.log(jnp.where(count > 0, count - self.prior.discount, 1.0)), -jnp.inf)
 
     def seats(self, labels: Int[Array, " n"], slots: int, others: tuple[Statistics, Float[Array, " k"]] | None = None) -> Seats:
-        """The clusters of items, −1 for those without one; `others` are statistics and counts of further items.
+        """Build the clusters from labels, −1 for items without a cluster; `others` are statistics and counts of further items.
 
-        From the statistics of all: rounding errors of earlier updates do not add up.
+        They are computed from the statistics of all items, so that rounding errors of earlier updates do not accumulate.
         """
         stats, counts = cluster_statistics(self.rows, labels, slots), cluster_counts(labels, slots).astype(float)
         if others is not None:
@@ -67,36 +67,36 @@ class Seating:
         return Seats(counts, self._log_count(counts), pack(self.component.cache(stats), 1))
 
     def row(self, item: Array) -> Statistics:
-        """Sufficient statistics of one row."""
+        """Return the sufficient statistics of one row."""
         return take(self.rows, item)
 
     def leave(self, seats: Seats, row: Statistics, slot: Array, seated: ArrayLike = 1.0) -> Seats:
-        """The clusters without a row of the slot; `seated` 0 for one that is not there."""
+        """Remove a row from its slot; `seated` is 0 if the row is not there, which changes nothing."""
         counts, log_counts, caches = seats
         there = jnp.asarray(seated).astype(counts.dtype)
         left = counts[slot] - there
         remaining = pack(self.component.update_cache(self._unpack(caches[slot]), row, -there), 0)
-        # an emptied slot is exactly empty again, without rounding errors
+        # an emptied slot is reset exactly, without rounding errors
         caches = caches.at[slot].set(jnp.where(left > 0, remaining, self._empty))
         return Seats(counts.at[slot].set(left), log_counts.at[slot].set(self._log_count(left)), caches)
 
     def log_weights(self, seats: Seats, row: Statistics) -> tuple[Float[Array, " k"], Bool[Array, ""]]:
-        """Seating weight × predictive density of a row at each slot (log), and whether no slot is free.
+        """Log of (seating weight × predictive density) of a row for each slot, and whether all slots are occupied.
 
-        A new cluster is that of the first free slot, the others having weight 0. The weights lack the denominator of the
-        seating probabilities, α + (number of items seated).
+        The first free slot stands for a new cluster; the other free slots have weight 0. The weights omit the denominator of
+        the seating probabilities, α + (number of items seated).
         """
         concentration, discount = self.prior
         occupied = seats.counts > 0
         opens = (jnp.arange(occupied.shape[0]) == jnp.argmin(occupied)) & ~occupied
         clusters = occupied.sum(dtype=seats.counts.dtype)
-        # with nothing seated yet the only choice is a new cluster, whatever the concentration
+        # the first item always opens a cluster, whatever the concentration
         opening = jnp.log(jnp.where(clusters > 0, concentration + clusters * discount, 1.0))
         predictive = self.component.cached_log_predictive(jax.vmap(self._unpack)(seats.caches), row)
         return jnp.where(opens, opening, seats.log_counts) + predictive, occupied.all()
 
     def join(self, seats: Seats, row: Statistics, slot: Array) -> Seats:
-        """The clusters with one more row in the slot."""
+        """Add a row to the slot."""
         counts, log_counts, caches = seats
         size = counts[slot] + 1.0
         grown = pack(self.component.update_cache(self._unpack(caches[slot]), row, 1.0), 0)

@@ -1,6 +1,6 @@
-"""Moves that split one cluster in two or merge two clusters, Metropolis-Hastings corrected.
+"""Moves that split one cluster in two or merge two clusters, with Metropolis-Hastings correction.
 
-Pure and of fixed shapes, as the sweeps of `allocation`.
+All functions are pure and have fixed shapes, like those in `sweeps`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def split_or_merge(
     seated: ArrayLike | None = None,
     restricted_scans: int | None = None,
 ) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
-    """One merge-split move, Metropolis-Hastings corrected.
+    """Make one split-merge move with Metropolis-Hastings correction.
 
-    Two items are drawn, the anchors. Together: their cluster is split, its other items put one by one, in random order, on the
-    side of one anchor or the other by their conditional. Apart: their clusters are merged, and the reverse split is replayed
-    for its probability. The anchors are drawn from all items and the order from all orders of the other items of their
-    clusters, which are the same before and after, so that neither depends on what the move changes.
+    Two items, the anchors, are drawn. If they share a cluster, it is split: its other items, one by one and in random order,
+    join the side of one anchor or the other by their conditionals. Otherwise the two clusters are merged, and the reverse split
+    is replayed to obtain its probability. The anchors are drawn from all items, and the order from all orders of the other
+    items in their clusters; these items are the same before and after, so neither choice depends on what the move changes.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ def split_or_merge(
     slots
         Capacity.
     seated
-        If given, only the first so many items (at least two) are in the partition, and the others have label −1.
+        If given, the number of items (at least two) in the partition: the first ones; all others have label −1.
     restricted_scans
-        None: sequential allocation, in which the items join two sides that hold only the anchors (Dahl 2005). A number: each
-        item is first thrown on a side, then so many restricted Gibbs scans find a likely split, and one more scan from there
-        is the proposal (Jain & Neal 2004).
+        None for sequential allocation, in which the items join two sides that initially contain only the anchors (Dahl 2005).
+        Otherwise each item starts on a random side, this number of restricted Gibbs scans leads to a likely split, and one
+        further scan is the proposal (Jain & Neal 2004).
 
     Returns
     -------
@@ -59,7 +59,7 @@ def split_or_merge(
     concentration, discount = seating.prior
     thrown = restricted_scans is not None
     scans = 1 + (restricted_scans or 0)
-    # one call for all draws: every call of a random function is compiled on its own, and slowly
+    # one call for all draws: each call of a random function is compiled separately, and slowly
     draws = jax.random.uniform(key, ((1 + thrown + scans) * n + 3,))
     items = n if seated is None else jnp.asarray(seated)
     first = jnp.minimum((draws[0] * items).astype(int), items - 1)
@@ -81,7 +81,7 @@ def split_or_merge(
         given = jnp.where(replay, replayed, -1)
         return _scan(seating, sides, order, moving.sum(), uniforms, given, leave=thrown)
 
-    # of a merge, the last scan replays the split that it undoes
+    # for a merge, the last scan replays the split that it would undo
     replays = (jnp.arange(scans) == scans - 1) & ~splits
     sides, log_proposals = jax.lax.scan(scan, sides, (per_item[1 + thrown :], replays))
 
@@ -89,7 +89,7 @@ def split_or_merge(
     whole = jax.tree.map(lambda leaf: leaf.sum(0), halves)
     marginals, whole_marginal = component.log_marginal(halves), component.log_marginal(whole)
     occupied = cluster_counts(labels, slots) > 0
-    merged_clusters = (occupied.sum() - (~splits).astype(int)).astype(float)  # clusters in the state in which the two are one
+    merged_clusters = (occupied.sum() - (~splits).astype(int)).astype(float)  # clusters in the merged state
     # p(split)/p(merged)/q(split): (α + Kδ) Γ(n_1 − δ) Γ(n_2 − δ) / (Γ(n − δ) Γ(1 − δ)) × m(X_1) m(X_2) / m(X) / Π conditionals
     log_ratio = (
         jnp.log(concentration + merged_clusters * discount)
@@ -102,11 +102,11 @@ def split_or_merge(
     )
     refused = splits & occupied.all()
     log_accept = jnp.where(splits, log_ratio, -log_ratio)
-    # a uniform draw may be 0, whose logarithm would accept anything; it is never 1
+    # log1p(−u), because a uniform draw can be 0, whose logarithm would accept anything, but never 1
     accepted = (jnp.log1p(-draws[2]) <= log_accept) & ~refused
     free = jnp.argmin(occupied).astype(labels.dtype)
     proposal = jnp.where(splits, jnp.where(sides == 1, free, labels), jnp.where(member, slot[0], labels))
-    # a NaN would be a refusal like any other
+    # a NaN would otherwise look like an ordinary rejection
     undefined = ~((marginals < jnp.inf).all() & (whole_marginal < jnp.inf))
     labels = jnp.where(accepted, proposal, labels)
     return jnp.where(undefined, labels.at[anchors].set(-1), labels), accepted.astype(int), refused.astype(int)
@@ -122,10 +122,10 @@ def _scan(
     *,
     leave: bool,
 ) -> tuple[Int[Array, " n"], Float[Array, ""]]:
-    """Put the first `size` items of the order, one after the other, on side 0 or 1, and the log probability of all choices.
+    """Put the first `size` items of the order on side 0 or 1, one by one; also return the log probability of all choices.
 
-    Each side is drawn from its conditional given those of the other items where `given` is −1. Items without a side have −1;
-    with `leave`, every item visited has one and leaves it first.
+    Where `given` is −1, the side is drawn from its conditional given the sides of the other items. Items without a side have
+    −1; with `leave`, every visited item has a side and first leaves it.
     """
 
     def visit(t: Array, carry: tuple[Array, Seats, Array]) -> tuple[Array, Seats, Array]:

@@ -1,6 +1,6 @@
-"""Moves of single items between clusters in sweeps; shared by samplers and optimisers.
+"""Sweeps that move single items between clusters, shared by samplers and optimisers.
 
-All functions are pure and have fixed shapes: a partition of n items lives in K slots, some of them empty.
+All functions are pure and have fixed shapes: a partition of n items is stored in K slots, some of which may be empty.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def sweep(
     temperature: ArrayLike = 1.0,
     others: tuple[Statistics, Float[Array, " k"]] | None = None,
 ) -> tuple[Int[Array, " n"], Int[Array, ""]]:
-    """Visit the items in the given order; take each out of its cluster and put it into one by its conditional.
+    """Visit the items in the given order, and move each one to a cluster by its conditional given all others.
 
     Parameters
     ----------
@@ -40,22 +40,22 @@ def sweep(
     labels
         (n,) slots, −1 for an item that has no cluster yet.
     order
-        The items to visit, each once: all of them, or some.
+        The items to visit, all or some of them, each once.
     uniforms
-        (n,) uniform draws: each item's slot is drawn from its conditional (Neal 2000, Algorithm 3). None takes the most
-        probable slot instead (MAP-DP).
+        (n,) uniform draws, with which each item's slot is drawn from its conditional (Neal 2000, Algorithm 3). None selects the
+        most probable slot instead (MAP-DP).
     slots
-        Capacity K. When no slot is free an item cannot open a cluster.
+        Capacity K. If no slot is free, an item cannot open a cluster.
     temperature
-        Conditionals are raised to 1/temperature.
+        Conditionals are raised to the power 1/temperature.
     others
-        Statistics and numbers of items that are in the slots besides these, and stay there.
+        Statistics and counts, by slot, of further items that do not move.
 
     Returns
     -------
     labels, refused
-        New labels, −1 for an item whose conditional is no distribution (a density is NaN or infinite, or all are zero); and
-        the number of items that met a full capacity.
+        New labels, −1 for an item whose conditional is not a distribution (a density is NaN or infinite, or all are zero); and
+        the number of items for which no slot was free.
     """
     visits = take((seating.rows, labels), order)
     noise = jnp.zeros(labels.shape) if uniforms is None else uniforms
@@ -70,7 +70,7 @@ def sweep(
         else:
             new = draw_index(jnp.exp((weight - weight.max()) / temperature), uniform)
         new = new.astype(old.dtype)
-        # said in so many words: the maximum of NaN and a number may be either
+        # both conditions are needed: the maximum of NaN and a number may be either
         defined = (weight < jnp.inf).all() & (weight > -jnp.inf).any()
         return (seating.join(seats, row, new), refused + full.astype(refused.dtype)), jnp.where(defined, new, -1)
 
@@ -80,16 +80,16 @@ def sweep(
 
 
 def check_seated(component: Component, labels: Int[np.ndarray, "... n"], first: int = 0) -> None:
-    """Check what `sweep` and `merge_best_pair` made of some items, the rows from `first` on.
+    """Check the labels that `sweep` or `merge_best_pair` returned for the rows from `first` on.
 
     Raises
     ------
     ValueError
-        If an item has label −1; its row is named.
+        If an item has label −1; the message names its row.
     """
     left = np.argwhere(labels < 0)
     if len(left):
         raise ValueError(
-            f"row {first + left[0, -1]} fits no cluster: {type(component).__name__} gives it, or clusters that it is in, no "
-            "finite log density"
+            f"row {first + left[0, -1]} fits no cluster: under {type(component).__name__}, the log density of the row, or of a "
+            "cluster that contains it, is not finite"
         )

@@ -91,7 +91,7 @@ def timed(program: Program, state: Any) -> tuple[Any, dict[str, np.ndarray], flo
     return state, {name: np.asarray(value, float).T for name, value in fields.items()}, time.perf_counter() - start
 
 
-@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
 @pytest.mark.parametrize(("size", "limit"), [("animals", 3.0), pytest.param("fashion", 10.0, marks=pytest.mark.data)])
 def test_sweeps_against_a_plain_loop(size: str, limit: float) -> None:
     """Both from one state, on trees of equal size, side by side; the median of five."""
@@ -140,7 +140,7 @@ MOVES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
 @pytest.mark.parametrize("data", ["animals", "synthetic"])
 def test_moves_side_by_side(data: str) -> None:
     """R-hat over four overdispersed chains, effective draws a second, and acceptance; the median of three seeds."""
@@ -178,7 +178,7 @@ def test_moves_side_by_side(data: str) -> None:
 
 
 @pytest.mark.data
-@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
 def test_cost_per_sweep_grows_no_faster_than_n_log_n() -> None:
     """From 500 to 4,000 rows at fixed capacity; 5 repetitions, interleaved, the least of each."""
     sizes, seconds = (500, 1000, 2000, 4000), []

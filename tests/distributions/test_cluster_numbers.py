@@ -59,14 +59,14 @@ def test_bad_input() -> None:
         (lambda: bnp.prior_clusters(1.0, 0), "n must be a whole number of items, at least 1, but it is 0"),
         (lambda: bnp.prior_clusters(1.0, 5.5), "n must be a whole number"),
         (lambda: bnp.prior_clusters(1.0, 5, 1.0), r"discount must be a number in \[0, 1\), but it is 1.0"),
-        (lambda: bnp.prior_clusters(None, 5), "concentration must be a number above -0, but it is None"),
-        (lambda: bnp.prior_clusters(np.nan, 5), "concentration must be a number above -0, but it is nan"),
-        (lambda: bnp.prior_clusters("1", 5), "concentration must be a number above -0, but it is '1'"),
-        (lambda: bnp.prior_clusters(np.ones(2), 5), "concentration must be a number above -0, but it is array"),
+        (lambda: bnp.prior_clusters(None, 5), "concentration must be a number above 0, but it is None"),
+        (lambda: bnp.prior_clusters(np.nan, 5), "concentration must be a number above 0, but it is nan"),
+        (lambda: bnp.prior_clusters("1", 5), "concentration must be a number above 0, but it is '1'"),
+        (lambda: bnp.prior_clusters(np.ones(2), 5), "concentration must be a number above 0, but it is array"),
         (lambda: bnp.prior_clusters(1.0, 5, None), r"discount must be a number in \[0, 1\), but it is None"),
-        (lambda: bnp.concentration_for(None, 5), "expected_clusters must lie between 1 and n = 5, .*, but it is None"),
-        (lambda: bnp.concentration_for(1.0, 5), "expected_clusters must lie between 1 and n = 5, both excluded, but it is 1.0"),
-        (lambda: bnp.concentration_for(5, 5), "both excluded, but it is 5"),
+        (lambda: bnp.concentration_for(None, 5), "expected_clusters must lie strictly between 1 and n = 5, but it is None"),
+        (lambda: bnp.concentration_for(1.0, 5), "expected_clusters must lie strictly between 1 and n = 5, but it is 1.0"),
+        (lambda: bnp.concentration_for(5, 5), "strictly between 1 and n = 5, but it is 5"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

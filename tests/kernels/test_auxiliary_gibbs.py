@@ -83,7 +83,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     exact = enumeration(1.5, 0.0)
     allowed = np.array(exact.labels).max(1) < 3
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
-    with pytest.warns(RuntimeWarning, match="AuxiliaryGibbs met its capacity of 3 clusters.*raise max_clusters of the site"):
+    with pytest.warns(RuntimeWarning, match="AuxiliaryGibbs reached its capacity of 3 clusters.*raise max_clusters of the site"):
         labels, log_joint = chain(3, 1.5, 0.0)
         jax.effects_barrier()
     assert_exact(labels, exact, probabilities, log_joint)
@@ -248,7 +248,7 @@ def test_chain_methods_labels_and_pickles() -> None:
             AuxiliaryGibbs(known_means), num_warmup=5, num_samples=40, num_chains=2, chain_method=method, progress_bar=False
         )
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="AuxiliaryGibbs met its capacity")
+            warnings.filterwarnings("ignore", message="AuxiliaryGibbs reached its capacity")
             mcmc.run(jax.random.key(0), table)
             jax.effects_barrier()
         draws[method] = np.asarray(mcmc.get_samples(group_by_chain=True)["z"])

@@ -49,7 +49,7 @@ def run(kernel: Any, samples: int = 60) -> MCMC:
     few([(name, most) for most in (2, 1) for name in KERNELS], slow=3),
 )
 def test_the_models_own_capacity_is_not_overridden(name: str, most: int) -> None:
-    with pytest.warns(RuntimeWarning, match=rf'met its capacity of {most} clusters.*; raise max_clusters of the site "z"$'):
+    with pytest.warns(RuntimeWarning, match=rf'reached its capacity of {most} clusters.*; raise max_clusters of the site "z"$'):
         mcmc = run(KERNELS[name](partial(capped, most=most), max_clusters=10))
     assert mcmc.get_samples()["z"].max() == most - 1
     with pytest.warns(RuntimeWarning, match=rf"{type(mcmc.sampler).__name__}\(\.\.\., max_clusters=\.\.\.\)$"):
@@ -63,7 +63,7 @@ def test_both_capacities_at_once(name: str) -> None:
     exact = Enumeration(len(X), lambda rows: COMPONENT.log_evidence(X[rows]), ALPHA, 0.0)
     allowed = np.array(exact.labels).max(1) < 2
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
-    with pytest.warns(RuntimeWarning, match="met its capacity of 2 clusters"):
+    with pytest.warns(RuntimeWarning, match="reached its capacity of 2 clusters"):
         mcmc = run(KERNELS[name](partial(capped, most=2), max_clusters=3), 40_000)
     assert_exact(np.asarray(mcmc.get_samples()["z"]), exact, probabilities, mcmc.get_extra_fields()["log_joint"])
 
@@ -76,7 +76,7 @@ def test_a_warning_names_both_where_both_bind() -> None:
 
 @pytest.mark.slow
 def test_compare_names_the_kernel_that_met_its_capacity() -> None:
-    with pytest.warns(RuntimeWarning, match="ParallelSplitMerge met its capacity"):
+    with pytest.warns(RuntimeWarning, match="ParallelSplitMerge reached its capacity"):
         mcmc = run(bnp.ParallelSplitMerge(partial(capped, most=None), max_clusters=2, init="one"))
     with pytest.warns(RuntimeWarning, match=r"All met its capacity .*clusters; raise ParallelSplitMerge\(\.\.\., max_"):
         bnp.compare({"All": mcmc}, X)
@@ -92,7 +92,7 @@ def test_one_slot_of_explicit_parameters() -> None:
 
     kernel = Gibbs([(bnp.AuxiliaryGibbs(slots), ["z"]), (NUTS(slots), None)])
     mcmc = MCMC(kernel, num_warmup=20, num_samples=20, progress_bar=False)
-    with pytest.warns(RuntimeWarning, match="AuxiliaryGibbs met its capacity of 1 clusters"):
+    with pytest.warns(RuntimeWarning, match="AuxiliaryGibbs reached its capacity of 1 clusters"):
         mcmc.run(jax.random.key(0), X)
         jax.effects_barrier()
     assert (mcmc.get_samples()["z"] == 0).all()
@@ -133,7 +133,7 @@ def test_new_rows_open_no_cluster_that_the_model_forbids(estimator: Any) -> None
 
 def test_draws_open_no_cluster_that_the_model_forbids() -> None:
     """New rows, and the leave-one-out densities of the fitted ones, when one cluster is allowed."""
-    with pytest.warns(RuntimeWarning, match="met its capacity of 1 clusters"):
+    with pytest.warns(RuntimeWarning, match="reached its capacity of 1 clusters"):
         mcmc = run(bnp.PartitionGibbs(partial(capped, most=1)))
     new = np.array([[0.5], [40.0]])
     shares = bnp.cluster_probabilities(mcmc, X, np.zeros(len(X), int), new)

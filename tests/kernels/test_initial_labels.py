@@ -77,10 +77,10 @@ def test_starts_of_chains_alone_and_in_a_composition() -> None:
 @pytest.mark.parametrize(
     ("init", "match"),
     [
-        ("singletons", r"a cluster for each of the 8 items, but there is room for 4: raise max_clusters to 8"),
-        (np.arange(N), "initial labels form 8 clusters, but there is room for 4: raise max_clusters"),
+        ("singletons", r"a cluster for each of the 8 items, but there are only 4 slots: raise max_clusters to 8"),
+        (np.arange(N), "initial labels form 8 clusters, but there are only 4 slots: raise max_clusters"),
         (np.zeros(7, int), "initial labels must be 8 whole numbers"),
-        (np.repeat([0, 3], N // 2), "without gaps, but 1 is missing below 3"),
+        (np.repeat([0, 3], N // 2), "the largest is 3 and no item has label 1"),
         (np.repeat([0, -1], N // 2), r"must lie in 0, \.\.\., 7, but they span -1 to 0"),
     ],
 )

@@ -118,7 +118,7 @@ PARTITION = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.* met its capacity:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.* reached its capacity:RuntimeWarning")
 @pytest.mark.parametrize(
     ("make", "n", "discount", "options", "double"),
     [
@@ -195,7 +195,7 @@ def exact_means(rng_key: jax.Array, gibbs_sites: dict, hmc_sites: dict, n: int) 
     return {"loc": mean + jax.random.normal(rng_key, (slots,)) / jnp.sqrt(precision)}
 
 
-@pytest.mark.filterwarnings("ignore:AuxiliaryGibbs met its capacity:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:AuxiliaryGibbs reached its capacity:RuntimeWarning")
 @pytest.mark.parametrize(
     ("n", "discount", "slots", "means", "double"),
     [
@@ -229,7 +229,7 @@ TREES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
 @pytest.mark.parametrize(("n", "depth", "options", "tree"), [pytest.param(*case, id=name) for name, case in TREES.items()])
 def test_bhmc(n: int, depth: int, options: dict[str, Any], tree: dict[str, Any]) -> None:
     """Means of nodes, components, and of pairs of items in one branch, one leaf and one component."""

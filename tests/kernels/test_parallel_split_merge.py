@@ -99,7 +99,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     exact = enumerate_small("bernoulli", 1.5)
     allowed = np.array(exact.labels).max(1) < 2
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
-    with pytest.warns(RuntimeWarning, match="ParallelSplitMerge met its capacity of 2 clusters"):
+    with pytest.warns(RuntimeWarning, match="ParallelSplitMerge reached its capacity of 2 clusters"):
         labels, fields, mcmc = _run("bernoulli", 1.5, 0.0, 20_000, max_clusters=2)
         jax.effects_barrier()
     assert int(mcmc.last_state.capacity_hits) > 0

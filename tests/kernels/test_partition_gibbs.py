@@ -91,7 +91,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
     kernel = PartitionGibbs(partial(dpm, component=component, concentration=1.5), max_clusters=2)
     mcmc = MCMC(kernel, num_warmup=200, num_samples=20_000, progress_bar=False)
-    with pytest.warns(RuntimeWarning, match=r"capacity of 2 clusters.*refused.*raise PartitionGibbs\(\.\.\., max_clusters"):
+    with pytest.warns(RuntimeWarning, match=r"capacity of 2 clusters.*truncated.*raise PartitionGibbs\(\.\.\., max_clusters"):
         mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
         jax.effects_barrier()
     labels = np.asarray(mcmc.get_samples()["z"])
@@ -327,7 +327,7 @@ def _no_partition(X: np.ndarray) -> None:
         (_fixed(_two_groups()), _two_groups(), np.zeros(7, int), "initial labels must be 20 whole numbers"),
         (_fixed(_two_groups()), _two_groups(), np.full(20, 20), r"initial labels must lie in 0, \.\.\., 19"),
         (_fixed(_two_groups()), _two_groups(), np.zeros(20), "initial labels must be 20 whole numbers.* type float64"),
-        (_fixed(_two_groups()), _two_groups(), np.repeat([0, 2], 10), "without gaps, but 1 is missing below 2"),
+        (_fixed(_two_groups()), _two_groups(), np.repeat([0, 2], 10), "the largest is 2 and no item has label 1"),
         (partial(dpm, component=PROBLEMS["bernoulli"][0]), np.full((4, 3), 2.0), None, "needs 0 or 1.*row 0, column 0"),
     ],
 )

@@ -1,1 +1,1 @@
-"""The moves of `BHMCGibbs`, a file each."""
+"""The moves of `BHMCGibbs`, and what they share."""

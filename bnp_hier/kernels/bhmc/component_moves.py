@@ -28,18 +28,18 @@ def relabel_tables(
     shares: Float[Array, "n k"],
     key: Array,
 ) -> Int[Array, " n"]:
-    """Draw the component of every table from its conditional given who sits there.
+    """Draw the component of every table from its conditional given the items at it.
 
     Parameters
     ----------
     log_likelihood
         Log density of each item under each component (nats).
     group
-        For every item the one that stands for its table.
+        For every item, the item that represents its table.
     labels
         Components of the items.
     shares
-        Proportions at the parent of the node that the table is of, for every item that stands for a table.
+        For every item that represents a table, the proportions at the parent of the table's node.
     """
     n, components = log_likelihood.shape
     logs = jax.ops.segment_sum(log_likelihood, group, n) + jnp.log(shares)
@@ -47,18 +47,18 @@ def relabel_tables(
     upto = jnp.cumsum(weights, axis=1)
     target = jax.random.uniform(key, (n, 1), weights.dtype) * upto[:, -1:]
     drawn = jnp.minimum((upto <= target).sum(1), components - 1).astype(labels.dtype)
-    # where every density underflows nothing is known: the table stays as it is
+    # where every density underflows, the table keeps its component
     return jnp.where(jnp.isfinite(logs.max(1)), drawn, labels)[group]
 
 
 class Allocation(NamedTuple):
-    """Items of two components on two sides, and the customers that they are at every node.
+    """Allocation of the items of two components to two sides, with the customers of each side at every node.
 
     - **sides** - (n,) 0 or 1, meaningless for other items.
-    - **customers** - (M, 2) of each side at each node: items at leaves, tables of the children above.
-    - **log_joint** - log density of the sides, the rows and the tables, less the log probability with which the tables are
-      drawn (nats).
-    - **log_probability** - of drawing these sides one by one, but for the two that begin them (nats).
+    - **customers** - (M, 2) numbers of customers of each side at each node: items at leaves, tables of the children elsewhere.
+    - **log_joint** - log density of the sides, the rows and the tables, minus the log probability of drawing these tables
+      (nats).
+    - **log_probability** - log probability of drawing these sides one by one, except for the first item of each (nats).
     """
 
     sides: Int[Array, " n"]
@@ -85,10 +85,10 @@ class Items(NamedTuple):
 class Tables(NamedTuple):
     """How the two sides share the nodes of a tree.
 
-    - **log_root** - P_root of the two sides (log), by their customers there: a probability, but where components are
-      infinitely many and a side has no customers yet, the weight of opening it.
-    - **log_opening** - (M,) c_z (log).
-    - **log_shares** - (M, 2) c_z times the present shares of the sides at the parent (log).
+    - **log_root** - log P_root of the two sides as a function of their customers there. P_root is a probability or, with
+      infinitely many components and a side without customers, the weight of opening it.
+    - **log_opening** - (M,) log c_z.
+    - **log_shares** - (M, 2) log of c_z times the present shares of the sides at the parent.
     """
 
     log_root: Callable[[Float[Array, " 2"]], Float[Array, " 2"]]
@@ -105,24 +105,24 @@ def allocate(
     seated: Bool[Array, ""],
     key: Array,
 ) -> Allocation:
-    """Put items on two sides one by one, in a given order, and seat them from their leaves up.
+    """Put items on two sides one by one, in a given order, and seat them from their leaves upwards.
 
-    An item's side has the weight P_leaf, where P_z = (N_z + c_z P_parent) / (N_z. + c_z) at a node with N_z customers, of both
-    sides N_z., and c_z is γ times what the two components have at its parent. The item then opens a table at z with probability
-    c_z P_parent / (N_z + c_z P_parent), on its own side, and only then is a customer of the parent. The joint density of sides
-    and tables is the product of all weights and of all probabilities of the tables.
+    For an item, a side has the weight P_leaf, where P_z = (N_z + c_z P_parent) / (N_z. + c_z) at a node with N_z customers of
+    this side and N_z. of both sides, and c_z is γ times the total share of the two components at its parent. The item then
+    opens a table on its side of z with probability c_z P_parent / (N_z + c_z P_parent), and only then becomes a customer of the
+    parent. The joint density of sides and tables is the product of all weights and of all table probabilities.
 
     Parameters
     ----------
     items, tables
         The items, and how the sides share the nodes.
     order, number
-        Items in the order in which they come, and how many do.
+        Items in the order of their allocation, and the number of items to allocate.
     given
         Sides, −1 for those to be drawn from their conditional.
     seated
-        Whether to draw tables given the present proportions, by `log_shares` in place of c_z P_parent: the present
-        allocation, replayed.
+        Whether to replay the present allocation, with tables drawn given the present proportions: `log_shares` replaces
+        c_z P_parent.
     key
         Random key.
     """
@@ -165,7 +165,7 @@ def allocate(
     customers = jnp.zeros((log_opening.shape[0], 2), log_opening.dtype)
     start = jnp.zeros(n, order.dtype), customers, empty, log_marginal(empty), zero, zero
     sides, customers, _, scores, log_prior, log_probability = jax.lax.fori_loop(0, number, visit, start)
-    # the marginals at the end and not as a sum of predictives, for the sake of single precision
+    # marginals at the end instead of a sum of predictives, for accuracy in single precision
     return Allocation(sides, customers, log_prior + scores.sum(), log_probability)
 
 
@@ -178,14 +178,15 @@ def split_merge_components(
     count: int,
     key: Array,
 ) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
-    """Split one component in two, or merge two, item by item: so many attempts.
+    """Attempt to split a component in two, or to merge two, item by item, a given number of times.
 
-    Two items are drawn: if they are of one component, it is split into itself and a random empty one, the other items allocated
-    one by one; if of two, these are merged. What the two components (of infinitely many: and those without items) have
-    together at every node stays as it is, and how they share it is integrated out: by tables, which are drawn anew for either
-    state. Whole tables as units would not do: one that holds items of both halves rules their split out.
+    Two items are drawn. If they belong to the same component, it is split into itself and a random empty one, and the other
+    items are allocated one by one; otherwise the two components are merged. The total share of the two components at every node
+    (with infinitely many components, including those without items) stays fixed, and its division is integrated out through
+    tables, which are drawn anew for either state. Whole tables would not work as units: a table with items of both halves would
+    rule out their split.
 
-    The two items are drawn from all, and the number of attempts is fixed; the random order is one of the items of both
+    The two items are drawn from all items, and the number of attempts is fixed; the random order is that of the items of both
     components, which are the same before and after. An attempt that finds no empty component changes nothing, and no accepted
     attempt with the same two items leads to or from such a state.
 
@@ -194,26 +195,26 @@ def split_merge_components(
     component, rows
         The component, and the items' sufficient statistics.
     state, tree
-        The mixture, of which the parameters are integrated out; and the tree of its paths.
+        The mixture, whose parameters are integrated out, and the tree of its paths.
     concentrations
-        Of its priors.
+        Concentrations of its priors.
     count
-        Attempts.
+        Number of attempts.
     key
         Random key.
 
     Returns
     -------
     labels, mixing, accepted, refused
-        New components and proportions, how many attempts were accepted, and for how many splits there was no component left.
+        New components and proportions, the number of accepted attempts, and the number of splits that found no empty component.
     """
     paths, labels, mixing, _ = state
     root, concentration, n = concentrations.root, concentrations.mixing, labels.shape[0]
     along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
     parent = jnp.maximum(tree.parent, 0)
-    log_marginal = component.log_marginal_up_to(n)  # what clusters share is computed once
+    log_marginal = component.log_marginal_up_to(n)  # terms common to all clusters are computed once
     items = Items(log_marginal, rows, component.empty((2,)), along)
-    last = jnp.full(int(root.infinite), root.components - 1)  # of infinitely many, with what is left for others
+    last = jnp.full(int(root.infinite), root.components - 1)  # the share of all other components
     pair_root = RootPrior(root.concentration if root.infinite else 2 * root.share, 2 + int(root.infinite), root.infinite)
 
     def log_root(customers: Array) -> Array:
@@ -221,7 +222,7 @@ def split_merge_components(
             return jnp.log(jnp.where(customers > 0, customers, root.concentration) / (customers.sum() + root.concentration))
         return jnp.log((root.share + customers) / (2 * root.share + customers.sum()))
 
-    def log_of(values: Array) -> Array:  # what is too small for the floating point numbers is not zero
+    def log_of(values: Array) -> Array:  # values that underflow are not zero
         return jnp.log(jnp.maximum(values, jnp.finfo(mixing.dtype).tiny))
 
     def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -233,7 +234,7 @@ def split_merge_components(
         slot = labels[anchors]
         splits = slot[0] == slot[1]
         empty = (cluster_counts(labels, root.components) == 0) & root.usable
-        choices = empty.sum() + (~splits).astype(int)  # empty components where the two are one
+        choices = empty.sum() + (~splits).astype(int)  # empty components in the merged state
         pair = jnp.stack([slot[0], jnp.where(splits, draw_index(empty.astype(mixing.dtype), u[3]), slot[1])])
         columns = jnp.concatenate([pair, last])
         shares = mixing[:, columns]

@@ -1,8 +1,8 @@
-"""One pass from the leaves of a tree to its root: who sits at which table, and moves of nodes and tables on the way.
+"""One pass from the leaves of a tree to its root that seats the items at tables and moves nodes and tables on the way.
 
-At every node the customers with one component sit at tables, and every table is a customer of the parent: a Chinese restaurant
-franchise, with all proportions below the level that the pass has reached integrated out. Customers of the root are draws from
-the root's proportions.
+The tables form a Chinese restaurant franchise: at every node, customers with the same component sit at tables, and every table
+is a customer of the parent. All proportions below the level that the pass has reached are integrated out. The customers of the
+root are draws from the root's proportions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["Moves", "Seating", "climb_to_root"]
 
 
 class Moves(NamedTuple):
-    """How often the moves are tried in one pass, each of which leaves the posterior invariant.
+    """Number of times that each move is attempted in one pass; every move leaves the posterior invariant.
 
     - **relabel** - whether every table redraws its component.
-    - **sibling_split_merge** - splits and merges of sibling nodes, on every level.
-    - **prune_regraft** - grafts of a node elsewhere, on every level.
+    - **sibling_split_merge** - splits and merges of sibling nodes per level.
+    - **prune_regraft** - moves of a node to another parent per level.
     """
 
     relabel: bool = False
@@ -42,11 +42,11 @@ class Seating(NamedTuple):
     """A tree, its items' components, and the customers and tables of every node.
 
     - **paths**, **labels** - (n, depth) and (n,), after the moves.
-    - **customers** - of each component at each node, (M, K): items at leaves, tables of the children above; at the root
-      those whose components are draws from β_0.
-    - **tables** - tables at each node, (M,); zero at the root, where none are needed, and at unused numbers.
-    - **accepted** - moves of sibling nodes, and grafts that changed something, (2,).
-    - **refused** - splits of nodes that the capacity refused.
+    - **customers** - numbers of customers with each component at each node, (M, K): items at leaves, tables of the children
+      elsewhere; the components of those at the root are draws from β_0.
+    - **tables** - number of tables at each node, (M,); zero at the root, where none are needed, and at unused numbers.
+    - **accepted** - numbers of accepted sibling moves and of grafts that changed the tree, (2,).
+    - **refused** - number of node splits that the capacity prevented.
     """
 
     paths: Int[Array, "n depth"]
@@ -66,12 +66,13 @@ def climb_to_root(
     moves: Moves,
     key: Array,
 ) -> Seating:
-    """Draw the tables of every node, and try the moves.
+    """Draw the tables of every node, and attempt the moves.
 
-    Levels are visited from the leaves to the root, and on each the same moves in the same order and number, whatever the tree.
+    Levels are visited from the leaves to the root, with the same number of moves in the same order on each, whatever the tree.
 
-    Tables of a node are drawn given its parent's proportions: the i-th customer with one component, i = 0, 1, ..., opens one
-    with probability a/(a + i), a = γβ_parent,k. Moves of nodes at a level come before its tables, relabelling after them.
+    The tables of a node are drawn given its parent's proportions: the i-th customer with component k, i = 0, 1, ..., opens a
+    table with probability a/(a + i), where a = γβ_parent,k. On each level, nodes are moved before the tables are drawn, and
+    tables are relabelled afterwards.
 
     Parameters
     ----------
@@ -80,9 +81,9 @@ def climb_to_root(
     state
         The mixture.
     concentrations
-        Of its priors.
+        Concentrations of its priors.
     moves
-        What to try.
+        The moves to attempt.
     key
         Random key.
     """
@@ -94,7 +95,7 @@ def climb_to_root(
     key_empty, key_levels = jax.random.split(key)
     log_likelihood = jnp.zeros((n, components), mixing.dtype)
     if moves.relabel:
-        # parameters of empty components are draws from the prior, where the sweep has left others
+        # parameters of empty components are redrawn from the prior, because the sweep has left other values
         fresh = component.sample_parameters(key_empty, component.empty((components,)))
         occupied = cluster_counts(labels, components) > 0
         parameters = jnp.where(occupied.reshape(-1, *[1] * (parameters.ndim - 1)), parameters, fresh)

@@ -18,10 +18,10 @@ VARIANCE_PRIORS = (dist.InverseGamma, dist.Uniform)
 """Priors of a variance with a conditional of known form."""
 
 TRIES = 64
-"""Independent draws of a gamma variate in search of one within the bounds."""
+"""Number of independent gamma variates drawn to find one within the bounds."""
 
 SLICES = 32
-"""Updates by slices where no draw fell within the bounds."""
+"""Number of slice-sampling updates if no draw falls within the bounds."""
 
 
 def draw_concentration(
@@ -31,10 +31,11 @@ def draw_concentration(
     clusters: Num[Array, ""],
     key: Array,
 ) -> Float[Array, ""]:
-    """The concentration of several Chinese restaurants, given how many customers and tables they have.
+    """Draw the common concentration of several Chinese restaurants, given their numbers of customers and tables.
 
-    The conditional is in proportion to prior(a) Π_g a^{clusters of g} Γ(a)/Γ(a + n_g). With η_g ~ Beta(a + 1, n_g) and
-    s_g ~ Bernoulli(n_g/(n_g + a)) it is prior(a) a^{clusters − Σs} e^{a Σ log η} (Escobar & West 1995; Teh et al. 2006).
+    The conditional is proportional to prior(a) Π_g a^{clusters of g} Γ(a)/Γ(a + n_g). Given η_g ~ Beta(a + 1, n_g) and
+    s_g ~ Bernoulli(n_g/(n_g + a)), it is proportional to prior(a) a^{clusters − Σs} e^{a Σ log η} (Escobar & West 1995; Teh et
+    al. 2006).
 
     Parameters
     ----------
@@ -43,14 +44,14 @@ def draw_concentration(
     value
         The current concentration.
     groups
-        Customers n_g of each restaurant; zeros are no restaurants.
+        Number of customers n_g of each restaurant; entries of zero are ignored.
     clusters
-        Tables of all of them.
+        Total number of tables.
     """
     key_eta, key_s, key_draw = jax.random.split(key, 3)
     open_ = groups > 0
     n = jnp.where(open_, groups, 1.0)
-    # log of a Beta variate, whose digits near zero are all there
+    # log of a Beta variate, accurate near zero
     one, other = log_gamma_draw(key_eta, jnp.stack([jnp.broadcast_to(value + 1.0, n.shape), n]))
     log_eta = jnp.where(open_, one - jnp.logaddexp(one, other), 0.0)
     s = jnp.where(open_, jax.random.uniform(key_s, n.shape) * (n + value) < n, False)
@@ -64,7 +65,7 @@ def draw_concentration(
 def draw_variance(
     prior: dist.Distribution, value: Float[Array, ""], squares: Float[Array, ""], count: int, key: Array
 ) -> Float[Array, ""]:
-    """The variance of `count` normal numbers with squared deviations that sum to `squares`.
+    """Draw the variance of `count` normal numbers whose squared deviations sum to `squares`.
 
     Parameters
     ----------
@@ -83,10 +84,11 @@ def draw_variance(
 def truncated_gamma(
     key: Array, value: Float[Array, ""], shape: float | Array, rate: float | Array, low: float | Array, high: float | Array
 ) -> Float[Array, ""]:
-    """A move that leaves Gamma(shape, rate) between two bounds invariant: an independent draw wherever one is found quickly.
+    """Make a move that leaves Gamma(shape, rate) between two bounds invariant: an independent draw if one is found quickly.
 
-    The first of some gamma variates within the bounds. If there is none, which depends on the bounds alone and not on the
-    current value, slice updates of the current value: x below (−log u)/rate beyond itself, and above x u^{1/(shape − 1)}.
+    This is the first of `TRIES` gamma variates that lies within the bounds. If none does, which does not depend on the current
+    value, the current value x is updated by slice sampling: below x + (−log u)/rate, and above x u^{1/(shape − 1)}, or below it
+    if shape < 1.
     """
     key_tries, key_slices = jax.random.split(key)
     tries = jnp.exp(log_gamma_draw(key_tries, jnp.full(TRIES, jnp.maximum(shape, 0.5)))) / rate
@@ -97,7 +99,7 @@ def truncated_gamma(
             x, key = state
             key, key_u = jax.random.split(key)
             u = jax.random.uniform(key_u, (3,), minval=jnp.finfo(x.dtype).tiny)
-            # x^{shape − 1} bounds from below if it grows, from above if it falls
+            # x^{shape − 1} gives a lower bound if it increases, an upper bound if it decreases
             bound = x * jnp.exp(jnp.log(u[0]) / (shape - 1.0))
             least = jnp.where(shape > 1.0, jnp.maximum(bound, low), low)
             most = jnp.minimum(x - jnp.log(u[1]) / rate, high)

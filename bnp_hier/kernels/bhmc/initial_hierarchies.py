@@ -1,4 +1,4 @@
-"""Where the chains of a hierarchical mixture begin."""
+"""Initial trees of the Markov chains of a hierarchical mixture."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from bnp_hier.partitions.seats import Seating
 __all__ = ["TREE_STARTS", "agglomerated_tree", "starting_tree"]
 
 TREE_STARTS = ("overdispersed", "one_path", "prior", "map_dp", "bhc")
-"""Names of starts; the first picks one of the others."""
+"""Names of initialisations; the first one chooses among the others."""
 
 MOST_ROWS, MOST_COLUMNS = 1000, 64
-"""Data up to which the tree of a clustering is among the overdispersed starts; greedy sweeps are in up to so many columns."""
+"""Largest data for which "overdispersed" includes "bhc"; for "map_dp", only the number of columns is limited."""
 
 
 def agglomerated_tree(
     component: Component, X: Float[np.ndarray, "n d"], depth: int, components: int, max_nodes: int
 ) -> tuple[Int[np.ndarray, "n depth"], Int[np.ndarray, " n"]]:
-    """Paths and labels by Bayesian hierarchical clustering; NumPy, outside of any program.
+    """Paths and labels by Bayesian hierarchical clustering, in NumPy and outside any compiled program.
 
-    Its clusters, or as many as there is room for, are the leaves, each of a component of its own; the levels above have the
-    clusters that are left when the last merges are undone, in numbers that grow in proportion.
+    The leaves are its clusters, or as many as there is room for, each with its own component. The levels above contain the
+    clusters that result from undoing the last merges; their numbers grow geometrically with the level.
     """
     if len(X) == 1:
         return np.arange(1, depth + 1)[None], np.zeros(1, dtype=np.int64)
@@ -54,19 +54,19 @@ def starting_tree(
     key: Array,
     agglomerated: tuple[Int[Array, "n depth"], Int[Array, " n"]] | None,
 ) -> tuple[Int[Array, "n depth"], Int[Array, " n"]]:
-    """Paths and labels that one chain starts with; works under ``jit`` and ``vmap``.
+    """Return the initial paths and labels of one chain; works under ``jit`` and ``vmap``.
 
     Parameters
     ----------
     start
-        "one_path" and one component for all items; "prior", a draw; "map_dp", components from a few greedy sweeps, each a
-        branch of its own; "bhc", the tree that is given; "overdispersed", any of these by the key.
+        "one_path": one path and one component for all items. "prior": a draw from the prior. "map_dp": components from a few
+        greedy sweeps, each on its own branch. "bhc": the given tree. "overdispersed": one of these, chosen by the key.
     sites, values
-        Sizes, and what the model says at the current hyperparameters.
+        Sites with their sizes, and the model's values at the current hyperparameters.
     key
-        The chain's own key.
+        Random key of the chain.
     agglomerated
-        What `agglomerated_tree` gives, if there is one.
+        The result of `agglomerated_tree`, or None.
     """
     n, depth, components = sites.size, sites.depth, sites.components - sites.infinite
 

@@ -1,4 +1,4 @@
-"""Moves of whole nodes of a tree, the proportions at their level and below integrated out."""
+"""Moves of whole nodes of a tree, with the proportions at their level and below integrated out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Climb", "log_polya", "prune_regraft", "split_merge_siblings"]
 
 
 class Climb(NamedTuple):
-    """A tree on the way up from its leaves.
+    """State of a pass from the leaves of a tree to its root.
 
-    - **paths** - (n, depth + 2) numbers of the nodes from the root, 0, to the leaf, and last the item's own number.
+    - **paths** - (n, depth + 2) numbers of the nodes from the root, 0, to the leaf, followed by the item's own number.
     - **labels** - (n,) components of the items.
-    - **group** - (n,) for every item the one that stands for it among the customers of the node on the present level.
-    - **mixing** - (M, K) proportions; of nodes above the present level only are they read.
+    - **group** - (n,) for every item, the item that represents it among the customers of its node on the present level.
+    - **mixing** - (M, K) proportions; only those of nodes above the present level are used.
     """
 
     paths: Int[Array, "n columns"]
@@ -33,8 +33,8 @@ class Climb(NamedTuple):
 
 
 def log_polya(customers: Float[Array, "... k"], shares: Float[Array, "... k"]) -> Float[Array, "..."]:
-    """Log probability of draws of components, in order, from proportions with the prior Dir(shares) (nats)."""
-    # a share that is zero in floating point is some positive number
+    """Log probability of a sequence of component draws from proportions with the prior Dir(shares) (nats)."""
+    # a share that underflows to zero is in fact positive
     shares = jnp.maximum(shares, jnp.finfo(shares.dtype).tiny)
     terms = jnp.where(customers > 0, gammaln(shares + customers) - gammaln(shares), 0.0)
     total = shares.sum(-1)
@@ -49,18 +49,18 @@ def split_merge_siblings(
     count: int,
     key: Array,
 ) -> tuple[Climb, Int[Array, ""], Int[Array, ""]]:
-    """Split a node of the level in two under its parent, or merge two nodes that have one parent: so many attempts.
+    """Attempt to split a node of the level in two, or to merge two children of the same parent, a given number of times.
 
-    The units are items at leaves, and child nodes above. Two are drawn whose nodes have one parent; if they are in one node it
-    is split, its other units allocated one by one, or else the two nodes are merged.
+    The units are items at leaves, and child nodes elsewhere. Two units are drawn whose nodes have the same parent. If they
+    belong to the same node, it is split and its other units are allocated one by one; otherwise the two nodes are merged.
 
-    No attempt changes what decides the next choice: the units, how many there are, and which of them have one grandparent. The
-    capacity is read anew in every attempt, each of which is valid by itself.
+    No attempt changes what determines the next choice: the units, their number, and which of them have the same grandparent.
+    The capacity is read anew in every attempt, and each attempt is valid on its own.
 
     Returns
     -------
     climb, accepted, refused
-        The tree; how many attempts were accepted; how many splits that had been accepted found no free node number.
+        The tree, the number of accepted attempts, and the number of otherwise accepted splits that found no free node number.
     """
     paths, labels, group, mixing = climb
     n, columns = paths.shape
@@ -120,7 +120,7 @@ def split_merge_siblings(
 
 
 class Grafting(NamedTuple):
-    """A tree whose nodes change their parents; M node numbers.
+    """A tree with M node numbers whose nodes change their parents.
 
     - **parent**, **level**, **items** - parent (0 at the root), level (−1 where unused) and number of items of each node.
     - **mixing** - proportions.
@@ -140,18 +140,18 @@ def prune_regraft(
     count: int,
     key: Array,
 ) -> tuple[Climb, Int[Array, ""]]:
-    """Take a random node of the level, with everything below it, and graft it by its conditional: so many times.
+    """Prune a random node of the level with its subtree and regraft it by its conditional, a given number of times.
 
-    It goes under a node of the level above, or down a new chain of nodes from a higher one, whose proportions are drawn from
-    their prior as the auxiliary parameters of Neal (2000), Algorithm 8; if it is alone at the end of its own chain, that is
-    the auxiliary one. On level 1, whose nodes can only hang from the root, nothing happens.
+    The node is attached to a node of the level above, or to a new chain of nodes below a higher one. The proportions of the
+    chain are drawn from their prior, like the auxiliary parameters of Neal (2000), Algorithm 8; if the node is alone at the end
+    of its present chain, that chain is the auxiliary one. On level 1, where every node is a child of the root, nothing happens.
 
-    A graft changes nodes of higher levels only, so that the nodes to draw from, and their number, stay the same.
+    A graft changes only nodes closer to the root, so that the nodes to draw from, and their number, stay the same.
 
     Returns
     -------
     climb, moved
-        The tree, and how many of the grafts changed the parent.
+        The tree, and the number of grafts that changed the parent.
     """
     paths, labels, group, mixing = climb
     n, columns = paths.shape
@@ -190,7 +190,7 @@ def prune_regraft(
         log_weight = jnp.zeros(nodes, mixing.dtype)
         for at in range(1, depth):
             log_weight = jnp.where(place == at, log_weight[before.parent] + step, log_weight)
-        fresh = level - 1 - place  # nodes of the chain that would be new below each node
+        fresh = level - 1 - place  # number of new nodes in a chain below each node
         added = fresh.astype(mixing.dtype)
         log_weight += (added + 1) * (jnp.log(alpha) + gammaln(size)) + added * (gammaln(alpha) - gammaln(size + alpha))
         there = (place >= 0) & (place < level)

@@ -1,4 +1,4 @@
-"""Moves of single items to other paths of a tree, with their labels; the core of `BHMCGibbs`."""
+"""Moves of single items and their labels to other paths of a tree: the core of `BHMCGibbs`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["Concentrations", "Mixture", "Sweep", "densities_of", "log_likelihood
 class Nodes(NamedTuple):
     """The tree and its mixtures while items move.
 
-    - **counts** - items below each node, (M,); 0 for an unused number.
+    - **counts** - number of items below each node, (M,); 0 for an unused number.
     - **parent** - parent of each node, (M,); any number at the root and where unused.
     - **level** - level of each node, (M,); −1 where unused.
     - **mixing** - proportions of the components at each node, (M, K).
-    - **sizes** - items of each component, (K,).
-    - **coefficients** - of each component's log likelihood, (K, p); see `Densities`.
-    - **parameters** - of each component, (K, ...).
+    - **sizes** - number of items of each component, (K,).
+    - **coefficients** - coefficients of each component's log likelihood, (K, p); see `Densities`.
+    - **parameters** - parameters of each component, (K, ...).
     """
 
     counts: Float[Array, " m"]
@@ -45,13 +45,13 @@ class Nodes(NamedTuple):
 
 
 class Densities(NamedTuple):
-    """What an item's densities are computed from; leaves have the items' dimension.
+    """Data from which the items' densities are computed; the leading dimension of all leaves is that of the items.
 
-    - **row** - the item's sufficient statistics, flattened, (n, p); or the row itself where the family does not give its log
+    - **row** - the item's flattened sufficient statistics, (n, p), or the row itself if the family does not provide its log
       likelihood as a product of natural parameters and statistics.
-    - **alone** - log prior predictive density of the item, which an empty component has (nats), (n,).
-    - **coefficients** - of a component with parameters drawn given this item alone, (n, p).
-    - **parameters** - those parameters, (n, ...).
+    - **alone** - log prior predictive density of the item, that is, its density in an empty component (nats), (n,).
+    - **coefficients** - coefficients of a component with parameters drawn given this item alone, (n, p).
+    - **parameters** - these parameters, (n, ...).
     """
 
     row: Float[Array, "n p"]
@@ -65,10 +65,12 @@ class Sweep(NamedTuple):
 
     - **paths** - (n, depth) node numbers.
     - **labels** - (n,) components.
-    - **mixing** - (M, K) proportions, those of nodes that opened drawn from their conditional, zeros at unused numbers.
-    - **parameters** - (K, ...) parameters, those of components that were empty drawn given their first item.
-    - **hits** - items that the capacity kept from opening a branch, or an infinite root from a component, or that proposed one.
-    - **refused** - mean over items of the conditional probability of the refused branches; of "mh", share of the proposals.
+    - **mixing** - (M, K) proportions, drawn from their conditional at newly opened nodes; zeros at unused numbers.
+    - **parameters** - (K, ...) parameters, drawn given their first item for components that were empty.
+    - **hits** - number of items for which the capacity ruled out a branch or, with an infinite root, a component; with "mh",
+      only branches that were proposed count.
+    - **refused** - mean over items of the conditional probability that the capacity ruled out; with "mh", branches count as the
+      share of proposals that were refused.
     """
 
     paths: Int[Array, "n depth"]
@@ -86,12 +88,12 @@ def path_weights(
     concentration: Float[Array, ""],
     depth: int,
 ) -> Float[Array, " m"]:
-    """Probability of the path of one item more given those of the others: to each leaf, and new below each inner node.
+    """Probabilities of the next item's path given those of the others: to each leaf, or on a new branch below each inner node.
 
     Parameters
     ----------
     counts, parent, level
-        Items, parent (any number at the root) and level (−1 where unused) of every node.
+        Number of items, parent (any number at the root) and level (−1 where unused) of every node.
     concentration
         α.
     depth
@@ -106,7 +108,7 @@ def path_weights(
 
 
 def coefficients_of(component: Component, parameters: Float[Array, "k ..."]) -> Float[Array, "k p"]:
-    """Natural parameters, flattened; the parameters themselves where the family does not give them."""
+    """Return the flattened natural parameters, or the parameters themselves if the family does not provide them."""
     try:
         return pack(component.natural_parameters(parameters), 1)
     except NotImplementedError:
@@ -114,7 +116,7 @@ def coefficients_of(component: Component, parameters: Float[Array, "k ..."]) -> 
 
 
 def densities_of(component: Component, X: Num[Array | np.ndarray, "n d"], key: Array) -> Densities:
-    """Everything about the items that the sweep reads and that no move changes."""
+    """Compute everything about the items that the sweep reads and that no move changes."""
     rows = component.suff_stats(X)
     parameters = component.sample_parameters(key, rows)
     coefficients = coefficients_of(component, parameters)
@@ -140,12 +142,12 @@ def log_likelihood_of(
 
 
 class Mixture(NamedTuple):
-    """A hierarchical mixture: the items' places, and what is at the nodes and in the components.
+    """State of a hierarchical mixture: the items' paths and labels, the proportions, and the component parameters.
 
     - **paths** - (n, depth) node numbers.
     - **labels** - (n,) components.
-    - **mixing** - (M, K) proportions; anything at unused numbers.
-    - **parameters** - (K, ...) of the components.
+    - **mixing** - (M, K) proportions; any values at unused numbers.
+    - **parameters** - (K, ...) parameters of the components.
     """
 
     paths: Int[Array, "n depth"]
@@ -155,7 +157,7 @@ class Mixture(NamedTuple):
 
 
 class Concentrations(NamedTuple):
-    """What the priors of a hierarchical mixture are concentrated by.
+    """Concentrations of the priors of a hierarchical mixture.
 
     - **tree** - α of the nested Chinese restaurant process.
     - **root** - prior of the components at the root, with γ0.
@@ -168,12 +170,12 @@ class Concentrations(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """An item as a visit finds it.
+    """An item before it is visited.
 
-    - **path**, **label** - where it is.
-    - **densities** - its part of `Densities`.
-    - **uniforms** - three uniform draws: of the candidate, of the label, and of acceptance.
-    - **key** - random key of the proportions of a new branch.
+    - **path**, **label** - its present path and component.
+    - **densities** - its entries of `Densities`.
+    - **uniforms** - three uniform draws: for the candidate, the label and the acceptance.
+    - **key** - random key for the proportions of a new branch.
     """
 
     path: Int[Array, " depth"]
@@ -184,13 +186,13 @@ class _Item(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """What an item leaves behind, and what speaks for where it may go.
+    """The state without an item, and the likelihoods of the components for it.
 
-    - **nodes** - without the item, but for its path's counts and levels.
-    - **counts**, **level** - of the nodes without it; emptied ones have level −1.
-    - **label** - its component; the last, of an infinite root, if it was alone in it.
-    - **likelihood** - of each component, over exp of the largest log density, (K,).
-    - **unmade** - that of a new component of an infinite root which the capacity has no number for.
+    - **nodes** - the nodes without the item, except that the counts and levels still include it.
+    - **counts**, **level** - counts and levels of the nodes without the item; emptied nodes have level −1.
+    - **label** - the item's component; with an infinite root, the last component if the item was alone in its own.
+    - **likelihood** - likelihood of each component, divided by the largest one, (K,).
+    - **unmade** - likelihood of a new component of an infinite root if the capacity has no number left for it.
     """
 
     nodes: Nodes
@@ -202,11 +204,11 @@ class _Left(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """Where an item may go: a leaf to join, or an inner node to open a branch below.
+    """A new place for an item: a leaf to join, or an inner node below which to open a branch.
 
     - **at** - the node.
-    - **path** - the item's path there, unused numbers for new nodes.
-    - **ahead** - place of each level in the new branch; negative for nodes that are there already.
+    - **path** - the item's path by way of this node, with unused numbers for new nodes.
+    - **ahead** - position of each level in the new branch; negative for existing nodes.
     - **chain** - proportions of the new nodes, from the top, (depth, K).
     """
 
@@ -217,12 +219,12 @@ class _Candidate(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """Whether an item goes to its candidate, with which label, and what the capacity kept from it.
+    """Whether an item moves to its candidate, its new label, and what the capacity ruled out.
 
-    - **accepted** - whether it goes; otherwise it stays on its path.
+    - **accepted** - whether the item moves; otherwise it stays on its path.
     - **label** - its new component.
-    - **hit** - whether the capacity refused something.
-    - **mass** - probability of what it refused.
+    - **hit** - whether the capacity ruled anything out.
+    - **mass** - probability of what the capacity ruled out.
     """
 
     accepted: Bool[Array, ""]
@@ -242,16 +244,17 @@ def path_sweep(
 ) -> Sweep:
     """Visit all items once in random order; draw each one's path with its label summed out, then its label.
 
-    A component without items has its parameters integrated out: its density is the prior predictive, and its parameters are
-    drawn given the item that chooses it. With one candidate per node (join a leaf; open a branch below an inner node) the
-    weight is the nested Chinese restaurant process' times S_z = Σ_k β_zk f_k(x), which is exact for a new branch because the
-    proportions of its nodes have the mean β_z. New nodes' proportions are then drawn from Dir(γβ + e_label), level by level.
-    "mh" proposes by the process alone, new proportions from their prior, and accepts by the ratio of the likelihoods (Huang
-    et al. 2021, Algorithm 2, whose other factors cancel).
+    The parameters of a component without items are integrated out: its density is the prior predictive density, and its
+    parameters are drawn given the item that chooses it. There is one candidate per node: to join a leaf, or to open a branch
+    below an inner node. Its weight is that of the nested Chinese restaurant process times S_z = Σ_k β_zk f_k(x), which is exact
+    for a new branch because the proportions of its nodes have the mean β_z. The proportions of new nodes are then drawn from
+    Dir(γβ + e_label), level by level. "mh" proposes a path from the process and new proportions from their prior, and accepts
+    them by the ratio of the likelihoods (Huang et al. 2021, Algorithm 2, whose other factors cancel).
 
-    With an infinite root a component that loses its last item becomes part of what is left for all others; an item that chooses
-    this opens a new component, for which every node's remainder is split: b ~ Beta(1, γ0) of the root's, and
-    Beta(γβ_parent,new, γβ_parent,rest) of the others', with one added to the first at the nodes of the item's own path.
+    With an infinite root, a component that loses its last item becomes part of the remainder, the total of all other
+    components. An item that chooses the remainder opens a new component, for which the remainder of every node is split by
+    b ~ Beta(1, γ0) at the root and Beta(γβ_parent,new, γβ_parent,rest) elsewhere, with one added to the first parameter at the
+    nodes of the item's path.
 
     Parameters
     ----------
@@ -260,7 +263,7 @@ def path_sweep(
     state
         The mixture.
     concentrations
-        Of its priors.
+        Concentrations of its priors.
     key
         Random key.
     metropolis
@@ -280,7 +283,7 @@ def path_sweep(
         parameters,
     )
     visitor = _Visitor(component, concentrations, depth, metropolis, _is_linear(component, parameters))
-    # a fresh random order of the items, which does not depend on the paths that the visits change
+    # a new random order of the items, which does not depend on the paths that the visits change
     key_order, key_uniform, key_chain = jax.random.split(key, 3)
     order = jnp.argsort(jax.random.uniform(key_order, (n,)))
     uniforms = jax.random.uniform(key_uniform, (n, 3), mixing.dtype)
@@ -308,15 +311,15 @@ class _Visitor:
     is_linear: bool
 
     def visit(self, nodes: Nodes, item: _Item) -> tuple[Nodes, tuple[Array, ...]]:
-        """Take an item out, find a candidate, decide, and put it in; also the item's path, label, hit and mass."""
+        """Remove an item, draw a candidate, decide, and insert the item; also return its path, label, hit and mass."""
         key_chain, key_birth = jax.random.split(item.key) if self.concentrations.root.infinite else (item.key, item.key)
         left = self._take_out(nodes, item)
-        # nested CRP: Π n_z/(n_parent + α) down to z, times α/(n_z + α) where a branch is opened there
+        # nested CRP: Π n_z/(n_parent + α) down to z, times α/(n_z + α) if a branch is opened there
         prior = path_weights(left.counts, left.nodes.parent, left.level, self.concentrations.tree, self.depth)
-        # a new branch takes a node on every level below
+        # a new branch needs a node on every level below
         refused = (left.level >= 0) & (left.level < self.depth) & (self.depth - left.level > (left.level < 0).sum())
         likelihood = left.nodes.mixing @ left.likelihood  # S_z = Σ_k β_zk f(x|θ_k)
-        # P(by way of z) ∝ prior_z S_z: a new branch's proportions have the mean β_z, so that S_z is their expected density
+        # P(via z) ∝ prior_z S_z: a new branch's proportions have the mean β_z, so that S_z is the expected density
         posterior = prior if self.metropolis else prior * likelihood
         at = draw_index(posterior if self.metropolis else jnp.where(refused, 0.0, posterior), item.uniforms[0])
         candidate = self._candidate(left, at, item.uniforms[1], key_chain)
@@ -347,22 +350,22 @@ class _Visitor:
             unmade = jnp.where(full, shifted[-1], unmade)
             shifted = shifted.at[-1].add(-unmade)
         counts = nodes.counts.at[item.path].add(-1.0).at[0].add(-1.0)
-        # an item that is alone below the root still leaves the root
+        # the root remains even if the item was alone below it
         level = jnp.where((counts > 0) | (jnp.arange(counts.shape[0]) == 0), nodes.level, -1)
         return _Left(nodes, counts, level, label, shifted, unmade)
 
     def _candidate(self, left: _Left, at: Array, uniform: Array, key: Array) -> _Candidate:
-        """The path by way of a node, with the proportions of the nodes that it would open."""
+        """Return the path by way of a node, with the proportions of the nodes that it would open."""
         nodes, level, dtype = left.nodes, left.level, left.nodes.mixing.dtype
         capacity, components = nodes.mixing.shape
         depth = self.depth
         pseudo_count = jnp.zeros(components, dtype)
         if not self.metropolis:
-            # the label of an item that opens a branch is known before the branch's proportions are
+            # if an item opens a branch, its label is drawn before the branch's proportions
             own = draw_index(nodes.mixing[at] * left.likelihood, uniform)
             pseudo_count = (jnp.arange(components) == own).astype(dtype)
 
-        # β_child ~ Dirichlet(γ β_parent), with one count more of the label where that is known
+        # β_child ~ Dirichlet(γ β_parent), with one more count of the label if that is known
         def draw_next(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             above, chain = state
             shares = log_dirichlet_draw(
@@ -371,7 +374,7 @@ class _Visitor:
             drawn = proportions(shares).astype(dtype)
             return drawn, chain.at[step].set(drawn)
 
-        # none where a leaf is joined
+        # no new nodes if a leaf is joined
         empty = nodes.mixing[at], jnp.zeros((depth, components), dtype)
         _, chain = jax.lax.fori_loop(0, depth - level[at], draw_next, empty)
         # where the new path goes: the candidate's ancestors, then unused numbers
@@ -385,11 +388,11 @@ class _Visitor:
         return _Candidate(at, jnp.where(ahead >= 0, free[jnp.maximum(ahead, 0)], jnp.stack(ancestors[::-1])), ahead, chain)
 
     def _accept(self, left: _Left, item: _Item, candidate: _Candidate, likelihood: Array, refused: Array) -> _Outcome:
-        """Whether the proposal is accepted, by the ratio of the likelihoods at the leaves; and the label there."""
+        """Accept or reject the proposal by the ratio of the likelihoods at the leaves, and draw the label."""
         nodes, at = left.nodes, candidate.at
         opens = left.level[at] < self.depth
         leaf = jnp.where(opens, candidate.chain[self.depth - 1 - left.level[at]], nodes.mixing[at])
-        # proposed from the prior of paths and proportions: the ratio is S_new leaf / S_old leaf
+        # the proposal is the prior of paths and proportions, so the ratio is S_new leaf / S_old leaf
         accepted = (item.uniforms[2] * likelihood[item.path[-1]] < leaf @ left.likelihood) & ~refused[at]
         leaf = jnp.where(accepted, leaf, nodes.mixing[item.path[-1]])
         unmade = left.unmade * leaf[-1]
@@ -403,7 +406,7 @@ class _Visitor:
     def _draw(
         self, left: _Left, item: _Item, candidate: _Candidate, prior: Array, posterior: Array, refused: Array
     ) -> _Outcome:
-        """The label at the candidate that was drawn, and the probability of what the capacity refuses."""
+        """Draw the label at the candidate, and compute the probability of what the capacity rules out."""
         mixing = left.nodes.mixing
         unmade = (prior * mixing[:, -1]).sum() * left.unmade
         total, lost = posterior.sum() + unmade, jnp.where(refused, posterior, 0.0).sum() + unmade
@@ -414,7 +417,7 @@ class _Visitor:
     def _put_in(
         self, before: Nodes, left: _Left, item: _Item, candidate: _Candidate, outcome: _Outcome, key: Array
     ) -> tuple[Nodes, tuple[Array, ...]]:
-        """The item in its new place; what was not accepted leaves no trace."""
+        """Insert the item at its new place, or at its old one if the candidate was not accepted."""
         nodes, capacity = left.nodes, left.counts.shape[0]
         path = jnp.where(outcome.accepted, candidate.path, item.path)
         ahead = jnp.where(outcome.accepted, candidate.ahead, -1)
@@ -431,7 +434,7 @@ class _Visitor:
             mixing = jax.lax.cond(born, birth, lambda: mixing)
 
         def of_new(now: Array, drawn: Array) -> Array:
-            """The components' numbers, those of one that was empty drawn given the item."""
+            """Update values of the components: those of the item's component are replaced if it was empty."""
             return now.at[label].set(jnp.where(sizes[label] > 0, now[label], drawn))
 
         moved = Nodes(
@@ -446,7 +449,7 @@ class _Visitor:
         return moved, (path, label, outcome.hit, outcome.mass)
 
     def _split_rest(self, mixing: Array, parent: Array, level: Array, path: Array, label: Array, key: Array) -> Array:
-        """A new component's proportions, taken from every node's rest, given one item on the path that has it."""
+        """Split the new component's proportions from the remainder at every node, given one item with it on the path."""
         capacity, dtype = mixing.shape[0], mixing.dtype
         own = jnp.zeros(capacity, dtype).at[path].set(1.0)
         first = jnp.stack([jnp.ones((), dtype), self.concentrations.root.concentration.astype(dtype)])

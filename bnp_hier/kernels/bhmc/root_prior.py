@@ -1,4 +1,4 @@
-"""The prior of the components at the root of a tree: finitely many, or those of a Dirichlet process."""
+"""The prior of the component proportions at the root of a tree: finitely many components, or those of a Dirichlet process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["RootPrior"]
 
 
 class RootPrior(NamedTuple):
-    """Of K components Dir(γ0/K, ..., γ0/K); or K − 1 of infinitely many, and last what is left for all others.
+    """Dir(γ0/K, ..., γ0/K) for K components; or K − 1 of infinitely many, followed by the total of all others.
 
     - **concentration** - γ0.
     - **components** - K.
-    - **infinite** - which of the two.
+    - **infinite** - whether there are infinitely many components.
     """
 
     concentration: Float[Array, ""]
@@ -24,17 +24,17 @@ class RootPrior(NamedTuple):
 
     @property
     def shares(self) -> Float[Array, " k"]:
-        """Parameters of the Dirichlet distribution of the proportions before any customers come."""
+        """Parameters of the Dirichlet distribution of the proportions without any customers."""
         if self.infinite:  # components without customers are part of the last
             return jnp.zeros(self.components).at[-1].set(self.concentration)
         return jnp.full(self.components, self.concentration / self.components)
 
     @property
     def share(self) -> Float[Array, ""]:
-        """That of one component; of infinitely many, of one with customers."""
+        """The Dirichlet parameter of one component; with infinitely many, that of a component with customers."""
         return jnp.zeros(()) if self.infinite else jnp.asarray(self.concentration / self.components)
 
     @property
     def usable(self) -> Bool[Array, " k"]:
-        """Which numbers a component may have."""
+        """Which of the K numbers can be the label of a component."""
         return jnp.arange(self.components) < self.components - self.infinite

@@ -1,4 +1,4 @@
-"""Splitting a group of units in two, or merging two, when the joint density is a product over groups of additive statistics."""
+"""Split a group of units in two, or merge two, if the joint density is a product over groups with additive statistics."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Score = Callable[[Any], Float[Array, " two"]]
 
 
 class Division(NamedTuple):
-    """Two sides of some units.
+    """Division of units into two sides.
 
     - **sides** - (u,) 0 or 1, −1 for the units that take no part.
-    - **log_ratio** - log density of the two sides over that of their union, less the log probability of so dividing (nats).
+    - **log_ratio** - log ratio of the density of the two sides to that of their union, minus the log probability of this
+      division (nats).
     """
 
     sides: Int[Array, " u"]
@@ -35,7 +36,7 @@ def divide(
     splits: Bool[Array, ""],
     key: Array,
 ) -> Division:
-    """Put units, one by one in random order, on the side of one anchor or the other by their conditional (Dahl 2005).
+    """Allocate units one by one, in random order, to the side of one of two anchors by their conditional (Dahl 2005).
 
     Parameters
     ----------
@@ -46,11 +47,11 @@ def divide(
     member
         The units to divide, the anchors among them.
     anchors
-        The units that begin side 0 and side 1.
+        The first units of side 0 and of side 1.
     present
-        (u,) sides 0 or 1 of the members now, if they are to be merged.
+        (u,) present sides of the members, 0 or 1, if they are to be merged.
     splits
-        Whether to divide; otherwise the present division is replayed for its probability.
+        Whether to divide; otherwise the present division is replayed to obtain its probability.
     key
         Random key.
     """

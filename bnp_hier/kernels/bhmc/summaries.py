@@ -1,4 +1,4 @@
-"""Numbers that tell of a tree and its components whatever the names of either."""
+"""Summaries of a tree and its components that do not depend on the numbering of nodes or components."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["tree_summaries"]
 
 
 def tree_summaries(sites: TreeSites, values: TreeValues, z: Mapping[str, Array]) -> dict[str, Array]:
-    """The fields of `BHMCGibbsState` that follow from the values of the sites."""
+    """Compute the fields of `BHMCGibbsState` that are functions of the values of the sites."""
     paths, labels = z[sites.paths], z[sites.labels]
     tree = read_tree(paths, sites.max_nodes)
     prior = log_tree_prior(tree, values.concentration, sites.depth)

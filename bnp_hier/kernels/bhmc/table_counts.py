@@ -1,8 +1,8 @@
-"""Proportions along a tree given the items' paths and labels, exactly, by the table counts of a Chinese restaurant franchise.
+"""Exact draws of proportions on a tree given the items' paths and labels, by table counts of a Chinese restaurant franchise.
 
-At every node the customers with one component sit at tables; every table is a customer of the parent, and customers of the root
-are draws from β_0. With the tables known, each node's proportions are a Dirichlet draw given its parent's and its customers,
-and the concentrations have the conditionals of Escobar & West (1995).
+At every node, customers with the same component sit at tables; every table is a customer of the parent, and the customers of
+the root are draws from β_0. Given the tables, the proportions of each node are a Dirichlet draw given those of its parent and
+its customers, and the concentrations have the conditionals of Escobar & West (1995).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bnp_hier.kernels.bhmc.root_prior import RootPrior
 __all__ = ["draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
 
 NODES_AT_ONCE = 16
-"""Nodes whose proportions are drawn together: the cost follows the nodes in use, not the capacity."""
+"""Number of nodes whose proportions are drawn together: the cost depends on the nodes in use, not on the capacity."""
 
 
 def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array) -> Int[Array, " n"]:
-    """Seat the customers of every cell at tables; each customer's entry is the number of the one who opened its table.
+    """Seat the customers of every cell at tables; return, for each customer, the number of the one who opened the table.
 
-    The i-th customer of a cell, i = 0, 1, ..., opens a table with probability a/(a + i), a its `opening`, and else joins the
-    table of one of the i before it, each as likely as the other.
+    The i-th customer of a cell, i = 0, 1, ..., opens a table with probability a/(a + i), where a is its `opening`. Otherwise it
+    joins the table of one of the i customers before it, drawn uniformly.
     """
     n = cells.shape[0]
     order = jnp.argsort(cells)
@@ -34,7 +34,7 @@ def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array
     begin = jax.lax.cummax(jnp.where(first, at, 0))
     rank = (at - begin).astype(opening.dtype)
     a, (opens, friend) = opening[order], jax.random.uniform(key, (2, n), opening.dtype)
-    # the first always opens a table, even where the parent's proportion is zero in floating point
+    # the first customer always opens a table, even where the parent's proportion underflows to zero
     leads = (rank == 0) | (opens * (a + rank) < a)
     leader = jnp.where(leads, at, begin + jnp.minimum(friend * rank, jnp.maximum(rank - 1, 0)).astype(int))
     for _ in range(max(1, (n - 1).bit_length())):  # friends of friends, twice as far each time
@@ -45,9 +45,10 @@ def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array
 def papers_customers(
     paths: Int[Array, "n depth"], labels: Int[Array, " n"], nodes: int, components: int
 ) -> Float[Array, "m k"]:
-    """Items of each component below each node, as if all were draws from its proportions (Huang et al. 2021, Eqs. 3-4).
+    """Numbers of items of each component below each node, all treated as draws from the node's proportions.
 
-    That leaves the posterior not invariant: above the leaves only tables are.
+    These are the counts of Huang et al. (2021), Eqs. 3-4. They do not leave the posterior invariant: above the leaves, only
+    tables are draws from a node's proportions.
     """
     counts = jnp.zeros((nodes, components)).at[0, labels].add(1.0)
     return counts.at[paths, labels[:, None]].add(1.0)
@@ -60,14 +61,14 @@ def draw_mixing(
     concentration: Float[Array, "*m"],
     key: Array,
 ) -> Float[Array, "m k"]:
-    """Proportions from the root down: Dir(its shares + customers) there, Dir(γβ_parent + customers) below; zeros if unused.
+    """Draw proportions from Dir(shares + customers) at the root and Dir(γβ_parent + customers) below; zeros at unused numbers.
 
-    γ is one number, or one for every node. All nodes are drawn anew, each given its parent: one joint draw, whatever the order.
+    γ is one number, or one per node. All nodes are drawn anew, each given its parent, which makes one joint draw in any order.
     """
     nodes, components = customers.shape
     unused = tree.level < 0
     order = jnp.argsort(jnp.where(unused, nodes, tree.level), stable=True)
-    # padded so that a block may reach beyond the end
+    # padded, so that a block can extend beyond the end
     order = jnp.concatenate([order, jnp.full(NODES_AT_ONCE, nodes)])
     level = jnp.append(jnp.where(unused, -1, tree.level), -1)
     parent = jnp.append(jnp.maximum(tree.parent, 0), 0)
@@ -79,7 +80,7 @@ def draw_mixing(
         mixing, at, key = state
         key, key_block = jax.random.split(key)
         block = jax.lax.dynamic_slice(order, (at,), (NODES_AT_ONCE,))
-        # nodes of one level at a time: their parents are drawn
+        # only nodes of one level, whose parents have been drawn
         now = (level[block] == level[block[0]]) & (level[block] >= 0)
         base = jnp.where((block == 0)[:, None], root.shares[None], gamma[block][:, None] * mixing[parent[block]])
         base = jnp.where(now[:, None], base + counts[block], 1.0)
@@ -87,7 +88,7 @@ def draw_mixing(
         mixing = mixing.at[jnp.where(now, block, nodes)].set(drawn)
         return mixing, at + now.sum(), key
 
-    # one row more takes the draws that belong to no item
+    # an additional row receives the draws to be discarded
     start = jnp.zeros((nodes + 1, components), customers.dtype), jnp.zeros((), order.dtype), key
     return jax.lax.while_loop(lambda state: state[1] < in_use, draw_block, start)[0][:nodes]
 
@@ -95,14 +96,14 @@ def draw_mixing(
 def tables_of_counts(
     counts: Float[Array, "... k"], concentrations: Float[Array, "... k"], largest: int, key: Array
 ) -> Float[Array, "... k"]:
-    """Numbers of tables of so many customers each in Chinese restaurants: Σ_{i<n} Bernoulli(a/(a + i)).
+    """Draw the numbers of tables in Chinese restaurants with given numbers of customers: Σ_{i<n} Bernoulli(a/(a + i)).
 
     Parameters
     ----------
     counts
-        Whole numbers of customers, at most `largest`.
+        Number of customers n of each restaurant, at most `largest`.
     concentrations
-        a > 0 of each.
+        Concentration a > 0 of each restaurant.
     """
     a = concentrations[..., None]
     i = jnp.arange(largest).astype(a.dtype).reshape(*[1] * concentrations.ndim, largest)

@@ -97,7 +97,7 @@ def test_capacity_restricts_the_target_and_is_never_silent(path: str) -> None:
     component, X = normal(), ROWS[:3]
     exact = HierarchyEnumeration(3, 2, 3, ALPHA, GAMMA0, GAMMA, lambda rows: component.log_evidence(X[rows]), max_nodes=5)
     model = partial(bhmc, depth=2, component=component, max_components=3, max_nodes=5, **FIXED)
-    with pytest.warns(RuntimeWarning, match="BHMCGibbs met its capacity of 5 nodes: .* raise max_nodes of the site"):
+    with pytest.warns(RuntimeWarning, match="BHMCGibbs reached its capacity of 5 nodes: .* raise max_nodes of the site"):
         draws, fields = chain(model, X, 10_000, path=path)
     assert excess(exact, draws, fields) <= 1.3
     assert fields["capacity_hits"][-1] > 0 and 0 < fields["truncated_probability"][-1] < 1
@@ -118,7 +118,7 @@ def test_exact_with_an_infinite_root(path: str, moves: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:BHMCGibbs met its capacity:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
 def test_an_infinite_root_with_few_components() -> None:
     """Two components of infinitely many: the posterior restricted to at most two, and births that are refused count."""
     component, X = normal(), ROWS[:3]

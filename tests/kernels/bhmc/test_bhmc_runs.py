@@ -148,7 +148,7 @@ def test_bad_input() -> None:
     def start(model: Any, X: np.ndarray = ROWS, init_params: Any = None, **options: Any) -> None:
         bnp.BHMCGibbs(model, **options).init(jax.random.key(0), 0, init_params, (X,), {})
 
-    with pytest.raises(ValueError, match='need mixing="exact"'), pytest.warns(UserWarning, match="does not leave"):
+    with pytest.raises(ValueError, match='require mixing="exact"'), pytest.warns(UserWarning, match="does not leave"):
         bnp.BHMCGibbs(MODEL, mixing="paper", relabel=True)
     for change, message in (
         ({"depth": 0}, "depth must be a whole number of at least 1, but it is 0"),
@@ -169,7 +169,7 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match='init_params has "paths" but must have both "paths" and "labels"'):
         start(MODEL, init_params={"paths": np.ones((15, 2), int)})
     both = {"paths": np.tile([1, 2], (15, 1)), "labels": np.zeros(15, int)}
-    with pytest.raises(ValueError, match=r"initial paths must hold node numbers 1, ..., 30, but they span 1 to 99"):
+    with pytest.raises(ValueError, match=r"initial paths must contain node numbers 1, ..., 30, but they span 1 to 99"):
         start(MODEL, init_params={**both, "paths": np.tile([1, 99], (15, 1))})
     with pytest.raises(ValueError, match="node 1 stands on level 2 and on a level above it"):
         start(MODEL, init_params={**both, "paths": np.ones((15, 2), int)})
@@ -178,7 +178,7 @@ def test_bad_input() -> None:
     infinite = partial(MODEL, root="infinite")
     with pytest.raises(ValueError, match=r"initial labels must lie in 0, ..., 4"):
         start(infinite, init_params={**both, "labels": np.full(15, 5)})
-    with pytest.raises(ValueError, match="relabel=True needs components of a finite number"):
+    with pytest.raises(ValueError, match="relabel=True requires a finite number of components"):
         start(infinite, relabel=True)
 
     def without_a_tree(X: np.ndarray) -> None:
