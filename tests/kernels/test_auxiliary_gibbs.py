@@ -83,7 +83,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     exact = enumeration(1.5, 0.0)
     allowed = np.array(exact.labels).max(1) < 3
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
-    with pytest.warns(RuntimeWarning, match="AuxiliaryGibbs reached its capacity of 3 clusters.*raise max_clusters of the site"):
+    with pytest.warns(RuntimeWarning, match="reached its capacity of 3 clusters.*raise max_clusters of the site"):
         labels, log_joint = chain(3, 1.5, 0.0)
         jax.effects_barrier()
     assert_exact(labels, exact, probabilities, log_joint)
