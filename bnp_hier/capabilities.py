@@ -93,7 +93,7 @@ class BinaryTree(Protocol):
 
 @runtime_checkable
 class TreePosterior(Protocol):
-    """A posterior over the partitions in a binary tree, with the lower bound on the evidence that results from summing them."""
+    """A posterior over the partitions in a binary tree, whose normalising constant is a lower bound on the evidence."""
 
     @property
     def dendrogram_(self) -> Dendrogram:

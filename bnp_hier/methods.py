@@ -39,7 +39,7 @@ EXACT_TREE = 2000
 """Largest number of rows for which the exact tree is the default; larger tables use the randomized one."""
 
 CHUNKS = 20
-"""Number of chunks of an MCMC run, which can be interrupted between chunks."""
+"""Minimum number of chunks of an MCMC run, which can be interrupted between chunks."""
 
 
 @dataclass(frozen=True)
@@ -396,5 +396,5 @@ def shortened(options: RunOptions, sweeps: int) -> RunOptions:
     """Limit options to at most `sweeps` steps in total over all chains, a third of them warm-up."""
     if options.sweeps <= sweeps:
         return options
-    unit = max(sweeps // options.chains // 30, 1)  # both are multiples of one number, which is the chunk size
+    unit = max(sweeps // options.chains // 30, 1)  # both are multiples of one number, so that one chunk size fits both
     return replace(options, warmup=10 * unit, samples=20 * unit)

@@ -88,7 +88,7 @@ def bhmc_finite(
 
     The probabilities with which an item moves from a node to its b children have the prior Dir(α/b, ..., α/b). A row is thus
     drawn from the mixture with weights Σ_leaves p(leaf) β_leaf. As b grows, the tree converges to the nested Chinese restaurant
-    process, just as a finite mixture converges to a Dirichlet process.
+    process (the same limit in which a finite mixture becomes a Dirichlet-process mixture).
 
     Sites: `alpha`, `gamma0` and `gamma` (those given as distributions); for each level l below the root `branches_l`
     (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), with the children of a node next to each other;

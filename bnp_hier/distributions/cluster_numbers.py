@@ -14,7 +14,7 @@ from scipy.special import digamma, gammaln
 __all__ = ["concentration_for", "mean_clusters", "prior_clusters"]
 
 UNSEEN = 1e-14
-"""Total probability below which larger numbers of clusters are ignored, for one item; it grows with √n."""
+"""Total probability, divided by √n, below which larger numbers of clusters are ignored."""
 
 
 def _check(n: int, discount: float, concentration: float = 1.0) -> None:

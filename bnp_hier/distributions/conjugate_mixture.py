@@ -24,7 +24,7 @@ def cluster_statistics(rows: Statistics, labels: Int[Array, " n"], size: int) ->
 
 
 class _RowSupports(constraints.Constraint):
-    """Constraint on tables that every row satisfies a given constraint."""
+    """Constraint on tables: every row satisfies a given constraint."""
 
     event_dim = 2
 

@@ -43,7 +43,7 @@ ROOTS = ("finite", "infinite")
 
 
 class _RowProportions(constraints.Constraint):
-    """Constraint on tables that every row sums to one, or to zero at an unused node number."""
+    """Constraint on tables: every row sums to one, or to zero at an unused node number."""
 
     event_dim = 2
 

@@ -31,7 +31,7 @@ Model = Callable[..., Any]
 """A NumPyro model."""
 
 TRACING = threading.RLock()
-"""Lock held while a model runs: all threads share NumPyro's handler stack, so one would intercept the sites of another.
+"""Lock held while a model runs: threads share NumPyro's handler stack, and would otherwise intercept each other's sites.
 
 Code that runs a model under handlers must hold this lock. `ResumableRun` also holds it while NumPyro's own kernels run the
 model: when they start, and in the first chunk of a run, which compiles. `MCMC.run` and other NumPyro functions do not hold it
@@ -75,7 +75,7 @@ def base_distribution(distribution: dist.Distribution) -> dist.Distribution:
 
 
 def placeholder(site: dict[str, Any]) -> Any:
-    """Put all items in one cluster at a partition site: its value does not affect the parameters read, so none is drawn."""
+    """Return one cluster of all items for a partition site, which is not drawn because it does not affect the parameters."""
     if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
         return np.zeros(site["fn"].shape(), int)
     return None

@@ -61,8 +61,8 @@ class BHMCGibbsState(NamedTuple):
       root, a new component.
     - **truncated_probability** - conditional probability of the branches and components that the capacity ruled out: the mean
       over all items and sweeps so far.
-    - **accepted** - numbers since the start of accepted splits and merges of components, of accepted splits and merges of
-      sibling nodes, and of grafts that changed the tree.
+    - **accepted** - numbers of accepted splits and merges of components, of accepted splits and merges of sibling nodes, and of
+      grafts that changed the tree, since the start.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
     """
@@ -89,7 +89,7 @@ class BHMCGibbs(PartitionKernel):
 
     Each step visits all items once in random order and draws their paths and labels, with the parameters of empty components
     integrated out. Given table counts, it then draws α, γ0 and γ, and the proportions of all nodes jointly. Finally, it draws
-    the components' parameters and their variance. All draws are from conditionals.
+    the components' parameters and their variance. All these draws are from conditional distributions.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class BHMCGibbs(PartitionKernel):
         below a node as draws from its proportions; this does not leave the posterior invariant and is provided only to
         reproduce the paper.
     init
-        Initial tree of each chain, unless `init_params` of `MCMC.run` has paths and labels:
+        Initial tree and components of each chain, unless `init_params` of `MCMC.run` has paths and labels:
 
         - "overdispersed": one of the options below, chosen by the key of the chain.
         - "one_path": all items on one path, in one component.

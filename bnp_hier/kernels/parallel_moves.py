@@ -378,7 +378,7 @@ def _propose(
     chunks: Any,
     coefficients: Coefficients,
 ) -> _Sides:
-    """Propose sides for units to be split, and take the present ones of units to be merged; keys of sides, kinds and rates."""
+    """Propose sides for units to be split, and take the present sides of others; `keys` are for sides, kinds and rates."""
     slots, n, dtype = contents.size.shape[0], contents.of_row.shape[0], table.chunks.X.dtype
     key_side, key_kind, key_rate = keys
     by_rate = jax.random.bernoulli(key_kind, 0.5, (slots,))
@@ -410,7 +410,7 @@ def _propose(
 
 
 def _log_ratio(component: Component, prior: Prior, contents: _Contents, sides: _Sides) -> tuple[Array, Array]:
-    """Log acceptance ratio of splitting each unit, without terms that depend on other units; and the term for drawn clusters.
+    """Log acceptance ratio of splitting each unit, without terms that depend on other units, and the term for cluster draws.
 
     `_decide` adds the prior's factor for the number of clusters, and the factor for the pairing.
     """
@@ -437,7 +437,7 @@ def _log_ratio(component: Component, prior: Prior, contents: _Contents, sides: _
 def _decide(
     key: Array, clusters: Clusters, prior: Prior, units: Units, contents: _Contents, ratios: tuple[Array, Array]
 ) -> tuple[Int[Array, "m 2"], Bool[Array, " m"], Bool[Array, " m"]]:
-    """Decide on the proposals one by one; return the slots of each unit's sides, which were accepted, and which had no slot."""
+    """Decide on the proposals one by one; return the new slots of the units' sides, acceptances, and splits without a free slot."""
 
     def decide(carry: Any, unit: Any) -> tuple[Any, Any]:
         occupied, pairs = carry

@@ -99,8 +99,8 @@ class ParallelSplitMerge(PartitionKernel):
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it.
     max_clusters
-        Capacity: the target is the posterior restricted to at most this many clusters, or to `max_clusters` of the partition
-        site if that is smaller. Reaching the capacity is counted in `capacity_hits` of the state, measured by
+        Capacity: the target is the posterior restricted to at most this many clusters. If the partition site has a smaller
+        `max_clusters`, that applies instead. Reaching the capacity is counted in `capacity_hits` of the state, measured by
         `truncated_probability`, and raises a warning. The cost of a step grows with the capacity.
     init
         "fits": the clusters of `BayesianKMeans` or `MAPDP`, chosen at random, fitted to at most 5,000 rows drawn with a seed
@@ -109,7 +109,8 @@ class ParallelSplitMerge(PartitionKernel):
         rows that are distributed over devices start in one cluster. "one": one cluster. An array: labels from 0, (n,). The
         `init_params` of `MCMC.run` take precedence.
     sweep
-        Whether a step ends with a sweep of single-row moves. None: only up to 10,000 rows with a million features in total.
+        Whether a step ends with a sweep of single-row moves. None means yes for up to 10,000 rows with up to a million features
+        in total, and no otherwise.
     keep_labels
         Whether `MCMC` collects the labels; otherwise it collects `summary`, the clusters' counts and statistics. The labels of
         a million rows in a thousand draws take 4 GB.

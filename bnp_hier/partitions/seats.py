@@ -71,7 +71,7 @@ class Seating:
         return take(self.rows, item)
 
     def leave(self, seats: Seats, row: Statistics, slot: Array, seated: ArrayLike = 1.0) -> Seats:
-        """Remove a row from its slot; `seated` is 0 if the row is not there, which changes nothing."""
+        """Remove a row from its slot; `seated` 0 means that the row is not in the slot, and nothing changes."""
         counts, log_counts, caches = seats
         there = jnp.asarray(seated).astype(counts.dtype)
         left = counts[slot] - there

@@ -70,7 +70,7 @@ def sweep(
         else:
             new = draw_index(jnp.exp((weight - weight.max()) / temperature), uniform)
         new = new.astype(old.dtype)
-        # both conditions are needed: the maximum of NaN and a number may be either
+        # tested entry by entry, because the maximum of NaN and a number may be either
         defined = (weight < jnp.inf).all() & (weight > -jnp.inf).any()
         return (seating.join(seats, row, new), refused + full.astype(refused.dtype)), jnp.where(defined, new, -1)
 

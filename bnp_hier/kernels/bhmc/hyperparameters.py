@@ -86,9 +86,9 @@ def truncated_gamma(
 ) -> Float[Array, ""]:
     """Make a move that leaves Gamma(shape, rate) between two bounds invariant: an independent draw if one is found quickly.
 
-    This is the first of `TRIES` gamma variates that lies within the bounds. If none does, which does not depend on the current
-    value, the current value x is updated by slice sampling: below x + (−log u)/rate, and above x u^{1/(shape − 1)}, or below it
-    if shape < 1.
+    The result is the first of `TRIES` gamma variates that lies within the bounds. If there is none, an event that does not
+    depend on the current value x, x is updated by slice sampling: below x + (−log u)/rate, and above x u^{1/(shape − 1)}, or
+    below it if shape < 1.
     """
     key_tries, key_slices = jax.random.split(key)
     tries = jnp.exp(log_gamma_draw(key_tries, jnp.full(TRIES, jnp.maximum(shape, 0.5)))) / rate

@@ -47,8 +47,8 @@ def papers_customers(
 ) -> Float[Array, "m k"]:
     """Numbers of items of each component below each node, all treated as draws from the node's proportions.
 
-    These are the counts of Huang et al. (2021), Eqs. 3-4. They do not leave the posterior invariant: above the leaves, only
-    tables are draws from a node's proportions.
+    These are the counts in Huang et al. (2021), Eqs. 3-4. Draws given them do not leave the posterior invariant: above the
+    leaves, only tables are draws from a node's proportions.
     """
     counts = jnp.zeros((nodes, components)).at[0, labels].add(1.0)
     return counts.at[paths, labels[:, None]].add(1.0)
@@ -63,7 +63,7 @@ def draw_mixing(
 ) -> Float[Array, "m k"]:
     """Draw proportions from Dir(shares + customers) at the root and Dir(γβ_parent + customers) below; zeros at unused numbers.
 
-    γ is one number, or one per node. All nodes are drawn anew, each given its parent, which makes one joint draw in any order.
+    γ is one number, or one per node. All nodes are drawn anew, each given its parent: a joint draw, whatever the order.
     """
     nodes, components = customers.shape
     unused = tree.level < 0
