@@ -46,7 +46,7 @@ class SlotSites(NamedTuple):
 
 
 class SlotValues(NamedTuple):
-    """Partition prior and row densities of such a mixture at given values of its other sites.
+    """Partition prior and row densities of a mixture with explicit cluster parameters, at given values of the other sites.
 
     - **concentration**, **discount** - parameters of the partition prior.
     - **log_density** - log density of each row in each slot, summed over the sites that depend on the labels (nats).

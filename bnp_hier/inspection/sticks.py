@@ -44,7 +44,7 @@ class StickSites(NamedTuple):
 
 
 class StickValues(NamedTuple):
-    """Concentration, log densities, component and data of such a mixture at given values of its sites.
+    """Concentration, log densities, component and data of a stick-breaking mixture at given values of its sites.
 
     - **concentration** - α of the stick-breaking prior.
     - **log_density** - log w_k f(x_i|θ_k) (nats).

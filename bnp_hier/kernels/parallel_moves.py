@@ -437,7 +437,7 @@ def _log_ratio(component: Component, prior: Prior, contents: _Contents, sides: _
 def _decide(
     key: Array, clusters: Clusters, prior: Prior, units: Units, contents: _Contents, ratios: tuple[Array, Array]
 ) -> tuple[Int[Array, "m 2"], Bool[Array, " m"], Bool[Array, " m"]]:
-    """Decide on the proposals one by one; return the new slots of the units' sides, acceptances, and splits without a free slot."""
+    """Decide on the proposals one by one; return the slots of the units' sides, acceptances, and splits without a free slot."""
 
     def decide(carry: Any, unit: Any) -> tuple[Any, Any]:
         occupied, pairs = carry
