@@ -1,4 +1,4 @@
-"""Deterministic estimators in scikit-learn's style, and references without a model."""
+"""Deterministic clustering estimators with the scikit-learn API, and model-free baselines."""
 
 from bnp_hier.deterministic.agglomerative import AgglomerativeBayesianClustering
 from bnp_hier.deterministic.bayesian_kmeans import BayesianKMeans

@@ -1,4 +1,4 @@
-"""Agglomerative Bayesian clustering: the merges that lower the free energy most, one after the other."""
+"""Agglomerative Bayesian clustering: greedy merges, each the one that reduces the free energy most."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from bnp_hier.utils.options import WholeNumber
 __all__ = ["AgglomerativeBayesianClustering"]
 
 ENGINES = ("row_best", "conga_line")
-"""How the best pair is found; both give the same merges."""
+"""Algorithms that find the best pair; both yield the same merges."""
 
 
 @partial(jax.jit, static_argnames="labels")
 def _energies(
     component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"], labels: str
 ) -> Float[Array, " n"]:
-    """Free energy of the partitions into n, n − 1, ..., 1 clusters that the merges go through (nats)."""
+    """Free energy of the partitions into n, n − 1, ..., 1 clusters that the merges produce (nats)."""
     n = children.shape[0] + 1
     stats, sizes = node_statistics((component.suff_stats(X), jnp.ones(n)), children)
     alpha = jnp.asarray(concentration)
@@ -52,9 +52,9 @@ def _energies(
 class _Found(NamedTuple):
     """Result of one agglomeration.
 
-    - **labels** - (n,) clusters of the best partition on the way.
+    - **labels** - (n,) cluster labels of the best partition along the merges.
     - **merges** - all merges.
-    - **energies** - (n,) free energy of the partitions that they go through (nats).
+    - **energies** - (n,) free energy of the partitions along the merges (nats).
     """
 
     labels: Int[np.ndarray, " n"]
@@ -63,50 +63,52 @@ class _Found(NamedTuple):
 
 
 class AgglomerativeBayesianClustering(DeterministicClustering):
-    """Bottom-up clustering by free energy (Kurihara & Welling): always the merge that lowers −log p(X, labels) most.
+    """Agglomerative clustering (Kurihara & Welling) in which each merge reduces the free energy −log p(X, labels) most.
 
-    Every row begins as a cluster; merging goes on to one cluster, and the partition on the way with the least free energy is
-    kept. The data-informed prior made for it is ``NormalInverseWishart.from_data(X, rule="agglomerative")``.
+    Every row starts as its own cluster and merging continues until one cluster is left; the partition with the lowest free
+    energy along the way is kept. The matching data-dependent prior is
+    ``NormalInverseWishart.from_data(X, rule="agglomerative")``.
 
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it, without discount. By
-        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
+        NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no `max_clusters`) and one observed
+        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances under
+        `NormalInverseWishart.from_data`, and concentration 1.
     label_prior
-        "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
-        use and α the model's concentration.
+        "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, where K is the number of
+        non-empty clusters and α the model's concentration.
     optimize
         Whether to fit the hyperparameters that have priors, by alternating fits with gradient steps on log p(X, labels) +
-        log prior; otherwise they sit at their prior medians.
+        log prior; otherwise they are fixed at their prior medians.
     engine
-        "row_best": every cluster remembers its best partner. "conga_line": Eppstein's data structure, as in the paper: the
-        same merges, by O(n² log² n) evaluations at worst, but more of them in practice.
+        "row_best": every cluster stores its best partner. "conga_line": Eppstein's data structure, used in the paper; it
+        makes the same merges with O(n² log² n) evaluations in the worst case, but more than "row_best" in practice.
     max_rounds
-        Most rounds of `optimize`.
+        Maximum number of rounds of `optimize`.
     progress_bar
-        Whether to show a bar for 2,000 rows or more.
+        Whether to show a progress bar for 2,000 rows or more.
 
     Attributes
     ----------
     labels_ : ndarray
-        (n,) clusters of the partition with the least free energy, from 0, in order of appearance.
+        (n,) cluster labels of the partition with the lowest free energy, from 0, in order of appearance.
     dendrogram_ : Dendrogram
-        The merges, with the log posterior odds of each merged partition against the one before it as `log_odds`; drawn
-        heights do not sink, although these odds can rise again after they have fallen.
+        The merges; `log_odds` are the log posterior odds of the partition after each merge against the one before it. The
+        drawn heights never decrease towards the root, although these odds need not be monotonic.
     free_energies_ : ndarray
         (n,) free energy of the partitions into n, n − 1, ..., 1 clusters (nats).
     free_energy_ : float
-        The least of them: −log p(X, `labels_`) under `label_prior`.
+        Minimum of `free_energies_`: −log p(X, `labels_`) under `label_prior`.
     evaluations_ : int
-        Number of times that the change of free energy by merging a pair was computed for this tree; a plain scan of all
-        pairs before each merge takes (n − 1) n (n + 1)/6.
+        Number of pairs for which the change in free energy was computed while building this tree; scanning all pairs before
+        each merge would take (n − 1) n (n + 1)/6.
     n_clusters_, log_joint_, component_, concentration_, hyperparameters_
-        As for every estimator.
+        Common to all estimators.
 
     Notes
     -----
-    Kurihara & Welling (2009), section 7. The search is greedy: it is the tree that it is for, not the number of clusters.
+    Kurihara & Welling (2009), section 7. The search is greedy: use it for the tree rather than for the number of clusters.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -139,7 +141,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         if float(values.discount) or problem.sites.max_clusters:
             what = "a discount" if float(values.discount) else "max_clusters"
             raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
-        jax.eval_shape(values.component.cache, values.component.empty())  # a family without densities of single rows says so
+        jax.eval_shape(values.component.cache, values.component.empty())  # raises for a family without single-row densities
         rounds = self.max_rounds if self.optimize else 0
         objective = LOG_JOINTS[self.label_prior]
         found, _ = alternate(problem, self._tree(problem.values), self._tree, objective, labels_and_slots, rounds)
@@ -159,7 +161,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
 
 
 def _after(children: Int[np.ndarray, "m 2"], merges: int) -> Int[np.ndarray, " n"]:
-    """Labels, in order of appearance, once so many merges have been made."""
+    """Labels, in order of appearance, after the given number of merges."""
     n = len(children) + 1
     top = np.arange(2 * n - 1)
     for t in range(merges - 1, -1, -1):

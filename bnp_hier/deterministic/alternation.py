@@ -1,4 +1,4 @@
-"""Fits and hyperparameters found by turns."""
+"""Alternation between fits at fixed hyperparameters and gradient steps on the hyperparameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnp_hier.partitions.capacities import in_steps
 __all__ = ["LEAST_RISE", "alternate", "labels_and_slots"]
 
 LEAST_RISE = 1e-3
-"""Rise in nats under which hyperparameters count as settled."""
+"""Increase of the objective (nats) below which the hyperparameters count as converged."""
 
 
 _F = TypeVar("_F")
@@ -30,27 +30,28 @@ def alternate(
     arrays: Callable[[_F], tuple[Array, ...]],
     max_rounds: int,
 ) -> tuple[_F, list[float]]:
-    """Gradient steps on the hyperparameters and new fits by turns, as long as objective + log prior rises.
+    """Alternate gradient steps on the hyperparameters with new fits as long as objective + log prior increases.
 
     Parameters
     ----------
     problem
-        Left at the hyperparameters of the result.
+        The problem; on return it has the hyperparameters of the returned fit.
     fit
-        The first fit, at the problem's hyperparameters.
+        The first fit, at the problem's current hyperparameters.
     refit
-        A new fit at hyperparameter values, from the one before.
+        Computes a new fit from hyperparameter values and the previous fit.
     objective
-        Of values and the arrays of a fit (nats).
+        Computes the objective (nats) from the model's values and the arrays of a fit.
     arrays
-        What the objective needs of a fit: what stays while the hyperparameters move.
+        Extracts the arrays of a fit that the objective needs; they are held fixed during the gradient steps.
     max_rounds
-        Most rounds after the first fit; 0 leaves the hyperparameters as they are.
+        Maximum number of rounds after the first fit; 0 leaves the hyperparameters unchanged.
 
     Returns
     -------
     fit, trace
-        Of the best round; and objective + log prior of every round that was kept, the first fit's before them. It never falls.
+        The fit of the best round, and objective + log prior of the first fit and of every accepted round; the trace never
+        decreases.
     """
 
     def reached(fit: _F) -> float:
@@ -74,13 +75,13 @@ def alternate(
 
 @runtime_checkable
 class Labelled(Protocol):
-    """A fit with labels."""
+    """A fit that has labels."""
 
     @property
     def labels(self) -> Int[np.ndarray, " n"]:
-        """(n,) clusters, from 0."""
+        """(n,) cluster labels, from 0."""
 
 
 def labels_and_slots(fit: Labelled) -> tuple[Array, Array]:
-    """The arrays of a hard partition: its labels, and one entry for each slot for a cluster."""
+    """Return the labels of a hard partition, and an array with one entry per cluster slot."""
     return jnp.asarray(fit.labels), jnp.zeros(in_steps(int(fit.labels.max()) + 1))

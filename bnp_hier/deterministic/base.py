@@ -1,4 +1,4 @@
-"""What the deterministic estimators share: reading the model, validation, prediction from clusters."""
+"""Base class of the deterministic estimators: reads the model, validates input and predicts from clusters."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = ["DeterministicClustering", "summarize"]
 def summarize(
     component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], prior: Prior, slots: int
 ) -> tuple[Float[Array, ""], Statistics]:
-    """Log p(X, labels) in nats, and the clusters' statistics."""
+    """Return log p(X, labels) in nats and the sufficient statistics of the clusters."""
     rows = component.suff_stats(X)
     return log_joint(component, rows, labels, prior, slots), cluster_statistics(rows, labels, slots)
 
 
 class DeterministicClustering(ClusterMixin, BaseEstimator):
-    """Base of the estimators: a subclass fits `labels_`, from which everything here follows.
+    """Base class of the estimators: a subclass fits `labels_`, from which the other attributes are computed.
 
-    Fitted attributes: `labels_` (n,) whole numbers from 0; `counts_`, rows of each cluster; `n_clusters_`; `component_`;
+    Fitted attributes: `labels_`, (n,) integers from 0; `counts_`, rows per cluster; `n_clusters_`; `component_`;
     `concentration_`; `discount_`; `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`,
     log p(X, `labels_`) (nats); `n_features_in_`; `feature_names_in_`, if X is a DataFrame; `fit_seconds_`.
     """
@@ -55,11 +55,11 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True  # what may be missing is the component's to say
+        tags.input_tags.allow_nan = True  # whether missing values are allowed depends on the component
         return tags
 
     def _finish(self, problem: Problem, labels: Int[np.ndarray, " n"]) -> None:
-        """Set the attributes that every estimator has."""
+        """Set the attributes common to all estimators."""
         values = self._describe(problem)
         self.labels_ = np.asarray(labels, dtype=np.int64)
         self.counts_ = np.bincount(self.labels_)
@@ -72,8 +72,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
             marginals = np.asarray(self.component_.log_marginal(stats))
             rows = np.flatnonzero(np.isnan(marginals)[self.labels_])
             raise ValueError(
-                f"log p(X, labels) is NaN: {type(self.component_).__name__} gives no log marginal likelihood to the cluster of "
-                f"the rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
+                f"log p(X, labels) is NaN: the log marginal likelihood of {type(self.component_).__name__} is NaN for the "
+                f"cluster of rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
             )
         self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.n_clusters_], stats)
 
@@ -93,19 +93,19 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         return matrix
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Fit to the rows of X.
+        """Fit the model to the rows of X.
 
         Parameters
         ----------
         X
-            Data, (n, d), n ≥ 2, as the model's component wants them.
+            Data, (n, d), n ≥ 2, in the form that the model's component expects.
         y
             Ignored.
 
         Raises
         ------
         ValueError
-            If an option, the model or the data are unfit, or `optimize` finds no hyperparameter with a prior.
+            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior.
         """
         started = time.perf_counter()
         self._check_options()
@@ -122,15 +122,15 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         return problem
 
     def _check_options(self) -> None:
-        """Raise ValueError if an option is not as `_parameter_constraints` declares it, or does not suit another."""
+        """Raise ValueError if an option violates `_parameter_constraints` or conflicts with another option."""
         self._validate_params()
 
     @abstractmethod
     def _fit(self, problem: Problem) -> None:
-        """Set the fitted attributes; runs inside ``jax.enable_x64``."""
+        """Set the fitted attributes; called inside ``jax.enable_x64``."""
 
     def fit_predict(self, X: ArrayLike, y: Any = None, **kwargs: Any) -> Int[np.ndarray, " n"]:
-        """Fit, and return `labels_`."""
+        """Fit the model and return `labels_`."""
         return self.fit(X).labels_
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
@@ -145,38 +145,38 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         return check_log_weights(log_weights, matrix)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
-        """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new one.
+        """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new cluster.
 
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the rows do not fit the component.
+            If the estimator is not fitted, or the rows are invalid for the component.
         """
         check_is_fitted(self, "counts_")
         log_weights = self._log_weights(X)
         return np.exp(log_weights - np.logaddexp.reduce(log_weights, axis=1, keepdims=True))
 
     def predict(self, X: ArrayLike) -> Int[np.ndarray, " m"]:
-        """Most probable cluster of each new row; `n_clusters_` stands for a new cluster.
+        """Most probable cluster of each new row; the label `n_clusters_` means a new cluster.
 
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the rows do not fit the component.
+            If the estimator is not fitted, or the rows are invalid for the component.
         """
         return self.predict_proba(X).argmax(axis=1)
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row given the fitted clusters (nats).
 
-        p(x|D, v) = Σ_k (n_k − δ)/(n + α) p(x|D_k) + (α + Kδ)/(n + α) p(x), each row on its own; the discount δ is 0 for
-        the Dirichlet process. Where the model's `max_clusters` is reached, no new one opens, and the other weights are
-        divided by their sum.
+        p(x|D, v) = Σ_k (n_k − δ)/(n + α) p(x|D_k) + (α + Kδ)/(n + α) p(x), separately for each row; the discount δ is 0 for
+        the Dirichlet process. If the partition already has the model's `max_clusters` clusters, no new cluster can open and
+        the other weights are renormalised.
 
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the rows do not fit the component.
+            If the estimator is not fitted, or the rows are invalid for the component.
         """
         check_is_fitted(self, "counts_")
         return np.logaddexp.reduce(self._log_weights(X), axis=1)

@@ -1,4 +1,4 @@
-"""Bayesian k-means: hard assignments by expected log likelihood, with splits and merges that lower the free energy."""
+"""Bayesian k-means: hard assignment by expected log likelihood, with splits and merges that reduce the free energy."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ ASSIGNERS: dict[str, Callable[[Component, np.ndarray], Assigner]] = {
     "dense": DenseAssigner,
     "kd_tree": KDTreeAssigner,
 }
-"""How rows are labelled; all give the same labels."""
+"""Implementations of the assignment pass; all return the same labels."""
 
 SKETCH = 8192
-"""Most rows on which initialisations are tried and clusters are split."""
+"""Maximum number of rows used to try initialisations and to propose splits."""
 
 POLISH_UP_TO = 20_000
-"""Most rows that are moved one at a time at the end."""
+"""Maximum number of rows for which the final single-row moves are made."""
 
 
 class _Found(NamedTuple):
     """Result of one search.
 
-    - **labels** - (n,) clusters, in order of appearance.
-    - **trace** - free energy after each step that was kept.
-    - **starts** - free energy reached from each initialisation.
-    - **converged** - whether no run of passes was cut off.
-    - **assigner** - what made the passes over all rows.
+    - **labels** - (n,) cluster labels, in order of appearance.
+    - **trace** - free energy after each accepted step.
+    - **starts** - final free energy for each initialisation.
+    - **converged** - whether every series of passes converged.
+    - **assigner** - the object that made the passes over all rows.
     """
 
     labels: Int[np.ndarray, " n"]
@@ -68,63 +68,65 @@ class _Found(NamedTuple):
 class BayesianKMeans(StreamingClustering):
     """Bayesian k-means: maximisation-expectation clustering with splits and merges (Kurihara & Welling).
 
-    Passes label every row by its expected log likelihood under the clusters' posteriors, and renew these. From each of
-    several initialisations, clusters are split and merged as long as the free energy −log p(X, labels) falls; the best one
-    is kept, and single rows are moved at the end. The number of clusters is found.
+    Each pass assigns every row to the cluster with the largest expected log likelihood and then updates the clusters'
+    posteriors. From each of several initialisations, clusters are split and merged as long as the free energy
+    −log p(X, labels) decreases; the best result is kept and refined by moves of single rows. The number of clusters is
+    inferred.
 
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. By
-        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
+        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. The default has
+        normal clusters with unrestricted covariances under `NormalInverseWishart.from_data`, and concentration 1.
     label_prior
-        "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, K the number of clusters in
-        use and α the model's concentration.
+        "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, where K is the number of
+        non-empty clusters and α the model's concentration.
     assignment
-        "dense": matrix products. "kd_tree": boxes of rows at once. "auto": from 200,000 rows in at most 3 columns a kd-tree is
-        built once 30 passes were made, about when it begins to pay; otherwise matrix products.
+        "dense": matrix products over all rows and clusters. "kd_tree": a kd-tree, which assigns whole boxes of rows at once.
+        "auto": matrix products, except that for at least 200,000 rows with at most 3 columns a kd-tree is built after 30
+        passes, which is about when it starts to pay off.
     n_init
-        Number of initialisations, with 1, 2, 4, ... clusters; or these numbers of clusters themselves. 1 cluster is the
-        paper's initialisation, others are k-means++ seedings.
+        Number of initialisations, which have 1, 2, 4, ... clusters; or a sequence with the number of clusters of each
+        initialisation. One cluster is the paper's initialisation; the others are k-means++ seedings.
     max_iter
-        Most passes after each change of the clusters.
+        Maximum number of passes after each change of the clusters.
     polish
-        Whether to move single rows at the end (MAP-DP), up to 20,000 rows.
+        Whether to finish with single-row moves (MAP-DP), for up to 20,000 rows.
     optimize
         Whether to fit the hyperparameters that have priors, by alternating fits with gradient steps on log p(X, labels) +
-        log prior; otherwise they sit at their prior medians.
+        log prior; otherwise they are fixed at their prior medians.
     max_rounds
-        Most rounds of `optimize`.
+        Maximum number of rounds of `optimize`.
     random_state
-        Whole number or JAX key for the seedings and, from 8,193 rows, for the rows on which initialisations and splits are
-        tried.
+        Integer or JAX key for the seedings and, with more than 8,192 rows, for the sample of rows on which initialisations
+        and splits are tried.
 
     Attributes
     ----------
     labels_ : ndarray
-        (n,) clusters, from 0, in order of appearance.
+        (n,) cluster labels, from 0, in order of appearance.
     free_energy_ : float
         −log p(X, `labels_`) under `label_prior` at the fitted hyperparameters (nats).
     objective_trace_ : ndarray
-        Free energy after each step that was kept; never rises.
+        Free energy after each accepted step; never increases.
     n_iter_ : int
-        Steps that were kept: the length of the trace.
+        Number of accepted steps, which is the length of the trace.
     converged_ : bool
-        Whether no run of passes was cut off by `max_iter`.
+        Whether every series of passes converged within `max_iter`.
     init_free_energies_ : ndarray
-        Free energy reached from each initialisation, on at most 8,192 rows.
+        Final free energy for each initialisation, on at most 8,192 rows.
     assignment_ : str
-        "dense" or "kd_tree", as of the last pass.
+        "dense" or "kd_tree": the method used in the last pass.
     visited_nodes_, touched_rows_ : int
-        Boxes examined and rows scored one by one in the last pass of the kd-tree; 0 and n without it.
+        Number of boxes examined and of rows scored individually in the last pass with a kd-tree; 0 and n without one.
     n_clusters_, log_joint_, component_, concentration_, hyperparameters_
-        As for every estimator; `log_joint_` is that of the partition under the model.
+        Common to all estimators; `log_joint_` is computed under the model's partition prior, whatever `label_prior` is.
 
     Notes
     -----
-    Kurihara & Welling (2009). Their split criterion (Eq. 47) is infinite as printed and is used in the corrected form of an
-    empirical divergence, with the predictive density in the place of the density at the mean parameters, which not every
-    family has.
+    Kurihara & Welling (2009). Their split criterion (Eq. 47) is infinite as printed. The corrected form used here is a
+    divergence from the rows' empirical density, with the predictive density in place of the density at the mean parameters,
+    which is not available for every family.
     """
 
     _labels: Int[np.ndarray, " n"] | None = None
@@ -167,7 +169,7 @@ class BayesianKMeans(StreamingClustering):
     def _check_options(self) -> None:
         super()._check_options()
         if not len(self._init_clusters):
-            raise ValueError("n_init must hold at least one number of clusters, but it is empty")
+            raise ValueError("n_init must contain at least one number of clusters, but it is empty")
         for clusters in self._init_clusters:
             require_count("n_init", clusters)
 
@@ -177,26 +179,27 @@ class BayesianKMeans(StreamingClustering):
         return [2**k for k in range(self.n_init)] if isinstance(self.n_init, int | np.integer) else self.n_init
 
     def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]], y: Any = None) -> Self:
-        """Fit to the rows of X.
+        """Fit the model to the rows of X.
 
         Parameters
         ----------
         X
-            Data, (n, d), n ≥ 2, as the model's component wants them. A memory-mapped array, or a function that returns an
-            iterator of chunks (m, d), the same rows at every call, is read chunk by chunk and never held as a whole. Its
-            clusters are searched for on 8,192 of the rows, which are all that the model is called with and that
-            hyperparameters are fitted to, and then on all rows by matrix products. `labels_` is made by one more reading when
-            it is first asked for. No more than 8,192 rows are fitted as an array is.
+            Data, (n, d), n ≥ 2, in the form that the model's component expects. A memory-mapped array, or a function that
+            returns an iterator over chunks (m, d) with the same rows at every call, is read chunk by chunk and never loaded as
+            a whole: the clusters are first searched for on a sample of 8,192 rows and then refined on all rows by matrix
+            products. Only the sample is passed to the model and used to fit hyperparameters. `labels_` is computed by one more
+            pass over the chunks when it is first accessed. Data of at most 8,192 rows are loaded and fitted like an array.
         y
             Ignored.
 
         Raises
         ------
         ValueError, TypeError
-            If an option, the model or the data are unfit, or `optimize` finds no hyperparameter with a prior.
+            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior.
         Exception
-            Whatever the function or its iterator raises. If a reading of the chunks fails, the estimator keeps the best
-            clusters of the passes that were made, or else those of the rows read, and the error says so.
+            Any exception raised by the function or its iterator. If reading the chunks fails, the estimator keeps the best
+            clusters found in the completed passes or, if there are none, the clusters of the rows read so far; a note on the
+            exception says which.
         """
         stream = RowStream.over(X)
         if stream is None:
@@ -214,15 +217,17 @@ class BayesianKMeans(StreamingClustering):
 
     @property
     def n_iter_(self) -> int:
-        """Steps that were kept."""
+        """Number of accepted steps."""
         return len(self.objective_trace_)
 
     @property
     def labels_(self) -> Int[np.ndarray, " n"]:
-        """(n,) clusters, from 0, in order of appearance; of a stream, made by a reading when first asked for."""
+        """(n,) cluster labels, from 0, in order of appearance; for a stream, computed from another pass at first access."""
         if self._labels is None:
             if self._reread is None:
-                raise AttributeError("labels_ is there after fit only; a pickled fit to a stream has it if it was read before")
+                raise AttributeError(
+                    "labels_ is available only after fit; after a fit to a stream, access it once before pickling"
+                )
             with jax.enable_x64(True):
                 self.labels_ = self._reread()
         return cast(np.ndarray, self._labels)
@@ -238,7 +243,7 @@ class BayesianKMeans(StreamingClustering):
         limit = problem.sites.max_clusters or len(problem.X)
         if self.polish:
             component = problem.values.component
-            jax.eval_shape(component.cache, component.empty())  # a family that has none says so before the search
+            jax.eval_shape(component.cache, component.empty())  # raises before the search if the family has no cache
 
         def again(values: MixtureValues, _: _Found) -> _Found:
             return self._found(values, limit)
@@ -248,7 +253,8 @@ class BayesianKMeans(StreamingClustering):
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__
             raise ValueError(
-                f"no partition that was found has a finite free energy under the model's {family}; a proper prior gives all one"
+                f"no partition with a finite free energy was found under {family}; use a proper prior, under which every "
+                "partition has one"
             )
         self.objective_trace_ = np.array(found.trace)
         self.free_energy_ = found.trace[-1]
@@ -260,7 +266,7 @@ class BayesianKMeans(StreamingClustering):
         self._finish(problem, found.labels)
 
     def _fit_stream(self, stream: RowStream) -> None:
-        """Fit to a sample of the rows, then to all of them; a failure keeps what there is."""
+        """Fit to a sample of the rows, then to all of them; if reading fails, keep the results so far."""
         sample = RowSample(SKETCH, random_generators(self.random_state)[0])
         try:
             for chunk in stream.chunks():
@@ -269,14 +275,15 @@ class BayesianKMeans(StreamingClustering):
             if sample.n_rows > 1:
                 try:
                     self._fit_rows(sample.rows)
-                    error.add_note(f"(the estimator keeps the clusters of {_some(sample)} that were read)")
+                    error.add_note(f"(the estimator keeps the clusters of {_some(sample)} read so far)")
                 except ValueError as unfit:
-                    error.add_note(f"(the {sample.n_rows} rows that were read could not be fitted: {unfit})")
+                    error.add_note(f"(the {sample.n_rows} rows read so far could not be fitted: {unfit})")
             raise
         rows = sample.rows
         if sample.n_rows > len(rows) and not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
             raise ValueError(
-                "the model observes other numbers than those given; rows that are read in chunks must be as observed"
+                "the values that the model observes differ from the rows of X; rows read in chunks must be passed to the "
+                "likelihood unchanged"
             )
         problem = self._fit_rows(rows)
         if sample.n_rows == len(rows):
@@ -296,14 +303,15 @@ class BayesianKMeans(StreamingClustering):
                 self._keep(search.kept, trace, assigner, np.flatnonzero(search.kept.counts))
                 self.converged_ = False
                 error.add_note(
-                    f"(the estimator keeps the best clusters of the passes over all {sample.n_rows} rows so far, in any order)"
+                    f"(the estimator keeps the best clusters of the completed passes over all {sample.n_rows} rows, in "
+                    "arbitrary order)"
                 )
             raise
         self._keep(state, search.trace, assigner, order)
         self.converged_ = search.converged
 
     def _keep(self, state: Clusters, trace: list[float], assigner: StreamAssigner, order: Int[np.ndarray, " k"]) -> None:
-        """Set the attributes of clusters of a stream, renamed 0, 1, ... in the given order of slots."""
+        """Set the attributes after a fit to a stream, with the clusters renumbered 0, 1, ... in the given order of slots."""
         name = np.full(len(state.counts), -1)
         name[order] = np.arange(len(order))
         self._labels, self._reread = None, lambda: name[assigner.labels(state.scores)]
@@ -318,7 +326,7 @@ class BayesianKMeans(StreamingClustering):
         return SplitMergeSearch(values.component, _prior(values), self.label_prior, assigner, sketch, self.max_iter, limit)
 
     def _found(self, values: MixtureValues, limit: int) -> _Found:
-        """The best partition over the initialisations, polished if the rows are not too many."""
+        """Find the best partition over the initialisations, polished if there are not too many rows."""
         X = np.asarray(values.X)
         if len(X) <= SKETCH:
             return self._polished(values, self._from_starts(values, limit), limit)
@@ -332,7 +340,7 @@ class BayesianKMeans(StreamingClustering):
         return self._polished(values, _Found(labels, search.trace, first.starts, search.converged, assigner), limit)
 
     def _from_starts(self, values: MixtureValues, limit: int) -> _Found:
-        """The best of the partitions that splits and merges reach from each start."""
+        """Return the best of the partitions reached by splits and merges from the initialisations."""
         X = np.asarray(values.X)
         assigner = self._assigner(values.component, X)
         search = self._search(values, assigner, X, limit)
@@ -347,13 +355,14 @@ class BayesianKMeans(StreamingClustering):
         if np.isnan(energies).any():
             name = type(values.component).__name__
             raise ValueError(
-                f"the free energy of an initialisation is NaN: {name} gives one of its clusters no log marginal likelihood"
+                f"the free energy of an initialisation is NaN: the log marginal likelihood of {name} is NaN for one of its "
+                "clusters"
             )
         state, trace, converged = reached[int(energies.argmin())]
         return _Found(canonical_labels(assigner.labels(state.scores)), trace, energies, converged, assigner)
 
     def _polished(self, values: MixtureValues, found: _Found, limit: int) -> _Found:
-        """Single-item moves; kept if the free energy falls, which under "finite" they do not promise."""
+        """Refine a partition by single-row moves; kept only if the free energy decreases, not guaranteed under "finite"."""
         n = len(found.labels)
         if not self.polish or n > POLISH_UP_TO:
             return found
@@ -373,6 +382,6 @@ def _prior(values: MixtureValues) -> Prior:
 
 
 def _some(sample: RowSample) -> str:
-    """How many rows a sample stands for."""
+    """Describe the size of the sample relative to the rows read."""
     kept = len(sample.rows)
     return f"the {kept} rows" if kept == sample.n_rows else f"{kept} of the {sample.n_rows} rows"

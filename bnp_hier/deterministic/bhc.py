@@ -1,4 +1,4 @@
-"""Bayesian hierarchical clustering."""
+"""Bayesian hierarchical clustering (BHC)."""
 
 from __future__ import annotations
 
@@ -37,70 +37,72 @@ from bnp_hier.utils.randomness import random_key
 __all__ = ["BHC", "METHODS"]
 
 METHODS = ("exact", "randomized", "bayes_kmeans")
-"""Ways to build the first tree."""
+"""Algorithms that build the initial tree."""
 
 
 class BHC(DeterministicClustering):
-    """Bayesian hierarchical clustering (Heller & Ghahramani 2005): a tree, and a lower bound on the evidence.
+    """Bayesian hierarchical clustering (Heller & Ghahramani 2005): a tree and a lower bound on the evidence.
 
-    Trees are merged greedily, always the pair with the largest posterior odds of being one cluster rather than any
-    partition consistent with the two trees; then better trees are searched for. The tree holds exponentially many partitions
-    of a Dirichlet-process mixture; their total mass bounds the evidence from below, and predictions and draws average over
-    them.
+    Trees are merged greedily: each merge joins the pair with the largest posterior odds of being one cluster rather than any
+    partition consistent with the two trees. A search for better trees follows. The tree represents exponentially many
+    partitions of a Dirichlet-process mixture: their total mass is a lower bound on the evidence, and predictions and samples
+    average over them.
 
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site (discount 0) and one observed `ConjugateMixture` on it. By
-        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
+        NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no `max_clusters`) and one observed
+        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances under
+        `NormalInverseWishart.from_data`, and concentration 1.
     method
-        "exact": all pairs, O(n²) time and O(n) memory. "randomized": exact trees of random subsets, through which the other
-        rows are filtered, O(n log n). "bayes_kmeans": rows are put into small clusters one by one, and the exact tree is
-        built over the clusters.
+        "exact": consider all pairs, in O(n²) time and O(n) memory. "randomized": build exact trees of random subsets and
+        filter the other rows through them, in O(n log n). "bayes_kmeans": assign the rows one by one to small clusters and
+        build the exact tree over these clusters.
     refine
-        For method "exact". None: the paper's greedy tree as it is. "polish": the best of four trees (greedy, greedy by a
-        score normalised for size, Ward and average linkage) and of trees rebuilt on good hard partitions near their cuts.
-        "full": after that, rounds of moving every subtree to its best place and of polish, until a round gains less than
-        0.05 nats. The bound is never below the greedy tree's.
+        Tree search for `method="exact"`. None: return the paper's greedy tree. "polish": take the best of four trees
+        (greedy, greedy by a score normalised for size, Ward and average linkage) and of trees rebuilt on good hard
+        partitions near their cuts. "full": then repeat rounds that move every subtree to its best position and polish again,
+        until a round improves the bound by less than 0.05 nats. The bound is never below that of the greedy tree.
     shape
-        "bound": the tree that was found. "ratio": rebuilt inside its clusters by the plain marginal likelihood ratio, which
-        gives balanced trees for drawing and costs little of the bound; the bound reported is that of the returned tree.
+        "bound": return the tree that was found. "ratio": rebuild the tree inside each cluster by the plain marginal
+        likelihood ratio, which yields balanced trees for plotting at little cost to the bound; the reported bound is that of
+        the returned tree.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating trees with gradient steps on bound + log prior;
-        otherwise they sit at their prior medians.
+        Whether to fit the hyperparameters that have priors, by alternating tree construction with gradient steps on bound +
+        log prior; otherwise they are fixed at their prior medians.
     max_rounds
-        Most rounds of `optimize`.
+        Maximum number of rounds of `optimize`.
     random_state
-        Whole number or JAX key for the search and for the random subsets and orders.
+        Integer or JAX key for the search and for the random subsets and orders.
     progress_bar
-        Whether to show a progress bar on large data.
+        Whether to show a progress bar for large data sets.
 
     Attributes
     ----------
     dendrogram_ : Dendrogram
         The tree, with the log odds of each merge.
     labels_ : ndarray
-        (n,) clusters, from 0: the tree cut where merges have probability below 0.5.
+        (n,) cluster labels, from 0, obtained by cutting the tree at merges with probability below 0.5.
     log_evidence_bound_ : float
         Lower bound on log p(X) at the fitted hyperparameters (nats).
     bound_kind_ : str
         "tree".
     objective_trace_ : ndarray
-        Bound + log prior of the hyperparameters (nats): of the first tree, after each round of `optimize`, and after each
-        step of `refine`; never falls. `shape="ratio"` comes after it.
+        Bound + log prior of the hyperparameters (nats) for the initial tree, after each round of `optimize` and after each
+        step of `refine`; never decreases. Does not include the rebuilding by `shape="ratio"`.
     n_iter_ : int
-        Steps after the first tree: one less than the length of the trace.
+        Number of steps after the initial tree, which is one less than the length of the trace.
     X_fit_ : ndarray
-        (n, d) the data as the model's component sees it.
+        (n, d) data as seen by the model's component.
     node_weights_ : ndarray
-        (2n − 1,) posterior probability, under the tree, that each node's items are one cluster.
+        (2n − 1,) posterior probability, under the tree, that each node's items form one cluster.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
-        As for every estimator.
+        Common to all estimators.
 
     Notes
     -----
-    The predictive is the paper's Eq. 9 corrected: every node's weight is multiplied by its share n_k/(n + α) and the new
-    cluster's α/(n + α) p(x) is added; as printed it integrates to the expected number of clusters.
+    The predictive density is a corrected form of the paper's Eq. 9, which as printed integrates to the expected number of
+    clusters: the weight of every node is multiplied by its share n_k/(n + α), and α/(n + α) p(x) is added for a new cluster.
 
     Examples
     --------
@@ -177,7 +179,7 @@ class BHC(DeterministicClustering):
         self.objective_trace_, self.n_iter_ = np.array(trace), len(trace) - 1
         self.node_weights_ = node_weights(log_odds, children)
         self._finish(problem, self.dendrogram_.cut())
-        # nodes without weight never matter for prediction, and a large tree has many
+        # nodes of negligible weight do not affect predictions, and a large tree has many of them
         self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
         stats = _tree_statistics(self.component_, values.X, jnp.asarray(children))
         # padded to a power of two, so that fits with different numbers of kept nodes share a compiled program
@@ -187,7 +189,7 @@ class BHC(DeterministicClustering):
         )
 
     def _first_tree(self, values: MixtureValues, key: Array) -> np.ndarray:
-        """The tree of the method, before any search."""
+        """Build the initial tree with the chosen method, before any search."""
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
         if self.method == "randomized":
             return randomized_tree(component, X, alpha, key, self.progress_bar)
@@ -196,7 +198,7 @@ class BHC(DeterministicClustering):
         return greedy_tree(component, X, alpha, self.progress_bar)[0]
 
     def _searched(self, problem: Problem, children: np.ndarray, trace: list[float], key: Array) -> np.ndarray:
-        """The tree found by `refine`, by turns with gradient steps if wanted; adds its steps to the trace."""
+        """Improve the tree as set by `refine`, alternating with gradient steps if `optimize` is set; extends the trace."""
         assert self.refine is not None
         for key_round in jax.random.split(key, self.max_rounds if self.optimize else 1):
             before = trace[-1]
@@ -215,12 +217,12 @@ class BHC(DeterministicClustering):
     def _alternate(
         self, problem: Problem, children: np.ndarray, build: Callable[[MixtureValues], np.ndarray] | None
     ) -> tuple[np.ndarray, list[float]]:
-        """Gradient steps on a fixed tree and new trees by turns, or the steps alone without `build`; and the bounds reached."""
+        """Alternate gradient steps with new trees, or only take gradient steps if `build` is None; also return the trace."""
 
         def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
             if build is None:
                 return before
-            # a new tree at the new values can be worse than the tree that they were fitted on
+            # a new tree can be worse than the tree for which the hyperparameters were fitted
             return max(build(values), before, key=lambda tree: float(_bound_at(values, jnp.asarray(tree))))
 
         return alternate(problem, children, again, _bound_at, lambda tree: (jnp.asarray(tree),), self.max_rounds)
@@ -230,7 +232,7 @@ class BHC(DeterministicClustering):
         return float(_bound_at(problem.values, jnp.asarray(children)) + problem.prior.log_prob(problem.hyperparameters))
 
     def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
-        """Log of (weight × predictive density) of new rows at each kept node and, last, at a new cluster (nats)."""
+        """Log of (weight × predictive density) of new rows for each retained node and, last, for a new cluster (nats)."""
         matrix = self._new_rows(X)
         kept = len(self._nodes_)
         expected = np.zeros(len(jax.tree.leaves(self._node_stats_)[0]))
@@ -250,21 +252,21 @@ class BHC(DeterministicClustering):
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the rows do not fit the component.
+            If the estimator is not fitted, or the rows are invalid for the component.
         """
         check_is_fitted(self, "counts_")
         return np.logaddexp.reduce(self._log_node_weights(X), axis=1)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
-        """Probability of each label for a uniformly chosen item of the new row's cluster; last column: a new cluster.
+        """Probability of each label for a random item of the new row's cluster and, in the last column, of a new cluster.
 
-        Averaged over the partitions of the tree: node k seats the row next to each of its items with equal probability, and
-        the items' labels in `labels_` count.
+        The probabilities are averaged over the partitions of the tree: if the row joins the cluster of node k, its label
+        distribution is that of the node's items in `labels_`.
 
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the rows do not fit the component.
+            If the estimator is not fitted, or the rows are invalid for the component.
         """
         check_is_fitted(self, "counts_")
         log_weights = self._log_node_weights(X)
@@ -272,7 +274,7 @@ class BHC(DeterministicClustering):
         return np.column_stack([shares[:, :-1] @ self._label_shares(), shares[:, -1]])
 
     def _label_shares(self) -> Float[np.ndarray, "kept k"]:
-        """Share of each label among the items of each kept node."""
+        """Proportion of each label among the items of each retained node."""
         n, children = len(self.labels_), self.dendrogram_.children
         counts = np.zeros((2 * n - 1, self.n_clusters_))
         counts[np.arange(n), self.labels_] = 1.0
@@ -282,21 +284,21 @@ class BHC(DeterministicClustering):
         return kept / kept.sum(1, keepdims=True)
 
     def sample_partitions(self, key: int | Array, num_samples: int) -> Int[np.ndarray, "s items"]:
-        """Exact draws of partitions from the posterior over the tree's partitions.
+        """Draw exact, independent samples from the posterior over the partitions of the tree.
 
-        From the root down, a node is made a cluster with its merge probability r.
+        Going down from the root, each node becomes a cluster with its merge probability r.
 
         Parameters
         ----------
         key
-            JAX key or whole number.
+            JAX key or integer seed.
         num_samples
-            Number of draws.
+            Number of samples.
 
         Returns
         -------
         labels
-            (num_samples, items) whole numbers from 0, in order of appearance.
+            (num_samples, items) cluster labels, integers from 0 in order of appearance.
         """
         check_is_fitted(self, "counts_")
         require_count("num_samples", num_samples)
@@ -314,7 +316,7 @@ class BHC(DeterministicClustering):
         return np.stack([canonical_labels(draw) for draw in top[:items].T])
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
-        """Posterior probability, over the tree's partitions, that two items share a cluster."""
+        """Posterior probability, over the partitions of the tree, that two items are in the same cluster."""
         check_is_fitted(self, "counts_")
         tree = self.dendrogram_
         n, order, sizes = tree.n_items, tree.leaf_order(), tree.sizes
@@ -331,7 +333,7 @@ class BHC(DeterministicClustering):
 
 
 def _bound_at(values: MixtureValues, children: Int[Array, "m 2"]) -> Float[Array, ""]:
-    """Bound of a fixed tree at the hyperparameters of the values (nats)."""
+    """Bound of a fixed tree at the hyperparameters in `values` (nats)."""
     return tree_bound(values.component, values.X, values.concentration, children)
 
 

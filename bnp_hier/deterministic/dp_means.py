@@ -22,19 +22,19 @@ from bnp_hier.utils.options import PositiveNumber, WholeNumber
 __all__ = ["DPMeans"]
 
 MOST = 1e150
-"""Largest cell whose squared distances can be added up."""
+"""Largest absolute value whose squared distances can be summed in double precision."""
 
 HALVINGS = 60
-"""Most halvings of the interval in which a penalty is looked for."""
+"""Maximum number of bisection steps in the search for a penalty."""
 
 
 class _Found(NamedTuple):
     """Result of one run at one penalty.
 
-    - **labels** - (n,) clusters.
-    - **centres** - (k, d) means.
+    - **labels** - (n,) cluster labels.
+    - **centers** - (k, d) cluster means.
     - **trace** - objective after each sweep.
-    - **converged** - whether a sweep changed no label.
+    - **converged** - whether the last sweep changed no label.
     """
 
     labels: Int[np.ndarray, " n"]
@@ -47,7 +47,7 @@ class _Found(NamedTuple):
 def _sweep(
     X: Float[Array, "n d"], centers: Float[Array, "s d"], clusters: Int[Array, ""], penalty: Float[Array, ""]
 ) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
-    """Labels of the rows, the number of clusters, and how often one was wanted and no slot was free."""
+    """Return the labels, the number of clusters, and how often a row needed a new cluster but no slot was free."""
     index = jnp.arange(centers.shape[0])
 
     def visit(carry: tuple[Array, Array, Array], x: Array) -> tuple[tuple[Array, Array, Array], Array]:
@@ -66,42 +66,42 @@ def _sweep(
 
 @partial(jax.jit, static_argnames="slots")
 def _means(X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int) -> tuple[Float[Array, "s d"], Float[Array, ""]]:
-    """Mean of each cluster, and the sum of squared distances to them."""
+    """Return the mean of each cluster and the sum of squared distances of the rows to their cluster means."""
     counts = jax.ops.segment_sum(jnp.ones(len(X)), labels, slots)
     centers = jax.ops.segment_sum(X, labels, slots) / jnp.maximum(counts, 1.0)[:, None]
     return centers, ((X - centers[labels]) ** 2).sum()
 
 
 class DPMeans(ClusterMixin, BaseEstimator):
-    """K-means that opens a cluster for every row farther than √penalty from all means (Kulis & Jordan).
+    """DP-means: k-means that opens a new cluster for a row farther than √penalty from all means (Kulis & Jordan).
 
-    It lowers Σ ‖x − mean‖² + penalty × K: the limit of a Dirichlet process mixture of spherical normals as their variance
-    goes to 0. A reference for the Bayesian estimators; it has no evidence and no predictive density.
+    Minimises Σ ‖x − mean‖² + penalty × K, the objective of a Dirichlet process mixture of spherical normals in the limit of
+    zero variance. DP-means is a baseline for the Bayesian estimators; it has no evidence and no predictive density.
 
     Parameters
     ----------
     penalty
-        λ > 0, in squared units of the data. Give this or `n_clusters`.
+        λ > 0, in squared units of the data. Specify either this or `n_clusters`.
     n_clusters
-        Number of clusters to reach: the penalty is found by halving an interval. If no penalty gives just so many, the nearest
-        number found is kept, with a warning.
+        Target number of clusters, for which a penalty is found by bisection. If no penalty yields this number, the result
+        with the closest number of clusters is kept and a warning is raised.
     max_iter
-        Most sweeps.
+        Maximum number of sweeps.
 
     Attributes
     ----------
     labels_ : ndarray
-        (n,) clusters, from 0.
+        (n,) cluster labels, from 0.
     cluster_centers_ : ndarray
-        (K, d) means.
+        (K, d) cluster means.
     penalty_ : float
-        λ used.
+        The λ used.
     objective_trace_ : ndarray
-        Σ ‖x − mean‖² + λK after each sweep; never rises.
+        Σ ‖x − mean‖² + λK after each sweep; never increases.
     objective_ : float
-        The last of these.
+        Final value of the objective.
     n_clusters_, n_iter_, n_features_in_, fit_seconds_
-        Clusters found, sweeps made, columns, and seconds of `fit`.
+        Number of clusters, sweeps and columns, and run time of `fit` in seconds.
 
     Notes
     -----
@@ -126,18 +126,19 @@ class DPMeans(ClusterMixin, BaseEstimator):
         self.max_iter = max_iter
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Fit to the rows of X, (n, d), n ≥ 2.
+        """Cluster the rows of X, (n, d), n ≥ 2.
 
         Raises
         ------
         ValueError
-            If the penalty is not positive, both or neither of `penalty` and `n_clusters` are given, or X is no complete table.
+            If the penalty is not positive, if both or neither of `penalty` and `n_clusters` are given, or if X is not a table
+            of finite numbers.
         """
         started = time.perf_counter()
         self._validate_params()
         matrix = self._finite_rows(X, reset=True, min_rows=2)
         if (self.penalty is None) == (self.n_clusters is None):
-            raise ValueError("give either penalty or n_clusters, and not both")
+            raise ValueError("give either penalty or n_clusters, but not both")
         with jax.enable_x64(True):
             if self.penalty is not None:
                 penalty = float(self.penalty)
@@ -148,7 +149,7 @@ class DPMeans(ClusterMixin, BaseEstimator):
                     raise ValueError(f"n_clusters is {wanted}, but X has only {len(matrix)} rows")
                 penalty, found = self._reach(matrix, wanted)
         if not found.converged:
-            message = f"DPMeans stopped after max_iter={self.max_iter} sweeps before the labels settled; raise max_iter"
+            message = f"DPMeans did not converge within max_iter={self.max_iter} sweeps; increase max_iter"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self.labels_, self.cluster_centers_, self.penalty_ = found.labels, found.centers, penalty
         self.objective_trace_ = np.array(found.trace)
@@ -165,11 +166,13 @@ class DPMeans(ClusterMixin, BaseEstimator):
             raise ValueError(f"X has {what} at {first_cell(wrong)}; DPMeans needs finite numbers")
         beyond = np.abs(matrix) > MOST
         if beyond.any():
-            raise ValueError(f"X has {matrix[beyond][0]:g} at {first_cell(beyond)}, whose square is beyond double precision")
+            raise ValueError(
+                f"X has {matrix[beyond][0]:g} at {first_cell(beyond)}, which is too large to be squared in double precision"
+            )
         return matrix
 
     def _run(self, X: np.ndarray, penalty: float) -> _Found:
-        """Sweeps from one cluster until no label changes."""
+        """Run sweeps, starting from one cluster, until no label changes."""
         slots = min(len(X), 64)
         while True:
             found = self._sweeps(X, penalty, slots)
@@ -178,7 +181,7 @@ class DPMeans(ClusterMixin, BaseEstimator):
             slots = min(len(X), 4 * slots)
 
     def _sweeps(self, X: np.ndarray, penalty: float, slots: int) -> _Found | None:
-        """None if the slots do not suffice."""
+        """Run sweeps with a fixed number of slots; None if the slots do not suffice."""
         centers = np.zeros((slots, X.shape[1]))
         centers[0] = X.mean(0)
         labels, clusters, trace = np.full(len(X), -1), 1, []
@@ -197,7 +200,10 @@ class DPMeans(ClusterMixin, BaseEstimator):
         return _Found(labels, centers[:clusters], trace, False)
 
     def _reach(self, X: np.ndarray, clusters: int) -> tuple[float, _Found]:
-        """The penalty between 0 and the largest distance from the mean that gives the number of clusters asked for."""
+        """Find, by bisection, a penalty that yields the given number of clusters, or as close to it as possible.
+
+        The penalty lies between 0 and the largest squared distance from the mean.
+        """
         low, high = 0.0, float(((X - X.mean(0)) ** 2).sum(1).max()) * (1 + 1e-9) + np.finfo(float).tiny
         best: tuple[float, _Found] | None = None
         for _ in range(HALVINGS):
@@ -211,17 +217,17 @@ class DPMeans(ClusterMixin, BaseEstimator):
             low, high = (middle, high) if gap > 0 else (low, middle)
         assert best is not None
         if len(best[1].centers) != clusters:
-            message = f"no penalty that was tried gives {clusters} clusters; the nearest gives {len(best[1].centers)}"
+            message = f"no penalty tried yields {clusters} clusters; the closest result has {len(best[1].centers)} clusters"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         return best
 
     def predict(self, X: ArrayLike) -> Int[np.ndarray, " m"]:
-        """Cluster with the nearest mean of each new row.
+        """Cluster with the nearest mean, for each new row.
 
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the number of columns differs.
+            If the estimator is not fitted, or the rows are not finite or have a different number of columns.
         """
         check_is_fitted(self, "labels_")
         matrix = self._finite_rows(X, reset=False)

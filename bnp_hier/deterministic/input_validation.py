@@ -1,4 +1,4 @@
-"""Rows as they come into an estimator, checked as scikit-learn checks them."""
+"""Validation of an estimator's input rows with scikit-learn's checks."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ __all__ = ["input_rows"]
 
 
 def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min_rows: int = 1) -> np.ndarray:
-    """The rows as a float64 matrix of their own; arrays, lists, and pandas or polars DataFrames will do.
+    """Return the rows as a new float64 matrix; accepts arrays, lists, and pandas or polars DataFrames.
 
     Parameters
     ----------
     estimator
-        Whose rows they are: with `reset` it gets `n_features_in_` and, from a DataFrame whose columns have text for names,
-        `feature_names_in_`; without, the rows must have the same columns.
+        The estimator that receives the rows. With `reset`, its `n_features_in_` is set and, for a DataFrame whose column
+        names are strings, its `feature_names_in_`; otherwise the rows must have the same columns as in `fit`.
     X
-        The rows, (n, d). Missing values, masked cells among them, and infinities pass: whether they are allowed is the
-        component's to say.
+        The rows, (n, d). Missing values, including masked cells, and infinities are accepted here: the component decides
+        whether they are allowed.
     reset
-        Whether these are the rows of `fit`.
+        Whether these are the rows passed to `fit`.
     min_rows
-        Fewest rows accepted.
+        Minimum number of rows.
 
     Raises
     ------
     ValueError, TypeError
-        If this is no table of numbers with enough rows, is sparse, or has other columns than those fitted; a cell that is no
-        number is named. `TypeError` if it holds dates, times or durations; complex numbers are scikit-learn's `ValueError`.
+        If X is not a numeric table with enough rows, is sparse, or has columns other than those seen in `fit`; the message
+        locates a cell that is not a number. `TypeError` for dates, times or durations; complex numbers raise scikit-learn's
+        `ValueError`.
     """
     X = real_cells(X, allow_complex=True)
     try:
-        # a copy, for the reason that `own_arrays` gives
+        # a copy, for the reason given in `own_arrays`
         return validate_data(
             estimator,
             X,
             reset=reset,
             dtype=np.float64,
-            order="C",  # a DataFrame gives exactly the numbers that an array gives
+            order="C",  # so that a DataFrame and an array give exactly the same results
             copy=True,
             ensure_all_finite=False,
             ensure_min_samples=min_rows,
@@ -57,7 +58,7 @@ def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min
 
 
 def _not_a_number(X: Any) -> str | None:
-    """Where the first cell that cannot be read as a number is; None if all can, or this is no table."""
+    """Describe the first cell that cannot be read as a number; None if there is no such cell or X is not a table."""
     import pandas as pd
 
     try:

@@ -1,4 +1,4 @@
-"""A tree of fixed depth and branching by k-means within k-means: a reference without a model."""
+"""Recursive k-means, a model-free baseline: a tree of fixed depth and branching factor."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = ["recursive_kmeans"]
 
 
 def recursive_kmeans(X: ArrayLike, depth: int, branching: int, random_state: int = 0) -> Hierarchy:
-    """Rows split into `branching` clusters by k-means, every cluster again, and so on down to a depth.
+    """Hierarchy found by splitting the rows into `branching` clusters by k-means, recursively down to a given depth.
 
-    A cluster with fewer distinct rows than that is split into as many as it has. Splits are scikit-learn's `KMeans`, ten starts
-    each.
+    A cluster with fewer distinct rows than `branching` is split into as many clusters as it has distinct rows. Each split is
+    made by scikit-learn's `KMeans` with ten initialisations.
 
     Parameters
     ----------
     X
         Rows, (n, d).
     depth
-        Levels of the tree below the root.
+        Number of levels below the root.
     branching
-        Clusters per split.
+        Number of clusters per split.
     random_state
-        Seed.
+        Seed of the random number generator.
 
     Raises
     ------
     ValueError
-        If the depth or the branching is no whole number of at least 1.
+        If `depth` or `branching` is not an integer of at least 1.
     """
     from sklearn.cluster import KMeans
 

@@ -1,4 +1,4 @@
-"""MAP-DP: the most probable partition by single-item moves."""
+"""MAP-DP: search for the most probable partition by single-row moves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["MAPDP"]
 def _merge(
     component: Component, X: Float[Array, "n d"], prior: Prior, starts: Int[Array, "r n"], slots: int
 ) -> tuple[Int[Array, "r n"], Array]:
-    """One merge in each partition, if any raises the log joint; also says which partitions changed."""
+    """Make one merge in each partition if any increases the log joint; also return which partitions changed."""
     rows = component.suff_stats(X)
     return jax.vmap(lambda labels: merge_best_pair(component, rows, labels, prior, slots))(starts)
 
@@ -48,16 +48,16 @@ INITS = ("sequential", "single", "k-means++")
 """Named initialisations."""
 
 SEEDINGS = (2, 4, 8, 16)
-"""Numbers of clusters of k-means++ seedings, by turns."""
+"""Numbers of clusters of the k-means++ initialisations, used in turn."""
 
 
 class _Found(NamedTuple):
-    """Result of descents from every initialisation.
+    """Result of the descents from all initialisations.
 
-    - **labels** - (n,) clusters of the best, in order of appearance.
-    - **trace** - its log joint after each sweep.
-    - **reached** - (r,) log joint reached from each initialisation.
-    - **converged** - whether the best one settled.
+    - **labels** - (n,) cluster labels of the best result, in order of appearance.
+    - **trace** - log joint of the best descent after each sweep.
+    - **reached** - (r,) final log joint of each descent.
+    - **converged** - whether the best descent converged.
     """
 
     labels: Int[np.ndarray, " n"]
@@ -76,54 +76,57 @@ def _log_leave_one_out(
 class MAPDP(StreamingClustering):
     """Maximum a posteriori partition of a Dirichlet-process (or Pitman-Yor) mixture (Raykov et al.).
 
-    Items are visited one at a time: each is taken out of its cluster and put where log p(X, partition) is largest, a new
-    cluster included, until a sweep gains nothing. The log joint never falls. The result depends on the order of the items,
-    so several random orders are tried at once and the best is kept.
+    Rows are visited one at a time: each is removed from its cluster and assigned to the cluster, possibly a new one, for
+    which log p(X, partition) is largest, until a sweep brings no improvement. The log joint never decreases. The result
+    depends on the order of the rows, so several random orders are run in parallel and the best result is kept.
 
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. By
-        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
+        NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. The default has
+        normal clusters with unrestricted covariances under `NormalInverseWishart.from_data`, and concentration 1.
     n_init
-        Number of orders tried; the first is the order of the rows.
+        Number of row orders tried; the first is the order of the rows in X.
     init
-        "sequential": items enter an empty table in order. "k-means++": seedings with 2, 4, 8 and 16 clusters by turns.
-        "single": all items in one cluster, the paper's initialisation; it is seldom left again, so it warns. Or labels, (n,)
-        whole numbers, −1 for a row that has none yet.
+        "sequential": no row is assigned initially; rows are seated in order. "k-means++": seedings with 2, 4, 8 and 16
+        clusters in turn. "single": all rows in one cluster, as in the paper; it raises a warning because the search seldom
+        leaves this partition. Or initial labels, (n,) integers, with −1 for a row that is not assigned yet.
     max_iter
-        Most sweeps per order.
+        Maximum number of sweeps per order.
     optimize
-        True: the hyperparameters that have priors are fitted by alternating partitions with gradient steps on log joint +
-        log prior. "leave_one_out": with steps on the leave-one-out log predictive density + log prior. False: they sit at
-        their prior medians.
+        True: fit the hyperparameters that have priors by alternating partition searches with gradient steps on log joint +
+        log prior. "leave_one_out": the gradient steps are on the leave-one-out log predictive density + log prior instead.
+        False: fix them at their prior medians.
     merge
-        Whether to try merges of two clusters once no single item moves; False is the paper's algorithm.
+        Whether to try merging pairs of clusters once no single-row move improves the partition; False is the paper's
+        algorithm.
     max_rounds
-        Most rounds of `optimize`.
+        Maximum number of rounds of `optimize`.
     random_state
-        Whole number or JAX key for the orders.
+        Integer or JAX key for the random orders and seedings.
 
     Attributes
     ----------
     labels_ : ndarray
-        (n,) clusters, from 0, in order of appearance.
+        (n,) cluster labels, from 0, in order of appearance.
     log_joint_ : float
         log p(X, `labels_`) at the fitted hyperparameters (nats).
     objective_trace_ : ndarray
-        Log joint after each sweep of the best order; never falls.
+        Log joint after each sweep of the best order; never decreases.
     n_iter_ : int
-        Sweeps of the best order, those after merges included.
+        Number of sweeps of the best order, including those after merges.
     converged_ : bool
-        Whether a sweep of the best order gained nothing within `max_iter`; otherwise `fit` warns.
+        Whether the search converged for the best order: its last sweep brought no improvement within `max_iter`. If not,
+        `fit` raises a warning.
     init_log_joints_ : ndarray
-        (n_init,) log joint reached from each order.
+        (n_init,) final log joint for each order.
     n_clusters_, component_, concentration_, hyperparameters_
-        As for every estimator.
+        Common to all estimators.
 
     Notes
     -----
-    The paper's printed objective (its Eq. 4) can rise; what falls is −log p(X, partition), reported here.
+    The objective as printed in the paper (its Eq. 4) can increase; the quantity that never increases is
+    −log p(X, partition), whose negative is reported here.
 
     Examples
     --------
@@ -170,7 +173,7 @@ class MAPDP(StreamingClustering):
     def _fit(self, problem: Problem) -> None:
         if isinstance(self.init, str) and self.init == "single":
             warnings.warn(
-                'init="single" starts from one cluster, which single-item moves seldom leave; the default is "sequential"',
+                'init="single" starts from one cluster, which single-row moves seldom split; the default is "sequential"',
                 UserWarning,
                 stacklevel=4,
             )
@@ -178,7 +181,7 @@ class MAPDP(StreamingClustering):
         keys = jax.random.split(random_key(self.random_state), max(self.n_init - 1, 1))
         shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
         orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_init]
-        # a capacity that the model declares is part of the model
+        # a max_clusters declared by the model is part of the model
         limit = min(n, problem.sites.max_clusters or n)
         starts = self._starts(problem.values, limit)
 
@@ -190,7 +193,7 @@ class MAPDP(StreamingClustering):
         found, _ = alternate(problem, first, again, objective, labels_and_slots, self.max_rounds if self.optimize else 0)
         if not found.converged:
             warnings.warn(
-                f"MAPDP stopped after max_iter={self.max_iter} sweeps before the partition settled; raise max_iter",
+                f"MAPDP did not converge within max_iter={self.max_iter} sweeps; increase max_iter",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -200,7 +203,7 @@ class MAPDP(StreamingClustering):
         self._finish(problem, found.labels)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:
-        """Labels to start from, one row for each order."""
+        """Initial labels, one row per order."""
         X = np.asarray(values.X)
         shape = (self.n_init, len(X))
         if not isinstance(self.init, str):
@@ -215,8 +218,8 @@ class MAPDP(StreamingClustering):
         return np.stack(starts)
 
     def _descended(self, values: MixtureValues, orders: np.ndarray, starts: np.ndarray, limit: int) -> _Found:
-        """The best partition over all orders and initialisations."""
-        # the table grows until no item is refused
+        """Find the best partition over all orders and initialisations."""
+        # slots are added until every row that wants a new cluster finds one free
         slots = min(max(default_capacity(orders.shape[1]), 2 * int(starts.max()) + 2), limit)
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
         X, paths = jnp.asarray(values.X), jnp.asarray(orders)
@@ -227,7 +230,7 @@ class MAPDP(StreamingClustering):
             slots = min(2 * slots, limit)
         check_seated(values.component, np.asarray(result.labels))
         traces = [_traces(result)]
-        # every round lowers the number of clusters or raises the log joint; rounding errors must not make it go on
+        # every round reduces the number of clusters or increases the log joint; the cap guards against endless rounding noise
         for _ in range(X.shape[0] if self.merge else 0):
             merged, changed = _merge(values.component, X, prior, result.labels, slots)
             check_seated(values.component, np.asarray(merged))
@@ -243,20 +246,20 @@ class MAPDP(StreamingClustering):
 
 
 def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"]:
-    """Initial labels as whole numbers from 0, −1 kept."""
+    """Return the initial labels renumbered from 0, with −1 unchanged."""
     labels = np.asarray(init)
     if labels.shape != (n,) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < -1:
         whole = labels.size and np.issubdtype(labels.dtype, np.integer)
-        what = f"shape {labels.shape}, {labels.dtype}" + (f", least {labels.min()}" if whole else "")
-        raise ValueError(f"init must hold one whole number of at least -1 for each of the {n} rows, but it has {what}")
+        what = f"shape {labels.shape} and type {labels.dtype}" + (f", with minimum {labels.min()}" if whole else "")
+        raise ValueError(f"init must contain one whole number of at least -1 for each of the {n} rows, but it has {what}")
     seated = labels >= 0
     found = np.full(n, -1)
     found[seated] = canonical_labels(labels[seated])
     if found.max() >= limit:
-        raise ValueError(f"init has {found.max() + 1} clusters, but the model allows {limit}")
+        raise ValueError(f"init has {found.max() + 1} clusters, but the model allows at most {limit}")
     return found
 
 
 def _traces(result: Descent) -> list[Float[np.ndarray, " _"]]:
-    """Log joint after each sweep that was made, for every order."""
+    """Log joint after each completed sweep, for every order."""
     return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]

@@ -1,4 +1,4 @@
-"""New rows for a fitted partition: they are seated one after the other by the clusters' statistics."""
+"""Incremental fitting: new rows are assigned to a fitted partition one at a time, using the clusters' statistics only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bnp_hier.utils.options import require_count
 __all__ = ["StreamingClustering"]
 
 LARGEST = 4096
-"""Most rows seated in one program; a batch is taken in chunks of powers of two, so that few programs are compiled."""
+"""Maximum number of rows seated in one compiled call; chunk sizes are powers of two, so that few programs are compiled."""
 
 
 @partial(jax.jit, static_argnames=("slots", "sweeps"))
@@ -38,7 +38,10 @@ def _seat(
     slots: int,
     sweeps: int,
 ) -> tuple[Int[Array, " c"], Statistics, Float[Array, " k"], Int[Array, ""]]:
-    """Seat the rows beside what the clusters hold, then move them again; and how often a cluster was wanted in vain."""
+    """Seat new rows in the existing clusters, then sweep over them again.
+
+    Also returns how often a row needed a new cluster but no slot was free.
+    """
     rows = component.suff_stats(X)
     seating, order = Seating(component, rows, prior), jnp.arange(X.shape[0])
 
@@ -57,34 +60,35 @@ def _joint(component: Component, stats: Statistics, counts: Float[Array, " k"], 
 
 
 class StreamingClustering(DeterministicClustering):
-    """An estimator of one partition that takes new rows in: `partial_fit`."""
+    """Base class of the estimators of a single partition that support incremental fitting with `partial_fit`."""
 
     def partial_fit(self, X: ArrayLike, y: Any = None, *, refinements: int = 0) -> Self:
-        """Take in new rows, one after the other, each where log p(all rows so far, labels) is largest.
+        """Add new rows one at a time, each to the cluster for which log p(all rows so far, labels) is largest.
 
-        Only the clusters' statistics are kept of earlier rows: memory does not grow with their number. Before any `fit` this
-        is `fit`. Hyperparameters stay as they are, and so do the traces and `free_energy_` of `fit`. Rows are seated by the
-        model's partition prior, also where `fit` used another prior of the labels.
+        Only the statistics of the clusters are stored, not the earlier rows, so memory does not grow with the number of
+        rows. On an unfitted estimator, this method is equivalent to `fit`. The hyperparameters, the traces and `free_energy_`
+        are left as `fit` set them. Rows are seated under the model's partition prior, even if `fit` used another label prior.
 
         Parameters
         ----------
         X
-            New rows, (m, d), m ≥ 1 (m ≥ 2 before any `fit`).
+            New rows, (m, d), m ≥ 1 (m ≥ 2 if the estimator is not fitted yet).
         y
             Ignored.
         refinements
-            Further sweeps over each chunk of at most 4,096 new rows.
+            Number of additional sweeps over each chunk of at most 4,096 new rows.
 
         Returns
         -------
         self
-            `labels_` are those of the rows given last, in the numbers of the clusters from before; `counts_`, `n_clusters_`,
-            `n_seen_` and `log_joint_` are of all rows.
+            `labels_` contains the labels of the rows of this call only, with the existing cluster numbers; `counts_`,
+            `n_clusters_`, `n_seen_` and `log_joint_` describe all rows seen so far.
 
         Raises
         ------
         ValueError
-            If the rows do not fit the component, or `refinements` is no whole number; what was fitted stays.
+            If the rows are invalid for the component, or `refinements` is not a non-negative integer; the fitted state is
+            then unchanged.
         """
         require_count("refinements", refinements, 0)
         if not hasattr(self, "counts_"):
@@ -96,12 +100,12 @@ class StreamingClustering(DeterministicClustering):
 
     @property
     def n_seen_(self) -> int:
-        """Number of rows fitted and taken in."""
+        """Number of rows seen so far by `fit` and `partial_fit`."""
         return int(self.counts_.sum())
 
     def _take_in(self, X: Float[np.ndarray, "m d"], refinements: int) -> None:
         prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
-        # a capacity that the model declares is part of the model; otherwise the table grows until no row is refused
+        # a max_clusters declared by the model is part of the model; otherwise slots are added until they suffice
         limit = self._max_clusters_ or self.n_seen_ + len(X)
         slots = min(in_steps(self.n_clusters_ + 1), limit)
         stats = more_slots(self._stats_, slots - self.n_clusters_)
@@ -112,7 +116,7 @@ class StreamingClustering(DeterministicClustering):
             size = min(LARGEST, 1 << (len(X) - at).bit_length() - 1)
             chunk = jnp.asarray(X[at : at + size])
             labels, new_stats, new_counts, refused = _seat(self.component_, chunk, stats, counts, prior, slots, refinements + 1)
-            if int(refused) and slots < limit:  # once more with room for more clusters
+            if int(refused) and slots < limit:  # repeat the chunk with more slots
                 extra = min(slots, limit - slots)
                 stats, counts, slots = more_slots(stats, extra), jnp.pad(counts, (0, extra)), slots + extra
                 continue
@@ -120,7 +124,7 @@ class StreamingClustering(DeterministicClustering):
             stats, counts = new_stats, new_counts
             found.append(np.asarray(labels))
             at += size
-        # a cluster that was opened and left again is a gap in the numbers; earlier clusters never empty
+        # a cluster that was opened and then abandoned leaves its number unused; existing clusters never become empty
         used = np.flatnonzero(np.asarray(counts) > 0)
         number = np.full(slots, -1)
         number[used] = np.arange(len(used))
@@ -128,7 +132,7 @@ class StreamingClustering(DeterministicClustering):
         self._set_clusters(stats, counts, used)
 
     def _set_clusters(self, stats: Statistics, counts: Float[Array, " s"], order: Int[np.ndarray, " k"]) -> None:
-        """Set the attributes of the clusters in some slots, in the given order; the other slots are empty."""
+        """Set the attributes that describe the clusters in the given slots, in this order; all other slots are empty."""
         self.counts_ = np.asarray(counts)[order].astype(np.int64)
         self.n_clusters_ = len(order)
         self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], stats)
@@ -136,5 +140,5 @@ class StreamingClustering(DeterministicClustering):
         self.log_joint_ = float(_joint(self.component_, stats, jnp.asarray(counts), prior))
         if np.isnan(self.log_joint_):
             raise ValueError(
-                f"log p(X, labels) is NaN: {type(self.component_).__name__} gives a cluster no log marginal likelihood"
+                f"log p(X, labels) is NaN: the log marginal likelihood of {type(self.component_).__name__} is NaN for a cluster"
             )

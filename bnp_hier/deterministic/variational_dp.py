@@ -1,4 +1,4 @@
-"""Variational Dirichlet-process mixtures: soft assignments and lower bounds on the evidence."""
+"""Variational Dirichlet-process mixtures: responsibilities and lower bounds on the evidence."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class _Ascent(NamedTuple):
     - **responsibilities** - (r, n, k) q(z_i = k).
     - **bound** - (r,) lower bounds (nats).
     - **trace** - (r, rounds) bound after each round, NaN after the last.
-    - **iterations** - (r,) updates made.
-    - **converged** - (r,) whether the last round raised the bound by less than the tol.
+    - **iterations** - (r,) number of updates.
+    - **converged** - (r,) whether the last round increased the bound by no more than the tolerance.
     """
 
     responsibilities: Float[Array, "r n k"]
@@ -58,15 +58,15 @@ class _Ascent(NamedTuple):
 
 
 def soft_statistics(rows: Statistics, responsibilities: Float[Array, "n k"]) -> Statistics:
-    """Sums of the rows' statistics, weighted by their responsibilities: leading dimension k."""
+    """Sums of the rows' statistics weighted by their responsibilities, with leading dimension k."""
     return jax.tree.map(lambda leaf: jnp.tensordot(responsibilities, leaf, ((0,), (0,))), rows)
 
 
 def log_likelihood_term(component: Component, rows: Statistics, responsibilities: Float[Array, "n k"]) -> Float[Array, ""]:
-    """Σ_k log m(S_k) at the soft statistics: E_q[log p(X|z, θ)] − KL(q(θ) ‖ prior) with the best q(θ) (nats).
+    """Σ_k log m(S_k) at the soft statistics S_k: E_q[log p(X|z, θ)] − KL(q(θ) ‖ prior) at the optimal q(θ) (nats).
 
-    Holds for any conjugate exponential family, whose log m is a difference of log normalisers plus terms linear in the
-    statistics. Its derivative in the responsibility r_ik is therefore E_q[log p(x_i|θ_k)].
+    This holds for every conjugate exponential family, because its log m is a difference of log normalisers plus terms linear
+    in the statistics. The derivative with respect to the responsibility r_ik is therefore E_q[log p(x_i|θ_k)].
     """
     return component.log_marginal(soft_statistics(rows, responsibilities)).sum()
 
@@ -79,7 +79,7 @@ def lower_bound(
     inference: Inference,
     infinite: bool = False,
 ) -> Float[Array, ""]:
-    """Evidence lower bound of the model that `inference` names, with q(z) given and all else optimal or integrated (nats)."""
+    """Evidence lower bound (nats) for the given q(z), with all other factors optimised or integrated out."""
     return (
         log_likelihood_term(component, rows, responsibilities)
         + log_label_prior(responsibilities, concentration, inference, infinite)
@@ -94,17 +94,18 @@ def _update(
     concentration: ArrayLike,
     inference: Inference,
 ) -> Float[Array, "n k"]:
-    """New responsibilities of all items at once."""
+    """Update the responsibilities of all rows simultaneously."""
     likelihoods = jax.grad(log_likelihood_term, argnums=2)(component, rows, responsibilities)
     return jax.nn.softmax(likelihoods + label_scores(responsibilities, concentration, inference), axis=1)
 
 
 def _reordered(responsibilities: Float[Array, "n k"], concentration: ArrayLike) -> Float[Array, "n k"]:
-    """The components in the order in which the stick-breaking prior's term is largest.
+    """Reorder the components so that the stick-breaking prior's term of the bound is as large as possible.
 
-    Swapping neighbours shows that decreasing expected size is best, but for the last component: its piece is no
-    Beta(1, α) but all the rest, and for α > 1 a larger one may gain by it. So every choice of the last one is tried.
-    The collapsed form uses the order that is best without collapsing.
+    Swapping neighbours shows that decreasing expected size is optimal except for the last component: its stick proportion is
+    not Beta(1, α), because it takes the rest of the stick, and for α > 1 a larger component may gain from this position.
+    Therefore every choice of the last component is tried. The collapsed form uses the order that is optimal without
+    collapsing.
     """
     k = responsibilities.shape[1]
     counts = responsibilities.sum(0)
@@ -128,7 +129,7 @@ def _ascend(
     inference: Inference,
     max_iter: int,
 ) -> _Ascent:
-    """Rounds of updates from every initialisation until a round no longer raises the bound; the bound never falls."""
+    """Run rounds of updates from every initialisation until a round no longer increases the bound; it never decreases."""
     rows = component.suff_stats(X)
     # the exact expectations of the collapsed forms cost as much as several updates
     per_round = 1 if inference == "stick_breaking" else 10
@@ -146,7 +147,7 @@ def _ascend(
             if inference != "collapsed_dirichlet":
                 new = _reordered(new, concentration)
             reached = bound_of(new)
-            # collapsed updates are approximate and simultaneous: near the end a round can fall, and is refused
+            # collapsed updates are approximate and simultaneous: near convergence a round can lower the bound and is rejected
             rises = reached > bound
             new, kept = jnp.where(rises, new, old), jnp.where(rises, reached, bound)
             trace = trace.at[rounds].set(kept)
@@ -162,11 +163,14 @@ def _ascend(
 
 @partial(jax.jit, static_argnames="truncation")
 def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Array, truncation: int) -> Float[Array, "r n k"]:
-    """Labels of one greedy pass in random orders, the first in the order of the rows; every other one is random instead."""
+    """Initial responsibilities, alternating between a greedy pass over the rows and random values.
+
+    The first pass takes the rows in their order, the others in random orders.
+    """
     seating, n = Seating(component, component.suff_stats(X), prior), X.shape[0]
 
     def one(key: Array, index: Array) -> Float[Array, "n k"]:
-        # one call for all draws: every call of a random function is compiled on its own, and slowly
+        # one call for all random numbers: every call of a random function is compiled separately and slowly
         draws = -jnp.log1p(-jax.random.uniform(key, (n, truncation + 1)))
         order = jnp.where(index == 0, jnp.arange(n), jnp.argsort(draws[:, -1]))
         labels, _ = sweep(seating, jnp.full(n, -1), order, None, truncation)
@@ -177,11 +181,11 @@ def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Ar
 
 
 class _Summary(NamedTuple):
-    """What is reported of fitted responsibilities.
+    """Quantities computed from the fitted responsibilities.
 
-    - **infinite_bound** - lower bound on the Dirichlet process's evidence; NaN for the finite Dirichlet (nats).
+    - **infinite_bound** - lower bound on the evidence of the Dirichlet process (nats); NaN for the finite Dirichlet.
     - **stats** - soft statistics of the components.
-    - **weights** - (k,) probability that the next item has each label.
+    - **weights** - (k,) probability that the next row belongs to each component.
     """
 
     infinite_bound: Float[Array, ""]
@@ -200,7 +204,7 @@ def _summarize(
     rows = component.suff_stats(X)
     if inference == "collapsed_dirichlet":
         bound = jnp.asarray(jnp.nan)
-    else:  # decreasing size is the best order when the last piece is like the others
+    else:  # decreasing size is the optimal order if the last stick proportion is Beta(1, α) like the others
         ordered = responsibilities[:, jnp.argsort(-responsibilities.sum(0))]
         bound = lower_bound(component, rows, ordered, concentration, inference, infinite=True)
     return _Summary(
@@ -214,75 +218,76 @@ _log_densities = jax.jit(log_weighted_densities)
 
 
 def _bound_at(inference: Inference, values: MixtureValues, responsibilities: Float[Array, "n k"]) -> Float[Array, ""]:
-    """Lower bound at the hyperparameters of the values (nats)."""
+    """Lower bound at the hyperparameters in `values` (nats)."""
     rows = values.component.suff_stats(values.X)
     return lower_bound(values.component, rows, responsibilities, values.concentration, inference)
 
 
 class VariationalDP(DeterministicClustering):
-    """Variational inference for a Dirichlet-process mixture cut off at K components: responsibilities and evidence bounds.
+    """Variational inference for a Dirichlet-process mixture truncated at K components.
 
-    q(labels) is a product over items and q(parameters) conjugate. Given the labels' probabilities the best q(parameters)
-    is known, and what it leaves of the bound is the component's own log marginal likelihood at soft statistics, so every
-    conjugate family works, a user's own too.
+    Fits responsibilities and a lower bound on the evidence. q(labels) factorises over rows and q(parameters) is conjugate.
+    Given q(labels), the optimal q(parameters) is available in closed form, and its contribution to the bound is the
+    component's log marginal likelihood at soft statistics; hence every conjugate family works, including user-defined ones.
 
     Parameters
     ----------
     model
-        NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no max_clusters) and one observed
-        `ConjugateMixture` on it. By
-        default normals of any covariance under `NormalInverseWishart.from_data`, and concentration 1.
+        NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no `max_clusters`) and one observed
+        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances under
+        `NormalInverseWishart.from_data`, and concentration 1.
     inference
-        What stands for the process. "stick_breaking": K pieces of a broken stick, the last taking the rest, with a
-        factor q for each piece (Blei & Jordan 2006). "collapsed_stick_breaking": the same model with the pieces integrated
-        out, a tighter bound (Kurihara, Welling & Teh 2007). "collapsed_dirichlet": weights ~ Dirichlet(α/K) integrated
-        out (same paper); a finite mixture.
+        Approximation of the Dirichlet process. "stick_breaking": truncated stick-breaking, in which the last of the K
+        components takes the rest of the stick, with a factor q for each stick proportion (Blei & Jordan 2006).
+        "collapsed_stick_breaking": the same model with the stick proportions integrated out, a tighter bound (Kurihara,
+        Welling & Teh 2007). "collapsed_dirichlet": a finite mixture with weights ~ Dirichlet(α/K) integrated out (same
+        paper).
     truncation
         Number of components K ≥ 1; it may exceed the number of rows.
     n_init
-        Number of initialisations, climbed from at once; the best bound is kept. The first is one greedy pass over the rows in
-        their order; then random responsibilities and greedy passes in random orders take turns.
+        Number of initialisations, run in parallel; the one with the best bound is kept. The first is a greedy pass over the
+        rows in their order; the others alternate between random responsibilities and greedy passes in random orders.
     max_iter
-        Most updates of all responsibilities per initialisation.
+        Maximum number of updates of all responsibilities per initialisation.
     tol
-        An initialisation has converged once a round raises its bound by no more than this many nats. A round is one update for
-        "stick_breaking" and ten for the collapsed forms.
+        Convergence tolerance: an initialisation has converged when a round increases its bound by no more than this many
+        nats. A round is one update for "stick_breaking" and ten updates for the collapsed forms.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating ascents with gradient steps on bound + log
-        prior; otherwise they sit at their prior medians.
+        Whether to fit the hyperparameters that have priors, by alternating variational updates with gradient steps on bound +
+        log prior; otherwise they are fixed at their prior medians.
     max_rounds
-        Most rounds of `optimize`.
+        Maximum number of rounds of `optimize`.
     random_state
-        Whole number or JAX key for the initialisations.
+        Integer or JAX key for the initialisations.
 
     Attributes
     ----------
     responsibilities_ : ndarray
-        (n, K) q(label of row i = k). Stick-breaking components come in decreasing expected size, but for the last, whose
-        piece is what the others leave of the stick.
+        (n, K) q(label of row i = k). Stick-breaking components are in order of decreasing expected size, except for the
+        last, which takes the rest of the stick.
     labels_ : ndarray
-        (n,) most probable component of each row, renamed 0, 1, ... in order of appearance.
+        (n,) most probable component of each row, renumbered 0, 1, ... in order of appearance.
     label_components_ : ndarray
-        (`n_clusters_`,) column of `responsibilities_` of each cluster of `labels_`.
+        (`n_clusters_`,) for each cluster of `labels_`, its column of `responsibilities_`.
     weights_ : ndarray
         (K,) probability that a new row belongs to each component; sums to one.
     log_evidence_bound_ : float
-        Lower bound on log p(X) under the model that `bound_target_` names, at the fitted hyperparameters (nats).
+        Lower bound on log p(X) under the model described by `bound_target_`, at the fitted hyperparameters (nats).
     bound_target_ : str
         "truncated stick-breaking" or "finite Dirichlet".
     bound_kind_ : str
-        The same, after "variational, ".
+        "variational, " followed by `bound_target_`.
     infinite_bound_ : float or None
-        Lower bound on log p(X) under the Dirichlet process itself (nats), from the same q(labels), components in decreasing
-        order of size, with a last piece like the others. None for "collapsed_dirichlet".
+        Lower bound on log p(X) under the Dirichlet process itself (nats), from the same q(labels) with the components in order
+        of decreasing size and a Beta(1, α) proportion for the last one too. None for "collapsed_dirichlet".
     bound_space_ : str
-        "labels": the bounds are of sums over labels, as against one partition's `log_joint_`.
+        "labels": the bounds are on the sum over labellings, whereas `log_joint_` is that of a single partition.
     objective_trace_ : ndarray
-        Bound after each round of the best initialisation (nats); never falls.
+        Bound after each round for the best initialisation (nats); never decreases.
     init_bounds_ : ndarray
-        (n_init,) bound reached from each initialisation, at the prior medians of the hyperparameters.
+        (n_init,) final bound for each initialisation, at the prior medians of the hyperparameters.
     n_iter_ : int
-        Updates made from the best initialisation.
+        Number of updates for the best initialisation.
     converged_ : bool
         Whether the best initialisation converged within `max_iter`; otherwise `fit` warns.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
@@ -347,8 +352,8 @@ class VariationalDP(DeterministicClustering):
         if np.isnan(self.init_bounds_).any():
             name = type(values.component).__name__
             raise ValueError(
-                f"the bound of initialisation {np.isnan(self.init_bounds_).argmax()} is NaN: {name} gives the rows, weighted "
-                "by their responsibilities, no log marginal likelihood"
+                f"the bound of initialisation {np.isnan(self.init_bounds_).argmax()} is NaN: the log marginal likelihood of "
+                f"{name} is NaN for the rows weighted by their responsibilities"
             )
         best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.init_bounds_.argmax()], found)
 
@@ -361,7 +366,7 @@ class VariationalDP(DeterministicClustering):
         best, _ = alternate(problem, best, again, objective, lambda fit: (jnp.asarray(fit.responsibilities),), rounds)
         if not best.converged:
             warnings.warn(
-                f"VariationalDP stopped after max_iter={self.max_iter} updates before its bound settled; raise max_iter",
+                f"VariationalDP did not converge within max_iter={self.max_iter} updates; increase max_iter",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -412,25 +417,25 @@ class VariationalDP(DeterministicClustering):
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to none of them.
 
-        The last column adds up the components that are no row's most probable one: mostly the empty ones, whose
-        predictive density is the prior's, hence a new cluster.
+        The last column is the total probability of the components that are not the most probable one for any fitted row.
+        Most of them are empty, so that their predictive density is that of the prior and they represent a new cluster.
 
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the rows do not fit the component.
+            If the estimator is not fitted, or the rows are invalid for the component.
         """
         return super().predict_proba(X)
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
-        """Log predictive density of each new row (nats): log Σ_k weights_k p(x|S_k), S_k the soft statistics.
+        """Log predictive density of each new row (nats): log Σ_k weights_k p(x|S_k), with soft statistics S_k.
 
-        p(x|S_k) integrates the likelihood over q(parameters of k). The weights are those of the K components of the
-        truncated (or finite) model, so that the density integrates to one without a remainder.
+        p(x|S_k) is the likelihood integrated over q(parameters of k). The weights are those of the K components of the
+        truncated (or finite) model, so that the density integrates to one without a term for a new cluster.
 
         Raises
         ------
         NotFittedError, ValueError
-            Before `fit`; or if the rows do not fit the component.
+            If the estimator is not fitted, or the rows are invalid for the component.
         """
         return super().score_samples(X)

@@ -233,7 +233,7 @@ def test_optimize_never_ends_below(prior: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_init": ()}, "n_init must hold at least one number of clusters"),
+        ({"n_init": ()}, "n_init must contain at least one number of clusters"),
         ({"n_init": (1, 0)}, "n_init must be a whole number of at least 1, but it is 0"),
     ],
 )

@@ -66,13 +66,13 @@ def test_reaches_a_number_of_clusters_and_predicts() -> None:
 
 
 def test_an_unreachable_number_warns() -> None:
-    with pytest.warns(RuntimeWarning, match="no penalty that was tried gives 3 clusters; the nearest gives"):
+    with pytest.warns(RuntimeWarning, match="no penalty tried yields 3 clusters; the closest result has"):
         bnp.DPMeans(n_clusters=3).fit(np.repeat([[0.0], [1.0]], 5, axis=0))
 
 
 def test_few_sweeps_warn() -> None:
     X, _ = rows(200, 6, 2)
-    with pytest.warns(RuntimeWarning, match="stopped after max_iter=1 sweeps"):
+    with pytest.warns(RuntimeWarning, match="did not converge within max_iter=1 sweeps"):
         bnp.DPMeans(30.0, max_iter=1).fit(X)
 
 

@@ -235,7 +235,7 @@ def test_a_declared_capacity_is_respected() -> None:
         assert "max_clusters" in str(error)
     else:
         assert fit.n_clusters_ == 1
-    with pytest.raises(ValueError, match="init has 2 clusters, but the model allows 1"):
+    with pytest.raises(ValueError, match="init has 2 clusters, but the model allows at most 1"):
         bnp.MAPDP(capped, init=np.arange(16) % 2).fit(X)
     fit.partial_fit(X[:3] + 100.0)
     assert fit.n_clusters_ == 1 and fit.n_seen_ == 19
@@ -258,7 +258,7 @@ def test_warm_starts() -> None:
             assert found.log_joint_ >= joint(start.tolist(), *prior) - 1e-9
         assert best_single_move(found.labels_.tolist(), *prior) <= found.log_joint_ + 1e-9
     for wrong in (["a"] * problem.n, fit.labels_[:-1], fit.labels_ + 0.5, fit.labels_ - 3, [0] * problem.n + [1]):
-        with pytest.raises(ValueError, match="init must hold one whole number of at least -1 for each of the"):
+        with pytest.raises(ValueError, match="init must contain one whole number of at least -1 for each of the"):
             bnp.MAPDP(problem.model, init=wrong).fit(problem.X)
 
 
@@ -415,7 +415,7 @@ def test_bad_data() -> None:
 
 def test_too_few_sweeps_warn() -> None:
     problem, _ = fitted("niw", 3)
-    with pytest.warns(RuntimeWarning, match="max_iter=1.*raise max_iter"):
+    with pytest.warns(RuntimeWarning, match="max_iter=1.*increase max_iter"):
         fit = bnp.MAPDP(problem.model, max_iter=1, merge=False).fit(problem.X)
     assert fit.n_iter_ == len(fit.objective_trace_) == 1
     labels, trace = map_dp(range(N), problem.log_marginal, problem.alpha, problem.discount, max_sweeps=1)

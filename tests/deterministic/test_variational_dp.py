@@ -452,7 +452,7 @@ def test_bad_models_and_data() -> None:
 
 def test_too_few_updates_warn() -> None:
     problem, longer = fitted("niw", "stick_breaking", 3)
-    with pytest.warns(RuntimeWarning, match="max_iter=1 .*raise max_iter"):
+    with pytest.warns(RuntimeWarning, match="max_iter=1 .*increase max_iter"):
         fit = variational(problem.model, max_iter=1).fit(problem.X)
     assert fit.n_iter_ == len(fit.objective_trace_) == 1
     assert not fit.converged_

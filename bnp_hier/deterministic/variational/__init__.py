@@ -1,1 +1,1 @@
-"""Parts of variational inference."""
+"""Building blocks of variational inference."""

@@ -1,7 +1,8 @@
-"""Expected log priors of labels that are independent, each with its own probabilities over K components.
+"""Expected log priors of independent labels, each with its own probabilities over K components.
 
-The count of a component is then Poisson-binomial: a sum of independent indicators with different probabilities. Sums over its
-distribution are exact here; only the update of a single item's probabilities uses an approximation, `expected_log`.
+The count of a component then has a Poisson-binomial distribution: it is a sum of independent indicators with different
+probabilities. Expectations over this distribution are computed exactly; only the update of a single row's probabilities uses
+an approximation, `expected_log`.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ Inference: TypeAlias = Literal["stick_breaking", "collapsed_stick_breaking", "co
 INFERENCES: tuple[Inference, ...] = ("stick_breaking", "collapsed_stick_breaking", "collapsed_dirichlet")
 
 BATCH = 1 << 16
-"""Most probabilities whose distributions of counts are computed at once, so that memory stays bounded."""
+"""Maximum number of probabilities whose count distributions are computed at once, which bounds memory."""
 
 
 def poisson_binomial(probabilities: Float[Array, " n"]) -> Float[Array, " m"]:
-    """Distribution of the number of successes among independent trials, on 0, ..., m − 1 with m > n; zero beyond n.
+    """Distribution of the number of successes in n independent trials, on 0, ..., m − 1 with m > n; zero beyond n.
 
-    The generating polynomials (1 − p) + p t are multiplied pairwise, by discrete Fourier transforms: n log² n steps. The
-    error is absolute, about 1e-16.
+    The generating polynomials (1 − p) + p t are multiplied pairwise by discrete Fourier transforms, in O(n log² n) steps.
+    The absolute error is about 1e-16.
     """
     n = probabilities.shape[0]
     size = 1 << max(n - 1, 0).bit_length()
-    p = jnp.pad(probabilities, (0, size - n))  # trials that never succeed change nothing
+    p = jnp.pad(probabilities, (0, size - n))  # trials that never succeed do not change the distribution
     factors = jnp.stack([1.0 - p, p], axis=-1)
     while factors.shape[0] > 1:
         degree = 2 * (factors.shape[1] - 1)
@@ -52,7 +53,7 @@ def poisson_binomial(probabilities: Float[Array, " n"]) -> Float[Array, " m"]:
 
 
 def _expected_log_gammas(probabilities: Float[Array, "n k"], shifts: Float[Array, " s"]) -> Float[Array, "k s"]:
-    """E[lgamma(c + N_k)] for every column's count N_k and every shift c, exactly (nats)."""
+    """E[lgamma(c + N_k)] for the count N_k of every column and every shift c, computed exactly (nats)."""
     n = probabilities.shape[0]
     size = (1 << max(n - 1, 0).bit_length()) + 1
     tables = gammaln(shifts[None] + jnp.arange(size, dtype=probabilities.dtype)[:, None])
@@ -60,22 +61,22 @@ def _expected_log_gammas(probabilities: Float[Array, "n k"], shifts: Float[Array
 
 
 def _tails(responsibilities: Float[Array, "... k"]) -> Float[Array, "... k"]:
-    """Sums over k and all later components, from the end to keep the digits of small ones."""
+    """Sums over k and all later components, accumulated from the end to preserve the precision of small values."""
     return jnp.flip(jnp.cumsum(jnp.flip(responsibilities, -1), -1), -1)
 
 
 def _tail_probabilities(responsibilities: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """Probability that an item's label is k or later; rounding must not take it beyond one."""
+    """Probability that a row's label is k or later, clipped to one against rounding errors."""
     return jnp.minimum(_tails(responsibilities), 1.0)
 
 
 def _later(counts: Float[Array, " k"]) -> Float[Array, " k"]:
-    """Number of items with a later label, N_>k."""
+    """Number of rows with a label later than k, N_>k."""
     return jnp.append(_tails(counts)[1:], 0.0)
 
 
 def log_stick_pieces(counts: Float[Array, " k"], concentration: ArrayLike) -> Float[Array, " k"]:
-    """Log B(1 + N_k, α + N_>k) − log B(1, α) of every piece of the stick, N_k its (expected) count (nats)."""
+    """Log B(1 + N_k, α + N_>k) − log B(1, α) for every stick proportion, where N_k is the (expected) count (nats)."""
     alpha = jnp.asarray(concentration, counts.dtype)
     return log_beta(1.0 + counts, alpha + _later(counts)) + jnp.log(alpha)
 
@@ -83,22 +84,23 @@ def log_stick_pieces(counts: Float[Array, " k"], concentration: ArrayLike) -> Fl
 def log_label_prior(
     responsibilities: Float[Array, "n k"], concentration: ArrayLike, inference: Inference, infinite: bool = False
 ) -> Float[Array, ""]:
-    """The prior's term of the variational bound: what remains of E_q[log p(z)] with the best q of the weights (nats).
+    """Label-prior term of the variational bound, at the optimal q of the weights or with the weights integrated out (nats).
 
     Parameters
     ----------
     responsibilities
-        q(z_i = k), rows sum to one.
+        q(z_i = k); rows sum to one.
     concentration
         α.
     inference
-        "stick_breaking": the pieces v_k ~ Beta(1, α), k < K, have their optimal q(v_k) = Beta(1 + N_k, α + N_>k) in the
-        expected counts, which leaves Σ_k log B(1 + N_k, α + N_>k) − log B(1, α) (Blei & Jordan 2006, whose
-        digamma terms cancel at the optimum). "collapsed_stick_breaking": the pieces are integrated out;
-        "collapsed_dirichlet": weights ~ Dirichlet(α/K, ..., α/K) are (Kurihara, Welling & Teh 2007); both are exact
-        expectations of log p(z).
+        "stick_breaking": the stick proportions v_k ~ Beta(1, α), k < K, have their optimal q(v_k) = Beta(1 + N_k, α + N_>k)
+        at the expected counts, which yields Σ_k log B(1 + N_k, α + N_>k) − log B(1, α) (Blei & Jordan 2006, whose
+        digamma terms cancel at the optimum). "collapsed_stick_breaking": the stick proportions are integrated out.
+        "collapsed_dirichlet": weights ~ Dirichlet(α/K, ..., α/K) are integrated out (Kurihara, Welling & Teh 2007). The
+        collapsed forms are exact expectations of log p(z).
     infinite
-        Whether piece K is Beta(1, α) too: the prior of the Dirichlet process itself, on labels up to K. Stick-breaking only.
+        Whether the K-th stick proportion is Beta(1, α) too, which is the prior of the Dirichlet process itself on labels up
+        to K. Stick-breaking only.
     """
     n, k = responsibilities.shape
     alpha = jnp.asarray(concentration, responsibilities.dtype)
@@ -116,10 +118,10 @@ def log_label_prior(
 
 
 def expected_log(shift: ArrayLike, probabilities: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """E[log(c + N)], N a column's count without the item itself, approximately (nats).
+    """Approximate E[log(c + N)], where N is a column's count without the row itself (nats).
 
-    N = 0 is treated exactly and log(c + N) given N > 0 to second order around its mean: without that split the series is
-    useless where c is small and N mostly zero, that is for every component that is dying out.
+    The case N = 0 is treated exactly, and log(c + N) given N > 0 is expanded to second order around its mean. Without this
+    split, the expansion is useless if c is small and N is mostly zero, as for every component that is dying out.
     """
     p = probabilities
     log_none = jnp.log1p(-jnp.minimum(p, 1.0 - 1e-12))
@@ -137,10 +139,10 @@ def expected_log(shift: ArrayLike, probabilities: Float[Array, "n k"]) -> Float[
 
 
 def label_scores(responsibilities: Float[Array, "n k"], concentration: ArrayLike, inference: Inference) -> Float[Array, "n k"]:
-    """E_q[log p(z_i = k | the other labels)], up to a constant per item (nats).
+    """E_q[log p(z_i = k | the other labels)], up to a constant per row (nats).
 
-    Exact for "stick_breaking": the derivative of `log_label_prior`, which is E_q[log weight k]. The collapsed forms use
-    `expected_log` of the counts without the item.
+    Exact for "stick_breaking", where it is the derivative of `log_label_prior` and equals E_q[log weight k]. The collapsed
+    forms apply `expected_log` to the counts without the row.
     """
     n, k = responsibilities.shape
     alpha = jnp.asarray(concentration, responsibilities.dtype)
@@ -159,10 +161,10 @@ def label_scores(responsibilities: Float[Array, "n k"], concentration: ArrayLike
 def expected_weights(
     responsibilities: Float[Array, "n k"], concentration: ArrayLike, inference: Inference
 ) -> Float[Array, " k"]:
-    """Probability that the next item has each label; sums to one.
+    """Probability that the next row has each label; sums to one.
 
-    Exact under q for "stick_breaking" and "collapsed_dirichlet"; "collapsed_stick_breaking" puts the expected counts into
-    its ratios of counts.
+    Exact under q for "stick_breaking" and "collapsed_dirichlet"; for "collapsed_stick_breaking", ratios of counts are
+    approximated by ratios of expected counts.
     """
     n, k = responsibilities.shape
     counts = responsibilities.sum(0)

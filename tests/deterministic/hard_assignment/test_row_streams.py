@@ -146,9 +146,9 @@ def test_failures_keep_what_was_fitted(
 ) -> None:
     X = table()
     cases = [(2, "the estimator keeps the clusters of 200 of the 900 rows", 200)]
-    cases += [(4, "the estimator keeps the best clusters of the passes over all 900 rows so far", 900)]
+    cases += [(4, "the estimator keeps the best clusters of the completed passes over all 900 rows", 900)]
     if how in ("raises", "columns"):
-        cases += [(1, "the estimator keeps the clusters of 200 of the 400 rows that were read", 200)]
+        cases += [(1, "the estimator keeps the clusters of 200 of the 400 rows read so far", 200)]
     for reading, note, seen in cases:
         fit = estimator(X)
         with pytest.raises(error, match=message) as caught:
@@ -171,7 +171,7 @@ def test_a_failure_of_the_last_reading(few_in_memory: None) -> None:
     fit = estimator(X)
     with pytest.raises(OSError, match="the disk is gone") as caught:
         fit.fit(Failing(X, good.readings, "raises", chunk=1))
-    assert "keeps the best clusters of the passes over all 900 rows so far" in " ".join(caught.value.__notes__)
+    assert "keeps the best clusters of the completed passes over all 900 rows" in " ".join(caught.value.__notes__)
     assert fit.free_energy_ == whole.free_energy_ and sorted(fit.counts_) == sorted(whole.counts_)
     assert adjusted_rand_score(fit.labels_, whole.labels_) == 1.0
 
@@ -213,12 +213,12 @@ def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
         z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, X.shape[0]))
         numpyro.sample("X", bnp.ConjugateMixture(bnp.NormalInverseWishart.from_data(X), z), obs=X / X.std(0))
 
-    with pytest.raises(ValueError, match="the model observes other numbers than those given"):
+    with pytest.raises(ValueError, match="the values that the model observes differ from the rows of X"):
         bnp.BayesianKMeans(scaled, n_init=1).fit(chunked(X, 100))
     assert (
         RowStream.over(np.memmap(tmp_path / "flat", dtype=float, shape=(5, 2)).copy()) is None
     )  # in memory, for all its class
-    with pytest.raises(AttributeError, match="labels_ is there after fit only"):
+    with pytest.raises(AttributeError, match="labels_ is available only after fit"):
         _ = estimator(X).labels_
 
 
