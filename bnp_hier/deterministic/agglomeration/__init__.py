@@ -1,1 +1,1 @@
-"""Greedy agglomeration, and the search for better trees."""
+"""Greedy agglomeration and the search for better trees."""

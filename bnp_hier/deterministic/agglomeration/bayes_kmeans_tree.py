@@ -1,4 +1,4 @@
-"""Bayes k-means BHC: rows are put into clusters one by one, then the exact tree is built over the clusters."""
+"""Bayes k-means BHC: rows are assigned to clusters one by one, and the exact tree is built over the clusters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["bayes_kmeans", "build_bayes_kmeans_tree"]
 def _seat(
     component: Component, X: Float[Array, "n d"], prior: Prior, order: Int[Array, " n"], seeds: Int[Array, " k"], slots: int
 ) -> tuple[Int[Array, " n"], Int[Array, ""]]:
-    """Clusters of the rows: from seed rows, the others one by one, one reassignment of all, merges while they help."""
+    """Cluster the rows: seed rows, then all other rows one by one, one reassignment of all rows, and merges while they help."""
     rows = component.suff_stats(X)
     seating, k = Seating(component, rows, prior), seeds.shape[0]
     labels = jnp.full(X.shape[0], -1).at[seeds].set(jnp.arange(k))
@@ -40,14 +40,16 @@ def _seat(
 
 
 def bayes_kmeans(component: Component, X: Float[np.ndarray, "n d"], concentration: float, key: Array) -> Int[np.ndarray, " n"]:
-    """Partition by greedy seating: √n random rows are clusters of their own, every other row in turn goes where the log
-    joint of the partition so far is largest (a new cluster included), all rows once more, then clusters are merged while the
-    log joint rises. Call in float64.
+    """Partition found by greedy seating, one reassignment of all rows, and merges. Call in float64.
+
+    √n random rows start as singleton clusters. Every other row in turn is assigned to the cluster, possibly a new one, that
+    maximises the log joint of the partition so far. Then all rows are reassigned once, and clusters are merged as long as the
+    log joint increases.
 
     Returns
     -------
     labels
-        (n,) whole numbers from 0, in order of appearance.
+        (n,) cluster labels, integers from 0 in order of appearance.
 
     Notes
     -----
@@ -69,9 +71,9 @@ def bayes_kmeans(component: Component, X: Float[np.ndarray, "n d"], concentratio
 def build_bayes_kmeans_tree(
     component: Component, X: Float[np.ndarray, "n d"], concentration: float, key: Array
 ) -> Int[np.ndarray, "m 2"]:
-    """The exact tree over the clusters of `bayes_kmeans`; inside a cluster rows are halved along the principal axis.
+    """Build the exact tree over the clusters of `bayes_kmeans`; inside a cluster, rows are halved along the principal axis.
 
-    About O(nk + k²) for k clusters. Call in float64.
+    Takes about O(nk + k²) time for k clusters. Call in float64.
 
     Returns
     -------
@@ -81,7 +83,7 @@ def build_bayes_kmeans_tree(
     Notes
     -----
     Xu, Heller & Ghahramani (2009), section 5. A cluster of n_i rows has log d_i = log α + lgamma(n_i); the printed d_i = α
-    holds for at most two rows.
+    is correct only for at most two rows.
     """
     labels = bayes_kmeans(component, X, concentration, key)
     k = int(labels.max()) + 1

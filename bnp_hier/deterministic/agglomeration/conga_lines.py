@@ -1,4 +1,4 @@
-"""Exact greedy agglomeration by conga lines, Eppstein's data structure for the closest pair of a changing set."""
+"""Exact greedy agglomeration with conga lines, Eppstein's data structure for dynamic closest pairs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ __all__ = ["conga_line_merges"]
 
 
 class _Line(NamedTuple):
-    """A path through the slots, as far as it has been drawn.
+    """A conga line under construction: a path through the slots.
 
-    - **free** - slots in use that are not on it.
-    - **order** - its slots; those after `length` mean nothing.
-    - **scores** - of each of its slots with the next.
-    - **length** - number of its slots.
-    - **evaluations** - scores it took.
+    - **free** - mask of the slots in use that are not on the line.
+    - **order** - slots on the line, in order; entries from `length` on are meaningless.
+    - **scores** - score of each slot on the line with the next one.
+    - **length** - number of slots on the line.
+    - **evaluations** - number of scores computed so far.
     """
 
     free: Bool[Array, " s"]
@@ -62,9 +62,10 @@ def _plant(by: MergeScore, stats: Statistics, items: Array, n: Array) -> Trees:
 
 @jax.jit
 def _draw(by: MergeScore, trees: Trees, left: Array, members: Bool[Array, " s"]) -> _Line:
-    """The line of a subset: from a member to its best partner not yet on the line, from others to the best such member.
+    """Build the conga line of a subset.
 
-    It ends where there is none. Every step scores one tree with all others at once.
+    From a member of the subset, the line continues to the best partner that is not on the line yet; from a non-member, to the
+    best such member. It ends when there is no candidate left. Every step scores one tree with all others at once.
     """
     scorer = merge_scorer(by)
     slots = members.shape[0]
@@ -105,7 +106,7 @@ def _draw(by: MergeScore, trees: Trees, left: Array, members: Bool[Array, " s"])
 
 @partial(jax.jit, donate_argnames="trees")
 def _join(by: MergeScore, trees: Trees, pair: Array, last: Array, node: Array) -> tuple[Trees, Float[Array, ""]]:
-    """The trees of two slots merged into the first, the last one moved to the second; also the log odds of the merge."""
+    """Merge the trees of two slots into the first slot and move the last tree to the second; also return the log odds."""
     scorer = merge_scorer(by)
     new, odds = scorer.merged(at(trees, pair[0]), at(trees, pair[1]), node)
     trees = put(trees, at(trees, last), pair[1])
@@ -113,7 +114,7 @@ def _join(by: MergeScore, trees: Trees, pair: Array, last: Array, node: Array) -
 
 
 class _Edges(NamedTuple):
-    """Steps of lines: the line's subset, the nodes it goes from and to, and their score."""
+    """Edges of conga lines: the subset of the line, the tail and head nodes, and their score."""
 
     subset: Int[np.ndarray, " e"]
     tail: Int[np.ndarray, " e"]
@@ -121,11 +122,11 @@ class _Edges(NamedTuple):
     score: Float[np.ndarray, " e"]
 
     def where(self, keep: Bool[np.ndarray, " e"]) -> _Edges:
-        """Some of the edges."""
+        """Select edges by a mask."""
         return _Edges(*(column[keep] for column in self))
 
     def best(self, nodes: int) -> tuple[int, int]:
-        """Nodes of the edge with the largest score, smaller first; of tied ones, those with the smallest numbers."""
+        """Nodes of the edge with the largest score, smaller number first; ties go to the smallest node numbers."""
         top = self.score.max()
         tied = self.score >= top - TIE * max(1.0, abs(top))
         low, high = np.minimum(self.tail, self.head)[tied], np.maximum(self.tail, self.head)[tied]
@@ -133,17 +134,17 @@ class _Edges(NamedTuple):
 
 
 class _Subsets:
-    """Partition of the trees into at most log2 of their number of subsets, numbered by age, each with its line.
+    """Partition of the n remaining trees into at most log2(n) subsets, numbered by age, each with its conga line.
 
-    Of the subsets of two trees, the younger one's line has an edge that scores no less than these two with each other; the
-    best edge of all is therefore the best pair. It goes from whichever of the two the line meets first, and a tree whose
-    edge loses its other end is moved to a new subset.
+    For any two trees, the line of the younger of their subsets has an edge that scores at least as high as the pair itself;
+    therefore the best edge overall is the best pair. The edge starts at whichever of the two trees comes first on the line,
+    and a tree whose edge loses its other end is moved to a new subset.
     """
 
     def __init__(self, n: int) -> None:
-        self.of = np.full(2 * n - 1, -1)  # -1: not there
+        self.of = np.full(2 * n - 1, -1)  # -1: merged already, or not created yet
         self.of[:n] = 0
-        self.count = 1  # subsets so far
+        self.count = 1  # number of subsets created so far
         nothing = np.zeros(0, int)
         self.edges = _Edges(nothing, nothing, nothing, np.zeros(0))
 
@@ -152,7 +153,7 @@ class _Subsets:
         self.count += 1
 
     def replace(self, pair: tuple[int, int], node: int) -> list[int]:
-        """A node in the place of two; returns the subsets that now need a line, oldest first."""
+        """Replace two nodes by one; returns the subsets that now need a line, oldest first."""
         oldest = self.count
         gone = np.isin(self.edges.head, pair)
         orphans = np.setdiff1d(self.edges.tail[gone], pair)
@@ -166,14 +167,14 @@ class _Subsets:
             closest = int((sizes[order][1:] / sizes[order][:-1]).argmin())
             self._found(np.flatnonzero(np.isin(self.of, subsets[order[closest : closest + 2]])))
             subsets, sizes = np.unique(self.of[self.of >= 0], return_counts=True)
-        # a line younger than the subset of a tree speaks for that tree, an older one no longer does
+        # the edge of a tree remains valid only if its line is not older than the tree's subset
         whose = self.of[self.edges.tail]
         here = (whose >= 0) & (self.of[self.edges.head] >= 0) & np.isin(self.edges.subset, subsets)
         self.edges = self.edges.where(here & (self.edges.subset >= whose))
         return [int(subset) for subset in subsets if subset >= oldest]
 
     def add(self, subset: int, path: Int[np.ndarray, " p"], scores: Float[np.ndarray, " p"]) -> None:
-        """The line of a subset: its nodes, and the score of each with the next."""
+        """Add the line of a subset, given its nodes and the score of each with the next one."""
         new = _Edges(np.full(len(path) - 1, subset), path[:-1], path[1:], scores[:-1])
         self.edges = _Edges(*map(np.concatenate, zip(self.edges, new, strict=True)))
 
@@ -181,32 +182,33 @@ class _Subsets:
 def conga_line_merges(
     component: Component, leaves: Leaves, concentration: float, criterion: str = "odds", progress_bar: bool = False
 ) -> Merges:
-    """Merge, again and again, the two trees with the largest score; the same merges as `agglomerate`.
+    """Repeatedly merge the two trees with the largest score; makes the same merges as `agglomerate`.
 
-    O(n log² n) scores for each merge, amortised, and memory O(n), for any score of pairs. Call in float64.
+    Computes O(n log² n) scores per merge, amortised, in O(n) memory, for any score of pairs. Call in float64.
 
     Parameters
     ----------
     component
         Conjugate component.
     leaves
-        What is merged.
+        Rows or clusters to merge.
     concentration
         α of the Dirichlet process.
     criterion
         One of `CRITERIA`.
     progress_bar
-        Whether to show a bar when there are many leaves.
+        Whether to show a progress bar if there are many leaves.
 
     Raises
     ------
     ValueError
-        If a merge has no finite score; the pair is named.
+        If a merge has no finite score; the message names the pair.
 
     Notes
     -----
-    Eppstein (2000), Fast hierarchical clustering and other applications of dynamic closest pairs. The two removals and the
-    insertion of a merge are made together, and lines are drawn once the subsets are few enough again.
+    Eppstein (2000), Fast hierarchical clustering and other applications of dynamic closest pairs. The two deletions and the
+    insertion of a merge are made together, and new lines are built only after subsets have been combined until they are few
+    enough again.
     """
     n, slots = leaves.n, len(leaves.items)
     n_items = max(slots, capacity(int(leaves.items[:n].sum())))

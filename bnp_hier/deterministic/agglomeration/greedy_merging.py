@@ -1,4 +1,4 @@
-"""Exact greedy agglomeration by a merge score, without a matrix of pairs."""
+"""Exact greedy agglomeration by a merge score, without storing a matrix of pairs."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ __all__ = [
 ]
 
 BAR_FROM = 2000
-"""Number of leaves from which a progress bar is worth showing."""
+"""Minimum number of leaves for which a progress bar is shown."""
 
 BLOCK = 512
-"""Slots evaluated at once; capacities above it are multiples of it."""
+"""Number of slots evaluated at once; capacities above it are multiples of it."""
 
 PAIR_BLOCK = 128
-"""Leaves on each side of a block of leaf pairs."""
+"""Number of leaves on each side of a block of leaf pairs."""
 
 
 class Leaves(NamedTuple):
-    """What is merged: single rows, or clusters or trees that are kept whole.
+    """Leaves of the agglomeration: single rows, or clusters that are kept whole.
 
-    - **stats** - sufficient statistics of each leaf, the leading dimension padded to a capacity.
+    - **stats** - sufficient statistics of each leaf, with the leading dimension padded to a capacity.
     - **items** - number of rows in each leaf, padded.
     - **n** - number of leaves.
-    - **names** - what messages call each leaf.
+    - **names** - name of each leaf in error messages.
     """
 
     stats: Statistics
@@ -72,11 +72,11 @@ class Leaves(NamedTuple):
 
 
 class Merges(NamedTuple):
-    """A tree, and what it took to find it.
+    """A tree and the cost of finding it.
 
     - **children** - (n − 1, 2) node numbers, smaller first, as in `Dendrogram`.
     - **log_odds** - (n − 1,) log odds of each merge (nats).
-    - **evaluations** - number of times that the score of a pair was computed; padding does not count.
+    - **evaluations** - number of pair scores computed, not counting padding.
     """
 
     children: Int[np.ndarray, "m 2"]
@@ -85,11 +85,11 @@ class Merges(NamedTuple):
 
 
 class _Best(NamedTuple):
-    """What each slot remembers of its last evaluation.
+    """Best partner of each slot, as of its last evaluation.
 
-    - **score** - the largest score with another tree; an upper bound where `stale`.
-    - **partner** - node number of the tree that gives it.
-    - **stale** - whether the partner has gone since.
+    - **score** - largest score with another tree; only an upper bound where `stale`.
+    - **partner** - node number of the tree with this score.
+    - **stale** - whether the partner has been merged since.
     """
 
     score: Float[Array, "..."]
@@ -102,10 +102,10 @@ class _Forest(NamedTuple):
 
     - **trees**, **best** - one entry per slot; the first `left` slots are in use, the others have score −inf.
     - **slot_of** - slot of each node number.
-    - **left** - number of trees left.
+    - **left** - number of remaining trees.
     - **step** - number of merges made.
     - **children**, **log_odds** - the merges made.
-    - **evaluations** - scores of pairs computed so far.
+    - **evaluations** - number of pair scores computed so far.
     """
 
     trees: Trees
@@ -120,7 +120,7 @@ class _Forest(NamedTuple):
 
 @partial(jax.jit, static_argnames="rows")
 def _plant(by: MergeScore, stats: Statistics, items: Array, group: Array, n: Array, rows: bool) -> _Forest:
-    """Every leaf a tree of its own, with its best partner; `rows` says that every leaf is one row."""
+    """Make every leaf a separate tree and find its best partner; `rows` means that every leaf is a single row."""
     scorer = merge_scorer(by)
     slots = items.shape[0]
     trees = leaf_trees(scorer, stats, items, group, n)
@@ -135,7 +135,7 @@ def _alone(slots: int) -> _Best:
 
 
 def _pair_up(scorer: MergeScorer, trees: Trees, left: Array) -> _Best:
-    """Best partner of every slot, one row of scores at a time."""
+    """Find the best partner of every slot, computing the scores of one slot with all others at a time."""
     slots = trees.node.shape[0]
 
     def one(slot: Array, best: _Best) -> _Best:
@@ -146,7 +146,7 @@ def _pair_up(scorer: MergeScorer, trees: Trees, left: Array) -> _Best:
 
 
 def _pair_up_rows(component: Component, scorer: MergeScorer, trees: Trees, left: Array, rows: Statistics) -> _Best:
-    """Best partner of every slot when all trees are single rows: every pair once, in blocks."""
+    """Find the best partner of every slot if all trees are single rows, scoring every pair once, in blocks."""
     slots = trees.node.shape[0]
     width = min(PAIR_BLOCK, slots)
     blocks = (left + width - 1) // width
@@ -174,7 +174,7 @@ def _pair_up_rows(component: Component, scorer: MergeScorer, trees: Trees, left:
 
 @jax.jit
 def _release(by: MergeScore, forest: _Forest) -> _Forest:
-    """Let all trees merge, whatever their group."""
+    """Allow all trees to be merged, irrespective of their groups."""
     scorer = merge_scorer(by)
     trees = forest.trees._replace(group=jnp.zeros_like(forest.trees.group))
     pairs = forest.left * (forest.left - 1)
@@ -183,9 +183,9 @@ def _release(by: MergeScore, forest: _Forest) -> _Forest:
 
 @partial(jax.jit, donate_argnames="forest")
 def _grow(by: MergeScore, forest: _Forest, n: Array, until: Array) -> _Forest:
-    """Merge until `until` merges have been made or none is allowed.
+    """Merge until `until` merges have been made or no merge is allowed.
 
-    Every turn evaluates one row, of a new tree or of a stale one.
+    Every turn evaluates the scores of one tree, either a newly merged or a stale one, with all others.
     """
     slots = forest.log_odds.shape[0]
     width = min(BLOCK, slots)
@@ -197,7 +197,7 @@ def _grow(by: MergeScore, forest: _Forest, n: Array, until: Array) -> _Forest:
         ties = best.score >= top - tolerance(top)
         rescan = (ties & best.stale).any()
         merge = ~rescan
-        # of the tied pairs the one with the smallest node numbers; of stale slots any
+        # among tied pairs, take the one with the smallest node numbers; if there are stale slots, rescan one of them instead
         low, high = jnp.minimum(trees.node, best.partner), jnp.maximum(trees.node, best.partner)
         ranks = jnp.where(rescan, jnp.where(best.stale, trees.node, LAST), low * (2 * slots) + high)
         rank = jnp.where(ties, ranks, LAST).min()
@@ -206,7 +206,7 @@ def _grow(by: MergeScore, forest: _Forest, n: Array, until: Array) -> _Forest:
         slot, gone, last = forest.slot_of[pair[0]], forest.slot_of[pair[1]], forest.left - 1
         node = n + forest.step
         new, odds = scorer.merged(at(trees, slot), at(trees, gone), node)
-        # the merged tree takes one slot of the two, the last tree the other
+        # the merged tree is stored in one of the two slots, and the last tree moves to the other
         home = jnp.where(merge & (slot == last), gone, slot)
 
         def join(_: Array, forest: _Forest) -> _Forest:
@@ -225,7 +225,7 @@ def _grow(by: MergeScore, forest: _Forest, n: Array, until: Array) -> _Forest:
                 forest.evaluations,
             )
 
-        # a loop of one turn or none changes its arrays where they are, where a choice of two results would copy them
+        # a loop of zero or one iterations updates its arrays in place, whereas a conditional would copy them
         forest = jax.lax.fori_loop(0, merge.astype(int), join, forest)
 
         def block(b: Array, state: tuple[_Best, tuple[Array, Array]]) -> tuple[_Best, tuple[Array, Array]]:
@@ -233,8 +233,8 @@ def _grow(by: MergeScore, forest: _Forest, n: Array, until: Array) -> _Forest:
             start = b * width
             scores = scorer.block(forest.trees, forest.left, home, start, width)
             old = cut(best, start, width)
-            # others: their partner may have gone, and the new tree may be their best; its node number is the largest,
-            # so it never wins a tie
+            # the partner of another tree may have been merged, or the new tree may be its best partner; the new tree has the
+            # largest node number, so it never wins a tie
             better = merge & (scores > old.score + tolerance(scores))
             orphaned = merge & ((old.partner == pair[0]) | (old.partner == pair[1]))
             changed = _Best(
@@ -256,13 +256,13 @@ def _grow(by: MergeScore, forest: _Forest, n: Array, until: Array) -> _Forest:
         top = forest.best.score.max()
         return (forest.step < until) & (top > -jnp.inf) & (top < jnp.inf)
 
-    # a turn merges, or makes one stale slot fresh: between two merges there are at most as many turns as slots
+    # every turn makes a merge or rescans one stale slot, so there are at most as many turns between merges as there are slots
     return jax.lax.while_loop(unfinished, turn, forest)
 
 
 @jax.jit
 def _scores_of(by: MergeScore, trees: Trees, left: Array, slot: Array) -> Float[Array, " s"]:
-    """Scores of the tree in a slot with those in all slots."""
+    """Scores of merging the tree in a slot with each tree in the other slots."""
     scorer = merge_scorer(by)
     return scorer.block(trees, left, slot, jnp.int64(0), trees.node.shape[0])
 
@@ -270,31 +270,31 @@ def _scores_of(by: MergeScore, trees: Trees, left: Array, slot: Array) -> Float[
 def undefined_score(
     by: MergeScore, leaves: Leaves, trees: Trees, left: int, slot: int, children: Int[np.ndarray, "m 2"]
 ) -> ValueError:
-    """The error for a tree with which no merge has a score that could be compared; it names the pair.
+    """Create the error for a tree that has no finite score with some other tree; the message names the pair.
 
     Parameters
     ----------
     by, leaves
-        The score, and what is merged.
+        Merge score, and leaves of the agglomeration.
     trees, left, slot
-        The trees, how many are left, and the slot of the one in question.
+        Remaining trees, their number, and the slot of the tree in question.
     children
-        The merges made so far.
+        Merges made so far.
     """
     scores = np.array(_scores_of(by, trees, np.asarray(left), np.asarray(slot)))[:left]
     scores[slot] = -np.inf  # a tree is not merged with itself
     other = int(scores.argmax()) if scores.max() == np.inf else int(slot == 0)
     names = " and ".join(_named(int(trees.node[k]), leaves, children) for k in sorted((slot, other)))
     return ValueError(
-        f"the score of merging {names} is no finite number: {type(by.component).__name__} gives the two, or their union, no "
-        "finite log marginal likelihood"
+        f"the score of merging {names} is not finite: the log marginal likelihood of {type(by.component).__name__} is not "
+        "finite for one of them or for their union"
     )
 
 
 def _named(node: int, leaves: Leaves, children: Int[np.ndarray, "m 2"]) -> str:
-    """What is in a tree."""
+    """Describe a tree by its leaves."""
     waiting, found = [node], []
-    while waiting:  # every node of a tree once
+    while waiting:  # visits every node of the tree once
         top = waiting.pop()
         if top < leaves.n:
             found.append(top)
@@ -307,13 +307,13 @@ def _named(node: int, leaves: Leaves, children: Int[np.ndarray, "m 2"]) -> str:
 
 
 def capacity(n: int) -> int:
-    """Number of slots for n trees, in steps so that few programs are compiled."""
+    """Number of slots for n trees, rounded up so that few programs are compiled."""
     unit = 64 if n <= BLOCK else BLOCK
     return -(-n // unit) * unit
 
 
 def _pad(leaf: np.ndarray, slots: int) -> np.ndarray:
-    # padding repeats the first leaf, a valid value for any family; its slots are never active
+    # padding repeats the first leaf, which is a valid value for every family; the padded slots are never active
     return np.concatenate([leaf, np.broadcast_to(leaf[:1], (slots - len(leaf), *leaf.shape[1:]))])
 
 
@@ -323,14 +323,14 @@ def _row_statistics(component: Component, X: Array) -> Statistics:
 
 
 def row_leaves(component: Component, X: np.ndarray, numbers: Int[np.ndarray, " n"] | None = None) -> Leaves:
-    """Every row a leaf; messages call them by their place in X, or by these numbers."""
+    """Make every row a leaf; error messages identify rows by their position in X, or by `numbers` if given."""
     slots = capacity(len(X))
     names = [f"row {number}" for number in (range(len(X)) if numbers is None else numbers)]
     return Leaves(_row_statistics(component, _pad(np.asarray(X), slots)), np.ones(slots, int), len(X), names)
 
 
 def cluster_leaves(component: Component, X: np.ndarray, labels: Int[np.ndarray, " n"]) -> Leaves:
-    """Every cluster a leaf, in the order of the labels 0, 1, ...; it stands for its rows as one cluster."""
+    """Make every cluster a leaf that keeps its rows together, in the order of the labels 0, 1, ..."""
     k = int(labels.max()) + 1
     slots = capacity(k)
     stats = _cluster_statistics(component, jnp.asarray(X), jnp.asarray(labels), slots)
@@ -350,35 +350,36 @@ def agglomerate(
     groups: Int[np.ndarray, " n"] | None = None,
     progress_bar: bool = False,
 ) -> Merges:
-    """Merge, again and again, the two trees with the largest score.
+    """Repeatedly merge the two trees with the largest score.
 
-    Every tree remembers its best partner; when the partner is merged away the remembered score stays as an upper bound and
-    the tree is evaluated again only once it comes out on top. Time O(n²) in practice, memory O(n). Call in float64.
+    Every tree stores its best partner. When the partner is merged, the stored score remains as an upper bound and the tree is
+    evaluated again only when this bound is the largest score. O(n²) time in practice and O(n) memory. Call in float64.
 
     Parameters
     ----------
     component
         Conjugate component.
     leaves
-        What is merged.
+        Rows or clusters to merge.
     concentration
         α of the Dirichlet process.
     criterion
         One of `CRITERIA`.
     groups
-        (n,) labels: leaves are merged inside each group until every group is one tree, then the groups by their odds.
+        (n,) group labels. If given, leaves are first merged inside each group until every group is one tree, and then the
+        groups are merged by their odds.
     progress_bar
-        Whether to show a bar when there are many leaves.
+        Whether to show a progress bar if there are many leaves.
 
     Returns
     -------
     merges
-        The tree; with groups, a pair whose groups differ counts as evaluated too.
+        The tree. With groups, `evaluations` includes pairs of different groups.
 
     Raises
     ------
     ValueError
-        If a merge has no finite score, because the component gives no finite log marginal likelihood; the pair is named.
+        If a merge has no finite score because a log marginal likelihood is not finite; the message names the pair.
     """
     n, slots = leaves.n, len(leaves.items)
     rows = bool((leaves.items[:n] == 1).all())
@@ -401,7 +402,7 @@ def agglomerate(
                 if score.max() == np.inf or not apart:
                     slot, so_far = int(score.argmax()), np.asarray(forest.children)
                     raise undefined_score(by, leaves, forest.trees, len(score), slot, so_far)
-                # every group is one tree
+                # every group has become one tree
                 by, apart = replace(by, criterion="odds"), False
                 forest = _release(by, forest)
             bar.update(made - done)
@@ -412,7 +413,7 @@ def agglomerate(
 def greedy_tree(
     component: Component, X: np.ndarray, concentration: float, progress_bar: bool = True
 ) -> tuple[Int[np.ndarray, "m 2"], Float[np.ndarray, " m"]]:
-    """The paper's tree: always the merge with the largest posterior odds of being one cluster.
+    """Build the paper's greedy tree: each merge joins the pair with the largest posterior odds of being one cluster.
 
     Returns
     -------
@@ -421,7 +422,7 @@ def greedy_tree(
 
     Notes
     -----
-    Heller & Ghahramani (2005), section 2, in log space: the pair with the largest r is the pair with the largest odds
-    r/(1 − r), which do not saturate.
+    Heller & Ghahramani (2005), section 2, in log space: the pair with the largest r is also the pair with the largest odds
+    r/(1 − r), which do not saturate numerically.
     """
     return agglomerate(component, row_leaves(component, X), concentration, progress_bar=progress_bar)[:2]

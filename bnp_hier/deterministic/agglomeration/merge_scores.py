@@ -1,4 +1,4 @@
-"""Scores of merging two trees, by sufficient statistics, and how ties are broken; shared by the agglomeration engines."""
+"""Merge scores of pairs of trees from sufficient statistics, and tie-breaking; shared by the agglomeration engines."""
 
 from __future__ import annotations
 
@@ -35,25 +35,26 @@ __all__ = [
 ]
 
 TIE = 1e-9
-"""Scores that differ by less than this, relatively, are equal; then the pair with the smallest node numbers is merged."""
+"""Relative difference below which scores count as tied; among tied pairs, the one with the smallest node numbers is merged."""
 
 CRITERIA = ("odds", "ratio", "normalised", "dp", "finite")
-"""Merge scores: posterior odds of one cluster (the paper's), marginal likelihood ratio, that ratio per √size, and the gain in
-log joint of two clusters' merger but for a constant, by the prior over partitions or over labels with Dirichlet weights."""
+"""Merge scores: "odds", the posterior odds of one cluster (as in the paper); "ratio", the marginal likelihood ratio;
+"normalised", that ratio normalised for size; "dp" and "finite", the gain in log joint from merging two clusters, up to a
+constant, under the prior over partitions or over labels with Dirichlet weights."""
 
 LAST = np.iinfo(np.int64).max
-"""A node number larger than any."""
+"""Larger than every node number."""
 
 
 class Trees(NamedTuple):
-    """Trees still to be merged, one in each slot.
+    """Trees not merged yet, one per slot.
 
-    - **stats** - sufficient statistics, the slot axis last, so that every statistic is contiguous.
+    - **stats** - sufficient statistics, with the slot axis last so that every statistic is contiguous.
     - **mass** - φ: log mass of all tree-consistent partitions of the tree's items.
-    - **marginal** - log marginal likelihood of its items as one cluster.
+    - **marginal** - log marginal likelihood of the tree's items as one cluster.
     - **items** - number of items.
     - **node** - node number.
-    - **group** - only trees of one group are merged.
+    - **group** - group label; only trees of the same group are merged.
     """
 
     stats: Statistics
@@ -67,12 +68,12 @@ class Trees(NamedTuple):
 @partial(jax.tree_util.register_dataclass, data_fields=["component", "concentration"], meta_fields=["criterion", "n_items"])
 @dataclass(frozen=True)
 class MergeScore:
-    """Which score two trees are merged by.
+    """Specification of the merge score.
 
     - **component** - conjugate component.
     - **concentration** - α of the Dirichlet process.
     - **criterion** - one of `CRITERIA`.
-    - **n_items** - most items of two trees together.
+    - **n_items** - maximum number of items in a pair of trees.
     """
 
     component: Component
@@ -82,11 +83,11 @@ class MergeScore:
 
 
 class MergeScorer(NamedTuple):
-    """Scores of merging two trees; see `CRITERIA`.
+    """Computes the scores of merging two trees; see `CRITERIA`.
 
-    With N the number of items of the pair, "odds" is log α + lgamma(N) + m(D_i ∪ D_j) − φ_i − φ_j, "ratio" is
-    m(D_i ∪ D_j) − m(D_i) − m(D_j), and "dp" and "finite" are that plus g(N) − g(N_i) − g(N_j), g(N) = lgamma(N) or
-    lgamma(N + α).
+    With N the number of items of the pair, "odds" is log α + lgamma(N) + m(D_i ∪ D_j) − φ_i − φ_j and "ratio" is
+    m(D_i ∪ D_j) − m(D_i) − m(D_j); "normalised" divides the ratio by √(N_i N_j/N); "dp" and "finite" add
+    g(N) − g(N_i) − g(N_j) to it, where g(N) is lgamma(N) or lgamma(N + α), respectively.
     """
 
     log_marginal: Any
@@ -96,7 +97,7 @@ class MergeScorer(NamedTuple):
     criterion: str
 
     def score(self, joint: Array, a: Trees, b: Trees, criterion: str | None = None) -> Float[Array, "..."]:
-        """Score of pairs from the log marginal likelihood of their unions; the trees' fields broadcast."""
+        """Scores of pairs from the log marginal likelihoods `joint` of their unions; the fields of a and b are broadcast."""
         criterion = criterion or self.criterion
         if criterion == "odds":
             return self.log_alpha + self.log_gamma[a.items + b.items] + joint - a.mass - b.mass
@@ -109,7 +110,7 @@ class MergeScorer(NamedTuple):
         return ratio * jax.lax.rsqrt(items * others / (items + others))
 
     def merged(self, a: Trees, b: Trees, node: Array) -> tuple[Trees, Float[Array, ""]]:
-        """The tree that joins two, and the log odds of the merge."""
+        """Merge two trees; also return the log odds of the merge."""
         stats = jax.tree.map(jnp.add, a.stats, b.stats)
         marginal = self.log_marginal(stats)
         odds = self.score(marginal, a, b, "odds")
@@ -117,7 +118,7 @@ class MergeScorer(NamedTuple):
         return Trees(stats, mass, marginal, a.items + b.items, node, a.group), odds
 
     def block(self, trees: Trees, left: Array, slot: Array, start: Array, width: int) -> Float[Array, " w"]:
-        """Scores of the tree in a slot with those in a block of slots, as `ordered` gives them."""
+        """Scores of merging the tree in a slot with each tree in a block of slots, in the form returned by `ordered`."""
         one, others = at(trees, slot), cut(trees, start, width)
         joint = jax.tree.map(lambda leaf, mine: leaf + mine[..., None], others.stats, one.stats)
         scores = self.score(jax.vmap(self.log_marginal, in_axes=-1)(joint), others, one)
@@ -126,54 +127,54 @@ class MergeScorer(NamedTuple):
 
 
 def at(columns: Any, slot: Array) -> Any:
-    """The values in one slot; slots are the last axis of every leaf."""
+    """Values in one slot; slots are the last axis of every leaf."""
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, slot, -1, keepdims=False), columns)
 
 
 def cut(columns: Any, start: Array, width: int) -> Any:
-    """The values in a block of slots."""
+    """Values in a block of slots."""
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, width, -1), columns)
 
 
 def put(columns: Any, values: Any, slot: Array) -> Any:
-    """The columns with new values in one slot."""
+    """Replace the values in one slot."""
     return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_index_in_dim(leaf, value, slot, -1), columns, values)
 
 
 def paste(columns: Any, values: Any, start: Array) -> Any:
-    """The columns with new values in a block of slots."""
+    """Replace the values in a block of slots."""
     return jax.tree.map(lambda leaf, value: jax.lax.dynamic_update_slice_in_dim(leaf, value, start, -1), columns, values)
 
 
 def ordered(scores: Float[Array, "..."], possible: Bool[Array, "..."]) -> Float[Array, "..."]:
-    """The scores, −inf where a pair may not be merged, and inf for NaN, which a search must not overlook.
+    """Scores for a maximum: −inf for pairs that may not be merged, and inf in place of NaN.
 
-    XLA's maximum of NaN and a number is either of them.
+    XLA's maximum of NaN and a number may be either, so that a NaN could go unnoticed.
     """
     return jnp.where(possible, jnp.where(jnp.isnan(scores), jnp.inf, scores), -jnp.inf)
 
 
 def tolerance(score: Float[Array, "..."]) -> Float[Array, "..."]:
-    """How far below a score others are equal to it."""
+    """Distance below a score within which other scores count as tied with it."""
     return TIE * jnp.maximum(1.0, jnp.abs(score))
 
 
 def best_of(scores: Float[Array, "*b s"], node: Int[Array, " s"]) -> tuple[Float[Array, "*b"], Int[Array, "*b"]]:
-    """Largest score along the last axis, and its tree: of tied ones, the smallest node number."""
+    """Largest score along the last axis, and the node number of its tree; the smallest one in case of ties."""
     best = scores.max(-1)
     ties = scores >= (best - tolerance(best))[..., None]
     return best, jnp.where(ties, node, LAST).min(-1)
 
 
 def better_of(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The better of two results of `best_of`."""
+    """Combine two results of `best_of` into the better one."""
     best = jnp.maximum(one[0], other[0])
     low = best - tolerance(best)
     return best, jnp.minimum(jnp.where(one[0] >= low, one[1], LAST), jnp.where(other[0] >= low, other[1], LAST))
 
 
 def merge_scorer(by: MergeScore) -> MergeScorer:
-    """The tables that a score needs, computed once."""
+    """Precompute the tables needed for a merge score."""
     counts = jnp.arange(by.n_items + 1).astype(float)
     log_gamma = gammaln(counts)
     log_label = gammaln(counts + by.concentration) if by.criterion == "finite" else log_gamma
@@ -182,7 +183,7 @@ def merge_scorer(by: MergeScore) -> MergeScorer:
 
 
 def leaf_trees(scorer: MergeScorer, stats: Statistics, items: Int[Array, " s"], group: Int[Array, " s"], n: Array) -> Trees:
-    """Every leaf a tree of its own, its slot its node number; leaves from n on are padding."""
+    """Make every leaf a separate tree whose slot is its node number; leaves from n on are padding."""
     index = jnp.arange(items.shape[0])
     active = index < n
     stats = jax.tree.map(lambda leaf: jnp.where(active.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0), stats)

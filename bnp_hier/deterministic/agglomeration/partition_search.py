@@ -1,4 +1,4 @@
-"""Good hard partitions near given ones: descents by single-item moves, annealed Gibbs runs, and crossing."""
+"""Search for good hard partitions near given ones by single-row moves, annealed Gibbs runs and crossover."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from bnp_hier.utils.labels import first_come_labels
 __all__ = ["Descent", "Effort", "descend", "search_partitions"]
 
 RUNS = 8
-"""Annealed Gibbs runs, and crossings in each generation."""
+"""Number of annealed Gibbs runs, and of crossovers per generation."""
 
 HOT, COLD = (1.5, 4.0), 0.3
-"""First temperatures of the annealed runs, by turns, and the last; 1 is the posterior itself."""
+"""Initial temperatures of the annealed runs, used in turn, and their final temperature; 1 is the posterior itself."""
 
 ANNEALED = 2
-"""Most partitions that annealed runs start from."""
+"""Maximum number of partitions from which annealed runs start."""
 
 POPULATION = 16
-"""Most partitions that are crossed with each other."""
+"""Maximum number of partitions in the population."""
 
 MOST_SWEEPS = 100
-"""Most sweeps of a descent."""
+"""Maximum number of sweeps per descent."""
 
 LEAST_GAIN = 1e-6
 """Gain in nats below which a generation counts as idle."""
 
 
 class Effort(NamedTuple):
-    """How long to search.
+    """Length of the search.
 
-    - **sweeps** - sweeps of each annealed run.
-    - **generations** - most generations of crossing.
-    - **idle** - generations without a better partition after which crossing stops.
+    - **sweeps** - number of sweeps per annealed run.
+    - **generations** - maximum number of generations of crossover.
+    - **idle** - number of generations without improvement after which crossover stops.
     """
 
     sweeps: int
@@ -59,9 +59,9 @@ class Descent(NamedTuple):
     - **labels** - (r, n) partitions, labelled in order of appearance.
     - **log_joint** - (r,) log p(X, partition).
     - **trace** - (r, max_iter) log joint after each sweep, NaN after the last.
-    - **sweeps** - (r,) sweeps until one gained nothing, or max_iter.
-    - **converged** - (r,) whether a sweep moved nothing, or only between clusters that suit alike.
-    - **refused** - (r,) times an item met the full capacity.
+    - **sweeps** - (r,) number of sweeps until one brought no gain, or max_iter.
+    - **converged** - (r,) whether the last sweep moved no row, or moved rows only between equally good clusters.
+    - **refused** - (r,) how often a row needed a new cluster but no slot was free.
     """
 
     labels: Int[Array, "r n"]
@@ -82,9 +82,10 @@ def descend(
     slots: int,
     max_iter: int,
 ) -> Descent:
-    """Single-item moves, in sweeps of fixed orders, until they gain nothing; the log joint never falls.
+    """Improve partitions by sweeps of single-row moves in fixed orders until a sweep brings no gain.
 
-    A label of −1 in a start means an item that has no cluster yet; the others lie below `slots`.
+    The log joint never decreases. In `starts`, a label of −1 marks a row that is not assigned yet; all labels are below
+    `slots`.
     """
     rows = component.suff_stats(X)
     seating = Seating(component, rows, prior)
@@ -98,7 +99,8 @@ def descend(
             labels, trace, _, sweeps, refused = state
             new, hits = sweep(seating, labels, order, None, slots)
             reached = log_joint(component, rows, new, prior, slots)
-            # items that suit two clusters alike may go to and fro for ever; `not <=` goes on after NaN, for the check of labels
+            # rows that fit two clusters equally well could move back and forth forever; `not <=` continues after NaN, so that
+            # the check of the labels finds it
             gained = (new != labels).any() & ((sweeps == 0) | ~(reached <= trace[sweeps - 1]))
             return new, trace.at[sweeps].set(reached), gained, sweeps + 1, refused + hits
 
@@ -121,7 +123,7 @@ def _anneal(
     slots: int,
     sweeps: int,
 ) -> Int[Array, "r n"]:
-    """Gibbs sweeps from each partition at falling temperatures."""
+    """Run Gibbs sweeps from each partition at decreasing temperatures."""
     seating, n = Seating(component, component.suff_stats(X), prior), X.shape[0]
     temperatures = jnp.linspace(jnp.resize(jnp.asarray(HOT), starts.shape[:1]), COLD, sweeps, axis=1)
 
@@ -138,13 +140,13 @@ def _anneal(
 
 
 class _Population(NamedTuple):
-    """Different partitions, the most probable first, and their log p(X, partition)."""
+    """Distinct partitions in decreasing order of probability, and their log p(X, partition)."""
 
     labels: Int[np.ndarray, "r n"]
     log_joint: Float[np.ndarray, " r"]
 
     def joined(self, other: Descent) -> _Population:
-        """The most probable of both."""
+        """Merge two populations and keep the most probable partitions."""
         labels, first = np.unique(np.concatenate([self.labels, other.labels]), axis=0, return_index=True)
         log_joint = np.concatenate([self.log_joint, other.log_joint])[first]
         order = np.argsort(-log_joint, kind="stable")[:POPULATION]
@@ -152,17 +154,17 @@ class _Population(NamedTuple):
 
 
 def _slots(labels: np.ndarray) -> int:
-    """Room for the clusters of these partitions and some more, in powers of two so that few programs are compiled."""
+    """Number of slots for the clusters of the partitions and a few more; a power of two, so that few programs are compiled."""
     return min(labels.shape[1], 1 << int(labels.max() + 4).bit_length())
 
 
 def _cross(
     component: Component, X: np.ndarray, concentration: float, one: Int[np.ndarray, " n"], other: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " n"]:
-    """A partition that takes whole pieces of two: items together in both stay together, the pieces are merged greedily.
+    """Cross two partitions: rows that share a cluster in both stay together, and these blocks are merged greedily.
 
-    Annealed runs get different clusters right. The most probable merges of their common pieces keep the better choice of
-    each, which single-item moves cannot: between the two lie partitions tens of nats lower.
+    Different annealed runs recover different clusters correctly. Greedy merges of their common blocks combine the better
+    parts of both, which single-row moves cannot do because the partitions in between are tens of nats less probable.
     """
     _, pieces = np.unique(one * (other.max() + 1) + other, return_inverse=True)
     merges, log_odds, _ = agglomerate(component, cluster_leaves(component, X, pieces), concentration)
@@ -177,10 +179,11 @@ def search_partitions(
     key: Array,
     effort: Effort,
 ) -> tuple[Int[np.ndarray, "p n"], Float[np.ndarray, " p"]]:
-    """The most probable partitions found by a memetic search. Call in float64.
+    """Find the most probable partitions by a memetic search. Call in float64.
 
-    A descent from every start; annealed Gibbs runs, each followed by a descent, from the best two results; then
-    generations in which random pairs of the best partitions are crossed and the offspring descends.
+    The search makes a descent from every start, then annealed Gibbs runs from the best two results, each followed by a
+    descent, and then generations in which random pairs of the best partitions are crossed and the offspring is improved by
+    descents.
 
     Parameters
     ----------
@@ -191,12 +194,12 @@ def search_partitions(
     key
         JAX key.
     effort
-        How long to search.
+        Length of the search.
 
     Returns
     -------
     labels, log_joint
-        At most 16 different partitions, the most probable first, labelled in order of appearance; and their
+        At most 16 distinct partitions in decreasing order of probability, labelled in order of appearance, and their
         log p(X, partition) (nats).
     """
     data, prior = jnp.asarray(X), Prior(jnp.asarray(concentration, float), jnp.zeros(()))
@@ -209,7 +212,7 @@ def search_partitions(
         check_seated(component, np.asarray(descent.labels))
         if np.isnan(descent.log_joint).any():
             raise ValueError(
-                f"log p(X, partition) is NaN: {type(component).__name__} gives a cluster no log marginal likelihood"
+                f"log p(X, partition) is NaN: the log marginal likelihood of {type(component).__name__} is NaN for a cluster"
             )
         return descent
 

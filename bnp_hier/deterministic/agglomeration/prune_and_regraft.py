@@ -1,4 +1,4 @@
-"""Moving whole subtrees of a tree to better places: every target of one subtree is scored exactly, at once."""
+"""Prune and regraft: moves subtrees of a tree to better positions, scoring all targets of a subtree exactly and at once."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, n
 __all__ = ["prune_regraft"]
 
 LEAST_GAIN = 1e-3
-"""Gain in nats below which a subtree stays: moves between ties only destroy the shape of the tree."""
+"""Gain in nats below which a subtree is not moved: moves between ties only degrade the shape of the tree."""
 
 
 class _Tree(NamedTuple):
-    """A binary tree of which nodes keep their numbers when subtrees move.
+    """A binary tree whose nodes keep their numbers when subtrees move.
 
-    - **parent** - (2n − 1,) parent of each node; the root's is the root itself.
-    - **children** - (2n − 1, 2); a leaf's are the leaf itself.
+    - **parent** - (2n − 1,) parent of each node; the root is its own parent.
+    - **children** - (2n − 1, 2) children of each node; a leaf is its own child, twice.
     - **stats** - statistics of the items under each node.
     - **sizes** - number of items under each node.
-    - **single** - φ1: log mass of "all items of the node are one cluster".
+    - **single** - φ1: log mass of the event that all items of the node form one cluster.
     - **mass** - φ: log mass of the node's tree-consistent partitions.
-    - **root** - number of the root.
-    - **moves** - subtrees moved so far.
+    - **root** - number of the root node.
+    - **moves** - number of subtrees moved so far.
     """
 
     parent: Int[Array, " v"]
@@ -50,7 +50,7 @@ def _sibling(tree: _Tree, node: Array) -> Array:
 
 
 def _towards_root(parent: Array, root: Array, node: Array) -> Bool[Array, " v"]:
-    """Marks the node and all above it."""
+    """Mark the node and all its ancestors."""
 
     def up(state: tuple[Array, Array]) -> tuple[Array, Array]:
         at, marked = state
@@ -61,7 +61,7 @@ def _towards_root(parent: Array, root: Array, node: Array) -> Bool[Array, " v"]:
 
 
 def _renew(mass: Array, single: Array, children: Array, parent: Array, root: Array, node: Array) -> Array:
-    """φ of the node and of all above it, from the φ of their children."""
+    """Recompute φ of the node and all its ancestors from the φ of their children."""
 
     def renew(mass: Array, at: Array) -> Array:
         return mass.at[at].set(jnp.logaddexp(single[at], mass[children[at]].sum()))
@@ -77,11 +77,11 @@ def _renew(mass: Array, single: Array, children: Array, parent: Array, root: Arr
 def _insertion_masses(
     parent: Array, root: Array, single_with: Array, beside: Array, mass: Array, moved: Array
 ) -> tuple[Float[Array, " v"], Bool[Array, " v"]]:
-    """φ of the root if the subtree were put on the branch above each node; and which nodes lie under the root.
+    """φ of the root if the subtree were attached to the branch above each node; and which nodes lie under the root.
 
-    With V the mass (not its log) of a node once the subtree is somewhere under it, the root's is A + B·V for every node:
-    A = 0 and B = 1 at the root, and A' = A + B·exp φ1(node ∪ subtree), B' = B·exp φ(sibling) one level down. Both are
-    sums along the path, gathered by pointer doubling.
+    Let V be the mass (not its log) of a node after the subtree has been attached somewhere under it. Then the mass of the root
+    is A + B·V, with A = 0 and B = 1 at the root, and A' = A + B·exp φ1(node ∪ subtree) and B' = B·exp φ(sibling) one level
+    down. Both are sums along the path and are computed by pointer doubling.
     """
     nodes = jnp.arange(parent.shape[0])
 
@@ -95,7 +95,7 @@ def _insertion_masses(
 
         return jax.lax.while_loop(unfinished, step, (start, parent))
 
-    top = parent == nodes  # the root, and the top of what was cut off
+    top = parent == nodes  # the root, and the roots of the parts that were cut off
     log_b, end = double(jnp.add, jnp.where(top, 0.0, beside))
     above = jnp.where(top, -jnp.inf, log_b[parent] + single_with[parent])
     log_a, _ = double(jnp.logaddexp, above)
@@ -104,7 +104,7 @@ def _insertion_masses(
 
 @partial(jax.jit, donate_argnames="tree")
 def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[Array, " v"]) -> _Tree:
-    """Take every subtree in turn to the place where the root's φ is largest."""
+    """Move every subtree in turn to the position that maximises φ of the root."""
     n_leaves = (tree.parent.shape[0] + 1) // 2
     nodes = jnp.arange(tree.parent.shape[0])
     log_marginal = component.log_marginal_up_to(n_leaves)
@@ -112,7 +112,7 @@ def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[A
     log_alpha = jnp.log(concentration)
 
     def visit(tree: _Tree, node: Array) -> tuple[_Tree, None]:
-        joint = tree.parent[node]  # goes away, and comes back above the target
+        joint = tree.parent[node]  # removed with the subtree, and reinserted above the target
         beside = _sibling(tree, node)
         over = tree.parent[joint]
         joint_is_root = joint == tree.root
@@ -138,7 +138,7 @@ def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[A
         sibling = jnp.where(left == nodes, right, left)
         scores, under_root = _insertion_masses(parent, root, single_with, mass[sibling], mass, tree.mass[node])
         scores = jnp.where(under_root, scores, -jnp.inf)
-        # far below what moves could add up to
+        # marks the failure: no number of moves can make this positive again
         tree = tree._replace(moves=tree.moves - jnp.where((jnp.isnan(scores) & under_root).any(), 1 << 40, 0))
         target = scores.argmax()
         better = (scores[target] > tree.mass[tree.root] + LEAST_GAIN) & (node != tree.root)
@@ -154,7 +154,7 @@ def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[A
             heavier = _towards_root(new_parent, new_root, joint)
 
             def pick(without: Array, with_subtree: Array, whole: Array) -> Array:
-                """Values without the subtree, with it above the target, and of the joint itself."""
+                """Values with the subtree on the path above the target, without it elsewhere, and `whole` at the joint."""
                 mask = heavier.reshape((-1,) + (1,) * (without.ndim - 1))
                 return jnp.where(mask, with_subtree, without).at[joint].set(whole)
 
@@ -192,7 +192,7 @@ def _plant(component: Component, X: Array, concentration: Array, children: Int[A
 def prune_regraft(
     component: Component, X: np.ndarray, concentration: float, children: Int[np.ndarray, "m 2"], order: Int[np.ndarray, " v"]
 ) -> tuple[Int[np.ndarray, "m 2"], int]:
-    """One sweep of prune and regraft over all subtrees; about 4n² marginal likelihoods.
+    """Make one sweep of prune and regraft over all subtrees, at the cost of about 4n² marginal likelihoods.
 
     Parameters
     ----------
@@ -201,17 +201,19 @@ def prune_regraft(
     children
         (n − 1, 2) merges of the tree, n ≥ 3.
     order
-        Permutation of the 2n − 1 nodes: the order in which their subtrees are moved.
+        Permutation of the 2n − 1 nodes: the order in which their subtrees are visited.
 
     Returns
     -------
     children, moves
-        The merges of the new tree, whose bound is not below the old one's, and the number of subtrees moved.
+        Merges of the new tree, whose bound is at least that of the old one, and the number of subtrees moved.
     """
     alpha = jnp.asarray(concentration, float)
     tree = _sweep(component, _plant(component, jnp.asarray(X), alpha, jnp.asarray(children)), alpha, jnp.asarray(order))
     if int(tree.moves) < 0:
-        raise ValueError(f"a place for a subtree has no score: {type(component).__name__} gives some union no log marginal")
+        raise ValueError(
+            f"prune and regraft failed: the log marginal likelihood of {type(component).__name__} is NaN for some set of rows"
+        )
     pairs, mass, single = np.asarray(tree.children), np.asarray(tree.mass), np.asarray(tree.single)
     inner = np.arange(len(X), len(pairs))
     odds = single[inner] - mass[pairs[inner]].sum(1)

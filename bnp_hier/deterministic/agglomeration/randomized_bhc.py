@@ -1,4 +1,4 @@
-"""Randomized BHC: exact trees of random subsets, through which the other rows are filtered."""
+"""Randomized BHC: builds exact trees of random subsets and filters the other rows through them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bnp_hier.trees import Dendrogram
 __all__ = ["Assembly", "filled", "randomized_tree"]
 
 SUBSET = 100
-"""Rows of a subset; sets of at most this many get the exact tree."""
+"""Number of rows in a subset; the exact tree is built for sets of at most this size."""
 
 
 class Assembly:
-    """A binary tree put together from the top: every part names the branch that it hangs on."""
+    """A binary tree assembled from the root down, by attaching parts to open branches."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -29,12 +29,12 @@ class Assembly:
         self._made = 0
 
     def hang(self, merges: Int[np.ndarray, "k 2"], leaves: list[int], branch: tuple[int, int] | None) -> list[tuple[int, int]]:
-        """Hang a tree with len(merges) + 1 leaves on a branch; a leaf is an item's number, or −1 for a part to come.
+        """Attach a tree with len(merges) + 1 leaves to a branch; a leaf is an item number, or −1 for a part added later.
 
         Returns
         -------
         branches
-            Of the parts to come, in the order of the leaves.
+            Open branches for the parts added later, in the order of the leaves.
         """
         k = len(leaves)
         first = self._made
@@ -51,12 +51,12 @@ class Assembly:
         return [open_branches[i] for i in sorted(open_branches)]
 
     def children(self, component: Component, X: np.ndarray, concentration: float) -> Int[np.ndarray, "m 2"]:
-        """The whole tree in the order of its merges."""
+        """Merges of the complete tree, in decreasing order of their odds as far as the tree allows."""
         children = in_merge_order(self._pairs, np.zeros(len(self._pairs)))
         return in_merge_order(children, np.asarray(merge_odds(component, X, concentration, jnp.asarray(children))))
 
     def halve(self, points: Float[np.ndarray, "s d"], rows: Int[np.ndarray, " s"], branch: tuple[int, int] | None) -> None:
-        """Hang a balanced tree of these rows: always halves along the axis of largest variance."""
+        """Attach a balanced tree of the given rows, built by repeated halving along the axis of largest variance."""
         waiting = [(rows, branch)]
         while waiting:
             some, on = waiting.pop()
@@ -69,7 +69,7 @@ class Assembly:
 
 
 def halves_of(points: Float[np.ndarray, "s d"]) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the lower and the upper half of the points along their principal axis."""
+    """Indices of the lower and the upper half of the points along their principal axis."""
     centred = points - points.mean(0)
     axis = np.linalg.eigh(centred.T @ centred)[1][:, -1] if points.shape[1] > 1 else np.ones(1)
     order = np.argsort(centred @ axis, kind="stable")
@@ -77,7 +77,7 @@ def halves_of(points: Float[np.ndarray, "s d"]) -> tuple[np.ndarray, np.ndarray]
 
 
 def filled(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """The data with missing values at their column's mean."""
+    """Return the data with missing values replaced by column means."""
     there = ~np.isnan(X)
     mean = np.where(there, X, 0.0).sum(0) / np.maximum(there.sum(0), 1)
     return np.where(there, X, mean)
@@ -85,7 +85,7 @@ def filled(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 
 @jax.jit
 def _filter(component: Component, stats: Statistics, items: Array, X: Float[Array, "m d"]) -> Int[Array, " m"]:
-    """Most probable cluster of each row, by items × predictive density; −1 where a density is NaN."""
+    """Most probable cluster of each row by cluster size × predictive density; −1 where a density is NaN."""
     cache = component.cache(stats)
     log_items = jnp.log(items)
     rows = component.suff_stats(X)
@@ -100,16 +100,14 @@ def _filter(component: Component, stats: Statistics, items: Array, X: Float[Arra
 def _parts(
     component: Component, X: np.ndarray, rows: np.ndarray, subset: np.ndarray, labels: np.ndarray
 ) -> list[Int[np.ndarray, " _"]]:
-    """Rows of each cluster of the subset, with the other rows filtered to them."""
+    """Rows of each cluster of the subset, together with the other rows assigned to it."""
     rest = np.setdiff1d(rows, subset, assume_unique=True)
     leaves = cluster_leaves(component, X[subset], labels)
-    # to a power of two, so that few programs serve all sizes
+    # padded to a power of two, so that few programs are compiled
     padded = np.concatenate([rest, np.full((1 << (len(rest) - 1).bit_length()) - len(rest), rest[0])])
     filtered = np.asarray(_filter(component, leaves.stats, leaves.items, X[padded]))[: len(rest)]
     if (filtered < 0).any():
-        raise ValueError(
-            f"the predictive density of row {rest[filtered < 0][0]} is NaN: {type(component).__name__} has no number"
-        )
+        raise ValueError(f"the predictive density of row {rest[filtered < 0][0]} under {type(component).__name__} is NaN")
     joined, where = np.concatenate([subset, rest]), np.concatenate([labels, filtered])
     return [joined[where == k] for k in range(leaves.n)]
 
@@ -117,8 +115,10 @@ def _parts(
 def randomized_tree(
     component: Component, X: Float[np.ndarray, "n d"], concentration: float, key: Array, progress_bar: bool = False
 ) -> Int[np.ndarray, "m 2"]:
-    """A tree in O(n log n): the exact tree of a random subset, kept above its cut; the other rows are put into the cut's
-    clusters by size × predictive density; and each of these sets again. Call in float64.
+    """Build a tree in O(n log n) time by recursion on random subsets. Call in float64.
+
+    The exact tree of a random subset is kept above its cut, the other rows are assigned to the clusters of the cut by size ×
+    predictive density, and the procedure is repeated for each of the resulting sets.
 
     Parameters
     ----------
@@ -127,18 +127,18 @@ def randomized_tree(
     key
         JAX key for the subsets.
     progress_bar
-        Whether to show a bar when there are many rows.
+        Whether to show a progress bar if there are many rows.
 
     Returns
     -------
     children
-        (n − 1, 2) merges. Any binary tree gives a valid bound.
+        (n − 1, 2) merges; every binary tree yields a valid bound.
 
     Notes
     -----
     Heller & Ghahramani, "Randomized algorithms for fast Bayesian hierarchical clustering" (2005), with two changes: the
     subset is cut into all its clusters instead of its top two branches, and a set whose subset is one cluster is halved
-    along its principal axis, so that no branch takes almost everything.
+    along its principal axis, so that no branch receives almost all rows.
     """
     n = len(X)
     rng = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))).tolist())
@@ -168,7 +168,7 @@ def randomized_tree(
 
 
 def _above_cut(merges: Int[np.ndarray, "m 2"], labels: Int[np.ndarray, " s"]) -> Int[np.ndarray, "k 2"]:
-    """The merges of clusters: a tree whose leaves are the labels."""
+    """Merges above the cut: a tree whose leaves are the clusters."""
     k = int(labels.max()) + 1
     place = np.concatenate([labels, np.zeros(len(merges), int)])
     above: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The mass of tree-consistent partitions of a fixed tree, differentiable; everything about a BHC tree follows from it."""
+"""Mass of the tree-consistent partitions of a fixed tree, as a differentiable function, and the quantities derived from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @jax.jit
 def node_statistics(rows: Statistics, children: Int[Array, "m 2"]) -> Statistics:
-    """Statistics of the items under each of the 2n − 1 nodes, leading dimension 2n − 1."""
+    """Statistics of the items under each of the 2n − 1 nodes, with leading dimension 2n − 1."""
     n = children.shape[0] + 1
 
     def merge(table: Statistics, step: tuple[Array, Array]) -> tuple[Statistics, None]:
@@ -43,7 +43,7 @@ def node_statistics(rows: Statistics, children: Int[Array, "m 2"]) -> Statistics
 def single_cluster_mass(
     component: Component, X: Float[Array, "n d"], concentration: ArrayLike, children: Int[Array, "m 2"]
 ) -> Float[Array, " nodes"]:
-    """φ1 of each node: log α + lgamma(n_k) + m(D_k), the log mass of "all its items are one cluster"."""
+    """φ1 of each node: log α + lgamma(n_k) + m(D_k), the log mass of the event that all its items form one cluster."""
     stats, sizes = node_statistics((component.suff_stats(X), jnp.ones(children.shape[0] + 1)), children)
     return jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
 
@@ -51,7 +51,7 @@ def single_cluster_mass(
 def tree_masses(
     single: Float[Array, " nodes"], children: Int[Array, "m 2"]
 ) -> tuple[Float[Array, " nodes"], Float[Array, " m"]]:
-    """φ of each node, the root last, and log odds of each merge, from the φ1 of all nodes.
+    """Compute φ of each node, the root last, and the log odds of each merge from φ1 of all nodes.
 
     φ_k = logaddexp(φ1_k, φ_left + φ_right), and the log odds are φ1_k − (φ_left + φ_right).
     """
@@ -64,7 +64,7 @@ def tree_masses(
 
     mass = jnp.concatenate([single[:n], jnp.zeros(n - 1, single.dtype)])
     mass, _ = jax.lax.scan(merge, mass, (jnp.arange(n, 2 * n - 1), children))
-    # not in the loop: a second reader of the masses there would have them copied at every step
+    # computed outside the loop: reading the masses a second time inside it would copy them at every step
     return mass, single[n:] - mass[children].sum(1)
 
 
@@ -91,9 +91,9 @@ def tree_bound(
 
 
 def node_weights(log_odds: Float[np.ndarray, " m"], children: Int[np.ndarray, "m 2"]) -> Float[np.ndarray, " nodes"]:
-    """ω_k = r_k Π_{ancestors} (1 − r): posterior probability, over tree-consistent partitions, that D_k is a cluster.
+    """Posterior probability, over tree-consistent partitions, that D_k is a cluster: ω_k = r_k Π_{ancestors} (1 − r).
 
-    Equals the gradient of φ_root with respect to φ1. Σ ω_k n_k = n, and Σ ω_k is the expected number of clusters.
+    This is the gradient of φ_root with respect to φ1. Σ ω_k n_k = n, and Σ ω_k is the expected number of clusters.
     """
     n = len(children) + 1
     log_r = np.concatenate([np.zeros(n), -np.logaddexp(0.0, -log_odds)])
@@ -105,19 +105,19 @@ def node_weights(log_odds: Float[np.ndarray, " m"], children: Int[np.ndarray, "m
 
 
 def in_merge_order(pairs: Int[np.ndarray, "m 2"], log_odds: Float[np.ndarray, " m"]) -> Int[np.ndarray, "m 2"]:
-    """Children of a tree renumbered by merges: of the merges that can be made, always the one with the largest odds.
+    """Renumber the internal nodes of a tree in order of merging: the next merge is the possible one with the largest odds.
 
     Parameters
     ----------
     pairs
-        (n − 1, 2) children of the internal nodes n, n + 1, ..., 2n − 2, which may come in any order.
+        (n − 1, 2) children of the internal nodes n, n + 1, ..., 2n − 2, in any order.
     log_odds
         (n − 1,) log odds of each of these nodes.
 
     Returns
     -------
     children
-        As in `Dendrogram`: every node after its children, the smaller number first.
+        (n − 1, 2) merges as in `Dendrogram`: every node comes after its children, and each pair has the smaller number first.
     """
     m = len(pairs)
     n = m + 1

@@ -1,4 +1,5 @@
-"""Trees with a better bound than the greedy one: other starts, hard partitions to rebuild on, prune and regraft."""
+"""Search for trees with a better bound than the greedy tree: other initial trees, rebuilding on hard partitions, and moves of
+subtrees."""
 
 from __future__ import annotations
 
@@ -20,30 +21,30 @@ from bnp_hier.trees import Dendrogram
 __all__ = ["SearchedTree", "ratio_inside_clusters", "search"]
 
 EFFORT = {"polish": Effort(sweeps=40, generations=4, idle=1), "full": Effort(sweeps=200, generations=40, idle=4)}
-"""Search of hard partitions in each round."""
+"""Effort of the search for hard partitions in each round."""
 
 MOST_REBUILT = 4
-"""Most partitions whose trees are built."""
+"""Maximum number of partitions for which trees are built."""
 
 FAR = 10.0
-"""Partitions this many nats under the best one are given up."""
+"""Partitions more than this many nats below the best one are discarded."""
 
 LINKAGE_UP_TO = 4000
-"""Most rows for which linkage starts, whose memory grows with n², are tried."""
+"""Maximum number of rows for which linkage trees, whose memory grows as n², are tried."""
 
 FULL_GAIN = 0.05
-"""`refine="full"` stops when a round gains fewer nats than this."""
+"""`refine="full"` stops when a round improves the bound by less than this many nats."""
 
 MOST_ROUNDS = 50
-"""Most rounds of `refine="full"`."""
+"""Maximum number of rounds of `refine="full"`."""
 
 
 class SearchedTree(NamedTuple):
-    """A tree and how it was found.
+    """A tree and the trace of the search.
 
     - **children** - (n − 1, 2) merges.
     - **log_odds** - (n − 1,) log odds of each merge (nats).
-    - **trace** - best bound so far (nats): of the greedy tree first, then after each step of the search.
+    - **trace** - best bound so far (nats), for the greedy tree and after each step of the search.
     """
 
     children: Int[np.ndarray, "m 2"]
@@ -52,7 +53,7 @@ class SearchedTree(NamedTuple):
 
 
 class _Search:
-    """Trees of one data set, scored by their bound."""
+    """Builds and scores trees of one data set."""
 
     def __init__(self, component: Component, X: np.ndarray, concentration: float) -> None:
         self.component, self.X, self.concentration = component, X, concentration
@@ -62,7 +63,7 @@ class _Search:
         value = float(tree_bound(self.component, self.X, self.concentration, jnp.asarray(children)))
         if np.isnan(value):
             raise ValueError(
-                f"the bound of a tree is NaN: {type(self.component).__name__} gives some of its nodes no log marginal"
+                f"the bound of a tree is NaN: the log marginal likelihood of {type(self.component).__name__} is NaN for a node"
             )
         return value
 
@@ -70,7 +71,7 @@ class _Search:
         return np.asarray(merge_odds(self.component, self.X, self.concentration, jnp.asarray(children)))
 
     def starts(self) -> list[np.ndarray]:
-        """Trees other than the greedy one."""
+        """Initial trees other than the greedy one."""
         from scipy.cluster.hierarchy import linkage
 
         normalized, *_ = agglomerate(self.component, self.leaves, self.concentration, "normalised")
@@ -81,7 +82,7 @@ class _Search:
         return trees
 
     def polish(self, trees: list[np.ndarray], key: Array, refine: str) -> list[np.ndarray]:
-        """Greedy trees inside and across the clusters of good hard partitions near the cuts of the trees."""
+        """Build greedy trees inside and across the clusters of good hard partitions near the cuts of the trees."""
         cuts = np.stack([Dendrogram(children, self.log_odds(children)).cut() for children in trees])
         labels, log_joint = search_partitions(self.component, self.X, self.concentration, cuts, key, EFFORT[refine])
         good = labels[log_joint > log_joint[0] - FAR][:MOST_REBUILT]
@@ -89,12 +90,12 @@ class _Search:
 
 
 def _euclidean(X: np.ndarray) -> np.ndarray:
-    """The rows as points: missing values at their column's mean, real columns in units of their standard deviation."""
+    """The rows as points: missing values imputed by column means, real-valued columns scaled to unit standard deviation."""
     with np.errstate(invalid="ignore"):
         there = ~np.isnan(X)
         mean = np.where(there, X, 0.0).sum(0) / np.maximum(there.sum(0), 1)
     filled = np.where(there, X, mean)
-    if (X[there] == np.round(X[there])).all():  # bits and counts are in one unit already
+    if (X[there] == np.round(X[there])).all():  # binary data and counts are on a common scale already
         return filled
     scale = filled.std(0)
     return (filled - mean) / np.where(scale > 0, scale, 1.0)
@@ -109,23 +110,23 @@ def search(
     key: Array,
     progress_bar: bool = False,
 ) -> SearchedTree:
-    """A tree whose bound is at least the greedy one's. Call in float64.
+    """Search for a tree whose bound is at least that of the greedy tree. Call in float64.
 
     Parameters
     ----------
     component, X, concentration
         Component, data (n, d), and α of the Dirichlet process.
     greedy
-        Merges of the tree to beat; it is one of the starts.
+        Merges of the greedy tree, from which the search starts.
     refine
-        "polish": from the cuts of four trees (greedy; greedy by a score normalised for size; Ward and average linkage),
-        better hard partitions by descents, annealed Gibbs runs and crossing, then greedy trees inside and across their
-        clusters. "full": after that, rounds of prune and regraft and of a longer polish until a round gains less than
-        0.05 nats.
+        "polish": cut four trees (greedy; greedy by a score normalised for size; Ward and average linkage), improve the
+        resulting hard partitions by descents, annealed Gibbs runs and crossover, and build greedy trees inside and across
+        their clusters. "full": then repeat rounds of prune and regraft and a longer polish until a round improves the bound
+        by less than 0.05 nats.
     key
         JAX key.
     progress_bar
-        Whether to show a bar over the steps of "full".
+        Whether to show a progress bar over the rounds of "full".
     """
     found = _Search(component, X, concentration)
     best, bound = greedy, found.bound(greedy)
@@ -160,14 +161,14 @@ def search(
 def ratio_inside_clusters(
     component: Component, X: Float[np.ndarray, "n d"], concentration: float, tree: Dendrogram
 ) -> tuple[Int[np.ndarray, "m 2"], Float[np.ndarray, " m"]]:
-    """The tree rebuilt inside its clusters by the plain marginal likelihood ratio; the merges above the cut stay.
+    """Rebuild a tree inside its clusters by the plain marginal likelihood ratio; the merges above the cut are unchanged.
 
-    Inside a cluster the posterior odds favour growing one big tree row by row; the ratio gives balanced ones.
+    Inside a cluster, the posterior odds favour adding rows one by one to a large tree; the ratio yields balanced trees.
 
     Returns
     -------
     children, log_odds
-        Merges, and their log odds in the new tree (nats).
+        Merges and their log odds in the new tree (nats).
     """
     labels = tree.cut()
     n, k = tree.n_items, int(labels.max()) + 1
@@ -177,8 +178,8 @@ def ratio_inside_clusters(
     for t, (left, _) in enumerate(inside):
         cluster[n + t] = cluster[left]
     root = np.zeros(k, int)
-    root[cluster] = np.arange(2 * n - k)  # of each cluster's nodes the last one is its root
-    # what takes the place of each old node: the root of its cluster, or a merge above the cut
+    root[cluster] = np.arange(2 * n - k)  # the last node of each cluster is its root
+    # new node that replaces each old node: the root of its cluster, or a merge above the cut
     place = np.concatenate([root[labels], np.zeros(n - 1, int)])
     children = inside.tolist()
     for t, (left, right) in enumerate(tree.children):

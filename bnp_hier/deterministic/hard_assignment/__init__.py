@@ -1,1 +1,1 @@
-"""Hard assignments of rows to clusters, dense, by kd-tree, or of streams."""
+"""Hard assignment of rows to clusters: dense, by kd-tree, or over streams."""

@@ -1,7 +1,8 @@
-"""Hard assignment passes: label every row by its expected log likelihood, and sum statistics by label.
+"""Hard assignment passes, which label every row by its expected log likelihood and sum the statistics by label.
 
-An expected log likelihood is linear in the row's sufficient statistics, so that a pass over many rows is two matrix
-products: scores = Φ C, and statistics = onehot(labels)ᵀ Φ, Φ the rows' statistics (Kurihara & Welling 2009, Eqs. 20, 40, 46).
+An expected log likelihood is linear in the row's sufficient statistics, so a pass over many rows consists of two matrix
+products: scores = Φ C and statistics = onehot(labels)ᵀ Φ, where Φ are the rows' statistics (Kurihara & Welling 2009, Eqs. 20,
+40, 46).
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ __all__ = [
 ]
 
 BLOCK = 1024
-"""Rows in one pair of matrix products; their features stay in the processor's cache."""
+"""Number of rows in one pair of matrix products; their features fit in the processor's cache."""
 
 CHUNK = 64 * BLOCK
-"""Rows whose features are written down at once."""
+"""Number of rows whose features are computed at once."""
 
 KEPT_NUMBERS = 1 << 26
-"""Numbers (of 8 bytes) up to which all rows' features are kept from pass to pass."""
+"""Maximum number of values (8 bytes each) for which the features of all rows are kept between passes."""
 
 
 class Scores(NamedTuple):
-    """What labels a row: score of cluster k = ⟨natural_k, suff_stats(x)⟩ + log_weight_k, the largest wins.
+    """Coefficients of the cluster scores ⟨natural_k, suff_stats(x)⟩ + log_weight_k; a row joins the highest-scoring cluster.
 
     - **natural** - expected natural parameters, leading dimension k.
-    - **log_weight** - (k,) of the clusters' labels; −inf for one that takes no row.
+    - **log_weight** - (k,) log weights of the cluster labels; −inf for a cluster that receives no rows.
     """
 
     natural: Statistics
@@ -58,9 +59,9 @@ class Scores(NamedTuple):
 class Pass(NamedTuple):
     """Result of one pass.
 
-    - **labels** - (n,) cluster of each row, the first of those that tie.
+    - **labels** - (n,) cluster of each row; the first one in case of ties.
     - **stats** - statistics of the rows of each cluster, leading dimension k.
-    - **counts** - (k,) number of rows of each cluster.
+    - **counts** - (k,) number of rows per cluster.
     """
 
     labels: Int[Array, " n"]
@@ -70,18 +71,18 @@ class Pass(NamedTuple):
 
 @runtime_checkable
 class Assigner(Protocol):
-    """A way to make passes over one data set; all give the same labels."""
+    """Makes assignment passes over one data set; all implementations return the same labels."""
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
-        """Statistics of the rows of each cluster, and their numbers."""
+        """Statistics and number of the rows of each cluster."""
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
-        """Cluster of each row, the first of those that tie."""
+        """Cluster of each row; the first one in case of ties."""
 
 
 @partial(jax.jit, static_argnames="features")
 def feature_blocks(component: Component, blocks: Float[Array, "b c d"], features: Features) -> Float[Array, "b c f"]:
-    """Features of the rows of the blocks, written down for the matrix products."""
+    """Compute the features of the rows in the blocks for the matrix products."""
     return jax.lax.map(lambda rows: features_of(component, rows, features), blocks)
 
 
@@ -105,12 +106,12 @@ def _assign(numbers: Float[Array, "b c f"], n: ArrayLike, scores: Scores, featur
 
 
 def assign_blocks(component: Component, blocks: Float[Array, "b c d"], n: int, scores: Scores, features: Features) -> Pass:
-    """Label the first n rows of the blocks and sum their statistics; the labels of the others mean nothing."""
+    """Label the first n rows of the blocks and sum their statistics; the labels of the remaining rows are meaningless."""
     return _assign(feature_blocks(component, blocks, features), np.asarray(n), scores, features)
 
 
 def in_blocks(X: Float[np.ndarray, "n d"], blocks: int | None = None) -> Float[Array, "b c d"]:
-    """The rows in blocks of one size, as many as needed or asked for, filled up with copies of the first row."""
+    """Split the rows into equal blocks, as many as needed or requested, padded with copies of the first row."""
     n, d = X.shape
     size = min(BLOCK, n) if blocks is None else BLOCK
     filled = np.concatenate([X, np.broadcast_to(X[:1], ((blocks or -(-n // size)) * size - n, d))])
@@ -118,7 +119,7 @@ def in_blocks(X: Float[np.ndarray, "n d"], blocks: int | None = None) -> Float[A
 
 
 class DenseAssigner:
-    """Passes by matrix products over all rows and clusters.
+    """Assignment passes by matrix products over all rows and clusters.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ class DenseAssigner:
         self._kept = feature_blocks(component, self._parts[0][1], self._features) if kept else None
 
     def _passes(self, scores: Scores) -> Iterator[tuple[int, Pass]]:
-        """Number of rows and result of each part."""
+        """Yield the number of rows and the result of each part."""
         for n, blocks in self._parts:
             if self._kept is None:
                 yield n, assign_blocks(self.component, blocks, n, scores, self._features)
@@ -144,19 +145,19 @@ class DenseAssigner:
                 yield n, _assign(self._kept, np.asarray(n), scores, self._features)
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
-        """Statistics of the rows of each cluster, and their numbers."""
+        """Statistics and number of the rows of each cluster."""
         return added(self._passes(scores))
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
-        """Cluster of each row, the first of those that tie."""
+        """Cluster of each row; the first one in case of ties."""
         return joined(self._passes(scores))
 
 
 def added(passes: Iterable[tuple[int, Pass]]) -> tuple[Statistics, Float[Array, " k"]]:
-    """Statistics and numbers of the rows of each cluster over several passes (at least one)."""
+    """Statistics and number of the rows of each cluster, summed over the passes (at least one)."""
     return reduce(lambda one, other: jax.tree.map(jnp.add, one, other), ((found.stats, found.counts) for _, found in passes))
 
 
 def joined(passes: Iterable[tuple[int, Pass]]) -> Int[np.ndarray, " n"]:
-    """Labels of the rows of several passes, as many of each as there are rows."""
+    """Labels of the rows of several passes, concatenated without padding."""
     return np.concatenate([np.asarray(found.labels)[:n] for n, found in passes])

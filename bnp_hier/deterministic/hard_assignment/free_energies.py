@@ -1,4 +1,4 @@
-"""Free energy of a hard partition, and the label weights of maximisation-expectation steps that lower it."""
+"""Free energy of a hard partition, and the scores of the maximisation-expectation steps that reduce it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from bnp_hier.partitions.seating import Prior
 __all__ = ["LABEL_MODELS", "LOG_JOINTS", "free_energy", "label_log_prior", "scores_from"]
 
 LABEL_MODELS = ("dp", "finite")
-"""Priors of the labels: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
+"""Label priors: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
 
 
 def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Float[Array, ""]:
     """Log prior of the labels (nats).
 
-    "dp": of the partition, by the Chinese restaurant process. "finite": of one labelling with K clusters, K the number of
-    clusters in use, whose weights are Dirichlet(α, ..., α): log Γ(Kα) − log Γ(n + Kα) + Σ_k [log Γ(n_k + α) − log Γ(α)].
+    "dp": prior of the partition under the Chinese restaurant process. "finite": prior of one labelling with K clusters, where
+    K is the number of non-empty clusters and their weights are Dirichlet(α, ..., α):
+    log Γ(Kα) − log Γ(n + Kα) + Σ_k [log Γ(n_k + α) − log Γ(α)].
     """
     if labels == "dp":
         return log_partition_prior(counts, *prior)
@@ -42,9 +43,9 @@ def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Floa
 def free_energy(
     component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, labels: str
 ) -> Float[Array, ""]:
-    """−log p(X, labels), parameters integrated out (nats): what maximisation-expectation minimises.
+    """Objective of maximisation-expectation: −log p(X, labels) with the parameters integrated out (nats).
 
-    Kurihara & Welling (2009), Eq. 19 for "finite" and Eq. 23 for "dp"; empty clusters count for nothing.
+    Kurihara & Welling (2009), Eq. 19 for "finite" and Eq. 23 for "dp"; empty clusters contribute nothing.
     """
     return -label_log_prior(counts, prior, labels) - component.log_marginal(stats).sum()
 
@@ -57,7 +58,8 @@ def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Arr
 
 
 LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
-"""log p(X, labels) of a model's values, labels, and an array as long as there are slots (nats), by label model."""
+"""log p(X, labels) (nats) by label prior; the functions take the model's values, the labels and an array with one entry per
+slot."""
 
 
 @partial(jax.jit, static_argnames="labels")
@@ -65,7 +67,7 @@ def scores_from(component: Component, stats: Statistics, counts: Float[Array, " 
     """E[log p(x, label)] under the posterior of each cluster's parameters and of the weights, up to a constant.
 
     Kurihara & Welling (2009), Eqs. 20, 24, 40 and 46 with the opposite sign; their Eq. 24 is the limit in which a label's
-    weight is ψ(n_k), or ψ(n_k − δ) with a discount. An empty cluster takes no row.
+    weight is ψ(n_k), or ψ(n_k − δ) with a discount. Empty clusters receive no rows.
     """
     used = counts > 0
     shift = -jnp.asarray(prior.discount, float) if labels == "dp" else jnp.asarray(prior.concentration, float)

@@ -1,4 +1,4 @@
-"""Hard assignment passes by a kd-tree: whole boxes of rows that one cluster wins are taken at once."""
+"""Hard assignment passes with a kd-tree: a box of rows that all belong to one cluster is assigned as a whole."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from bnp_hier.utils.arrays import first_cell
 __all__ = ["AutoAssigner", "KDTreeAssigner"]
 
 KD_TREE_FROM, KD_TREE_UP_TO = 200_000, 3
-"""Rows from which, and columns up to which, a pass by a kd-tree is faster than one by matrix products."""
+"""Minimum number of rows and maximum number of columns for which a kd-tree pass is faster than one by matrix products."""
 
 TREE_AFTER = 30
-"""Passes by matrix products that take as long as building the tree."""
+"""Number of passes by matrix products that take as long as building the tree."""
 
 LEAF_SIZE = 64
-"""Rows under which a box is not divided further."""
+"""Number of rows below which a box is not divided further."""
 
 AT_ONCE = 1 << 21
-"""Numbers in the largest array while a level of the tree is examined."""
+"""Size of the largest array used to examine a level of the tree."""
 
 TIE = 1e-9
-"""A cluster is dropped from a box when it loses there by more than this, relative to the winner's score."""
+"""A cluster is excluded from a box if its score falls short of the best one by more than this, relative to the best score."""
 
 
 class _Owners(NamedTuple):
     """Boxes that cover all rows, from left to right.
 
-    - **nodes** - boxes.
-    - **owner** - cluster that wins all rows of the box; −1 where the rows have to be looked at one by one.
-    - **visited** - boxes examined on the way.
+    - **nodes** - node numbers of the boxes.
+    - **owner** - cluster to which all rows of the box belong; −1 if the rows have to be scored individually.
+    - **visited** - number of boxes examined.
     """
 
     nodes: Int[np.ndarray, " m"]
@@ -61,7 +61,8 @@ class _Forms(NamedTuple):
     - **constant** - (k,).
     - **linear** - (k, q).
     - **square** - (k, q, q).
-    - **reach** - (k, k, q²) by winner b and other c: |square_c − square_b|, on the diagonal only where positive.
+    - **reach** - (k, k, q²) for best cluster b and other cluster c: |square_c − square_b| off the diagonal and
+      max(square_c − square_b, 0) on it.
     """
 
     constant: Float[np.ndarray, " k"]
@@ -71,11 +72,12 @@ class _Forms(NamedTuple):
 
 
 class KDTreeAssigner:
-    """Passes by a kd-tree over the rows' coordinates, with the same labels as `DenseAssigner`.
+    """Assignment passes with a kd-tree over the rows' coordinates; yields the same labels as `DenseAssigner`.
 
-    Going down the tree level by level, a cluster is struck off a box's list when another one scores higher on all of the box;
-    a box with one cluster left hands over its sums (Kurihara & Welling 2009, section 9.1; their lower bound of a cost over a
-    box is not one, and is replaced by an exact test). Rows of boxes still disputed at the bottom are scored one by one.
+    The tree is traversed level by level. A cluster is removed from a box's candidates if another one scores higher everywhere
+    in the box, and a box with one remaining candidate contributes its precomputed sums (Kurihara & Welling 2009, section 9.1;
+    their lower bound on the cost over a box does not hold and is replaced by an exact test). The rows of boxes that are still
+    undecided at the bottom of the tree are scored individually.
 
     Parameters
     ----------
@@ -87,16 +89,16 @@ class KDTreeAssigner:
     Attributes
     ----------
     visited_nodes
-        Boxes examined by the last pass.
+        Number of boxes examined in the last pass.
     touched_rows
-        Rows scored one by one by the last pass.
+        Number of rows scored individually in the last pass.
 
     Raises
     ------
     ValueError
-        If a cell is missing.
+        If X has a missing value.
     NotImplementedError
-        If the component has no coordinates.
+        If the component does not define coordinates.
     """
 
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
@@ -117,7 +119,7 @@ class KDTreeAssigner:
         self.visited_nodes = self.touched_rows = 0
 
     def _node_sums(self) -> Float[np.ndarray, "nodes f"]:
-        """Sums of the features of the rows in each box: of the smallest ones by blocks of rows, then upwards."""
+        """Sum the features of the rows in each box, from blocks of rows for the leaves and then upwards."""
         n, first = len(self._rows), self._first_leaf
         sums = np.zeros((len(self._start), self._features.width))
         starts = self._start[first:]
@@ -149,10 +151,11 @@ class KDTreeAssigner:
     def _survivors(
         self, forms: _Forms, nodes: Int[np.ndarray, " m"], active: Bool[np.ndarray, "m k"]
     ) -> Bool[np.ndarray, "m k"]:
-        """Clusters that may win a row of each box.
+        """Mark the clusters that may be the best one for some row of each box.
 
-        With f_c a cluster's score, b the best at the centre y of the box and w its half-widths, f_c − f_b on the box is at
-        most its value at y + |gradient|·w + Σ_j max(D_jj, 0) w_j² + Σ_{j≠k} |D_jk| w_j w_k, D the difference of the squares.
+        Let f_c be the score of cluster c, b the best cluster at the centre y of the box, w the half-widths of the box, and D
+        the difference of the quadratic terms. Within the box, f_c − f_b is at most its value at y + |gradient|·w +
+        Σ_j max(D_jj, 0) w_j² + Σ_{j≠k} |D_jk| w_j w_k.
         """
         m = np.arange(len(nodes))
         center, half = self._center[nodes], self._half[nodes]
@@ -190,21 +193,21 @@ class KDTreeAssigner:
         return _Owners(every[order], owner[order], visited)
 
     def _disputed(self, owners: _Owners) -> Int[np.ndarray, " rows"]:
-        """Rows, in the tree's order, of the boxes without an owner."""
+        """Rows of the boxes without an owner, in the tree's order."""
         nodes = owners.nodes[owners.owner < 0]
         sizes = self._end[nodes] - self._start[nodes]
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(nodes) else sizes
         return (np.arange(sizes.sum()) + np.repeat(self._start[nodes] - offsets, sizes)).astype(np.int64)
 
     def _look_at(self, rows: Int[np.ndarray, " r"], scores: Scores) -> tuple[np.ndarray, Statistics, Array]:
-        """Score single rows; their number is padded to a power of two of blocks, so that few programs are compiled."""
+        """Score individual rows; the number of blocks is padded to a power of two, so that few programs are compiled."""
         blocks = 1 << (max(-(-len(rows) // BLOCK), 1) - 1).bit_length()
         some = self._rows[rows] if len(rows) else self._rows[:1]
         labels, stats, counts = assign_blocks(self.component, in_blocks(some, blocks), len(rows), scores, self._features)
         return np.asarray(labels)[: len(rows)], stats, counts
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
-        """Statistics of the rows of each cluster, and their numbers."""
+        """Statistics and number of the rows of each cluster."""
         owners = self._owners(scores)
         rows = self._disputed(owners)
         self.visited_nodes, self.touched_rows = owners.visited, len(rows)
@@ -218,7 +221,7 @@ class KDTreeAssigner:
         return jax.tree.map(jnp.add, stats, whole), counts + sizes.astype(counts.dtype)
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
-        """Cluster of each row, the first of those that tie."""
+        """Cluster of each row; the first one in case of ties."""
         owners = self._owners(scores)
         rows = self._disputed(owners)
         self.visited_nodes, self.touched_rows = owners.visited, len(rows)
@@ -230,12 +233,12 @@ class KDTreeAssigner:
 
 
 class AutoAssigner:
-    """Passes by whichever is faster: a kd-tree is built once so many passes were made that it pays, if ever.
+    """Assignment passes by the faster method: matrix products, then a kd-tree after enough passes, if it can be faster.
 
     Parameters
     ----------
     component, X
-        As of `DenseAssigner`.
+        See `DenseAssigner`.
     """
 
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
@@ -251,11 +254,11 @@ class AutoAssigner:
         return self.current
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
-        """Statistics of the rows of each cluster, and their numbers."""
+        """Statistics and number of the rows of each cluster."""
         return self._next()(scores)
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
-        """Cluster of each row, the first of those that tie."""
+        """Cluster of each row; the first one in case of ties."""
         return self._next().labels(scores)
 
 

@@ -1,4 +1,4 @@
-"""Rows that do not fit in memory: read in chunks, as often as wanted, and labelled chunk by chunk."""
+"""Streams of rows that do not fit in memory: read in chunks, repeatedly, and labelled chunk by chunk."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = ["RowSample", "RowStream", "StreamAssigner"]
 
 
 class RowStream:
-    """A table that is read in chunks, over and over.
+    """A table that can be read in chunks any number of times.
 
     Parameters
     ----------
     source
-        Called for every reading; gives an iterable of chunks (m, d) of any numbers of rows, the same rows every time. It may
-        use one array for all chunks.
+        Called for every reading; returns an iterable of chunks (m, d) of any sizes, with the same rows every time. It may
+        reuse one array for all chunks.
 
     Attributes
     ----------
     n_rows
-        Rows that a reading gives; None before one has come to its end.
+        Number of rows in a reading; None before the first reading is complete.
     readings
-        Readings begun.
+        Number of readings started.
     """
 
     def __init__(self, source: Callable[[], Iterable[ArrayLike]]) -> None:
@@ -52,18 +52,16 @@ class RowStream:
 
     @classmethod
     def over(cls, X: Any) -> RowStream | None:
-        """The stream behind what was handed to `fit`: a memory-mapped table, or a function that returns an iterator of chunks.
-
-        None for a table in memory.
+        """Stream for a memory-mapped table or a function that returns an iterator of chunks; None for a table in memory.
 
         Raises
         ------
         TypeError
             If X is an iterator, which can be read only once.
         ValueError
-            If a memory-mapped array has not two dimensions.
+            If a memory-mapped array is not two-dimensional.
         """
-        if isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None:  # a copy of one has its class, but is in memory
+        if isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None:  # a copy of a memmap has its class but no file
             if X.ndim != 2:
                 raise ValueError(f"X must have two dimensions, shape (n, d), but the memory-mapped array has shape {X.shape}")
             return cls(lambda: (X[at : at + CHUNK] for at in range(0, len(X), CHUNK)))
@@ -77,13 +75,14 @@ class RowStream:
         return None
 
     def chunks(self) -> Iterator[Float[np.ndarray, "m d"]]:
-        """One reading, chunk by chunk.
+        """Read the rows once, chunk by chunk.
 
         Raises
         ------
         ValueError
-            If a chunk is no table, has other columns than the first, or the reading gives another number of rows than the
-            first one did. Whatever the source raises passes through. All say how far the reading had come.
+            If a chunk is not a table, has a different number of columns from the first one, or if the total number of rows
+            differs from that of the first reading. Exceptions raised by the source are passed on. A note on every exception
+            says at which row and chunk the reading stopped.
         """
         self.readings += 1
         rows = number = 0
@@ -97,25 +96,25 @@ class RowStream:
                     self.n_columns = matrix.shape[1]
                 if matrix.shape[1] != self.n_columns:
                     raise ValueError(
-                        f"chunk {number} has {matrix.shape[1]} columns, but chunks before it have {self.n_columns}"
+                        f"chunk {number} has {matrix.shape[1]} columns, but the chunks before it have {self.n_columns}"
                     )
                 yield matrix
                 rows += len(matrix)
                 number += 1
             if self.n_rows is not None and rows != self.n_rows:
                 raise ValueError(
-                    f"the chunks ended after {rows} rows, but gave {self.n_rows} at the first reading; the function must begin "
-                    "anew, with the same rows, each time it is called"
+                    f"the chunks ended after {rows} rows, but the first reading had {self.n_rows} rows; the function must "
+                    "return a new iterator over the same rows each time it is called"
                 )
             if rows == 0:
-                raise ValueError("X is empty: the function gave no chunks; expected at least two rows")
+                raise ValueError("X is empty: the function returned no chunks; expected at least two rows")
         except Exception as error:
             error.add_note(f"(reading {self.readings} of the chunks stopped after {rows} rows, at chunk {number})")
             raise
         self.n_rows = rows
 
     def chunks_of(self, size: int) -> Iterator[Float[np.ndarray, "m d"]]:
-        """One reading in chunks of one size, the last one shorter."""
+        """Read the rows once, in chunks of the given size; the last one may be shorter."""
         waiting: list[np.ndarray] = []
         held = 0
         for chunk in self.chunks():
@@ -124,21 +123,21 @@ class RowStream:
                 yield np.concatenate([*waiting, taken])
                 waiting, held = [], 0
             if len(chunk):
-                waiting.append(chunk.copy())  # the source may use its memory for the next chunk
+                waiting.append(chunk.copy())  # the source may reuse its memory for the next chunk
                 held += len(chunk)
         if waiting:
             yield np.concatenate(waiting)
 
 
 class StreamAssigner:
-    """Passes over a stream by matrix products; memory does not grow with the number of rows.
+    """Assignment passes over a stream by matrix products; memory does not grow with the number of rows.
 
     Parameters
     ----------
     component
         Conjugate component.
     stream
-        The rows. They are checked against the component at the first pass.
+        The rows; the component validates them in the first pass.
     """
 
     def __init__(self, component: Component, stream: RowStream) -> None:
@@ -147,7 +146,7 @@ class StreamAssigner:
         self._checked = False
 
     def _passes(self, scores: Scores) -> Iterator[tuple[int, Pass]]:
-        """Number of rows and result of each chunk."""
+        """Yield the number of rows and the result of each chunk."""
         at = 0
         for chunk in self.stream.chunks_of(CHUNK):
             if not self._checked:
@@ -155,24 +154,24 @@ class StreamAssigner:
                     self.component.validate(chunk)
                     self.component.check_precision(chunk)
                 except ValueError as error:
-                    error.add_note(f"(rows are counted from row {at} of the stream)")
+                    error.add_note(f"(row numbers are relative to row {at} of the stream)")
                     raise
-            # in powers of two of blocks: the last chunk shares few programs
+            # the number of blocks is padded to a power of two, so that last chunks of any size share few compiled programs
             blocks = in_blocks(chunk, 1 << (-(-len(chunk) // BLOCK) - 1).bit_length())
             yield len(chunk), assign_blocks(self.component, blocks, len(chunk), scores, self._features)
             at += len(chunk)
         self._checked = True
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
-        """Statistics of the rows of each cluster, and their numbers."""
+        """Statistics and number of the rows of each cluster."""
         return added(self._passes(scores))
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
-        """Cluster of each row, the first of those that tie."""
+        """Cluster of each row; the first one in case of ties."""
         return joined(self._passes(scores))
 
     def appearance(self, scores: Scores, clusters: int) -> Int[np.ndarray, " k"]:
-        """The clusters in the order of their first rows; reads until so many have been seen."""
+        """Clusters in order of appearance; reads the stream until the given number of clusters has been seen."""
         seen: dict[int, None] = {}
         for size, found in self._passes(scores):
             labels, first = np.unique(np.asarray(found.labels)[:size], return_index=True)
@@ -184,14 +183,14 @@ class StreamAssigner:
 
 
 class RowSample:
-    """A simple random sample of the rows of chunks, in their order; all of them if there are no more than `size`.
+    """A simple random sample of streamed rows, in their order; contains all rows if there are at most `size`.
 
-    The sample depends on the rows and the generator only, not on how the rows are cut into chunks.
+    The sample depends only on the rows and the generator, not on how the rows are divided into chunks.
 
     Attributes
     ----------
     n_rows
-        Rows that were added.
+        Number of rows added so far.
     """
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
@@ -200,10 +199,10 @@ class RowSample:
         self._keys, self._places = np.empty(0), np.empty(0, int)
 
     def add(self, chunk: Float[np.ndarray, "m d"]) -> None:
-        """Rows that come after those added before."""
+        """Add the next rows."""
         keys = np.concatenate([self._keys, self._rng.random(len(chunk))])
         places = np.concatenate([self._places, self.n_rows + np.arange(len(chunk))])
-        # of each row a number; the rows with the smallest ones stay
+        # every row gets a random key; the rows with the smallest keys are kept
         chosen = np.sort(np.argpartition(keys, self.size)[: self.size]) if len(keys) > self.size else np.arange(len(keys))
         old = chosen[chosen < len(self._keys)]
         held = [np.concatenate(self._kept)[old]] if len(old) < len(self._keys) else self._kept
@@ -213,5 +212,5 @@ class RowSample:
 
     @property
     def rows(self) -> Float[np.ndarray, "s d"]:
-        """The sample."""
+        """The sampled rows."""
         return np.concatenate(self._kept)

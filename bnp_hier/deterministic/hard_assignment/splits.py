@@ -1,4 +1,4 @@
-"""Clusters that are split and merged as long as the free energy falls, by passes over all rows."""
+"""Search by splits and merges, which are accepted if passes over all rows then reach a lower free energy."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from bnp_hier.partitions.seating import Prior, log_seating
 __all__ = ["Clusters", "SplitMergeSearch", "seeded", "slots_for", "spaces_of", "sum_by_label"]
 
 LEAST_GAIN = 1e-6
-"""Fall of the free energy (nats) under which passes stop and a split or merge is refused."""
+"""Decrease of the free energy (nats) below which passes stop and a split or merge is rejected."""
 
 PATIENCE = 20
-"""A split or merge is given up when so many more passes as good as the last would not make it pay."""
+"""A split or merge is abandoned if this many further passes with the gain of the last one would not lower the free energy."""
 
 SAME_CUT = 0.95
-"""Share of a cluster's rows on the same sides of two planes from which only one of them is tried."""
+"""Proportion of a cluster's rows on the same sides of two planes above which only the first plane is tried."""
 
 LEAST_OVERLAP = 1e-3
-"""Cosine of two clusters' responsibilities under which merging them is not tried."""
+"""Cosine similarity of two clusters' responsibilities below which merging them is not tried."""
 
 
 class Clusters(NamedTuple):
     """Clusters in slots, some of them empty.
 
-    - **scores** - what labelled the rows.
-    - **stats**, **counts** - of the rows of each cluster, in NumPy: they are cut and joined on the host, where a new number
-      of slots compiles nothing.
+    - **scores** - the scores with which the rows were labelled.
+    - **stats**, **counts** - statistics and number of the rows of each cluster, as NumPy arrays: splits and merges change
+      them on the host, where a new number of slots requires no compilation.
     - **free_energy** - −log p(X, labels) (nats).
     """
 
@@ -57,24 +57,24 @@ class SplitMergeSearch:
     Parameters
     ----------
     component, prior, labels
-        Component, prior of the partition, and label model.
+        Component, prior of the partition, and label prior (one of `LABEL_MODELS`).
     assigner
-        How to make passes over all rows.
+        Makes passes over all rows.
     sketch
-        Rows (all or some) that say where clusters are split.
+        All rows or a sample of them, used to propose splits.
     max_iter
-        Most passes in a row.
+        Maximum number of consecutive passes.
     limit
-        Most clusters.
+        Maximum number of clusters.
 
     Attributes
     ----------
     trace
-        Free energy after each step that was kept.
+        Free energy after each accepted step.
     converged
-        Whether no run of passes since `trace` began was cut off by `max_iter`.
+        Whether every series of passes since the start of `trace` converged within `max_iter`.
     kept
-        The best clusters of any pass so far, also if a pass then fails; None before the first.
+        Best clusters of all passes so far, available even if a later pass fails; None before the first pass.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class SplitMergeSearch:
         return state
 
     def settle(self, scores: Scores, target: float = np.inf) -> tuple[Clusters, list[float]]:
-        """Passes until the free energy no longer falls; a pass that would raise it, as clusters empty, is refused.
+        """Make passes until the free energy no longer decreases; reject a pass that increases it because clusters empty.
 
-        A free energy that falls too slowly to come below the target is given up early.
+        Stops early if the free energy decreases too slowly to reach the target.
         """
         state = self._pass(scores)
         trace = [state.free_energy]
@@ -135,7 +135,7 @@ class SplitMergeSearch:
         return float(free_energy(self.component, *self._sums(labels), self.prior, self.labels))
 
     def climb(self, labels: Int[np.ndarray, " s"], n: int) -> Clusters:
-        """The best clusters found from a partition of the sketch, which stands for n rows; `trace` begins anew."""
+        """Find the best clusters from an initial partition of the sketch, which represents n rows; restarts `trace`."""
         stats, counts = self._sums(labels)
         share = n / len(self.sketch)
         scores = self.scores(jax.tree.map(lambda leaf: share * leaf, stats), share * counts)
@@ -144,7 +144,7 @@ class SplitMergeSearch:
         return self.improve(state)
 
     def improve(self, state: Clusters) -> Clusters:
-        """Splits, then merges, until neither lowers the free energy."""
+        """Alternate splits and merges until neither reduces the free energy."""
         while np.isfinite(state.free_energy):
             state = self._split_all(state)
             merged = self._merge_one(state)
@@ -155,13 +155,13 @@ class SplitMergeSearch:
 
     def _accept(self, proposal: Scores, state: Clusters) -> Clusters | None:
         settled, trace = self.settle(proposal, target=state.free_energy)
-        if not settled.free_energy < state.free_energy - LEAST_GAIN:  # NaN is no gain: the searches end
+        if not settled.free_energy < state.free_energy - LEAST_GAIN:  # NaN counts as no gain, so that the search ends
             return None
         self.trace += [energy for energy in trace if energy < state.free_energy]
         return settled
 
     def _split_all(self, state: Clusters) -> Clusters:
-        refused: dict[int, float] = {}  # cluster and its size: a cluster that has changed since is tried again
+        refused: dict[int, float] = {}  # size of each rejected cluster: a cluster that has changed since is tried again
         while (state.counts > 0).sum() < self.limit:
             accepted = None
             labels = self._sketcher.labels(state.scores)
@@ -181,7 +181,7 @@ class SplitMergeSearch:
         return state
 
     def _responsibilities(self, state: Clusters) -> tuple[Float[np.ndarray, "s k"], Float[np.ndarray, "s k"]]:
-        """Log predictive density of the sketch's rows in each cluster in use, and probability of each cluster."""
+        """Log predictive density of the sketch's rows under each non-empty cluster, and their responsibilities."""
         both = np.asarray(_log_weights(self.component, state.stats, state.counts, self.prior, self.sketch))
         used = state.counts > 0
         size = np.where(used, state.counts - np.asarray(self.prior.discount), 1.0)
@@ -190,10 +190,10 @@ class SplitMergeSearch:
         return np.where(used, both - seat, 0.0), weight / weight.sum(1, keepdims=True)
 
     def _worst_fitting(self, state: Clusters) -> list[int]:
-        """Clusters by falling divergence of their rows' empirical density from their predictive density.
+        """Clusters in decreasing order of the divergence of their rows' empirical density from their predictive density.
 
-        Σ_i w_i [log w_i − log p(x_i|cluster)], w the responsibilities of the cluster, summing to 1: Kurihara & Welling (2009),
-        Eq. 47, which is infinite as printed.
+        The divergence is Σ_i w_i [log w_i − log p(x_i|cluster)], where w are the cluster's responsibilities, normalised to
+        sum to 1: a corrected form of Kurihara & Welling (2009), Eq. 47, which is infinite as printed.
         """
         density, weight = self._responsibilities(state)
         share = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
@@ -202,10 +202,10 @@ class SplitMergeSearch:
         return [int(k) for k in order if state.counts[k] > 1]
 
     def _splits(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"]) -> Iterator[Scores]:
-        """The cluster cut by the plane through the mean of its rows in the sketch, across their principal direction.
+        """Propose splits of a cluster by a plane through the mean of its rows in the sketch, across their principal axis.
 
-        That is one step of k-means from two centres on that axis (Kurihara & Welling 2009, appendix D.3), in each of the
-        spaces unless the cuts are nearly the same.
+        This is one step of k-means from two centres on that axis (Kurihara & Welling 2009, appendix D.3). One split is
+        proposed in each of the coordinate spaces, unless the cuts are nearly the same.
         """
         if len(rows) < 2:
             return
@@ -220,7 +220,7 @@ class SplitMergeSearch:
                 yield self._cut(state, cluster, rows, side.astype(int))
 
     def _cut(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"], side: Int[np.ndarray, " m"]) -> Scores:
-        """Scores once the rows of the cluster on side 1 are a cluster of their own."""
+        """Scores after the rows on side 1 have been moved to a new cluster."""
         halves, sizes = sum_by_label(self.component, self.sketch[rows], side, 2)
         share = state.counts[cluster] / len(rows)
         free = np.flatnonzero(state.counts == 0)
@@ -234,7 +234,7 @@ class SplitMergeSearch:
         return self.scores(stats, counts)
 
     def _merge_one(self, state: Clusters) -> Clusters | None:
-        """The first merge that lowers the free energy, pairs with the most alike responsibilities first."""
+        """Make the first merge that reduces the free energy, trying pairs in decreasing similarity of responsibilities."""
         _, weight = self._responsibilities(state)
         used = np.flatnonzero(state.counts > 0).tolist()
         unit = weight / np.maximum(np.linalg.norm(weight, axis=0), np.finfo(float).tiny)
@@ -250,27 +250,27 @@ class SplitMergeSearch:
 
 
 def slots_for(clusters: int) -> int:
-    """Room for so many clusters, in powers of two so that few programs are compiled."""
+    """Number of slots for the given number of clusters, a power of two so that few programs are compiled."""
     return max(8, 1 << (clusters - 1).bit_length())
 
 
 def seeded(points: Float[np.ndarray, "s q"], clusters: int, rng: np.random.Generator) -> Int[np.ndarray, " s"]:
-    """Each row at the nearest of so many rows drawn by k-means++."""
+    """Label each row by the nearest of the given number of centres drawn by k-means++."""
     from sklearn.cluster import kmeans_plusplus
 
     centers, _ = kmeans_plusplus(points, clusters, random_state=int(rng.integers(1 << 31)))
-    # squared distances but for what is the same for all centres
+    # squared distances up to a term that is the same for all centres
     return ((centers**2).sum(1) - 2 * points @ centers.T).argmin(1)
 
 
 def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[np.ndarray, "s _"]]:
-    """Coordinates in which rows are near or far: the columns, missing values at their mean, and the component's own if any.
+    """Coordinate spaces for distances between rows: the columns (mean-imputed) and the component's coordinates, if any.
 
-    Those of a prior whose scale is like the data's covariance are round and show no direction; columns in different units
-    show the wrong one.
+    Both are needed: if the prior's scale resembles the data's covariance, the component's coordinates are isotropic and show
+    no direction; columns in different units show the wrong one.
     """
     seen = ~np.isnan(X)
-    mean = np.where(seen, X, 0.0).sum(0) / np.maximum(seen.sum(0), 1)  # 0 for a column of which nothing is seen
+    mean = np.where(seen, X, 0.0).sum(0) / np.maximum(seen.sum(0), 1)  # 0 for a column without observed values
     spaces = [np.where(seen, X, mean)]
     try:
         own = np.asarray(component.coordinates(X))
@@ -282,7 +282,7 @@ def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[n
 def sum_by_label(
     component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], slots: int
 ) -> tuple[Statistics, Float[np.ndarray, " k"]]:
-    """Statistics of the rows of each cluster, and their numbers, in NumPy."""
+    """Statistics and number of the rows of each cluster, as NumPy arrays."""
     # padded to powers of four, so that clusters of any size share a few programs
     n = len(X)
     most = max(64, 4 ** math.ceil(math.log(n, 4)))
@@ -292,14 +292,14 @@ def sum_by_label(
 
 
 def _with(leaf: np.ndarray, place: Int[np.ndarray, " m"], value: np.ndarray) -> np.ndarray:
-    """A copy with other values at some places."""
+    """Return a copy with new values at the given places."""
     changed = leaf.copy()
     changed[place] = value
     return changed
 
 
 def _joined(leaf: np.ndarray, one: int, other: int) -> np.ndarray:
-    """A copy in which one slot has the sum of two, and the other nothing."""
+    """Return a copy in which slot `one` contains the sum of both slots and slot `other` is empty."""
     return _with(leaf, np.array([one, other]), np.stack([leaf[one] + leaf[other], np.zeros_like(leaf[other])]))
 
 
@@ -307,8 +307,11 @@ def _joined(leaf: np.ndarray, one: int, other: int) -> np.ndarray:
 def _log_weights(
     component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
 ) -> Float[Array, "m k"]:
-    """Log of (seating probability × predictive density) of rows at each cluster; a new one, improper maybe, is not asked."""
-    # `log_weighted_densities` asks for a cache, which an improper family refuses: it may be asked for empty clusters
+    """Log of (seating probability × predictive density) of the rows for each existing cluster.
+
+    A new cluster is left out because the prior may be improper.
+    """
+    # `log_weighted_densities` needs a cache, which an improper family lacks because it may be used for empty clusters
     density = component.log_predictive(jax.tree.map(lambda leaf: leaf[None], stats), X[:, None])
     return density + log_seating(counts, prior)[None, :-1]
 

@@ -137,7 +137,7 @@ class Failing:
     [
         ("raises", OSError, "the disk is gone"),
         ("ends", ValueError, "the chunks ended after 400 rows, but gave 900 at the first reading"),
-        ("columns", ValueError, "chunk 4 has 5 columns, but chunks before it have 2"),
+        ("columns", ValueError, "chunk 4 has 5 columns, but the chunks before it have 2"),
         ("interrupted", KeyboardInterrupt, None),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_failure_of_the_last_reading(few_in_memory: None) -> None:
 def test_a_function_that_gives_one_iterator_is_found_out(few_in_memory: None) -> None:
     X = table()
     once = chunked(X, 100)()
-    with pytest.raises(ValueError, match="ended after 0 rows, but gave 900 at the first reading; the function must begin anew"):
+    with pytest.raises(ValueError, match="ended after 0 rows, but the first reading had 900 rows; the function must return"):
         estimator(X).fit(lambda: once)
 
 
@@ -192,14 +192,14 @@ def test_bad_rows_outside_the_sample_are_found_with_their_place(few_in_memory: N
     broken[outside, 1] = np.nan
     with pytest.raises(ValueError, match=f"missing value .* at row {outside - 512}, column 1") as caught:
         estimator(X).fit(chunked(broken, 90))
-    assert "rows are counted from row 512 of the stream" in " ".join(caught.value.__notes__)
+    assert "row numbers are relative to row 512 of the stream" in " ".join(caught.value.__notes__)
 
 
 def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
     X = table()
     with pytest.raises(TypeError, match="X is an iterator .generator., which can be read only once; give a function"):
         estimator(X).fit(chunked(X, 100)())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="the function gave no chunks"):
+    with pytest.raises(ValueError, match="the function returned no chunks"):
         estimator(X).fit(lambda: [])
     with pytest.raises(ValueError, match="chunk 0 must have two dimensions"):
         estimator(X).fit(lambda: [X[:, 0]])
