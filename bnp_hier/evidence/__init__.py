@@ -1,4 +1,4 @@
-"""The evidence log p(X) of a Dirichlet-process mixture: exactly, from below, and estimated."""
+"""Log evidence log p(X) of a Dirichlet-process mixture: exact values, lower bounds and estimates."""
 
 from bnp_hier.evidence.enumeration import exact
 from bnp_hier.evidence.evidence_table import table

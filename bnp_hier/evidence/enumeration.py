@@ -1,4 +1,4 @@
-"""The evidence of a small data set, by summing over all set partitions."""
+"""Exact evidence of a small data set, as a sum over all set partitions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bnp_hier.inspection.trace import Model
 __all__ = ["LARGEST", "exact"]
 
 LARGEST = 16
-"""Most items: the sum over partitions is exact but takes about 3ⁿ steps."""
+"""Maximum number of rows: the exact sum over partitions takes about 3ⁿ steps."""
 
 
 def exact(model: Model, X: ArrayLike) -> float:
-    """Log evidence log p(X) of a mixture, exactly; hyperparameters with priors sit at their medians.
+    """Compute the exact log evidence log p(X) of a mixture; hyperparameters with priors are fixed at their prior medians.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ def exact(model: Model, X: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If there are more than 16 rows, or the model or the data are unfit.
+        If there are more than 16 rows, or the model or the data are invalid.
 
     Notes
     -----
-    Dynamic programming over subsets: the block with the lowest item of a set, then the rest. The number of blocks is kept
-    apart for Pitman-Yor priors, whose weight depends on it.
+    The sum is computed by dynamic programming over subsets: the block that contains the first row of a set, times the sum
+    over partitions of the rest. The terms are kept separate by number of blocks, because the Pitman-Yor prior depends on it.
 
     Examples
     --------
@@ -60,8 +60,8 @@ def exact(model: Model, X: ArrayLike) -> float:
         n = problem.X.shape[0]
         if n > LARGEST:
             raise ValueError(
-                f"exact evidence sums over all partitions: at most {LARGEST} rows, but X has {n}; use a lower bound such as "
-                "tree_bound(BHC(model).fit(X))"
+                f"the exact evidence is a sum over all partitions of at most {LARGEST} rows, but X has {n}; use a lower bound "
+                "such as tree_bound(BHC(model).fit(X))"
             )
         alpha, discount = float(values.concentration), float(values.discount)
         rows = values.component.suff_stats(values.X)
@@ -75,17 +75,17 @@ def exact(model: Model, X: ArrayLike) -> float:
         raise no_log_marginal(values.component, np.flatnonzero(members[1 + undefined[1:].argmax()]))
     by_count = _sum_by_count(block, n)
     opening = np.concatenate([[0.0], np.cumsum(np.log(alpha + discount * np.arange(1, n)))])
-    # a capacity of the model leaves out partitions into more clusters; the prior is not renormalised
+    # partitions into more clusters than the model's max_clusters are left out; the prior is not renormalised
     allowed = slice(0, problem.sites.max_clusters)
     return float(np.logaddexp.reduce((by_count + opening)[allowed]) - gammaln(alpha + n) + gammaln(alpha + 1))
 
 
 def _sum_by_count(block: Float[np.ndarray, " subsets"], n: int) -> Float[np.ndarray, " n"]:
-    """Log sum over partitions of all n items into 1, ..., n blocks of the product of the blocks' weights."""
+    """Log of the sum, over partitions into 1, ..., n blocks, of the product of the blocks' weights."""
     table = np.full((2**n, n + 1), -np.inf)
     table[0, 0] = 0.0
     everything = 2**n - 1
-    # sets reached from the full one: itself, and sets without item 0
+    # only the full set and the sets without row 0 are needed
     for members in [*range(2, 2**n, 2), everything]:
         lowest = members & -members
         rest = members ^ lowest
@@ -99,7 +99,7 @@ def _sum_by_count(block: Float[np.ndarray, " subsets"], n: int) -> Float[np.ndar
 
 
 def _subsets(members: int) -> Int[np.ndarray, " subsets"]:
-    """All subsets of a bit set, as bit sets."""
+    """All subsets of a set, both encoded as bit masks."""
     subsets = np.zeros(1, dtype=np.int64)
     while members:
         bit = members & -members

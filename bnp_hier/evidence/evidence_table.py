@@ -1,4 +1,4 @@
-"""All evidence estimators and bounds on one data set, side by side."""
+"""Table of all evidence estimates and bounds for one data set."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 __all__ = ["table"]
 
 LARGEST_RHAT = 1.05
-"""R-hat of the log joint above which the chains behind an estimate count as unmixed."""
+"""R-hat of the log joint above which the chains behind an estimate count as not mixed."""
 
 ERRORS_BELOW = 4.0
-"""Standard errors by which an estimate may lie below a lower bound."""
+"""Maximum number of standard errors by which an estimate may lie below a lower bound."""
 
 
 class Row(NamedTuple):
-    """One row of the table before it is compared with the others.
+    """One row of the table before the comparison with the others.
 
-    - **name** - of the estimator.
+    - **name** - name of the estimator.
     - **kind** - "exact", "lower bound" or "estimate".
     - **value** - log evidence (nats).
-    - **target** - the model whose evidence it is, in words; None for the model itself.
-    - **standard_error** - nats; NaN if there is none.
-    - **verdict** - in words; starts with "failed" if the value is not to be trusted.
+    - **target** - description of the model to which the evidence refers; None for the model itself.
+    - **standard_error** - standard error (nats); NaN if not available.
+    - **verdict** - assessment in words; starts with "failed" if the value is not reliable.
     """
 
     name: str
@@ -74,7 +74,7 @@ def table(
     random_state: int | Array = 0,
     progress_bar: bool = True,
 ) -> pd.DataFrame:
-    """Every evidence estimator and bound on one data set; hyperparameters with priors sit at their medians.
+    """Compute all evidence estimates and bounds for one data set, with hyperparameters fixed at their prior medians.
 
     Parameters
     ----------
@@ -83,37 +83,40 @@ def table(
     X
         Data, (n, d).
     num_particles, num_orders
-        Of `smc`.
+        Arguments of `smc`.
     num_samples, num_warmup, num_chains
-        Of the `PartitionGibbs` chains behind `occupancy`.
+        Length and number of the `PartitionGibbs` chains used for `occupancy`.
     random_state
-        Whole number or JAX key.
+        Integer or JAX key.
     progress_bar
         Whether the slow estimators show progress bars.
 
     Returns
     -------
     table
-        One row an estimator: the exact evidence (up to 16 rows); lower bounds from one partition (MAP-DP), from a `BHC`
-        tree and from variational inference; estimates by a particle filter and by occupancy. Columns:
+        One row per estimator: the exact evidence (for up to 16 rows of X); lower bounds from a single partition (MAP-DP), from
+        a `BHC` tree and from variational inference; estimates from a particle filter and from tree occupancy. Columns:
 
-        - `value`, `standard_error`: log evidence (nats).
+        - `value`, `standard_error`: log evidence and its standard error (nats).
         - `kind`: "exact", "lower bound" or "estimate".
-        - `target`: the model whose evidence it is; that of truncated or finite relatives is another number.
-        - `seconds`: run time, compilation included; the first bound of the tree includes fitting it.
-        - `gap_to_best_bound`: value minus the best lower bound on the model's own evidence (nats); NaN for other targets.
-        - `verdict`: in words. It starts with "failed" if an estimate lies below the best lower bound by more than 4
-          standard errors, if the particle filter's orders differ by more than 1.5 nats, if fewer than 50 draws are
-          consistent with the tree, if R-hat of the chains' log joint exceeds 1.05, or if the estimator could not run.
+        - `target`: the model to which the evidence refers; truncated and finite approximations have a different evidence.
+        - `seconds`: run time, including compilation; that of the first tree bound includes fitting the tree.
+        - `gap_to_best_bound`: value minus the best lower bound on the evidence of the model itself (nats); NaN for other
+          targets.
+        - `verdict`: assessment in words. It starts with "failed" if an estimate lies below the best lower bound by more than
+          4 standard errors, if the particle filter's estimates from different row orders differ by more than 1.5 nats, if
+          fewer than 50 draws are consistent with the tree, if R-hat of the chains' log joint exceeds 1.05, or if the
+          estimator could not run.
 
     Raises
     ------
     ValueError, TypeError
-        If an option, the model or the data are unfit.
+        If an option, the model or the data are invalid.
 
     Notes
     -----
-    An estimator that fails leaves a row that says why. When interrupted from the keyboard the table holds what was done.
+    The row of an estimator that fails states the reason. If interrupted from the keyboard, the function returns the table
+    with the results obtained so far.
     """
     check_options(
         "table",
@@ -139,7 +142,7 @@ def table(
         except KeyboardInterrupt:
             interrupted = True
             done = [Row(name, kind, verdict="failed: interrupted")]
-        except Exception as error:  # whatever it is, the other rows are kept
+        except Exception as error:  # whatever the error is, the other rows are kept
             done = [Row(name, kind, verdict=f"failed: {str(error) or type(error).__name__}")]
         rows += done
         seconds += [time.perf_counter() - started] * len(done)
@@ -147,7 +150,7 @@ def table(
 
 
 class _Run:
-    """The model at fixed hyperparameters, its data, the options, and the tree that several estimators share."""
+    """The model at fixed hyperparameters, its data, the options, and the tree shared by several estimators."""
 
     def __init__(
         self,
@@ -166,7 +169,7 @@ class _Run:
             medians = {name: np.asarray(value) for name, value in problem.hyperparameters.items()}
             discount = float(problem.values.discount)
         self.X, self.sites = problem.X, problem.sites
-        # observed at their medians, the hyperparameters are no longer latent sites
+        # conditioned on their medians, the hyperparameters are no longer latent sites
         self.model: Model = handlers.condition(model, data=medians) if medians else model
         self.num_particles, self.num_orders = num_particles, num_orders
         self.num_samples, self.num_warmup, self.num_chains = num_samples, num_warmup, num_chains
@@ -178,11 +181,11 @@ class _Run:
 
     @cached_property
     def bhc(self) -> BHC:
-        """The default tree."""
+        """The tree fitted by `BHC` with default options."""
         return BHC(self.model, progress_bar=self.progress_bar).fit(self.X)
 
     def chains(self) -> MCMC:
-        """Draws of the partition, in float64, with as many slots as they need."""
+        """Run chains for the partition, in float64, with as many slots as they need."""
         n = len(self.X)
         limit = min(n, self.sites.max_clusters or n)
         slots = min(default_capacity(n), limit)
@@ -196,7 +199,7 @@ class _Run:
                 progress_bar=self.progress_bar,
             )
             with warnings.catch_warnings(), jax.enable_x64(True):
-                warnings.filterwarnings("ignore", message="PartitionGibbs reached its capacity", category=RuntimeWarning)
+                warnings.filterwarnings("ignore", message="PartitionGibbs .*capacity", category=RuntimeWarning)
                 mcmc.run(self.key_chains, self.X, extra_fields=("log_joint",))
                 jax.effects_barrier()
             if slots == limit or not np.asarray(mcmc.last_state.capacity_hits).any():
@@ -205,7 +208,7 @@ class _Run:
 
 
 def _jobs(run: _Run) -> list[tuple[str, str, Callable[[], list[Row]]]]:
-    """Name, kind and work of each estimator, the quick ones first."""
+    """Name, kind and function of each estimator, the fast ones first."""
     jobs: list[tuple[str, str, Callable[[], list[Row]]]] = []
     if len(run.X) <= LARGEST:
         jobs.append(("exact", "exact", partial(_exact, run)))
@@ -233,7 +236,7 @@ def _tree(run: _Run, kind: str) -> list[Row]:
 
 
 def _variational(run: _Run, inference: str) -> list[Row]:
-    """The bound on the approximating model, and that on the model itself where there is one."""
+    """Bound on the evidence of the approximating model and, if available, on that of the model itself."""
     fit = VariationalDP(run.model, inference=inference).fit(run.X)
     name = f"variational ({inference})"
     rows = [Row(name, "lower bound", fit.log_evidence_bound_, fit.bound_target_)]
@@ -263,16 +266,16 @@ def _occupancy(run: _Run) -> list[Row]:
     log_joint = np.asarray(mcmc.get_extra_fields(group_by_chain=True)["log_joint"])
     found = occupancy(bhc, draws)
     verdict = found.verdict
-    # R-hat is undefined for a constant, and for fewer than four draws
+    # R-hat is undefined for a constant quantity and for fewer than four draws
     rhat = float(az.rhat(log_joint)) if np.ptp(log_joint) > 0 and log_joint.shape[1] >= 4 else np.nan
     if rhat > LARGEST_RHAT:
-        unmixed = f"the chains have not mixed, R-hat of the log joint is {rhat:.2f}; raise num_warmup and num_samples"
+        unmixed = f"the chains have not mixed: R-hat of the log joint is {rhat:.2f}; increase num_warmup and num_samples"
         verdict = f"{verdict}; {unmixed}" if found.failed else f"failed: {unmixed}"
     return [Row("occupancy", "estimate", found.value, None, found.standard_error, verdict)]
 
 
 def _judged(rows: list[Row], seconds: list[float], target: str) -> pd.DataFrame:
-    """The table, with verdicts that need all rows."""
+    """Build the table, including the verdicts that depend on all rows."""
     import pandas as pd
 
     own = [row for row in rows if row.kind == "lower bound" and row.target in (None, target) and np.isfinite(row.value)]
@@ -297,9 +300,9 @@ def _judged(rows: list[Row], seconds: list[float], target: str) -> pd.DataFrame:
 
 def _verdict(row: Row, target: str, gap: float, best: Row | None) -> str:
     if row.kind == "lower bound" and not row.verdict:
-        return f"the evidence of the {target} is at least this" + ("; the best bound" if row is best else "")
+        return f"lower bound on the evidence of the {target}" + ("; the best bound" if row is best else "")
     allowed = ERRORS_BELOW * np.nan_to_num(row.standard_error)
     if row.kind == "estimate" and best is not None and gap < -allowed:
-        low = f"{-gap:.1f} nats below a lower bound, {best.name}"
+        low = f"{-gap:.1f} nats below the best lower bound, {best.name}"
         return f"{row.verdict}; {low}" if row.verdict.startswith("failed") else f"failed: {low}; {row.verdict}"
     return row.verdict

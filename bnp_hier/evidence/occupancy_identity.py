@@ -1,4 +1,4 @@
-"""The evidence from a tree's bound and the share of posterior draws that the tree holds."""
+"""Evidence estimate from a tree's bound and the proportion of posterior draws that are consistent with the tree."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from bnp_hier.trees import Dendrogram
 __all__ = ["FEWEST_HITS", "OccupancyEstimate", "occupancy"]
 
 FEWEST_HITS = 50
-"""Draws consistent with the tree below which the estimate counts as failed."""
+"""Minimum number of draws consistent with the tree; with fewer, the estimate counts as failed."""
 
 
 class OccupancyEstimate(NamedTuple):
     """Estimate of the log evidence.
 
     - **value** - log evidence (nats); NaN if no draw is consistent with the tree.
-    - **standard_error** - of `value`, by the delta method with the effective number of draws (nats).
+    - **standard_error** - standard error of `value` (nats), by the delta method with the effective sample size.
     - **hits** - number of draws that are consistent with the tree.
     - **num_samples** - number of draws.
-    - **failed** - whether there are too few hits for the value to be trusted.
-    - **verdict** - the same in words.
+    - **failed** - whether there are too few hits for a reliable value.
+    - **verdict** - assessment in words.
     """
 
     value: float
@@ -38,20 +38,20 @@ class OccupancyEstimate(NamedTuple):
 
 
 def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
-    """Log evidence log p(X) at the hyperparameters of a fitted tree, from posterior draws of the partition.
+    """Estimate the log evidence log p(X) from a fitted tree and posterior draws of the partition.
 
     Parameters
     ----------
     bhc
         A fitted `BHC`.
     draws
-        Labels (s, n), or (chain, draw, n), of partitions drawn from the posterior of the same Dirichlet-process mixture on
-        the same rows, at the same fixed hyperparameters, as by `PartitionGibbs`. Not draws from the tree itself.
+        Labels, (s, n) or (chain, draw, n), of partitions drawn from the posterior of the same Dirichlet-process mixture for
+        the same rows, at the hyperparameters of the fitted tree; for example by `PartitionGibbs`, but not from the tree.
 
     Returns
     -------
     estimate
-        Value and standard error first (nats).
+        `OccupancyEstimate`, whose first two fields are the value and its standard error (nats).
 
     Raises
     ------
@@ -60,10 +60,11 @@ def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
 
     Notes
     -----
-    The bound is the log mass log p(X, v) of all partitions v that are consistent with the tree (every cluster is the leaf
-    set of a node; Heller & Ghahramani 2005), hence p(consistent | X) = exp(bound)/p(X) and
-    log p(X) = bound − log p(consistent | X). The probability is the share of the draws; its effective number of draws is
-    that of the 0/1 indicator, between and within chains. With all draws consistent the error is put at one draw, 1/s.
+    The bound is the log of the total mass p(X, v) of all partitions v that are consistent with the tree (every cluster is the
+    leaf set of a node; Heller & Ghahramani 2005). Hence p(consistent | X) = exp(bound)/p(X) and
+    log p(X) = bound − log p(consistent | X). The probability is estimated by the proportion of consistent draws; the effective
+    sample size is that of the 0/1 indicator, between and within chains. If all draws are consistent, the standard error is set
+    to 1/s, the equivalent of one draw.
     """
     check_is_fitted(bhc, "dendrogram_")
     labels = np.asarray(draws)
@@ -80,8 +81,8 @@ def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
     failed = hits < FEWEST_HITS
     if failed:
         verdict = (
-            f"failed: only {hits} of {size} draws are consistent with the tree, fewer than {FEWEST_HITS}; draw more, or find "
-            "a better tree"
+            f"failed: only {hits} of {size} draws are consistent with the tree, fewer than {FEWEST_HITS}; increase the number "
+            "of draws or find a better tree"
         )
     else:
         verdict = f"{hits} of {size} draws are consistent with the tree"
@@ -95,11 +96,11 @@ def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
 def tree_consistent(tree: Dendrogram, labels: Int[np.ndarray, "s n"]) -> Bool[np.ndarray, " s"]:
     """Whether every cluster of each partition is the set of items under some node of the tree.
 
-    Items that the tree merges for certain (infinite log odds) are taken as one: nodes below have no mass in its bound.
+    Nodes below a certain merge (infinite log odds) do not count, because they have no mass in the bound.
     """
     n = tree.n_items
     s = len(labels)
-    # in the tree's leaf order every node is an interval: a partition is consistent iff its runs of equal labels are nodes,
+    # in the tree's leaf order every node is an interval: a partition is consistent iff every run of equal labels is a node
     # and no label has two runs
     labels = labels[:, tree.leaf_order()]
     begins = np.ones((s, n), dtype=bool)
@@ -123,7 +124,7 @@ def _below_certain_merge(tree: Dendrogram) -> Bool[np.ndarray, " nodes"]:
 
 
 def _effective_draws(indicator: Bool[np.ndarray, "chain draw"]) -> float:
-    """Effective number of draws behind the mean of a 0/1 indicator that is not constant; at most their number."""
+    """Effective sample size for the mean of a non-constant 0/1 indicator; at most the number of draws."""
     import arviz as az
 
     if indicator.shape[1] < 4:

@@ -1,4 +1,4 @@
-"""The evidence by a particle filter over partitions."""
+"""Evidence estimate by a particle filter over partitions (sequential Monte Carlo)."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from bnp_hier.utils.randomness import random_key
 __all__ = ["LARGEST_SPREAD", "SMCEstimate", "smc"]
 
 LARGEST_SPREAD = 1.5
-"""Nats by which the estimates of different orders may differ before the filter counts as failed."""
+"""Difference (nats) between the estimates from different orders above which the filter counts as failed."""
 
 ROUGH_BELOW = 10
-"""Orders below which the verdict calls the standard error rough."""
+"""Number of orders below which the verdict calls the standard error rough."""
 
 FIRST_CAPACITY = 16
-"""Cluster slots tried first; doubled until no particle lacks one."""
+"""Initial number of cluster slots; doubled until they suffice for all particles."""
 
 RESAMPLE_BELOW = 0.5
-"""Share of the particles below which their effective sample size makes them resampled."""
+"""The particles are resampled when their effective sample size falls below this proportion of their number."""
 
 MOVES = 5
-"""Split-merge moves in each round of rejuvenation."""
+"""Number of split-merge moves per round of rejuvenation."""
 
 
 class SMCEstimate(NamedTuple):
     """Estimate of the log evidence.
 
     - **value** - log of the mean, over orders, of the unbiased estimates of p(X) (nats).
-    - **standard_error** - of `value`, by the delta method from the variation between orders (nats).
-    - **orders** - log estimate of each random order of the rows (nats).
-    - **spread** - largest minus smallest of `orders` (nats).
-    - **failed** - whether the spread is too large for the value to be trusted.
-    - **verdict** - the same in words.
+    - **standard_error** - standard error of `value` (nats), by the delta method from the variation between orders.
+    - **orders** - log estimate for each random order of the rows (nats).
+    - **spread** - largest minus smallest value in `orders` (nats).
+    - **failed** - whether the spread is too large for a reliable value.
+    - **verdict** - assessment in words.
     """
 
     value: float
@@ -71,7 +71,7 @@ def smc(
     rejuvenation: int = 30,
     progress_bar: bool = True,
 ) -> SMCEstimate:
-    """Log evidence log p(X) of a mixture by a particle filter; hyperparameters with priors sit at their medians.
+    """Estimate the log evidence log p(X) by a particle filter, with hyperparameters fixed at their prior medians.
 
     Parameters
     ----------
@@ -80,42 +80,42 @@ def smc(
     X
         Data, (n, d).
     key
-        JAX key or whole number.
+        JAX key or integer seed.
     num_particles
-        Partitions carried along.
+        Number of particles, each of which is a partition.
     num_orders
-        Random orders of the rows, at least 2, each with a filter of its own.
+        Number of random row orders, at least 2; a separate filter is run for each.
     rejuvenation
-        Rounds of moves in each filter, spread evenly over the rows; a round is five merge-split moves and one Gibbs sweep
-        over the rows seen so far. 0 is quicker and much more variable.
+        Number of rounds of moves in each filter, spread evenly over the rows; a round consists of five split-merge moves and
+        one Gibbs sweep over the rows seen so far. With 0, the filter is faster but its estimates vary much more.
     progress_bar
         Whether to show a progress bar over the orders.
 
     Returns
     -------
     estimate
-        Value and standard error first (nats); in float64.
+        `SMCEstimate`, whose first two fields are the value and its standard error (nats); computed in float64.
 
     Raises
     ------
     ValueError, TypeError
-        If an option, the model or the data are unfit.
+        If an option, the model or the data are invalid.
 
     Notes
     -----
-    Rows enter one at a time. Each particle's weight is multiplied by the row's predictive density under its partition, and
-    the row's label is drawn from prior × predictive (the sequential imputation of MacEachern, Clyde & Liu 1999; for
-    mixtures, Fearnhead 2004). When the effective sample size of the weights falls below half the particles these are
-    resampled, systematically, before the label is drawn. On a fixed schedule the particles are moved by kernels that keep
-    the posterior of the rows seen so far (Gilks & Berzuini 2001). Neither biases the estimate of p(X), whatever the number
-    of particles; its logarithm errs on the low side. Moving particles only when they were resampled would bias it, because
-    the kernels keep the posterior, not the particles that happen to call for resampling.
+    Rows are added one at a time. Each particle's weight is multiplied by the row's predictive density under its partition, and
+    the row's label is drawn from prior × predictive (sequential imputation, MacEachern, Clyde & Liu 1999; for mixtures,
+    Fearnhead 2004). When the effective sample size falls below half the number of particles, the particles are resampled
+    systematically before the label is drawn. On a fixed schedule, the particles are moved by kernels that leave the posterior
+    of the rows seen so far invariant (Gilks & Berzuini 2001). Neither step biases the estimate of p(X), whatever the number of
+    particles; its logarithm tends to be too low. Moving particles only after resampling would introduce a bias, because the
+    kernels leave the posterior invariant but not the distribution of particles conditional on being resampled.
 
-    A run in which some particle lacks a free slot is repeated with twice the slots and the same random numbers, up to the
-    number of rows or to the `max_clusters` that the model declares: the result is that of unlimited slots.
+    A run in which a particle has no free slot is repeated with twice the slots and the same random numbers, up to the number of
+    rows or the model's `max_clusters`; the result is therefore the same as with unlimited slots.
 
-    The filter fails silently on hard data, all orders being too low by similar amounts; compare with `tree_bound`, as
-    `table` does.
+    On difficult data the filter can fail silently, with the estimates from all orders too low by similar amounts. Compare them
+    with `tree_bound`, as `table` does.
     """
     check_options(
         "smc",
@@ -147,14 +147,14 @@ def smc(
             orders.append(float(log_evidence))
     if np.isnan(orders).any():
         raise ValueError(
-            f"the estimate from order {int(np.isnan(orders).argmax())} of the rows is NaN: {type(values.component).__name__} "
-            "gives some rows no log density given others"
+            f"the estimate from row order {int(np.isnan(orders).argmax())} is NaN: the predictive density of "
+            f"{type(values.component).__name__} is NaN for some rows given others"
         )
     return _combine(np.array(orders))
 
 
 def _schedule(n: int, rejuvenation: int) -> Int[np.ndarray, " n"]:
-    """Rounds of moves after each row: fixed beforehand, and none after the last row, where they are of no use."""
+    """Number of rounds of moves after each row, fixed in advance; none after the last row, where they have no effect."""
     rounds = np.zeros(n, dtype=np.int64)
     if n > 2:
         seen = 2 + ((n - 2) * (np.arange(rejuvenation) + 0.5) / max(rejuvenation, 1)).astype(int)
@@ -163,27 +163,27 @@ def _schedule(n: int, rejuvenation: int) -> Int[np.ndarray, " n"]:
 
 
 def _combine(orders: Float[np.ndarray, " orders"]) -> SMCEstimate:
-    """Average of unbiased estimates of p(X), given their logarithms."""
+    """Average unbiased estimates of p(X), given their logarithms."""
     peak, spread = orders.max(), float(np.ptp(orders))
     ratios = np.exp(orders - peak)
     mean, error = ratios.mean(), ratios.std(ddof=1) / np.sqrt(len(orders))
-    failed = not spread <= LARGEST_SPREAD  # also when it is not a number
+    failed = not spread <= LARGEST_SPREAD  # also if the spread is NaN
     if failed:
         verdict = (
-            f"failed: the orders of the rows differ by {spread:.1f} nats, more than {LARGEST_SPREAD}; raise num_particles or "
-            "rejuvenation"
+            f"failed: the estimates from different row orders differ by {spread:.1f} nats, more than {LARGEST_SPREAD}; "
+            "increase num_particles or rejuvenation"
         )
     else:
-        verdict = f"{len(orders)} orders of the rows agree within {spread:.2g} nats"
+        verdict = f"the estimates from {len(orders)} row orders agree within {spread:.2g} nats"
         if len(orders) < ROUGH_BELOW:
             verdict += "; the standard error from so few orders is rough"
     return SMCEstimate(float(peak + np.log(mean)), float(error / mean), orders, spread, failed, verdict)
 
 
 class _Particle(NamedTuple):
-    """A partition of the rows seen so far; clusters fill the first slot that is free.
+    """A partition of the rows seen so far; a new cluster uses the first free slot.
 
-    - **labels** - (n,) slots, −1 for rows not yet seen; rows in the order of the visit.
+    - **labels** - (n,) slot of each row, −1 for rows not seen yet; rows are in the order of the filter.
     - **seats** - the clusters.
     """
 
@@ -192,19 +192,19 @@ class _Particle(NamedTuple):
 
 
 def _choices(seating: Seating, seats: Seats, row: Statistics) -> tuple[Float[Array, " k"], Float[Array, ""], Bool[Array, ""]]:
-    """Weights of a row at each slot over exp(peak), as `Seating.log_weights`; the peak (nats); whether no slot is free."""
+    """Weights of a row for each slot as in `Seating.log_weights`, divided by exp(peak); the peak; whether no slot is free."""
     logs, full = seating.log_weights(seats, row)
     peak = logs.max()
     return jnp.exp(logs - peak), peak, full
 
 
 def _seat(seating: Seating, particle: _Particle, item: Array, slot: Array) -> _Particle:
-    """The particle after a row has joined the cluster of a slot."""
+    """Add a row to the cluster in a slot."""
     return _Particle(particle.labels.at[item].set(slot), seating.join(particle.seats, seating.row(item), slot))
 
 
 def _move(seating: Seating, particle: _Particle, item: Array, uniform: Float[Array, ""]) -> tuple[_Particle, Bool[Array, ""]]:
-    """Gibbs step of one seated row; also whether it found no free slot."""
+    """Make a Gibbs step for one seated row; also return whether it found no free slot."""
     row = seating.row(item)
     without = seating.leave(particle.seats, row, particle.labels[item])
     weights, _, full = _choices(seating, without, row)
@@ -212,7 +212,7 @@ def _move(seating: Seating, particle: _Particle, item: Array, uniform: Float[Arr
 
 
 def _rejuvenate(seating: Seating, particles: _Particle, seated: Array, key: Array) -> tuple[_Particle, Bool[Array, ""]]:
-    """Split-merge moves and a sweep over the seated rows, for every particle; also whether any found no free slot."""
+    """Make split-merge moves and a sweep over the seated rows for all particles; also return whether any lacked a slot."""
     num_particles, slots = particles.seats.counts.shape
     n = particles.labels.shape[1]
     key_moves, key_sweep = jax.random.split(key)
@@ -228,7 +228,7 @@ def _rejuvenate(seating: Seating, particles: _Particle, seated: Array, key: Arra
         return particles, full | hits.any()
 
     labels, refused = jax.lax.scan(split_merge, particles.labels, jax.random.split(key_moves, MOVES))
-    # items that lost their cluster to a NaN make the particle's weight NaN
+    # if a NaN leaves a row without a cluster, the particle's weight becomes NaN
     undefined = ((labels < 0) & (jnp.arange(n) < seated)[None]).any(1)
     seats = jax.vmap(lambda z: seating.seats(z, slots))(labels)
     seats = seats._replace(caches=jnp.where(undefined[:, None, None], jnp.nan, seats.caches))
@@ -237,7 +237,7 @@ def _rejuvenate(seating: Seating, particles: _Particle, seated: Array, key: Arra
 
 
 def _systematic(log_weights: Float[Array, " particles"], uniform: Float[Array, ""]) -> Int[Array, " particles"]:
-    """Indices of a systematic resample: every particle is expected in proportion to its weight."""
+    """Indices of a systematic resample: the expected number of copies of a particle is proportional to its weight."""
     size = log_weights.shape[0]
     upto = jnp.cumsum(jax.nn.softmax(log_weights))
     points = (jnp.arange(size).astype(uniform.dtype) + uniform) / size
@@ -245,11 +245,11 @@ def _systematic(log_weights: Float[Array, " particles"], uniform: Float[Array, "
 
 
 class _Schedule(NamedTuple):
-    """When particles are moved and resampled, and when a run ends early.
+    """Controls when particles are moved and resampled, and whether a run may end early.
 
-    - **rounds** - (n,) rounds of moves after each row.
-    - **threshold** - share of the particles below which their effective sample size makes them resampled.
-    - **may_grow** - whether a run that lacks a slot is to be repeated with more, so that it stops at once.
+    - **rounds** - (n,) number of rounds of moves after each row.
+    - **threshold** - proportion of the number of particles below which the effective sample size triggers resampling.
+    - **may_grow** - whether a run that lacks a slot will be repeated with more slots, so that it can stop at once.
     """
 
     rounds: Int[ArrayLike, " n"]
@@ -267,9 +267,9 @@ def _filter(
     num_particles: int,
     slots: int,
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """Log estimate of p(X) from one random order of the rows (nats); and whether a slot was lacking, so that it is void.
+    """Log estimate of p(X) from one random row order (nats), and whether a slot was lacking, which makes it invalid.
 
-    The random numbers used do not depend on the number of slots: more of them change a run only where it lacked one.
+    The random numbers do not depend on the number of slots: additional slots change a run only if it lacked one.
     """
     n = X.shape[0]
     key_order, key_labels, key_resample, key_moves = jax.random.split(key, 4)
@@ -291,14 +291,14 @@ def _filter(
         t, particles, log_weights, log_evidence, _ = state
         row = seating.row(t)
         weights, peak, full = jax.vmap(lambda seats: _choices(seating, seats, row))(particles.seats)
-        # p(x_t | earlier rows, partition), but for the denominator of the seating probabilities
+        # p(x_t | earlier rows, partition), up to the denominator of the seating probabilities
         log_weights = log_weights + peak + jnp.log(weights.sum(1))
         total = logsumexp(log_weights)
         poor = 2 * total - logsumexp(2 * log_weights) < jnp.log(num_particles * schedule.threshold)
         particles, weights = jax.lax.cond(
             poor, lambda: resample(t, particles, weights, log_weights), lambda: (particles, weights)
         )
-        # the mean weight is a factor of the estimate; afterwards all weights are 1
+        # the mean weight becomes a factor of the estimate; afterwards all weights are 1
         log_evidence = log_evidence + jnp.where(poor, total - jnp.log(num_particles), 0.0)
         log_weights = jnp.where(poor, 0.0, log_weights)
         uniforms = jax.random.uniform(jax.random.fold_in(key_labels, t), (num_particles,))

@@ -22,23 +22,23 @@ from bnp_hier.utils.randomness import random_key
 __all__ = ["KINDS", "TreeBound", "tree_bound"]
 
 KINDS = ("bhc", "alternatives", "recursive", "pairs", "intervals")
-"""Bounds that `tree_bound` offers, in the order of their names' appearance in the literature."""
+"""Bounds available in `tree_bound`."""
 
 
 class TreeBound(float):
-    """A lower bound on log p(X) in nats, a float that also tells where it comes from.
+    """A lower bound on log p(X) in nats: a float with attributes that describe how it was computed.
 
     Attributes
     ----------
     kind : str
         One of `KINDS`.
     start : int
-        First merge whose relocations or pairs were considered.
+        First merge for which relocations or pairs were considered.
     n_relocations : int
-        Number of clusters considered that the tree does not have.
+        Number of clusters considered that are not nodes of the tree.
     increments : ndarray or None
-        (n − 1,) for "alternatives": the nats by which each merge's relocations alone raise the "bhc" bound; NaN where a
-        merge has none.
+        (n − 1,) for "alternatives": the increase of the "bhc" bound (nats) due to the relocations at each merge alone; NaN if
+        a merge has none.
     """
 
     kind: str
@@ -56,65 +56,67 @@ class TreeBound(float):
         increments: np.ndarray | None = None,
         family: UnionFamily | None = None,
     ) -> TreeBound:
-        """A float with notes."""
+        """Create the float and set its attributes."""
         bound = super().__new__(cls, value)
         bound.kind, bound.start, bound.n_relocations = kind, start, n_relocations
         bound.increments, bound._family = increments, family
         return bound
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return float(self), self.kind  # copies and pickles take the other attributes with them
+        return float(self), self.kind  # copies and pickles restore the other attributes from __dict__
 
     def _partitions(self) -> UnionFamily:
         if self._family is None:
-            raise ValueError(f'weights, co-clustering and draws come with kind "recursive" or "pairs", not {self.kind!r}')
+            raise ValueError(
+                f'weights, co-clustering and draws are available for kind "recursive" or "pairs", but it is {self.kind!r}'
+            )
         return self._family
 
     def cluster_weights(self) -> tuple[Int[np.ndarray, "c 2"], Float[np.ndarray, " c"], Float[np.ndarray, " n"]]:
-        """Posterior probability, over the partitions behind the bound, of every cluster.
+        """Posterior probability of every cluster, over the partitions included in the bound.
 
         Returns
         -------
         pairs, weights, singletons
             Pairs of tree nodes whose union is the cluster (a node of the tree is the pair of its children); their
-            probabilities; and each item's probability of being alone. Σ weights × sizes + Σ singletons = n.
+            probabilities; and the probability of each item of being a singleton. Σ weights × sizes + Σ singletons = n.
 
         Raises
         ------
         ValueError
-            Unless the kind is "recursive" or "pairs".
+            If the kind is not "recursive" or "pairs".
         """
         return self._partitions().weights()
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
-        """Posterior probability, over the partitions behind the bound, that two items share a cluster.
+        """Posterior probability that two items are in the same cluster, over the partitions included in the bound.
 
         Raises
         ------
         ValueError
-            Unless the kind is "recursive" or "pairs".
+            If the kind is not "recursive" or "pairs".
         """
         return self._partitions().coclustering()
 
     def sample_partitions(self, key: int | Array, num_samples: int) -> Int[np.ndarray, "s items"]:
-        """Exact draws from the posterior over the partitions behind the bound.
+        """Draw exact, independent samples from the posterior over the partitions included in the bound.
 
         Parameters
         ----------
         key
-            JAX key or whole number.
+            JAX key or integer seed.
         num_samples
-            Number of draws.
+            Number of samples.
 
         Returns
         -------
         labels
-            (num_samples, items) whole numbers from 0, in order of appearance.
+            (num_samples, items) cluster labels, integers from 0 in order of appearance.
 
         Raises
         ------
         ValueError
-            Unless the kind is "recursive" or "pairs", or if `num_samples` is no whole number of at least 1.
+            If the kind is not "recursive" or "pairs", or `num_samples` is not an integer of at least 1.
         """
         family = self._partitions()
         require_count("num_samples", num_samples)
@@ -126,42 +128,43 @@ class TreeBound(float):
 def tree_bound(
     bhc: Any, kind: str = "bhc", *, start: int = 0, budget: int = 5_000_000, both_children: bool = False
 ) -> TreeBound:
-    """Lower bound on log p(X) from a fitted tree, at its hyperparameters (nats).
+    """Compute a lower bound on log p(X) from a fitted tree, at its hyperparameters (nats).
 
     Parameters
     ----------
     bhc
-        A fitted `BHC`, or what has the attributes of `bnp_hier.capabilities.TreePosterior`.
+        A fitted `BHC`, or an object with the attributes of `bnp_hier.capabilities.TreePosterior`.
     kind
-        "bhc": the mass of all partitions that are consistent with the tree. "alternatives": more partitions, those in which
-        one branch moves next to its uncle, one such move at a time. "recursive": such moves at all nodes in all
-        combinations. "pairs": every pair of disjoint nodes may make a cluster. "intervals": all partitions into runs of
-        consecutive leaves of the drawn tree. bhc ≤ alternatives ≤ recursive ≤ pairs, and bhc ≤ intervals.
+        "bhc": the mass of all partitions consistent with the tree. "alternatives": also partitions in which one branch moves
+        next to its uncle, one such move at a time. "recursive": such moves at all nodes in all combinations. "pairs": every
+        pair of disjoint nodes may form a cluster. "intervals": all partitions into runs of consecutive leaves of the drawn
+        tree. bhc ≤ alternatives ≤ recursive ≤ pairs, and bhc ≤ intervals.
     start
-        First merge (0, ..., n − 2, in the order of `dendrogram_.children`) whose moves or pairs are considered: later
+        First merge (0, ..., n − 2, in the order of `dendrogram_.children`) for which moves or pairs are considered; the later
         merges, near the root, matter most. For "alternatives", "recursive" and "pairs".
     budget
-        Most pairs evaluated by "pairs"; on larger trees pairs far below their meeting node are left out, which keeps the
-        bound valid.
+        Maximum number of pairs evaluated by "pairs". For larger trees, pairs far below their lowest common ancestor are left
+        out, which keeps the bound valid.
     both_children
-        For "alternatives": move the branches of both children of a node, up to four moves. False is the paper's: two moves
-        per node with more than two leaves, of the branches of its larger child (the first of equals).
+        For "alternatives": whether to move the branches of both children of a node, which allows up to four moves. False
+        is the paper's choice: two moves per node with more than two leaves, those of the branches of its larger child (the
+        first one if both have the same size).
 
     Returns
     -------
     bound
-        A float, with the attributes and methods of `TreeBound`.
+        A float with the attributes and methods of `TreeBound`.
 
     Raises
     ------
     NotFittedError, ValueError
-        If the estimator is not fitted, the kind is unknown, an option is out of range, or the component gives a union of
-        rows no finite log marginal likelihood.
+        If the estimator is not fitted, the kind is unknown, an option is out of range, or the log marginal likelihood of a
+        union of rows is not finite.
 
     Notes
     -----
     "bhc": Heller & Ghahramani (2005), Corollary 1. "alternatives": Xu, Heller & Ghahramani (2009), section 4, Theorem 1. The
-    others extend the latter; every partition is counted once.
+    other kinds extend the latter. Every partition is counted once.
     """
     check_is_fitted(bhc, "dendrogram_")
     check_options(
@@ -200,8 +203,8 @@ def tree_bound(
             undefined = ~(reached < np.inf)
             if undefined.any():
                 raise ValueError(
-                    f"{type(component).__name__} gives row {order[undefined.argmax()]} and some of the rows before it in the "
-                    "tree's leaf order together no finite log marginal likelihood"
+                    f"the log marginal likelihood of {type(component).__name__} is not finite for row "
+                    f"{order[undefined.argmax()]} together with some of the rows before it in the tree's leaf order"
                 )
             return TreeBound(float(reached[-1]) + constant, kind, 0, n * (n + 1) // 2 - 2 * n + 1)
         family = UnionFamily(component, X, alpha, tree, 1 if kind == "recursive" else None, budget, start)
@@ -211,7 +214,7 @@ def tree_bound(
 def _relocations(
     children: Int[np.ndarray, "m 2"], sizes: Int[np.ndarray, " nodes"], start: int, both_children: bool
 ) -> tuple[Int[np.ndarray, "r 3"], Int[np.ndarray, " r"]]:
-    """Moves (branch, uncle, the branch's sibling) and the merge of each."""
+    """Return the moves as (branch, uncle, sibling of the branch), and the merge at which each is made."""
     n = len(children) + 1
     moves, at_merge = [], []
     for t in range(start, n - 1):
@@ -229,7 +232,7 @@ def _relocations(
 def _rest_of_tree(
     single: Float[np.ndarray, " nodes"], children: Int[np.ndarray, "m 2"]
 ) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
-    """φ of each node, and of everything outside it when no cluster spans it: Σ φ of the siblings up to the root."""
+    """φ of each node, and of everything outside it if no cluster crosses its boundary: Σ φ of the siblings up to the root."""
     n = len(children) + 1
     mass = np.concatenate([single[:n], np.zeros(n - 1)])
     for t, (left, right) in enumerate(children):
@@ -243,7 +246,7 @@ def _rest_of_tree(
 
 @jax.jit
 def _interval_masses(component: Component, X: Float[Array, "n d"], concentration: Array) -> Float[Array, " n"]:
-    """Log mass of all partitions of the rows up to each into runs: F_j = logsumexp_i [F_i + φ1(rows i..j)]."""
+    """Log mass of all partitions of the first rows, up to each row, into runs: F_j = logsumexp_i [F_i + φ1(rows i..j)]."""
     rows = component.suff_stats(X)
     n = X.shape[0]
     index = jnp.arange(n)

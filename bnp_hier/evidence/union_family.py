@@ -1,4 +1,4 @@
-"""The partitions of a tree, and those in which two disjoint nodes make one cluster: mass, weights and exact draws."""
+"""Mass, cluster weights and exact samples for tree-consistent partitions and those with clusters made of two disjoint nodes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from bnp_hier.utils.labels import canonical_labels
 __all__ = ["UnionFamily", "union_masses"]
 
 CHUNK = 1 << 16
-"""Most unions evaluated at once."""
+"""Maximum number of unions evaluated at once."""
 
 
 class _Choices(NamedTuple):
-    """What one merge offers: clusters made of a node on the left and a node on the right.
+    """Clusters that may cross one merge: unions of a node on the left and a node on the right.
 
-    - **left**, **right** - node numbers; the children themselves come last, so that the node itself is the last pair.
-    - **log_share** - log probability of each pair as one cluster, given that no cluster reaches beyond the merge.
+    - **left**, **right** - node numbers; the children themselves come last, so that the last pair is the node itself.
+    - **log_share** - log probability that each pair is a cluster, given that no cluster extends beyond the merge.
     """
 
     left: Int[np.ndarray, " a"]
@@ -56,12 +56,12 @@ def _union_chunk(
 def union_masses(
     component: Component, X: np.ndarray, concentration: float, tree: Dendrogram, pairs: Int[np.ndarray, "c 2"]
 ) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " c"]]:
-    """φ1 of each node, and of the union of each pair of disjoint nodes: log α + lgamma(N) + m(D) (nats). In float64.
+    """φ1 = log α + lgamma(N) + m(D) of each node and of the union of each pair of disjoint nodes (nats). Call in float64.
 
     Raises
     ------
     ValueError
-        If a union has no finite log marginal likelihood; its rows are named.
+        If the log marginal likelihood of a union is not finite; the message names its rows.
     """
     alpha = jnp.asarray(concentration, float)
     stats, sizes, single = _node_table(component, jnp.asarray(X), alpha, jnp.asarray(tree.children))
@@ -69,7 +69,7 @@ def union_masses(
     out = np.empty(c)
     for start in range(0, c, CHUNK):
         part = pairs[start : start + CHUNK]
-        # to a power of two, so that few programs serve all numbers of pairs
+        # padded to a power of two, so that few programs are compiled
         length = min(CHUNK, max(256, 1 << (len(part) - 1).bit_length()))
         padded = np.concatenate([part, np.zeros((length - len(part), 2), int)])
         masses = _union_chunk(component, stats, sizes, alpha, jnp.asarray(padded), tree.n_items)
@@ -83,11 +83,12 @@ def union_masses(
 
 
 class UnionFamily:
-    """Tree-consistent partitions, and those in which clusters join a node left of a merge with one right of it.
+    """Tree-consistent partitions, and those in which a cluster joins a node left of a merge with a node right of it.
 
-    Every partition of the family decomposes in one way: at each merge either no cluster crosses it, or exactly one does,
-    made of one node from each side, and everything beside it on the two paths is again of the family. So their masses add
-    up by one recursion, φ_k = log(exp(φ_l + φ_r) + Σ_{a, b} exp(φ1(a ∪ b) + Σ φ of the siblings on the paths to l and r)).
+    Every partition of the family decomposes in a unique way: at each merge, either no cluster crosses it, or exactly one
+    does; this cluster consists of one node from each side, and everything beside the paths to these nodes is again
+    partitioned by the family. The total mass therefore follows from the recursion
+    φ_k = log(exp(φ_l + φ_r) + Σ_{a, b} exp(φ1(a ∪ b) + Σ φ of the siblings on the paths to l and r)).
 
     Parameters
     ----------
@@ -96,20 +97,20 @@ class UnionFamily:
     tree
         The tree.
     reach
-        How far a and b may lie below the two children, in generations added together; 0 gives the tree's own partitions, 1
-        the relocations of Xu, Heller & Ghahramani (2009) at all nodes in all combinations, None all pairs.
+        Maximum total number of generations by which a and b lie below the two children: 0 yields the tree-consistent
+        partitions, 1 the relocations of Xu, Heller & Ghahramani (2009) at all nodes in all combinations, None all pairs.
     budget
-        Most unions; the reach is lowered until they fit.
+        Maximum number of unions; the reach is reduced until they fit.
     start
-        Merges before this number offer only their own node.
+        At merges before this number, only the node itself may be a cluster that crosses the merge.
 
     Attributes
     ----------
     log_mass : float
         φ of the root (nats).
     n_unions : int
-        Number of unions considered, the tree's own nodes not counted.
-    reach : int or None
+        Number of unions considered, not counting the nodes of the tree.
+    reach : int
         The reach used.
     """
 
@@ -125,7 +126,7 @@ class UnionFamily:
     ) -> None:
         self.tree, n = tree, tree.n_items
         self._sizes = tree.sizes
-        # nodes in post-order: those under a node are consecutive and end with it
+        # nodes in post-order: the nodes under a node are consecutive and end with the node itself
         first = 2 * tree.first_positions()
         depth = np.zeros(2 * n - 1, int)
         for t in range(n - 2, -1, -1):
@@ -140,13 +141,13 @@ class UnionFamily:
         self._choose(component, X, concentration, start)
 
     def _under(self, node: int) -> slice:
-        """Post-order places of the nodes under a node, itself the last."""
+        """Post-order positions of the nodes under a node, ending with the node itself."""
         return slice(self._first[node], self._first[node] + 2 * self._sizes[node] - 1)
 
     def _affordable(self, reach: int | None, budget: int, start: int) -> int:
-        """The largest reach, up to the one asked for, whose unions fit the budget."""
+        """Largest reach, up to the requested one, whose unions fit the budget."""
         n = self.tree.n_items
-        counts = np.zeros(2 * n, np.int64)  # number of pairs by generations
+        counts = np.zeros(2 * n, np.int64)  # number of pairs by total number of generations
         for t in range(start, n - 1):
             left, right = (self._depth[self._nodes[self._under(c)]] - self._depth[c] for c in self.tree.children[t])
             most = n if reach is None else reach
@@ -177,7 +178,7 @@ class UnionFamily:
         single, masses = union_masses(component, X, concentration, tree, pairs)
         self.n_unions = len(pairs) - (n - 1)
         self.log_masses = np.concatenate([single[:n], np.zeros(n - 1)])
-        paths = np.zeros(2 * n - 1)  # by post-order place: Σ φ of the siblings up to the top of the node's present tree
+        paths = np.zeros(2 * n - 1)  # by post-order position: Σ φ of the siblings up to the root of the node's current tree
         self._choices: list[_Choices] = []
         done = 0
         place = np.empty(2 * n - 1, int)
@@ -199,20 +200,20 @@ class UnionFamily:
         self.log_mass = float(self.log_masses[-1])
 
     def weights(self) -> tuple[Int[np.ndarray, "c 2"], Float[np.ndarray, " c"], Float[np.ndarray, " n"]]:
-        """Posterior probability of every cluster: the gradient of the root's φ, by one pass back through the recursion.
+        """Posterior probability of every cluster: the gradient of φ of the root, by one backward pass through the recursion.
 
         Returns
         -------
         pairs, weights, singletons
-            Pairs of nodes whose union is a cluster with positive probability (a tree's own node is the pair of its
-            children), their probabilities, and the probability of each item of being alone.
+            Pairs of nodes whose union is a cluster with positive probability (a node of the tree is the pair of its
+            children), their probabilities, and the probability of each item of being a singleton.
         """
         n, tree = self.tree.n_items, self.tree
         place = np.empty(2 * n - 1, int)
         place[self._nodes] = np.arange(2 * n - 1)
         reached = np.zeros(2 * n - 1)  # ∂/∂φ
         reached[-1] = 1.0
-        on_path = np.zeros(2 * n - 1)  # ∂/∂paths, by place
+        on_path = np.zeros(2 * n - 1)  # ∂/∂paths, by post-order position
         pairs, weights = [], []
         for t in range(n - 2, -1, -1):
             (a, b), (left, right, log_share) = tree.children[t], self._choices[t]
@@ -230,7 +231,7 @@ class UnionFamily:
         return np.concatenate(pairs), np.concatenate(weights), reached[:n]
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
-        """Posterior probability that two items share a cluster."""
+        """Posterior probability that two items are in the same cluster."""
         n = self.tree.n_items
         pairs, weights, singletons = self.weights()
         table = np.zeros((2 * n - 1, 2 * n - 1))
@@ -239,15 +240,15 @@ class UnionFamily:
         table += table.T
         table[np.diag_indices(2 * n - 1)] += np.bincount(left, weights, 2 * n - 1) + np.bincount(right, weights, 2 * n - 1)
         table[np.diag_indices(n)] += singletons
-        for axis in (table, table.T):  # from every node down to its items
+        for axis in (table, table.T):  # propagate from every node down to its items
             for t in range(n - 2, -1, -1):
                 axis[self.tree.children[t]] += axis[n + t]
         return table[:n, :n]
 
     def sample(self, uniforms: Float[np.ndarray, "s m"]) -> Int[np.ndarray, "s n"]:
-        """Exact draws of partitions; each uses up to 2n − 1 of its uniform numbers.
+        """Draw exact samples of partitions, each from up to 2n − 1 of its uniform numbers.
 
-        From the root down: whether a cluster crosses the merge, and which.
+        Going down from the root, a sample decides at each merge whether a cluster crosses it, and which one.
         """
         tree = self.tree
         starts, parents, order = tree.first_positions(), tree.parents.tolist(), tree.leaf_order()
@@ -255,7 +256,7 @@ class UnionFamily:
         cumulative: dict[int, Float[np.ndarray, " c"]] = {}
 
         def choose(node: int, u: float) -> tuple[int, int] | None:
-            """The pair of nodes that is a cluster across this merge, or None."""
+            """Draw the pair of nodes that form a cluster across this merge, or None if no cluster crosses it."""
             left, right, log_share = self._choices[node - tree.n_items]
             if node not in cumulative:
                 cumulative[node] = np.cumsum(np.exp(log_share.ravel()))
@@ -279,7 +280,7 @@ class UnionFamily:
                     members = list(zip(pair, children[node - tree.n_items], strict=True))
                 for chosen, child in members:
                     labels[order[starts[chosen] : starts[chosen] + self._sizes[chosen]]] = clusters
-                    while chosen != child:  # what lies beside the path is drawn on its own
+                    while chosen != child:  # the subtrees beside the path are partitioned independently
                         one, other = children[parents[chosen] - tree.n_items]
                         waiting.append(other if one == chosen else one)
                         chosen = parents[chosen]

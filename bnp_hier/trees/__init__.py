@@ -1,4 +1,4 @@
-"""Trees over items as plain values: binary dendrograms, and hierarchies of any branching."""
+"""Data structures for trees over items: binary dendrograms and hierarchies with arbitrary branching."""
 
 from bnp_hier.trees.dendrogram import Dendrogram
 from bnp_hier.trees.hierarchy import Hierarchy

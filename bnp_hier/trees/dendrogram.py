@@ -30,13 +30,13 @@ class Dendrogram:
     children
         (n − 1, 2) node numbers merged at each step. Items are 0, ..., n − 1; the node made by merge t is n + t.
     log_odds
-        (n − 1,) log posterior odds that the items under each node are one cluster rather than split as the tree says
-        (nats); log r/(1 − r) for BHC. Other algorithms may use any merge score whose larger values bind more tightly.
+        (n − 1,) log posterior odds that the items under each node form one cluster rather than being split as in the tree
+        (nats); log r/(1 − r) for BHC. Other algorithms may use any merge score whose larger values mean tighter clusters.
 
     Raises
     ------
     ValueError
-        If the arrays do not describe a binary tree in which every node is merged once.
+        If the arrays do not describe a binary tree in which every node except the root is merged exactly once.
 
     Examples
     --------
@@ -60,18 +60,18 @@ class Dendrogram:
             )
         if np.isnan(log_odds).any():
             raise ValueError(
-                f"Dendrogram: log_odds must be numbers, but that of merge {int(np.isnan(log_odds).argmax())} is NaN"
+                f"Dendrogram: log_odds must not be NaN, but the value of merge {int(np.isnan(log_odds).argmax())} is NaN"
             )
         n = children.shape[0] + 1
         order = np.arange(n, 2 * n - 1)[:, None]
         if (np.sort(children.ravel()) != np.arange(2 * n - 2)).any() or (children >= order).any():
-            raise ValueError("Dendrogram: every node but the root must be merged exactly once, after it was made")
+            raise ValueError("Dendrogram: every node except the root must be merged exactly once, after it was created")
         object.__setattr__(self, "children", children)
         object.__setattr__(self, "log_odds", log_odds)
 
     @classmethod
     def from_linkage(cls, Z: ArrayLike) -> Dendrogram:
-        """The tree of a SciPy linkage matrix, its log odds the negative distances: one that Ward's method made, for example.
+        """Create a dendrogram from a SciPy linkage matrix, such as that of Ward's method; log odds are negative distances.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class Dendrogram:
         Raises
         ------
         ValueError
-            If it is no linkage matrix.
+            If Z is not a linkage matrix.
         """
         Z = np.asarray(Z, dtype=np.float64)
         if Z.ndim != 2 or Z.shape[1] != 4 or (Z[:, :2] != Z[:, :2].astype(int)).any():
@@ -116,7 +116,7 @@ class Dendrogram:
         return np.exp(-np.logaddexp(0.0, -self.log_odds))
 
     def leaf_order(self) -> Int[np.ndarray, " n"]:
-        """Items from left to right as drawn: every node's items are consecutive."""
+        """Items from left to right in a plot of the tree; the items under each node are consecutive."""
         return np.argsort(self.first_positions()[: self.n_items])
 
     def first_positions(self) -> Int[np.ndarray, " nodes"]:
@@ -129,7 +129,7 @@ class Dendrogram:
         return first
 
     def cut(self, threshold: float = 0.5) -> Int[np.ndarray, " n"]:
-        """Clusters found by going down from the root and stopping at nodes with merge probability r ≥ `threshold`.
+        """Cut the tree into clusters: descend from the root and stop at nodes with merge probability r ≥ `threshold`.
 
         Parameters
         ----------
@@ -139,19 +139,19 @@ class Dendrogram:
         Returns
         -------
         labels
-            (n,) whole numbers from 0, in the order in which the items first show them.
+            (n,) cluster labels, integers from 0 in order of appearance.
 
         Raises
         ------
         ValueError
-            If the threshold does not lie between 0 and 1.
+            If the threshold is not between 0 and 1.
         """
         if not 0.0 <= threshold <= 1.0:
             raise ValueError(f"threshold must be a probability between 0 and 1, but it is {threshold}")
         with np.errstate(divide="ignore"):
             limit = np.log(threshold) - np.log1p(-threshold)
         n = self.n_items
-        top = np.arange(2 * n - 1)  # the node at which the way down from the root has stopped, for each node
+        top = np.arange(2 * n - 1)  # for each node, the node at which the descent from the root stopped
         for t in range(n - 2, -1, -1):
             node = n + t
             if top[node] != node or self.log_odds[t] >= limit:
@@ -159,23 +159,24 @@ class Dendrogram:
         return canonical_labels(top[:n])
 
     def to_hierarchy(self, counts: Sequence[int]) -> Hierarchy:
-        """The clusters that are left when the last merges are undone, on every level as many as asked for.
+        """Convert to a hierarchy whose levels have the given numbers of clusters, obtained by undoing the last merges.
 
         Parameters
         ----------
         counts
-            Number of clusters on each level from the root's children down, never falling, each from 1 to n.
+            Number of clusters on each level, from the children of the root down: a non-decreasing sequence of integers from 1
+            to n.
 
         Raises
         ------
         ValueError
-            If there is no level, or the counts fall or are not whole numbers from 1 to n.
+            If `counts` is empty, decreases, or contains anything but integers from 1 to n.
         """
         n = self.n_items
         wanted = [int(count) for count in counts]
         if not wanted or wanted != list(counts) or wanted != sorted(wanted) or wanted[0] < 1 or wanted[-1] > n:
             raise ValueError(
-                f"counts must be whole numbers of clusters from 1 to {n}, one for each level, that never fall, but they are "
+                f"counts must be whole numbers from 1 to {n}, one per level and in non-decreasing order, but they are "
                 f"{list(counts)}"
             )
         parent = np.where(self.parents < 0, 2 * n - 1, self.parents)
@@ -183,20 +184,20 @@ class Dendrogram:
         for count in wanted:
             top = np.arange(2 * n - 1)
             for node in range(2 * n - 2, -1, -1):
-                if parent[node] < 2 * n - count:  # its parent's merge is not undone
+                if parent[node] < 2 * n - count:  # the merge of the parent is not undone
                     top[node] = top[parent[node]]
             paths.append(first + canonical_labels(top[:n]))
             first += count
         return Hierarchy(np.column_stack(paths))
 
     def heights(self, kind: str = "odds") -> Float[np.ndarray, " m"]:
-        """Heights for drawing, never falling towards the root.
+        """Node heights for plots; they never decrease towards the root.
 
         Parameters
         ----------
         kind
-            "odds": running maximum of −log r, the nats lost by calling the node one cluster; a merge of probability 0 is
-            put a little above all others. "rank": number of merges made so far, which spreads crowded trees out.
+            "odds": running maximum of −log r, the loss in nats from making the node one cluster; a merge of probability 0 is
+            placed slightly above all others. "rank": number of merges made so far, which spreads out crowded trees.
 
         Raises
         ------
@@ -215,12 +216,12 @@ class Dendrogram:
         return heights[n:]
 
     def to_linkage(self, heights: str = "odds") -> Float[np.ndarray, "m 4"]:
-        """SciPy's linkage matrix Z, for `scipy.cluster.hierarchy`; merges are reordered so that heights never fall.
+        """Convert to a SciPy linkage matrix Z, with the merges sorted by height.
 
         Parameters
         ----------
         heights
-            See `heights`. Node numbers follow the order of heights, as SciPy requires; children are kept.
+            Kind of heights, see `heights`. Nodes are renumbered in order of height, as SciPy requires; the tree is the same.
         """
         n = self.n_items
         height = self.heights(heights)
@@ -232,7 +233,10 @@ class Dendrogram:
         return np.column_stack([pairs, height[order], sizes[order]]).astype(np.float64)
 
     def to_networkx(self) -> nx.DiGraph:
-        """Directed tree from the root to the items; nodes carry `size`, internal nodes `log_odds` and `height`."""
+        """Convert to a directed NetworkX graph, with edges from the root towards the items.
+
+        Nodes have the attribute `size`, and internal nodes also `log_odds` and `height`.
+        """
         import networkx as nx
 
         graph = nx.DiGraph()
@@ -245,12 +249,12 @@ class Dendrogram:
         return graph
 
     def to_newick(self, names: Sequence[str] | None = None) -> str:
-        """Newick text with branch lengths from `heights`; names with special characters are quoted.
+        """Return a Newick string with branch lengths from `heights`; names with special characters are quoted.
 
         Parameters
         ----------
         names
-            One name per item; the item numbers by default.
+            One name per item; by default, the item numbers.
 
         Raises
         ------
@@ -261,20 +265,21 @@ class Dendrogram:
         return newick_of_merges(self.children, height[self.parents[:-1]] - height[:-1], names)
 
     def purity(self, y: ArrayLike, pick: str = "pair") -> float:
-        """Dendrogram purity: expected share, over two items of one class, of that class in their smallest subtree.
+        """Dendrogram purity: for two random items of a class, the expected proportion of this class in their smallest subtree.
 
         Parameters
         ----------
         y
             (n,) class labels.
         pick
-            "pair": all pairs of items of one class are equally likely. "leaf": an item uniformly, then another of its class,
-            as in the paper, so that large classes weigh less. Equal for classes of one size.
+            "pair": all pairs of items of the same class are equally likely. "leaf": an item is drawn uniformly and then another
+            one of its class, as in the paper, so that large classes have less weight. Both agree if all classes have the same
+            size.
 
         Returns
         -------
         purity
-            Between 0 and 1; 1 when every class is a subtree. Heller & Ghahramani (2005), section 5.
+            Between 0 and 1; 1 if every class is a subtree. Heller & Ghahramani (2005), section 5.
 
         Raises
         ------

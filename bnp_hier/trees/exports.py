@@ -1,4 +1,4 @@
-"""Trees as newick text."""
+"""Export of trees in Newick format."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["newick_of_merges", "newick_of_paths"]
 def newick_of_merges(
     children: Int[np.ndarray, "m 2"], lengths: Float[np.ndarray, " branches"], names: Sequence[str] | None
 ) -> str:
-    """Newick text of a binary tree.
+    """Return the Newick string of a binary tree.
 
     Parameters
     ----------
     children
-        (n − 1, 2) merges, as `Dendrogram` has them.
+        (n − 1, 2) merges, as in `Dendrogram`.
     lengths
-        (2n − 2,) lengths of the branches above the nodes but the root.
+        (2n − 2,) lengths of the branches above all nodes except the root.
     names
-        One name per item, or None for the item numbers.
+        One name per item, or None to use the item numbers.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def newick_of_merges(
     """
     n = len(children) + 1
     texts, above = _quoted(names, n), [f":{length:.6g}" for length in lengths] + [""]
-    # pieces are joined once at the end: text put together at every level is copied as often as the tree is deep
+    # the pieces are joined once at the end: joining them at every level would copy the text once per level
     pieces: list[str] = []
     waiting: list[int | str] = [2 * n - 2]
     while waiting:
@@ -51,14 +51,14 @@ def newick_of_merges(
 
 
 def newick_of_paths(paths: Int[np.ndarray, "n depth"], names: Sequence[str] | None) -> str:
-    """Newick text of a tree given by its items' paths: the items are below their leaves, and every branch has length 1.
+    """Return the Newick string of a tree given by its items' paths; items are below their leaves, all branches have length 1.
 
     Parameters
     ----------
     paths
-        (n, depth) node numbers, as `Hierarchy` has them.
+        (n, depth) node numbers, as in `Hierarchy`.
     names
-        One name per item, or None for the item numbers.
+        One name per item, or None to use the item numbers.
 
     Raises
     ------
@@ -78,13 +78,13 @@ def newick_of_paths(paths: Int[np.ndarray, "n depth"], names: Sequence[str] | No
 
 def _quoted(names: Sequence[str] | None, n: int) -> list[str]:
     if names is not None and len(names) != n:
-        raise ValueError(f"names must have one entry per item, {n}, but it has {len(names)}")
+        raise ValueError(f"names must have one entry per item, {n} in total, but it has {len(names)}")
     return [_newick_name(str(name)) for name in (names if names is not None else range(n))]
 
 
 def _newick_name(name: str) -> str:
     name = printable(name).replace("\n", "\\u000a")
-    # an underscore outside quotes stands for a space
+    # an underscore outside quotes is read as a space
     if name and not any(c in " _()[]{}/\\,;:'\"\t\n" for c in name):
         return name
     return "'" + name.replace("'", "''") + "'"

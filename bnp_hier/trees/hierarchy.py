@@ -1,4 +1,4 @@
-"""Trees of any branching and fixed depth over items."""
+"""Trees over items with arbitrary branching and fixed depth."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ __all__ = ["Hierarchy"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """A tree of any branching and fixed depth: every item lies in a leaf, at the end of a path from the root.
+    """A tree with arbitrary branching and fixed depth, in which every item belongs to a leaf.
 
     Parameters
     ----------
     paths
-        (n, depth) node numbers of every item, from the root's child to the leaf; the root is number 0 and left out. Any
-        numbers will do; they are renamed 1, 2, ... level by level, in the order in which the items first show them.
+        (n, depth) node numbers on the path of each item, from the child of the root to the leaf; the root has number 0 and is
+        omitted. The numbers are arbitrary: nodes are renumbered 1, 2, ... level by level, in order of appearance.
     labels
-        (n,) component of every item, if the items are a mixture's.
+        (n,) mixture component of each item, if the items come from a mixture.
     weights
-        (numbers, k) proportions of the components at every node, looked up by the numbers given in `paths`; the rows are put
-        in the new order.
+        (numbers, k) proportions of the components at each node, indexed by the numbers given in `paths`; the rows are
+        reordered to match the new numbers.
 
     Raises
     ------
     ValueError
-        If a number stands on two levels or under two parents, or an array does not have one entry per item or node.
+        If a number occurs on two levels or under two parents, or an array does not have one entry per item or node.
 
     Examples
     --------
@@ -61,21 +61,21 @@ class Hierarchy:
                 f"have shape {paths.shape} and type {paths.dtype}"
             )
         n, depth = paths.shape
-        given = [0]  # the given number of every new one
+        given = [0]  # original number of each renumbered node
         renamed = np.zeros((n, depth), dtype=np.int64)
         above = np.zeros(n, dtype=np.int64)
         for level, column in enumerate(paths.T):
             names, ranks = np.unique(column), canonical_labels(column)
             known = np.isin(names, given)
             if known.any():
-                raise ValueError(f"Hierarchy: node {names[known][0]} stands on level {level + 1} and on a level above it")
+                raise ValueError(f"Hierarchy: node {names[known][0]} occurs on level {level + 1} and on a level above it")
             first = np.unique(ranks, return_index=True)[1]
             strays = above != above[first][ranks]
             if strays.any():
                 item = int(strays.argmax())
                 other = int(first[ranks[item]])
                 raise ValueError(
-                    f"Hierarchy: node {column[item]} stands under two parents, on the paths of items {other} and {item}"
+                    f"Hierarchy: node {column[item]} has two different parents on the paths of items {other} and {item}"
                 )
             renamed[:, level] = above = len(given) + ranks
             given += column[first].tolist()
@@ -83,7 +83,9 @@ class Hierarchy:
         if self.labels is not None:
             labels = np.asarray(self.labels)
             if labels.shape != (n,):
-                raise ValueError(f"Hierarchy: labels must have one entry per item, {n}, but they have shape {labels.shape}")
+                raise ValueError(
+                    f"Hierarchy: labels must have one entry per item, shape ({n},), but they have shape {labels.shape}"
+                )
             object.__setattr__(self, "labels", labels)
         if self.weights is not None:
             weights = np.asarray(self.weights, dtype=np.float64)
@@ -96,11 +98,11 @@ class Hierarchy:
 
     @classmethod
     def from_names(cls, paths: Sequence[Sequence[Any]]) -> Hierarchy:
-        """The tree of paths of names, such as ("clothing", "shoes", "boots"), from below the root to the leaf.
+        """Create a hierarchy from paths of names, such as ("clothing", "shoes", "boots"), from below the root to the leaf.
 
-        Equal names under different parents are different nodes. Paths end where they end, or at the first None, NaN or empty
-        text; those that are shorter than the longest are extended to its depth by a chain of single nodes, so that every
-        level is a partition of all items (Huang et al. 2021, section 5.2).
+        Equal names under different parents are different nodes. A path may be padded at its end with None, NaN or empty
+        strings. Paths shorter than the longest one are extended to its depth by a chain of single nodes, so that every level
+        is a partition of all items (Huang et al. 2021, section 5.2).
 
         Raises
         ------
@@ -112,17 +114,17 @@ class Hierarchy:
             kept = [name for name in path if not _is_missing(name)]
             if not kept or any(map(_is_missing, list(path)[: len(kept)])):
                 raise ValueError(
-                    f"expected a path of names for every item, missing ones only at its end, but that of item {item} is "
-                    f"{list(path)}"
+                    "expected a path of at least one name for every item, with missing names only at its end, but the path of "
+                    f"item {item} is {list(path)}"
                 )
             ends.append(tuple(kept))
         if not ends:
-            raise ValueError("expected a path of names for every item, but there are none")
+            raise ValueError("expected a path of names for every item, but there are no paths")
         depth = max(map(len, ends))
         numbers: dict[tuple[Any, ...], int] = {}
         return cls(
             np.array(
-                # a chain below a short path is named by its length
+                # nodes of a chain below a short path are distinguished by their level
                 [
                     [numbers.setdefault((level, *path[:level]), len(numbers) + 1) for level in range(1, depth + 1)]
                     for path in ends
@@ -142,12 +144,12 @@ class Hierarchy:
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes, the root included."""
+        """Number of nodes, including the root."""
         return int(self.paths.max()) + 1
 
     @property
     def parents(self) -> Int[np.ndarray, " nodes"]:
-        """Parent of every node; −1 for the root."""
+        """Parent of each node; −1 for the root."""
         parents = np.full(self.n_nodes, -1, dtype=np.int64)
         above = np.column_stack([np.zeros(self.n_items, dtype=np.int64), self.paths[:, :-1]])
         parents[self.paths] = above
@@ -155,34 +157,34 @@ class Hierarchy:
 
     @property
     def levels(self) -> Int[np.ndarray, " nodes"]:
-        """Level of every node: 0 for the root, `depth` for leaves."""
+        """Level of each node: 0 for the root, `depth` for the leaves."""
         levels = np.zeros(self.n_nodes, dtype=np.int64)
         levels[self.paths] = np.arange(1, self.depth + 1)
         return levels
 
     @property
     def sizes(self) -> Int[np.ndarray, " nodes"]:
-        """Number of items under every node."""
+        """Number of items under each node."""
         sizes = np.bincount(self.paths.ravel(), minlength=self.n_nodes)
         sizes[0] = self.n_items
         return sizes
 
     def items(self, node: int) -> Int[np.ndarray, " m"]:
-        """The items under a node.
+        """Items under a node.
 
         Raises
         ------
         ValueError
-            If there is no such node.
+            If the node does not exist.
         """
         if not 0 <= node < self.n_nodes:
             raise ValueError(f"node must be a number from 0 to {self.n_nodes - 1}, but it is {node}")
         return np.arange(self.n_items) if node == 0 else np.flatnonzero((self.paths == node).any(1))
 
     def labels_at(self, level: int) -> Int[np.ndarray, " n"]:
-        """Clusters at a level, 0 for the root and `depth` for the leaves, numbered in order of appearance.
+        """Cluster labels at a level (0 for the root, `depth` for the leaves), numbered in order of appearance.
 
-        Levels below the leaves repeat them.
+        A level greater than `depth` returns the leaves.
 
         Raises
         ------
@@ -196,18 +198,18 @@ class Hierarchy:
         return canonical_labels(self.paths[:, min(int(level), self.depth) - 1])
 
     def clades(self) -> set[frozenset[int]]:
-        """The sets of items under the nodes, the root's included."""
+        """Sets of items under the nodes, including the root."""
         return {frozenset(self.items(node).tolist()) for node in range(self.n_nodes)}
 
     def representatives(self, X: ArrayLike, count: int = 3) -> list[Int[np.ndarray, " _"]]:
-        """For every node, its (at most `count`) items nearest to their mean, nearest first.
+        """Representative items of each node: those nearest to the mean of its items, nearest first.
 
         Parameters
         ----------
         X
-            (n, d) rows in which items near each other are alike; cells that are NaN are left out.
+            (n, d) rows with the coordinates of the items; missing values (NaN) are ignored.
         count
-            How many items to name.
+            Maximum number of items per node.
 
         Raises
         ------
@@ -218,7 +220,7 @@ class Hierarchy:
 
         X = as_matrix(X)
         if len(X) != self.n_items:
-            raise ValueError(f"X must have one row per item, {self.n_items}, but it has shape {X.shape}")
+            raise ValueError(f"X must have one row per item, {self.n_items} in total, but it has shape {X.shape}")
         found = []
         for node in range(self.n_nodes):
             items = self.items(node)
@@ -228,9 +230,9 @@ class Hierarchy:
         return found
 
     def to_networkx(self) -> nx.DiGraph:
-        """Directed tree from the root, node 0, to the leaves.
+        """Convert to a directed NetworkX graph, with edges from the root, node 0, towards the leaves.
 
-        Nodes carry `level`, `size` and the list `items`, and `weights` if the hierarchy has them.
+        Nodes have the attributes `level`, `size` and `items` (a list), and `weights` if the hierarchy has them.
         """
         import networkx as nx
 
@@ -245,12 +247,12 @@ class Hierarchy:
         return graph
 
     def to_newick(self, names: Sequence[str] | None = None) -> str:
-        """Newick text whose leaves are the items, below the node that holds them; every branch has length 1.
+        """Return a Newick string in which the items are the leaves, each below its node; every branch has length 1.
 
         Parameters
         ----------
         names
-            One name per item; the item numbers by default.
+            One name per item; by default, the item numbers.
 
         Raises
         ------
@@ -260,18 +262,18 @@ class Hierarchy:
         return newick_of_paths(self.paths, names)
 
     def scores(self, truth_paths: Sequence[Sequence[Any]]) -> pd.DataFrame:
-        """How well every level agrees with that of a true hierarchy: purity, NMI, ARI and F-measure, each at most 1.
+        """Compare each level with a true hierarchy by purity, NMI, ARI and F-measure, each at most 1.
 
         Parameters
         ----------
         truth_paths
-            For every item the true path, as names or numbers from below the root to its end; see `from_names`.
+            True path of each item, as names or numbers from below the root down to the leaf; see `from_names`.
 
         Returns
         -------
         scores
-            One row per level, from 1 (the root's children) to the depth of the deeper hierarchy; the other's last level
-            stands for those that it has not.
+            One row per level, from 1 (the children of the root) to the depth of the deeper hierarchy. Below the last level of
+            the other hierarchy, that last level is used.
 
         Raises
         ------
@@ -282,7 +284,7 @@ class Hierarchy:
         from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
         if len(truth_paths) != self.n_items:
-            raise ValueError(f"truth_paths must have one path per item, {self.n_items}, but it has {len(truth_paths)}")
+            raise ValueError(f"truth_paths must have one path per item, {self.n_items} in total, but it has {len(truth_paths)}")
         truth = Hierarchy.from_names(truth_paths)
         measures = {
             "purity": purity,

@@ -1,4 +1,4 @@
-"""Scores of clusterings and dendrograms against true classes that scikit-learn has not."""
+"""Scores of clusterings and dendrograms against true classes that scikit-learn does not provide."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ __all__ = ["dendrogram_purity", "f_measure", "purity"]
 
 
 def purity(truth: ArrayLike, labels: ArrayLike) -> float:
-    """Share of the items that belong to the commonest class of their cluster, in (0, 1]; never falls as clusters split.
+    """Proportion of items in the most frequent class of their cluster, in (0, 1]; never decreases when clusters are split.
 
     Parameters
     ----------
     truth
-        (n,) classes.
+        (n,) true class labels.
     labels
-        (n,) clusters.
+        (n,) cluster labels.
 
     Raises
     ------
     ValueError
-        If they are not two vectors of equal length.
+        If the arguments are not non-empty vectors of equal length.
     """
     return float(_table(truth, labels).max(0).sum() / len(np.asarray(labels)))
 
 
 def f_measure(truth: ArrayLike, labels: ArrayLike) -> float:
-    """Mean over items of the F1 score of their class with the cluster that matches it best, in (0, 1].
+    """Mean over items of the F1 score between their class and its best-matching cluster, in (0, 1].
 
-    Σ over classes c of n_c/n max_k 2 n_ck/(n_c + n_k): Steinbach, Karypis & Kumar (2000), as Huang et al. (2021) use it.
+    The score is Σ_c n_c/n max_k 2 n_ck/(n_c + n_k) over classes c (Steinbach, Karypis & Kumar 2000), as used by Huang et al.
+    (2021).
 
     Parameters
     ----------
     truth
-        (n,) classes.
+        (n,) true class labels.
     labels
-        (n,) clusters.
+        (n,) cluster labels.
 
     Raises
     ------
     ValueError
-        If they are not two vectors of equal length.
+        If the arguments are not non-empty vectors of equal length.
     """
     table = _table(truth, labels)
     classes, clusters = table.sum(1), table.sum(0)
@@ -70,17 +71,17 @@ def dendrogram_purity(children: Int[np.ndarray, "m 2"], y: ArrayLike, pick: str 
         pairs += meeting.sum()
         total += (meeting * node).sum() / node.sum()
     if pairs == 0:
-        raise ValueError("purity needs a class with at least two items")
+        raise ValueError("dendrogram purity needs a class with at least two items")
     return float(total / pairs)
 
 
 def _table(truth: ArrayLike, labels: ArrayLike) -> Int[np.ndarray, "classes clusters"]:
-    """Numbers of items of each class in each cluster."""
+    """Number of items of each class in each cluster."""
     from sklearn.metrics.cluster import contingency_matrix
 
     truth, labels = np.asarray(truth), np.asarray(labels)
     if truth.ndim != 1 or truth.shape != labels.shape or not len(truth):
         raise ValueError(
-            f"expected a class and a cluster for every item, but truth has shape {truth.shape} and labels {labels.shape}"
+            f"expected one class and one cluster per item, but truth has shape {truth.shape}, labels {labels.shape}"
         )
     return contingency_matrix(truth, labels)

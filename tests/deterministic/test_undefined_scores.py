@@ -86,8 +86,8 @@ def without(rows: list[int]) -> partial:
 @pytest.mark.parametrize(
     ("kind", "rows", "named"),
     [
-        ("pairs", [0, 1, 5], "the rows 0, 1, 5 together"),
-        ("intervals", [1, 2, 3], r"row \d and some of the rows before it in the tree's leaf order together"),
+        ("pairs", [0, 1, 5], "rows 0, 1, 5"),
+        ("intervals", [1, 2, 3], r"row \d together with some of the rows before it in the tree's leaf order"),
     ],
 )
 def test_a_bound_that_needs_an_undefined_union_says_so(kind: str, rows: list[int], named: str) -> None:
@@ -96,7 +96,7 @@ def test_a_bound_that_needs_an_undefined_union_says_so(kind: str, rows: list[int
     everywhere = bnp.BHC(partial(dpm, component=ExponentialGamma(np.full(2, 2.5), np.full(2, 1.5))), refine=None).fit(X)
     assert float(bnp.evidence.tree_bound(fitted, "bhc")) == pytest.approx(float(bnp.evidence.tree_bound(everywhere, "bhc")))
     assert np.isfinite(bnp.evidence.tree_bound(everywhere, kind))
-    with pytest.raises(ValueError, match=f"{named} no finite log marginal likelihood"):
+    with pytest.raises(ValueError, match=named):
         bnp.evidence.tree_bound(fitted, kind)
 
 

@@ -72,7 +72,7 @@ def test_sixteen_rows_and_no_more() -> None:
     component = bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, np.ones(2))
     model = partial(pitman_yor_mixture, component=component, concentration=1.7, discount=0.35)
     assert bnp.evidence.exact(model, np.full((16, 2), np.nan)) == pytest.approx(0.0, abs=1e-11)
-    with pytest.raises(ValueError, match="at most 16 rows, but X has 17"):
+    with pytest.raises(ValueError, match="partitions of at most 16 rows, but X has 17"):
         bnp.evidence.exact(model, np.zeros((17, 2)))
 
 

@@ -139,7 +139,7 @@ def test_too_few_hits_are_called_failed() -> None:
     bhc, inside, outside = two_groups()
     found = bnp.evidence.occupancy(bhc, np.stack([inside] * 49 + [outside] * 951))
     assert found.failed
-    assert found.verdict.startswith("failed: only 49 of 1000 draws are consistent with the tree, fewer than 50; draw more")
+    assert found.verdict.startswith("failed: only 49 of 1000 draws are consistent with the tree, fewer than 50; increase")
     assert found.value == pytest.approx(bhc.log_evidence_bound_ - np.log(0.049))
     assert not bnp.evidence.occupancy(bhc, np.stack([inside] * 50 + [outside] * 950)).failed
 

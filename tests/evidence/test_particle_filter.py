@@ -104,7 +104,7 @@ def test_accurate_with_more_particles() -> None:
         assert 0 < found.standard_error < 0.05
         assert abs(found.value - bnp.evidence.exact(problem.model, problem.X)) < 4 * found.standard_error
         assert not found.failed
-        assert "10 orders of the rows agree within" in found.verdict
+        assert "10 row orders agree within" in found.verdict
         assert "rough" not in found.verdict
         assert found.spread == pytest.approx(np.ptp(found.orders))
 
@@ -229,10 +229,10 @@ def test_systematic_resampling_takes_every_particle_in_proportion(x64: None) -> 
 def test_verdict_on_a_spread() -> None:
     agreeing = _combine(np.array([-10.0, -10.5, -11.4, -10.2]))
     assert not agreeing.failed
-    assert agreeing.verdict.startswith("4 orders of the rows agree within 1.4 nats")
+    assert agreeing.verdict.startswith("the estimates from 4 row orders agree within 1.4 nats")
     spread = _combine(np.array([-10.0, -10.5, -11.6, -10.2]))
     assert spread.failed
-    assert spread.verdict.startswith("failed: the orders of the rows differ by 1.6 nats, more than 1.5; raise num_particles")
+    assert spread.verdict.startswith("failed: the estimates from different row orders differ by 1.6 nats, more than 1.5; ")
     assert spread.value == pytest.approx(np.log(np.exp(spread.orders).mean()))
     assert _combine(np.array([-np.inf, -3.0])).failed
     # far below the range of floating point

@@ -30,5 +30,5 @@ def test_f_measure_takes_the_best_cluster_of_every_class():
 @pytest.mark.parametrize("score", [purity, f_measure])
 @pytest.mark.parametrize("labels", [[0, 1], [[0], [1], [1]], []])
 def test_bad_input(score, labels):
-    with pytest.raises(ValueError, match="expected a class and a cluster for every item"):
+    with pytest.raises(ValueError, match="expected one class and one cluster per item"):
         score([0, 1, 1] if labels else [], labels)

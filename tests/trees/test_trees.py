@@ -323,7 +323,7 @@ def test_newick_by_hand():
     tree = Dendrogram([[2, 0], [3, 1]], [np.log(1.0), np.log(0.25)])
     first, second = np.log(2), np.log(5)
     assert tree.to_newick(["a", "b", "c"]) == f"((c:{first:.6g},a:{first:.6g}):{second - first:.6g},b:{second:.6g});"
-    with pytest.raises(ValueError, match="names must have one entry per item, 3, but it has 2"):
+    with pytest.raises(ValueError, match="names must have one entry per item, 3 in total, but it has 2"):
         tree.to_newick(["a", "b"])
 
 
@@ -413,9 +413,9 @@ def test_a_single_item_is_a_tree():
 
 
 BAD = {
-    "a node merged twice": ([[0, 1], [0, 2]], [0.0, 0.0], "every node but the root must be merged exactly once"),
-    "a node of the future": ([[0, 4], [1, 2], [3, 5]], [0.0] * 3, "after it was made"),
-    "itself": ([[0, 3], [1, 2]], [0.0, 0.0], "exactly once, after it was made"),
+    "a node merged twice": ([[0, 1], [0, 2]], [0.0, 0.0], "every node except the root must be merged exactly once"),
+    "a node of the future": ([[0, 4], [1, 2], [3, 5]], [0.0] * 3, "after it was created"),
+    "itself": ([[0, 3], [1, 2]], [0.0, 0.0], "exactly once, after it was created"),
     "a negative node": ([[0, -1]], [0.0], "exactly once"),
     "beyond the root": ([[0, 7]], [0.0], "exactly once"),
     "three children": ([[0, 1, 2]], [0.0], r"children must be \(n - 1, 2\).*got \(1, 3\) and \(1,\)"),
@@ -580,13 +580,13 @@ def test_representatives_are_nearest_to_the_mean():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[1, 2], [3, 2]],), "node 2 stands under two parents, on the paths of items 0 and 1"),
-        (([[1, 2], [2, 3]],), "node 2 stands on level 2 and on a level above it"),
-        (([[0, 2]],), "node 0 stands on level 1 and on a level above it"),
+        (([[1, 2], [3, 2]],), "node 2 has two different parents on the paths of items 0 and 1"),
+        (([[1, 2], [2, 3]],), "node 2 occurs on level 2 and on a level above it"),
+        (([[0, 2]],), "node 0 occurs on level 1 and on a level above it"),
         (([1, 2],), r"whole numbers of shape \(n, depth\).* but they have shape \(2,\)"),
         (([[1.5]],), "type float64"),
         ((np.zeros((3, 0), int),), r"shape \(3, 0\)"),
-        (([[1], [2]], [0]), r"labels must have one entry per item, 2, but they have shape \(1,\)"),
+        (([[1], [2]], [0]), r"labels must have one entry per item, shape \(2,\), but they have shape \(1,\)"),
         (([[1], [2]], None, [[0.5, 0.5]]), r"a row for every node number up to 2, but they have shape \(1, 2\)"),
     ],
 )
@@ -601,15 +601,15 @@ def test_bad_use_of_hierarchies():
         tree.labels_at(-1)
     with pytest.raises(ValueError, match="node must be a number from 0 to 5, but it is 6"):
         tree.items(6)
-    with pytest.raises(ValueError, match="truth_paths must have one path per item, 5, but it has 2"):
+    with pytest.raises(ValueError, match="truth_paths must have one path per item, 5 in total, but it has 2"):
         tree.scores([("a",), ("b",)])
-    with pytest.raises(ValueError, match="that of item 1 is \\[\\]"):
+    with pytest.raises(ValueError, match="the path of item 1 is \\[\\]"):
         tree.scores([("a",), (), ("b",), ("b",), ("b",)])
-    with pytest.raises(ValueError, match="missing ones only at its end, but that of item 0 is"):
+    with pytest.raises(ValueError, match="missing names only at its end, but the path of item 0 is"):
         Hierarchy.from_names([("a", None, "b")])
-    with pytest.raises(ValueError, match="there are none"):
+    with pytest.raises(ValueError, match="there are no paths"):
         Hierarchy.from_names([])
-    with pytest.raises(ValueError, match="names must have one entry per item, 5, but it has 1"):
+    with pytest.raises(ValueError, match="names must have one entry per item, 5 in total, but it has 1"):
         tree.to_newick(["a"])
     with pytest.raises(ValueError, match="X must have one row per item, 5"):
         tree.representatives(np.zeros((4, 2)))
@@ -632,7 +632,7 @@ def test_levels_are_what_is_left_when_the_last_merges_are_undone():
 @pytest.mark.parametrize("counts", [[], [0, 2], [3, 2], [2, 31], [1.5]])
 def test_bad_counts(counts):
     tree = Dendrogram(np.array([[0, 1], [2, 3]]), np.zeros(2))
-    with pytest.raises(ValueError, match="counts must be whole numbers of clusters from 1 to 3"):
+    with pytest.raises(ValueError, match="counts must be whole numbers from 1 to 3, one per level"):
         tree.to_hierarchy(counts)
 
 

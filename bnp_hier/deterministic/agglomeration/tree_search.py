@@ -1,5 +1,4 @@
-"""Search for trees with a better bound than the greedy tree: other initial trees, rebuilding on hard partitions, and moves of
-subtrees."""
+"""Search for trees with a better bound than the greedy tree: other initial trees, hard partitions, and moves of subtrees."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Failing:
     ("how", "error", "message"),
     [
         ("raises", OSError, "the disk is gone"),
-        ("ends", ValueError, "the chunks ended after 400 rows, but gave 900 at the first reading"),
+        ("ends", ValueError, "the chunks ended after 400 rows, but the first reading had 900 rows"),
         ("columns", ValueError, "chunk 4 has 5 columns, but the chunks before it have 2"),
         ("interrupted", KeyboardInterrupt, None),
     ],

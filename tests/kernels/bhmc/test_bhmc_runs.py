@@ -171,7 +171,7 @@ def test_bad_input() -> None:
     both = {"paths": np.tile([1, 2], (15, 1)), "labels": np.zeros(15, int)}
     with pytest.raises(ValueError, match=r"initial paths must contain node numbers 1, ..., 30, but they span 1 to 99"):
         start(MODEL, init_params={**both, "paths": np.tile([1, 99], (15, 1))})
-    with pytest.raises(ValueError, match="node 1 stands on level 2 and on a level above it"):
+    with pytest.raises(ValueError, match="node 1 occurs on level 2 and on a level above it"):
         start(MODEL, init_params={**both, "paths": np.ones((15, 2), int)})
     with pytest.raises(ValueError, match=r"initial labels must lie in 0, ..., 5"):
         start(MODEL, init_params={**both, "labels": np.full(15, 6)})
