@@ -300,7 +300,7 @@ def _judged(rows: list[Row], seconds: list[float], target: str) -> pd.DataFrame:
 
 def _verdict(row: Row, target: str, gap: float, best: Row | None) -> str:
     if row.kind == "lower bound" and not row.verdict:
-        return f"lower bound on the evidence of the {target}" + ("; the best bound" if row is best else "")
+        return f"lower bound on the evidence ({target})" + ("; the best bound" if row is best else "")
     allowed = ERRORS_BELOW * np.nan_to_num(row.standard_error)
     if row.kind == "estimate" and best is not None and gap < -allowed:
         low = f"{-gap:.1f} nats below the best lower bound, {best.name}"

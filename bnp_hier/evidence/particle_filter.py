@@ -174,7 +174,7 @@ def _combine(orders: Float[np.ndarray, " orders"]) -> SMCEstimate:
             "increase num_particles or rejuvenation"
         )
     else:
-        verdict = f"the estimates from {len(orders)} row orders agree within {spread:.2g} nats"
+        verdict = f"{len(orders)} row orders agree within {spread:.2g} nats"
         if len(orders) < ROUGH_BELOW:
             verdict += "; the standard error from so few orders is rough"
     return SMCEstimate(float(peak + np.log(mean)), float(error / mean), orders, spread, failed, verdict)

@@ -62,7 +62,7 @@ def test_values_are_those_of_the_estimators_at_the_prior_medians(found: pd.DataF
     best = own.loc[own["kind"] == "lower bound", "value"].max()
     np.testing.assert_allclose(own["gap_to_best_bound"], own["value"] - best)
     assert own.loc[own["value"] == best, "verdict"].str.endswith("; the best bound").all()
-    assert found.loc["one partition (MAP-DP)", "verdict"].startswith("lower bound on the evidence of the DP mixture")
+    assert found.loc["one partition (MAP-DP)", "verdict"].startswith("lower bound on the evidence (DP mixture)")
 
 
 @pytest.mark.slow
@@ -147,8 +147,8 @@ def test_verdict_on_an_estimate_below_a_bound() -> None:
     assert verdicts["not low enough"] == verdicts["above"] == "4 orders agree"
     assert verdicts["without error"].startswith("failed: 0.1 nats below")
     assert verdicts["low and failed"] == "failed: the orders differ; 10.0 nats below the best lower bound, tree (bhc)"
-    assert verdicts["tree (bhc)"] == "lower bound on the evidence of the DP mixture; the best bound"
-    assert verdicts["one partition"] == "lower bound on the evidence of the DP mixture"
+    assert verdicts["tree (bhc)"] == "lower bound on the evidence (DP mixture); the best bound"
+    assert verdicts["one partition"] == "lower bound on the evidence (DP mixture)"
     np.testing.assert_allclose(found["gap_to_best_bound"], [0.0, -20.0, -10.0, -7.0, 1.0, -0.1, -10.0])
 
 
@@ -160,7 +160,7 @@ def test_bounds_on_other_models_are_not_compared() -> None:
         Row("missing", "lower bound", verdict="failed: no memory"),
     )
     assert np.isnan(found.loc["variational", "gap_to_best_bound"])
-    assert found.loc["variational", "verdict"] == "lower bound on the evidence of the truncated stick-breaking, K = 20"
+    assert found.loc["variational", "verdict"] == "lower bound on the evidence (truncated stick-breaking, K = 20)"
     assert found.loc["estimate", "verdict"] == "fine"
     assert found.loc["missing", "verdict"] == "failed: no memory"
     assert np.isnan(judged(Row("estimate", "estimate", -99.0, None, 0.1, "fine")).loc["estimate", "gap_to_best_bound"])
