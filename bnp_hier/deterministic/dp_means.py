@@ -75,8 +75,9 @@ def _means(X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int) -> tupl
 class DPMeans(ClusterMixin, BaseEstimator):
     """DP-means: k-means that opens a new cluster for a row farther than √penalty from all means (Kulis & Jordan).
 
-    Minimises Σ ‖x − mean‖² + penalty × K, the objective of a Dirichlet process mixture of spherical normals in the limit of
-    zero variance. DP-means is a baseline for the Bayesian estimators; it has no evidence and no predictive density.
+    Finds a local minimum of Σ ‖x − mean‖² + penalty × K, the objective of a Dirichlet process mixture of spherical normals in
+    the limit of zero variance. DP-means is a baseline for the Bayesian estimators; it has no evidence and no predictive
+    density.
 
     Parameters
     ----------

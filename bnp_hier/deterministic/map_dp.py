@@ -88,9 +88,9 @@ class MAPDP(StreamingClustering):
     n_init
         Number of row orders tried; the first is the order of the rows in X.
     init
-        "sequential": no row is assigned initially; rows are seated in order. "k-means++": seedings with 2, 4, 8 and 16
-        clusters in turn. "single": all rows in one cluster, as in the paper; it raises a warning because the search seldom
-        leaves this partition. Or initial labels, (n,) integers, with −1 for a row that is not assigned yet.
+        "sequential": start without clusters and assign the rows one by one. "k-means++": seedings with 2, 4, 8 and 16
+        clusters in turn. "single": all rows in one cluster, as in the paper; raises a warning because the search seldom
+        leaves this partition. Alternatively, initial labels, (n,) integers, with −1 for a row that is not assigned yet.
     max_iter
         Maximum number of sweeps per order.
     optimize

@@ -289,20 +289,20 @@ class VariationalDP(DeterministicClustering):
     n_iter_ : int
         Number of updates for the best initialisation.
     converged_ : bool
-        Whether the best initialisation converged within `max_iter`; otherwise `fit` warns.
+        Whether the best initialisation converged within `max_iter`; if not, `fit` raises a warning.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
-        As for every estimator. `log_joint_` is log p(X, `labels_`) under the Dirichlet process.
+        Common to all estimators. `log_joint_` is log p(X, `labels_`) under the Dirichlet process.
 
     Notes
     -----
-    Every reported bound takes E_q[log p(labels)] exactly. For the collapsed forms the counts are Poisson-binomial, and the
-    Gaussian approximation of the paper, which need not give a bound, serves in the updates alone; a round of them that
-    would lower the exact bound is refused.
+    Every reported bound uses the exact value of E_q[log p(labels)]. In the collapsed forms, the counts have Poisson-binomial
+    distributions, and a second-order approximation similar to the Gaussian one of the paper, which need not yield a bound, is
+    used only in the updates; a round of updates that would lower the exact bound is rejected.
 
-    The labels of the finite Dirichlet model can be permuted without changing p(X, labels), and the K₊ components that are in
-    use can be chosen and named in K!/(K − K₊)! ways. A q around one naming misses the others, so that bound can lie lower
-    by up to the log of this number than one on the sum over partitions. Stick-breaking breaks the symmetry; its components
-    are kept in the order that is best for the bound.
+    The labels of the finite Dirichlet model can be permuted without changing p(X, labels), and there are K!/(K − K₊)! ways to
+    assign labels to the K₊ non-empty components. A q concentrated on one of these labellings misses the others, so its bound
+    can be lower, by up to the log of this number, than a bound on the sum over partitions. Stick-breaking breaks the symmetry;
+    its components are kept in the order that is best for the bound.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -46,7 +46,8 @@ def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
         A fitted `BHC`.
     draws
         Labels, (s, n) or (chain, draw, n), of partitions drawn from the posterior of the same Dirichlet-process mixture for
-        the same rows, at the hyperparameters of the fitted tree; for example by `PartitionGibbs`, but not from the tree.
+        the same rows, at the hyperparameters of the fitted tree, for example by `PartitionGibbs`. Samples from the tree
+        itself are not suitable.
 
     Returns
     -------

@@ -68,7 +68,8 @@ class TreeBound(float):
     def _partitions(self) -> UnionFamily:
         if self._family is None:
             raise ValueError(
-                f'weights, co-clustering and draws are available for kind "recursive" or "pairs", but it is {self.kind!r}'
+                'weights, co-clustering and draws are available for bounds of kind "recursive" or "pairs", but this one has '
+                f"kind {self.kind!r}"
             )
         return self._family
 

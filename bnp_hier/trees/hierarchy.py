@@ -184,12 +184,12 @@ class Hierarchy:
     def labels_at(self, level: int) -> Int[np.ndarray, " n"]:
         """Cluster labels at a level (0 for the root, `depth` for the leaves), numbered in order of appearance.
 
-        A level greater than `depth` returns the leaves.
+        Levels greater than `depth` repeat the clusters of the leaves.
 
         Raises
         ------
         ValueError
-            If the level is negative.
+            If the level is negative or not an integer.
         """
         if level != int(level) or level < 0:
             raise ValueError(f"level must be a whole number of at least 0 (the root), but it is {level}")
@@ -272,8 +272,8 @@ class Hierarchy:
         Returns
         -------
         scores
-            One row per level, from 1 (the children of the root) to the depth of the deeper hierarchy. Below the last level of
-            the other hierarchy, that last level is used.
+            One row per level, from 1 (the children of the root) to the depth of the deeper hierarchy; the shallower one is
+            represented by its last level from there on.
 
         Raises
         ------

@@ -303,7 +303,7 @@ def test_bad_input() -> None:
         tree_bound(bhc, "pairs", budget=0)
     with pytest.raises(ValueError, match="'both_children' parameter of tree_bound must be .*bool.* Got 'no' instead"):
         tree_bound(bhc, "alternatives", both_children="no")
-    with pytest.raises(ValueError, match="draws are available for kind"):
+    with pytest.raises(ValueError, match="draws are available for bounds of kind"):
         tree_bound(bhc, "intervals").coclustering()
     with pytest.raises(ValueError, match="num_samples must be a whole number"):
         tree_bound(bhc, "pairs").sample_partitions(0, 0)
