@@ -1,4 +1,4 @@
-"""The command `bnp-hier`."""
+"""The command-line interface, `bnp-hier`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C has stopped."""
+"""Exit code of a command stopped by Ctrl-C."""
 
 COMMANDS: dict[Callable[..., None], str] = {
     compare: "bnp-hier compare iris   |   bnp-hier compare survey.csv --truth group --held-out 0.2 --out report",
@@ -38,11 +38,11 @@ COMMANDS: dict[Callable[..., None], str] = {
     recommend: "bnp-hier recommend survey.csv --drop id --minutes 10",
     datasets: "bnp-hier datasets   |   bnp-hier datasets iris   |   bnp-hier datasets survey.csv",
 }
-"""Command -> example."""
+"""Command -> example shown in its help."""
 
 
 def register(command: Callable[..., None], example: str) -> None:
-    """Add a command, with an example that its help shows."""
+    """Add a command; its help shows the example."""
     app.command(epilog=f"Example:  {example}")(command)
 
 
@@ -51,17 +51,17 @@ for each in COMMANDS.items():
 
 
 @app.callback(
-    epilog="Exit codes: 0 done; 1 an error in the input, reported in one line; 2 wrong use of the command; 3 done, but a part "
-    "that was asked for is missing, as the output says; 130 interrupted."
+    epilog="Exit codes: 0 success; 1 an error, reported in one line; 2 wrong usage; 3 finished, but part of the result is "
+    "missing, as the output explains; 130 interrupted."
 )
 def _commands(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may be given anywhere.")] = False,
 ) -> None:
     """Bayesian nonparametric clustering: one model, every inference method."""
 
 
 def main() -> None:
-    """Run the command; errors in the input are reported in one line."""
+    """Run the command line; errors are reported in one line."""
     warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
     warnings.filterwarnings("ignore", message="There are not enough devices to run parallel chains.*")
     debug = "--debug" in sys.argv
@@ -72,7 +72,7 @@ def main() -> None:
             app()
     except KeyboardInterrupt:
         _leave(INTERRUPTED)
-    except SystemExit as stop:  # typer makes one of a KeyboardInterrupt, too
+    except SystemExit as stop:  # typer also raises it for a KeyboardInterrupt
         _leave(stop.code)
     except (ValueError, TypeError, FloatingPointError, OSError, ImportError) as error:
         if debug:
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _leave(code: str | int | None) -> NoReturn:
-    """Exit; after an interruption without taking the interpreter down, in which a program that still runs would crash."""
+    """Exit; after an interruption, skip the interpreter's teardown, in which a compiled program that still runs would crash."""
     if code == INTERRUPTED:
         err.print("interrupted")
     if interrupted():
@@ -94,7 +94,7 @@ def _leave(code: str | int | None) -> NoReturn:
 
 
 def _keep_programs() -> None:
-    """Keep compiled programs from one command to the next, as JAX does where `JAX_COMPILATION_CACHE_DIR` says so itself."""
+    """Cache compiled programs between commands, unless `JAX_COMPILATION_CACHE_DIR` already names a cache."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

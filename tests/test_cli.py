@@ -132,7 +132,7 @@ def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.Monk
     saved, labels, predictions = tmp_path / "fit.npz", tmp_path / "labels.csv", tmp_path / "predictions.csv"
     words = ["fit", str(survey), "--truth", "group", "--items", "who", "--method", "map-dp", "--out", str(saved)]
     assert _run(monkeypatch, *words, "--labels", str(labels)) == 0
-    assert "2 clusters, numbered from 0, of " in capsys.readouterr().out
+    assert "2 clusters, numbered from 0, of sizes " in capsys.readouterr().out
     clusters = pd.read_csv(labels)["MAP-DP"]
     fit = bnp.load_fit(saved)
     np.testing.assert_array_equal(fit.labels, clusters)
@@ -166,7 +166,7 @@ def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.Monkey
     assert _run(monkeypatch, "fit", str(tmp_path / "people.csv"), "--method", "map-dp", "--out", saved, "--json") == 0
     captured = capsys.readouterr()
     told = " ".join(captured.err.split())
-    assert "texts are taken for categories (so many each): 'colour' (3), 'smokes' (2); if one holds known classes" in told
+    assert "text columns are treated as categories" in told and "in parentheses): 'colour' (3), 'smokes' (2); if one" in told
     assert json.loads(captured.out)["family"] == "mixed" and json.loads(captured.out)["sizes"] == [25, 25]
     assert _run(monkeypatch, "predict", saved, str(tmp_path / "people.csv"), "--out", out, "--json") == 0
     np.testing.assert_array_equal(pd.read_csv(out)["cluster"], group)
@@ -259,7 +259,7 @@ def test_evidence(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     assert _run(monkeypatch, "recommend", str(survey), "--truth", "group", "--drop", "who") == 0
     text = capsys.readouterr().out
-    assert "family bernoulli" in text and "are allowed for all (--minutes)" in " ".join(text.split())
+    assert "family bernoulli" in text and "the budget for all is " in " ".join(text.split())
     assert _run(monkeypatch, "recommend", "iris", "--minutes", "0.1", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["family"] == "normal" and not any(method["run"] for method in answer["methods"])
@@ -276,12 +276,12 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
     [
         (["compare", "irsi"], "iris"),
         (["compare", "missing.csv"], "missing.csv"),
-        (["compare", "iris", "--methods", "gibs"], "--methods must name some of map-dp, bayesian-kmeans, bhc"),
+        (["compare", "iris", "--methods", "gibs"], "--methods must be auto or some of map-dp, bayesian-kmeans, bhc"),
         (["compare", "iris", "--family", "gauss"], "family must be one of auto, "),
         (["compare", "iris", "--held-out", "1.5"], "--held-out must be a share"),
         (["compare", "iris", "--chains", "0"], "--chains must be positive"),
         (["compare", "iris", "--minutes", "-1"], "--minutes must be positive"),
-        (["compare", "iris", "--truth", "species"], "name columns of a file"),
+        (["compare", "iris", "--truth", "species"], "--drop apply only to files; a named data set has its own classes"),
         (["compare", "iris", "--family", "bernoulli"], "needs 0 or 1"),
         (["fit", "iris", "--method", "gips"], "--method must be one of map-dp"),
         (["fit", "iris", "--concentration", "0"], "--concentration must be positive"),
@@ -290,7 +290,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["compare", "iris", "--seed", "-1"], "--seed must be a whole number from 0"),
         (["compare", "iris", "--held-out", "0.994"], "--held-out 0.994 keeps 149 of 150 rows from the methods and leaves 1"),
         (["compare", "iris", "--held-out", "0.999"], "leaves 0; they need at least 2"),
-        (["datasets", "iris", "--no-header"], "a named data set brings its own names"),
+        (["datasets", "iris", "--no-header"], "a named data set has its own column names"),
         (["tree", "iris", "--out", "tree.gif"], "found a file name ending in '.gif', expected .nwk"),
         (["tree", "iris", "--threshold", "2"], "--threshold must be a probability"),
         (["tree", "iris", "--method", "upgma"], "--method must be one of bhc, bhmc"),
@@ -307,7 +307,7 @@ def test_evidence_of_many_rows_asks_for_a_part_of_them(tmp_path: Path, monkeypat
     np.save(tmp_path / "many.npy", np.random.default_rng(0).normal(size=(2001, 2)))
     assert _run(monkeypatch, "evidence", str(tmp_path / "many.npy")) == 1
     message = capsys.readouterr().err
-    assert "has 2001 rows, which take very long; take a part of them, such as --rows 2000" in message
+    assert "has 2001 rows, which would take very long; use a random subset, such as --rows 2000" in message
     assert message.startswith("error:") and message.count("\n") == 1
 
 
@@ -321,9 +321,9 @@ def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> N
     cases = {
         "ragged.csv": ("a,b\n1,2\n3\n", "line 3"),
         "text.csv": ("a,b\n1,x\n2,y\n", "column"),
-        "constant.csv": ("a,b\n2,2.5\n2,3\n2,5\n", "cannot be read: a; leave them out with --drop a"),
+        "constant.csv": ("a,b\n2,2.5\n2,3\n2,5\n", "prior can be derived from them: a; leave them out with --drop a"),
         "one.csv": ("a,b\n1,2\n", "1 row"),
-        "equal.csv": ("a,b\n3,2\n3,2\n3,2\n", "cannot be read: a, b; leave"),
+        "equal.csv": ("a,b\n3,2\n3,2\n3,2\n", "can be derived from them: a, b; leave"),
     }
     for name, (text, match) in cases.items():
         path = tmp_path / name

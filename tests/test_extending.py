@@ -88,7 +88,7 @@ def test_in_a_recommendation_and_a_comparison(added: None) -> None:
     assert advice.family == "waiting" and advice.family_reason == "all numbers are positive"
     assert type(advice.component) is Waiting and {"halves", "patient"} <= set(advice.chosen)
     strong = partial(bnp.models.dpm, component=Waiting(jnp.full(2, 500.0), jnp.full(2, 500.0)))
-    assert any("the prior outweighs the data: a is 500 rows" in warning for warning in bnp.check_model(strong, X))
+    assert any("the prior outweighs the data: a counts as 500 rows" in warning for warning in bnp.check_model(strong, X))
     outcome = run_methods(["halves", "patient"], advice.model, X, RunOptions(2, 20, 20, progress_bar=False))
     table = bnp.compare(outcome.fits, X, held_out=X[:3])
     assert list(table.index) == ["Halves", "Patient"] and np.isfinite(table["held_out"]).all()

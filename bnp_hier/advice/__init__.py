@@ -1,1 +1,1 @@
-"""What to run on a table: kinds of columns, checks of a model, a recommendation."""
+"""Advice on a table: the kinds of its columns, checks of a model, and a recommendation of methods."""

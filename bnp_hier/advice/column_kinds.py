@@ -1,4 +1,4 @@
-"""What kind of number each column of a table holds, and the likelihood of one cluster that suits it."""
+"""Infer the kind of each column of a table, and a likelihood that suits the columns."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bnp_hier.utils.arrays import as_matrix
 __all__ = ["ColumnKind", "Family", "choose_family", "infer_column_kinds", "component_for", "names_of_columns"]
 
 FEW_COUNTS = 20.0
-"""Mean, zeros apart, up to which whole numbers are taken for counts; larger ones are as often measurements."""
+"""Mean, excluding zeros, up to which whole numbers are treated as counts; larger ones are just as often measurements."""
 
 
 class ColumnKind(NamedTuple):
-    """One column.
+    """The kind of one column.
 
-    - **name** - of the column.
-    - **kind** - "binary", "count", "continuous", "category" (one of the indicators of a column of text), "row number",
+    - **name** - name of the column.
+    - **kind** - "binary", "count", "continuous", "category" (one of the indicators of a text column), "row number",
       "constant" (other than 0 and 1) or "empty".
-    - **reason** - what was seen.
-    - **missing** - share of its cells that are missing.
+    - **reason** - the observation that decided the kind.
+    - **missing** - share of missing values.
     """
 
     name: str
@@ -37,11 +37,11 @@ class ColumnKind(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A family, and why.
+    """A family and the reason for choosing it.
 
-    - **name** - as in `FAMILIES`.
-    - **reason** - a sentence.
-    - **component** - the family with the prior that its `from_data` reads off the data.
+    - **name** - name in `FAMILIES`.
+    - **reason** - why it was chosen, in a clause.
+    - **component** - the family with the prior that its `from_data` derives from the data.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Family(NamedTuple):
 
 
 def names_of_columns(X: ArrayLike, feature_names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The names given, a DataFrame's own, or x0, x1, ....
+    """Column names: those given, those of a DataFrame, or x0, x1, ....
 
     Raises
     ------
     ValueError
-        If there are not as many names as columns.
+        If the number of names differs from the number of columns.
     """
     columns = getattr(X, "columns", None) if feature_names is None else feature_names
     d = np.shape(X)[1]
@@ -68,21 +68,21 @@ def names_of_columns(X: ArrayLike, feature_names: Sequence[str] | None = None) -
 def infer_column_kinds(
     X: ArrayLike, feature_names: Sequence[str] | None = None, categories: Sequence[Sequence[int]] = ()
 ) -> tuple[ColumnKind, ...]:
-    """What kind of number each column holds, judged by its values alone, but for categories.
+    """Infer the kind of each column from its values; only categories have to be given.
 
     Parameters
     ----------
     X
-        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame brings its own names.
+        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame provides its own column names.
     feature_names
-        Names of the columns; x0, x1, ... if there are none.
+        Names of the columns; by default x0, x1, ....
     categories
-        Groups of columns, each the indicators of one category, as `Dataset.categories` has them.
+        Groups of columns; each group contains the indicators of one category, as in `Dataset.categories`.
 
     Raises
     ------
     ValueError
-        If X is no table of numbers, the names do not fit, or a group holds other than indicators.
+        If X is not a table of numbers, the number of names is wrong, or the columns of a group are not indicators.
     """
     matrix = as_matrix(X)
     kinds = [_kind(name, column) for name, column in zip(names_of_columns(X, feature_names), matrix.T, strict=True)]
@@ -90,8 +90,8 @@ def infer_column_kinds(
         of = matrix[:, list(group)]
         if not np.isin(of, (0.0, 1.0)).all() or (of.sum(1) > 1).any():
             raise ValueError(
-                f"columns {', '.join(kinds[j].name for j in group)} are no indicators of a category: expected at most one 1 in "
-                "every row, and 0 else"
+                f"columns {', '.join(kinds[j].name for j in group)} are not indicators of a category: expected at most one 1 "
+                "in every row, and 0 otherwise"
             )
         reason, missing = f"one of {len(group)} categories", float((of.sum(1) == 0).mean())
         for j in group:
@@ -108,7 +108,7 @@ def _kind(name: str, column: Float[np.ndarray, " n"]) -> ColumnKind:
 
 def _judge(cells: Float[np.ndarray, " m"]) -> tuple[str, str]:
     if len(cells) == 0:
-        return "empty", "no value at all"
+        return "empty", "all values are missing"
     low, high = cells.min(), cells.max()
     if np.isin(cells, (0.0, 1.0)).all():
         return "binary", f"{low:g} in every row" if low == high else "0 and 1 only"
@@ -118,28 +118,28 @@ def _judge(cells: Float[np.ndarray, " m"]) -> tuple[str, str]:
         return "continuous", f"{low:g} to {high:g}"
     values = len(np.unique(cells))
     if values == len(cells) > 2 and high - low == len(cells) - 1 and (np.diff(cells) == 1).all():
-        return "row number", f"{low:g}, {low + 1:g}, ..., {high:g}: one more in every row"
+        return "row number", f"{low:g}, {low + 1:g}, ..., {high:g}: increases by one in every row"
     whole = f"whole numbers from {low:g} to {high:g}"
     if low < 0:
-        return "continuous", f"{whole}, some below 0"
+        return "continuous", f"{whole}, some of them negative"
     mean, spread, typical = cells.mean(), cells.var(), cells[cells > 0].mean()
     if typical > FEW_COUNTS:
-        return "continuous", f"{whole}, on average {typical:.3g} where not 0: so large that a normal describes them"
+        return "continuous", f"{whole}, with mean {typical:.3g} where not 0: large enough for a normal"
     if low > 0 and spread < 0.5 * mean:
         return (
             "continuous",
-            f"{whole}, which vary less than counts do (variance {spread:.3g}, mean {mean:.3g}): grades, perhaps",
+            f"{whole}, with less variation than counts (variance {spread:.3g}, mean {mean:.3g}): perhaps grades",
         )
     return "count", f"{whole}, variance {spread:.3g}, mean {mean:.3g}"
 
 
 def choose_family(kinds: Sequence[ColumnKind], X: Float[np.ndarray, "n d"]) -> tuple[str, str]:
-    """Name of the family that suits the columns, and why.
+    """Name of the family that suits the columns, and the reason.
 
     Raises
     ------
     ValueError
-        If none does.
+        If no family suits them.
     """
     columns = Columns(tuple(kind.kind for kind in kinds), X)
     for name, family in FAMILIES.items():
@@ -147,7 +147,7 @@ def choose_family(kinds: Sequence[ColumnKind], X: Float[np.ndarray, "n d"]) -> t
         if reason is not None:
             return name, reason
     raise ValueError(
-        f"no family suits columns of these kinds: {', '.join(sorted(columns.found))}; name one of {', '.join(FAMILIES)}"
+        f"no family suits columns of these kinds: {', '.join(sorted(columns.found))}; choose one of {', '.join(FAMILIES)}"
     )
 
 
@@ -157,23 +157,24 @@ def component_for(
     feature_names: Sequence[str] | None = None,
     categories: Sequence[Sequence[int]] = (),
 ) -> Family:
-    """The component with its default prior for a table.
+    """Choose the component for a table and give it the default prior.
 
     Parameters
     ----------
     X
         Data, (n, d); NaN is a missing value.
     family
-        One of `FAMILIES`, or "auto" for the one that suits the kinds of columns.
+        One of `FAMILIES`, or "auto" for the one that suits the columns.
     feature_names
         Names of the columns.
     categories
-        Groups of columns, each the indicators of one category: a "mixed" family has a `DirichletMultinomial` for each.
+        Groups of columns, each containing the indicators of one category; the "mixed" family models each group by a
+        `DirichletMultinomial`.
 
     Raises
     ------
     ValueError
-        If the family is unknown, the data do not fit it, or columns without any variation stand in the way of its prior.
+        If the family is unknown or does not fit the data, or if empty or constant columns leave its prior undefined.
     """
     if family != "auto" and family not in FAMILIES:
         raise ValueError(f"family must be one of auto, {', '.join(FAMILIES)}, but it is {family!r}")
@@ -181,8 +182,8 @@ def component_for(
     kinds = infer_column_kinds(matrix, names_of_columns(X, feature_names), categories)
     empty = [kind.name for kind in kinds if kind.kind == "empty"]
     if empty:
-        raise ValueError(f"these columns hold no value at all: {', '.join(empty)}; {_leave_out(empty)}")
-    reason = "as asked for"
+        raise ValueError(f"all values are missing in these columns: {', '.join(empty)}; {_leave_out(empty)}")
+    reason = "as requested"
     if family == "auto":
         family, reason = choose_family(kinds, matrix)
     parts = _parts(family, kinds, categories)
@@ -195,7 +196,7 @@ def component_for(
     ]
     if constant:
         raise ValueError(
-            f"these columns hold one value only, from which a Normal prior cannot be read: {', '.join(constant)}; "
+            f"these columns are constant, so no normal prior can be derived from them: {', '.join(constant)}; "
             f"{_leave_out(constant)}"
         )
     if family == "mixed":
@@ -207,13 +208,13 @@ def component_for(
 def _parts(
     family: str, kinds: Sequence[ColumnKind], categories: Sequence[Sequence[int]]
 ) -> list[tuple[type[Component], tuple[int, ...]]]:
-    """Family and columns of every part; of one part, unless the family is "mixed"."""
+    """Family and columns of each part; there is a single part unless the family is "mixed"."""
     if family != "mixed":
         return [(FAMILIES[family], tuple(range(len(kinds))))]
     part_for = {kind: part for part in FAMILIES.values() for kind in part.part_for}
     chosen = [part_for[kind.kind] for kind in kinds]
     groups = {part: tuple(j for j, other in enumerate(chosen) if other is part) for part in dict.fromkeys(part_for.values())}
-    indicators = part_for["category"]  # one part for each category
+    indicators = part_for["category"]  # one part per category
     parts = [(part, columns) for part, columns in groups.items() if part is not indicators and columns]
     return [*parts, *((indicators, tuple(group)) for group in categories if group)]
 

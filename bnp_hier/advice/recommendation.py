@@ -1,4 +1,4 @@
-"""What to run on a table: a likelihood with its prior, the methods that are feasible, and what looks wrong."""
+"""Recommend a likelihood with its prior, and the methods that fit the time budget, for a table."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Advice", "Recommendation", "default_budget", "plan_methods", "recommend", "size_of"]
 
 SHARE_OF_CHAINS = 0.75
-"""Share of the time that chains may take."""
+"""Share of the time budget that MCMC may use."""
 
 LEAST_SWEEPS = 600
-"""Fewest sweeps of all chains that are worth running."""
+"""Minimum number of sweeps, over all chains, that is worth running."""
 
 
 class Advice(NamedTuple):
-    """What is said of one method.
+    """Advice on one method.
 
-    - **name**, **title** - of the method.
-    - **chosen** - whether it is run.
-    - **seconds** - expected time on two cores, compiling included; of the right order only.
-    - **reason** - why it is run or not.
-    - **options** - how.
+    - **name**, **title** - short name and title of the method.
+    - **chosen** - whether to run it.
+    - **seconds** - expected time on two cores, including compilation; only the order of magnitude is reliable.
+    - **reason** - why to run it or not.
+    - **options** - how to run it.
     """
 
     name: str
@@ -52,22 +52,22 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to run on a table, and why; prints as text.
+    """A recommendation of what to run on a table, and why; prints as text.
 
     Parameters
     ----------
     family, family_reason
-        Likelihood of one cluster, a name as `bnp-hier --family` takes it, and why.
+        Likelihood of one cluster, named as for `bnp-hier --family`, and the reason for choosing it.
     component
-        That likelihood with the prior that its `from_data` reads off the data.
+        That likelihood, with the prior that its `from_data` derives from the data.
     model
-        A Dirichlet-process mixture of it, concentration ~ Gamma(1, 1).
+        Dirichlet-process mixture of the component, with concentration ~ Gamma(1, 1).
     columns
-        What kind of number each column holds.
+        Kind of each column.
     methods
-        All methods, those first that matter most.
+        Advice on every method, in order of priority.
     warnings
-        What looks wrong, each with what to do.
+        Choices that look wrong, each with a suggestion.
     """
 
     family: str
@@ -85,20 +85,20 @@ class Recommendation:
 
     @property
     def seconds(self) -> float:
-        """Expected time of the chosen methods together."""
+        """Expected time of the chosen methods together, in seconds."""
         return sum(advice.seconds for advice in self.methods if advice.chosen)
 
     def table(self) -> pd.DataFrame:
-        """The methods, a row each: title, whether to run it, minutes, reason."""
+        """DataFrame with one row per method: title, whether to run it, expected minutes, reason."""
         import pandas as pd
 
         rows = [(a.name, a.title, a.chosen, a.seconds / 60, a.reason) for a in self.methods]
         return pd.DataFrame(rows, columns=["method", "title", "run", "minutes", "reason"]).set_index("method")
 
     def fit(self, X: ArrayLike) -> Outcome:
-        """Run the chosen methods; `bnp_hier.compare(outcome.fits, X)` puts them side by side.
+        """Run the chosen methods; `bnp_hier.compare(outcome.fits, X)` then compares them.
 
-        Ctrl-C keeps what has finished, and the draws that chains have.
+        Ctrl-C keeps the finished methods, and the draws collected so far by MCMC.
         """
         return run_methods(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.methods})
 
@@ -121,32 +121,32 @@ def recommend(
     random_state: int = 0,
     progress_bar: bool = True,
 ) -> Recommendation:
-    """What to run on a table: a component with its default prior, the feasible methods with expected times, and warnings.
+    """Recommend a component with its default prior, and the methods that fit the time budget; warn about what looks wrong.
 
-    The component follows from what the columns hold (bits, counts, continuous numbers, missing values); methods are taken in
-    the order of their worth until the time is spent. Nothing is run.
+    The component is inferred from the columns (bits, counts, continuous numbers, missing values). Methods are chosen in order
+    of priority as long as they fit the remaining time. Nothing is run.
 
     Parameters
     ----------
     X
-        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame brings the names of its columns.
+        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame provides its own column names.
     family
-        Likelihood of one cluster instead of the one that suits the columns: "normal" (any covariance), "diagonal", "known",
-        "bernoulli", "multinomial", "poisson" or "mixed".
+        Likelihood of one cluster: "auto" for the one that suits the columns, or "normal" (any covariance), "diagonal",
+        "known", "bernoulli", "multinomial", "poisson" or "mixed".
     feature_names
         Names of the columns.
     categories
-        Groups of columns, each the indicators of one category, as `Dataset.categories` has them.
+        Groups of columns; each group contains the indicators of one category, as in `Dataset.categories`.
     budget
-        Seconds that all methods may take together, on two cores; the expected times are of the right order only. By default
-        `default_budget` of the rows.
+        Time budget for all methods together, in seconds on two cores; of the expected times, only the order of magnitude is
+        reliable. By default `default_budget` of the number of rows.
     random_state, progress_bar
-        For `Recommendation.fit`.
+        Options of `Recommendation.fit`.
 
     Raises
     ------
     ValueError
-        If X is no table of numbers, or does not fit the family.
+        If X is not a table of numbers, or does not fit the family.
 
     Examples
     --------
@@ -174,26 +174,26 @@ def recommend(
 
 
 def default_budget(rows: int) -> float:
-    """Seconds for all methods on so many rows: 115 for few, six minutes for 10,000 and more."""
+    """Default time budget for all methods together: from 115 s for few rows to 360 s for 10,000 rows or more."""
     return 115.0 + 245.0 * min(1.0, rows / 10_000)
 
 
 def size_of(component: Component, X: np.ndarray) -> Size:
-    """Rows, and distinct sufficient statistics of one."""
+    """Size of the problem: the number of rows, and of distinct sufficient statistics per row."""
     return Size(len(X), feature_map(component).width)
 
 
 def plan_methods(size: Size, budget: float, options: RunOptions) -> tuple[Advice, ...]:
-    """Which methods to run in the time, in the order of their worth.
+    """Decide which methods to run within the time budget, in order of priority.
 
     Parameters
     ----------
     size
-        Of the problem.
+        Size of the problem.
     budget
-        Seconds.
+        Time budget in seconds.
     options
-        The longest chains wanted; shorter ones are run where the time does not suffice.
+        Options with the longest chains wanted; the chains are shortened if the budget requires it.
     """
     plan, left = [], budget
     ordered = sorted(partition_methods().values(), key=lambda method: method.worth)  # stable: the first of equals is preferred
@@ -208,15 +208,15 @@ def plan_methods(size: Size, budget: float, options: RunOptions) -> tuple[Advice
 
 
 def _once(method: Method, size: Size, left: float, options: RunOptions) -> Advice:
-    """Advice on a method that takes the time that it takes."""
+    """Advice on a method whose run time cannot be adjusted."""
     seconds = method.seconds(size, options)
     if seconds > left:
-        return Advice(method.name, method.title, False, seconds, f"no time left for it in the budget; {method.gives}", options)
+        return Advice(method.name, method.title, False, seconds, f"no time left in the budget; {method.gives}", options)
     return Advice(method.name, method.title, True, seconds, method.gives, options)
 
 
 def _chains(chains: Sequence[Method], size: Size, budget: float, left: float, options: RunOptions) -> list[Advice]:
-    """Advice on all kernels: to run the one with the most sweeps in the time there is, unless they are too few."""
+    """Advice on all kernels: run the one with the most sweeps in the available time, unless they are too few."""
     time_for_chains = min(left, SHARE_OF_CHAINS * budget)
     affordable = {method.name: _affordable(method, size, time_for_chains, options) for method in chains}
     method, *others = sorted(chains, key=lambda method: -affordable[method.name])
@@ -224,19 +224,19 @@ def _chains(chains: Sequence[Method], size: Size, budget: float, left: float, op
     taken = shortened(options, max(affordable[name], enough))
     seconds = method.seconds(size, taken)
     if affordable[name] < enough:
-        reason = f"{taken.sweeps} sweeps, the fewest worth running, are too long for the budget; {method.gives}"
+        reason = f"{taken.sweeps} sweeps, the minimum worth running, exceed the budget; {method.gives}"
         advice = Advice(name, method.title, False, seconds, reason, taken)
     else:
-        cut = "" if taken == options else f"; cut to {taken.samples} draws of {taken.chains} chains by the time there is"
+        cut = "" if taken == options else f"; shortened to {taken.chains} chains of {taken.samples} draws to fit the budget"
         limited = replace(taken, time_limit=taken.time_limit or time_for_chains)
         advice = Advice(name, method.title, True, seconds, method.gives + cut, limited)
-    because = f"{method.title} draws from the same posterior, and suits a table of this size better"
+    because = f"{method.title} draws from the same posterior and suits a table of this size better"
     skipped = [Advice(other.name, other.title, False, other.seconds(size, taken), because, taken) for other in others]
     return [advice, *skipped]
 
 
 def _affordable(method: Method, size: Size, seconds: float, options: RunOptions) -> int:
-    """Sweeps that there is time for, at most those asked for."""
+    """Number of sweeps that fit in the time, at most the number requested."""
     few = shortened(options, 0)
     least = method.seconds(size, few)
     a_sweep = (method.seconds(size, options) - least) / max(options.sweeps - few.sweeps, 1)

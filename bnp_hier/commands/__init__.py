@@ -1,1 +1,1 @@
-"""The commands of `bnp-hier`, a file each."""
+"""The commands of `bnp-hier`, and what they share."""

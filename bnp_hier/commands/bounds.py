@@ -1,4 +1,4 @@
-"""`bnp-hier evidence`: bounds and estimates of the log evidence."""
+"""`bnp-hier evidence`: lower bounds and estimates of the log evidence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["evidence"]
 
 MOST_ROWS = 2000
-"""Most rows without an explicit --rows: the tree behind the best bounds is exact."""
+"""Maximum number of rows without an explicit --rows; the best bounds use an exact tree, which is slow for more."""
 
 
 def evidence(
@@ -52,19 +52,20 @@ def evidence(
     header: Header = None,
     family: Family = "auto",
     concentration: Annotated[float, typer.Option(help="Concentration of the Dirichlet process.")] = 1.0,
-    rows: Annotated[int | None, typer.Option(help="Take so many rows, drawn at random, instead of all.")] = None,
-    particles: Annotated[int, typer.Option(help="Particles of the particle filter.")] = 200,
-    samples: Annotated[int, typer.Option(help="Draws of every chain behind the occupancy estimate.")] = 500,
-    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file for a figure of the table.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Use only this many rows, drawn at random.")] = None,
+    particles: Annotated[int, typer.Option(help="Number of particles of the particle filter.")] = 200,
+    samples: Annotated[int, typer.Option(help="Draws per chain for the occupancy estimate.")] = 500,
+    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file for a plot of the table.")] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="CSV file for the table.")] = None,
     seed: Seed = 0,
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Every bound on the log evidence and every estimate of it, with verdicts on which to trust.
+    """Compute all bounds and estimates of the log evidence, with a verdict on each.
 
-    Differences between concentrations, or between priors of one family, on the same rows are log Bayes factors, in nats.
-    Between a family of counts or bits and one of continuous numbers they are not: a probability meets a density there.
+    On the same rows, differences between concentrations, or between priors of one family, are log Bayes factors, in nats.
+    Differences between a family of counts or bits and a family of continuous numbers are not: one has probabilities, the
+    other densities.
     """
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
     if plot is not None and plot.suffix.lower() not in FIGURES:
@@ -76,7 +77,7 @@ def evidence(
         X = X[np.sort(np.random.default_rng(seed).choice(len(X), rows, replace=False))]
     if len(X) > MOST_ROWS and rows is None:
         raise ValueError(
-            f"{whole.name} has {len(X)} rows, which take very long; take a part of them, such as --rows {MOST_ROWS}"
+            f"{whole.name} has {len(X)} rows, which would take very long; use a random subset, such as --rows {MOST_ROWS}"
         )
     chosen = component_for(X, family, whole.feature_names, whole.categories)
     model = mixture(chosen.component, concentration)
@@ -114,7 +115,7 @@ def evidence(
 
 
 def _conclusions(table: pd.DataFrame) -> Iterator[str]:
-    """What the table says of the mixture itself: at least so much, and about so much."""
+    """Sentences on the log evidence of the mixture itself: its best lower bound, exact value and estimates."""
     mixture = table[(table["target"] == table["target"].iloc[0]) & np.isfinite(table["value"])]
     bounds = mixture[mixture["kind"] == "lower bound"]["value"]
     if len(bounds):

@@ -1,4 +1,4 @@
-"""What the commands share: where they print, how they read data, and the options that several have."""
+"""Shared by the commands: printing, reading data, and common options."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ __all__ = [
     "Items",
     "Json",
     "Minutes",
+    "MixtureConcentration",
     "Progress",
     "Samples",
     "Seed",
@@ -53,7 +54,7 @@ __all__ = [
 
 
 class _Plain(Console):
-    """Prints texts as they are: names may hold what Rich takes for markup, or a terminal for a command."""
+    """A console that prints text as it is: names may contain Rich markup or control characters of the terminal."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -65,26 +66,35 @@ class _Plain(Console):
 out, err = _Plain(), _Plain(stderr=True)
 
 INCOMPLETE = 3
-"""Exit code of a command that came to its end, but a part of what was asked for is missing."""
+"""Exit code of a command that finished, although part of the requested result is missing."""
 
 MOST_LISTED = 6
-"""Most columns that are named one by one."""
+"""Maximum number of columns that are listed by name."""
 
 Data = Annotated[str, typer.Argument(help="Name of a data set (iris, wine, ...), or a CSV, Parquet, NPY or NPZ file.")]
-Truth = Annotated[str | None, typer.Option(help="Column of the file that holds the true classes; no method sees them.")]
-Drop = Annotated[list[str] | None, typer.Option(help="Columns of the file to leave out, comma-separated; may be repeated.")]
-Items = Annotated[str | None, typer.Option(help="Column of the file that names the rows.")]
-Family = Annotated[str, typer.Option(help=f"Likelihood of one cluster: auto, {', '.join(FAMILIES)}.")]
-Concentration = Annotated[
-    float | None, typer.Option(help="Concentration of the Dirichlet process; without it, a Gamma(1, 1) prior (bhmc: 0.4).")
+Truth = Annotated[str | None, typer.Option(help="Column with the true classes, which are hidden from all methods.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out, comma-separated; may be repeated.")]
+Items = Annotated[str | None, typer.Option(help="Column with the names of the rows.")]
+Family = Annotated[
+    str, typer.Option(help=f"Likelihood of one cluster: auto (inferred from the columns), or one of {', '.join(FAMILIES)}.")
 ]
-Depth = Annotated[int, typer.Option(help="Levels of the tree below the root (bhmc).")]
+Concentration = Annotated[
+    float | None, typer.Option(help="Concentration of the Dirichlet process.", show_default="a Gamma(1, 1) prior")
+]
+MixtureConcentration = Annotated[
+    float | None,
+    typer.Option(
+        help="Concentration of the Dirichlet process; for bhmc, of the nested Chinese restaurant process.",
+        show_default="a Gamma(1, 1) prior; 0.4 for bhmc",
+    ),
+]
+Depth = Annotated[int, typer.Option(help="Number of levels of the tree below the root (bhmc only).")]
 Header = Annotated[
     bool | None,
     typer.Option(
         "--header/--no-header",
-        help="Whether the first row of a CSV file holds the names of the columns; without names they are x0, x1, ....",
-        show_default="it does, but numbers only are refused",
+        help="Whether the first row of a CSV file contains the column names; without names, they are called x0, x1 and so on.",
+        show_default="--header, but a first row of numbers only is an error",
     ),
 ]
 
@@ -95,14 +105,21 @@ def _checked_seed(seed: int) -> int:
     return seed
 
 
-Seed = Annotated[int, typer.Option(help="Seed of everything random.", callback=_checked_seed)]
-Chains = Annotated[int, typer.Option(help="MCMC chains.")]
-Warmup = Annotated[int | None, typer.Option(help="Warm-up sweeps per chain; by default 500, or as many as there is time for.")]
-Samples = Annotated[int | None, typer.Option(help="Kept sweeps per chain; by default 1000, or as many as there is time for.")]
+Seed = Annotated[int, typer.Option(help="Random seed.", callback=_checked_seed)]
+Chains = Annotated[int, typer.Option(help="Number of MCMC chains.")]
+Warmup = Annotated[
+    int | None,
+    typer.Option(help="Warm-up sweeps per chain.", show_default="500; compare runs fewer if the time budget requires it"),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(help="Sweeps kept per chain.", show_default="1000; compare runs fewer if the time budget requires it"),
+]
 Minutes = Annotated[
     float | None,
     typer.Option(
-        help="Time for all methods together: decides which are run, and how long chains are; by default 2 to 6, by the rows."
+        help="Time budget for all methods together, in minutes; it determines which methods run and how long the chains are.",
+        show_default="2 to 6, depending on the number of rows",
     ),
 ]
 Progress = Annotated[bool, typer.Option(help="Show progress bars.")]
@@ -116,56 +133,56 @@ def read_data(
     drop: Sequence[str] | None = None,
     header: bool | None = None,
 ) -> Dataset:
-    """A file if there is one of that name or it has a suffix, otherwise a data set by name."""
+    """Read a file if `data` exists or has a suffix; otherwise load the data set of that name."""
     path = Path(data)
     if path.suffix or path.exists():
         table = datasets.read_table(path, truth=truth, items=items, drop=drop or (), header=header)
         if table.levels:
             held = listed((f"{name!r} ({len(levels)})" for name, levels in table.levels.items()), MOST_LISTED)
             err.print(
-                f"texts are taken for categories (so many each): {held}; if one holds known classes, name it: "
-                f"--truth {shlex.quote(next(iter(table.levels)))}",
+                f"text columns are treated as categories (number of categories in parentheses): {held}; if one of them "
+                f"contains known classes, use --truth, for example --truth {shlex.quote(next(iter(table.levels)))}",
                 highlight=False,
                 markup=False,
             )
         return table
     if truth is not None or items is not None or drop:
-        raise ValueError("--truth, --items and --drop name columns of a file; a named data set brings its own classes")
+        raise ValueError("--truth, --items and --drop apply only to files; a named data set has its own classes and row names")
     if header is not None:
-        raise ValueError("--header and --no-header are about a file; a named data set brings its own names")
+        raise ValueError("--header and --no-header apply only to files; a named data set has its own column names")
     return datasets.load(data)
 
 
 def method_names(words: Sequence[str]) -> list[str] | None:
-    """Methods from comma-separated lists, None for "auto" alone; ValueError if one is unknown."""
+    """Split comma-separated lists of methods; None for "auto" alone. An unknown method raises ValueError."""
     chosen = [part.strip() for word in words for part in word.split(",") if part.strip()]
     if chosen == ["auto"]:
         return None
     if not chosen or any(name not in partition_methods() for name in chosen):
-        raise ValueError(f"--methods must name some of {', '.join(partition_methods())}, but it is {','.join(words)!r}")
+        raise ValueError(f"--methods must be auto or some of {', '.join(partition_methods())}, but it is {','.join(words)!r}")
     return list(dict.fromkeys(chosen))
 
 
 def check_positive(**values: float | None) -> None:
-    """ValueError naming the first option that is given and not positive."""
+    """Raise ValueError for the first option that is given and not positive."""
     for name, value in values.items():
         if value is not None and not value > 0:
             raise ValueError(f"--{name} must be positive, but it is {value}")
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Each on a line of its own, to standard error."""
+    """Print each warning on a separate line to standard error."""
     for warning in warnings:
         err.print(Text.assemble(("warning:", "bold yellow"), f" {printable(warning)}"), soft_wrap=True)
 
 
 def announced_finishing(what: str) -> None:
-    """What a first Ctrl-C is answered with while results are written down."""
-    err.print(f"finishing {what} with what is there; Ctrl-C once more stops at once, and loses it", highlight=False)
+    """Answer a first Ctrl-C that arrives while results are being written."""
+    err.print(f"finishing {what} first; press Ctrl-C again to stop immediately and lose it", highlight=False)
 
 
 def print_table(table: pd.DataFrame, title: str, caption: str = "", *, transpose: bool = False) -> None:
-    """A DataFrame as a table; its columns become rows if `transpose`."""
+    """Print a DataFrame as a table; its columns become rows if `transpose`."""
     view = Table(title=printable(title), caption=printable(caption) or None)
     rows = table.T if transpose else table
     view.add_column(printable(table.index.name or ""), style="bold")
@@ -189,7 +206,7 @@ def _cell(value: Any) -> str:
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """One JSON object to standard output; what is not finite becomes null."""
+    """Print one JSON object to standard output; numbers that are not finite become null."""
     out.print(json.dumps(_plain(content), ensure_ascii=False, allow_nan=False), soft_wrap=True, highlight=False, markup=False)
 
 

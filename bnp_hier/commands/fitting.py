@@ -1,4 +1,4 @@
-"""`bnp-hier fit` and `bnp-hier predict`: one method, saved, and new rows put to it."""
+"""`bnp-hier fit` and `bnp-hier predict`: save the fit of one method, and assign new rows to its clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from bnp_hier.advice.model_checks import check_model
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
-    Concentration,
     Data,
     Depth,
     Drop,
@@ -22,6 +21,7 @@ from bnp_hier.commands.console import (
     Header,
     Items,
     Json,
+    MixtureConcentration,
     Progress,
     Samples,
     Seed,
@@ -49,20 +49,20 @@ from bnp_hier.utils.wording import listed
 __all__ = ["fit", "predict"]
 
 MOST_SHOWN = 20
-"""Most predictions that are printed one by one."""
+"""Maximum number of predictions that are printed row by row."""
 
-Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the clusters of the rows.")]
+Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the cluster of every row.")]
 
 
 def fit(
     data: Data,
-    method: Annotated[str, typer.Option(help=f"One method: {', '.join(METHODS)}.")] = "bayesian-kmeans",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "bayesian-kmeans",
     truth: Truth = None,
     drop: Drop = None,
     items: Items = None,
     header: Header = None,
     family: Family = "auto",
-    concentration: Concentration = None,
+    concentration: MixtureConcentration = None,
     depth: Depth = 3,
     seed: Seed = 0,
     out_file: Annotated[Path, typer.Option("--out", help="File for the fit; bnp_hier.load_fit reads it.")] = Path("fit.npz"),
@@ -73,7 +73,7 @@ def fit(
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Cluster a data set by one method, and save the fit for `predict`, `tree` and Python."""
+    """Cluster a data set with one method, and save the fit for `predict`, `tree` and Python."""
     if method not in METHODS:
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
@@ -99,12 +99,12 @@ def fit(
         if labels_file is not None:
             write_clusters(labels_file, whole, {title: saved.labels})
     summary, lines = _of_trees(saved) if METHODS[method].hierarchical else _of_partition(saved, truth)
-    sizes = np.bincount(saved.labels)  # in the order of the clusters' numbers, as `predict` gives them
+    sizes = np.bincount(saved.labels)  # in the order of the cluster numbers that `predict` reports
     if as_json:
         report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
         print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
-        found = f"{len(sizes)} clusters, numbered from 0, of {listed(sizes, 12)} rows"
+        found = f"{len(sizes)} clusters, numbered from 0, of sizes {listed(sizes, 12)}"
         out.print(f"{title}: {found}", highlight=False)
         for line in lines:
             out.print(line, highlight=False)
@@ -115,11 +115,11 @@ def fit(
 
 
 def _of_partition(saved: SavedFit, truth: str | None) -> tuple[dict[str, Any], list[str]]:
-    """A clustering in numbers, and in sentences."""
+    """Summarise a clustering as numbers and as lines of text."""
     title = METHODS[saved.method].title
     row = compare({title: saved.fit}, saved.data.X, truth=saved.data.y, seconds={title: saved.seconds}).iloc[0]
     summary = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
-    evidence = f"evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})"
+    evidence = f"log evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})"
     lines = [f"log joint {row['log_joint']:.1f} nats, {evidence}"]
     if "ARI" in row:
         lines.append(f"agreement with {truth or 'the known classes'}: ARI {row['ARI']:.2f}, NMI {row['NMI']:.2f}")
@@ -127,7 +127,7 @@ def _of_partition(saved: SavedFit, truth: str | None) -> tuple[dict[str, Any], l
 
 
 def _of_trees(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
-    """A hierarchical mixture in numbers, and in sentences."""
+    """Summarise a hierarchical mixture as numbers and as lines of text."""
     from bnp_hier.reports.tree_page import SampledTree
 
     sampled = SampledTree.of(saved.fit, saved.data, (), saved.seconds)
@@ -137,19 +137,24 @@ def _of_trees(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
         "seconds": saved.seconds,
         "findings": sampled.notes,
     }
-    lines = ["they are the leaves of the medoid tree, which `bnp-hier tree` draws", *(f"• {note}" for note in sampled.notes)]
-    return summary, lines
+    about = "the clusters are the leaves of the medoid tree, which `bnp-hier tree` draws"
+    return summary, [about, *(f"• {note}" for note in sampled.notes)]
 
 
 def predict(
-    fit_file: Annotated[Path, typer.Argument(help="File that `bnp-hier fit` wrote.")],
-    data: Annotated[str, typer.Argument(help="New rows: a file with the same columns (others are ignored), or a data set.")],
+    fit_file: Annotated[Path, typer.Argument(help="File written by `bnp-hier fit`.")],
+    data: Annotated[
+        str, typer.Argument(help="New rows: a file with the columns of the fit (other columns are ignored), or a data set.")
+    ],
     items: Items = None,
     header: Header = None,
     out_file: Annotated[Path, typer.Option("--out", help="CSV file for the predictions.")] = Path("predictions.csv"),
     as_json: Json = False,
 ) -> None:
-    """Put new rows to the clusters of a fit: cluster, its probability, that of a new cluster, and log density."""
+    """Assign new rows to the clusters of a saved fit.
+
+    For every row, report the most probable cluster and its probability, the probability of a new cluster, and the log density.
+    """
     import pandas as pd
 
     check_outputs({"the fit": fit_file, "the data": data}, {"--out": out_file})
@@ -175,15 +180,15 @@ def predict(
     sizes = np.bincount(cluster, minlength=probabilities.shape[1])
     out.print(f"{len(X)} rows, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
     if len(X) <= MOST_SHOWN:
-        print_table(table.set_index("item"), "Predictions", f"cluster {len(sizes) - 1} stands for a new one" if new else "")
+        print_table(table.set_index("item"), "Predictions", f"cluster {len(sizes) - 1} denotes a new cluster" if new else "")
     else:
         found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
-        out.print(f"rows in {found or 'no cluster of the fit'}; in a new one: {new}", highlight=False)
+        out.print(f"rows assigned to {found or 'no cluster of the fit'}; to a new cluster: {new}", highlight=False)
     out.print(f"predictions: {out_file}", highlight=False)
 
 
 def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:
-    """A CSV file with a row an item: its name or number, its class if known, and its cluster by each method."""
+    """Write a CSV file with one row per item: its name or number, its class if known, and its cluster by each method."""
     import pandas as pd
 
     frame = pd.DataFrame({"item": data.item_names if data.item_names is not None else np.arange(len(data.X))})
@@ -194,12 +199,12 @@ def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> 
 
 
 def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """The fit's columns of a file, in the fit's order."""
+    """Read the columns of the fit, in its order, and the names of the rows."""
     path = Path(data)
     if path.suffix or path.exists():
         return datasets.read_columns(path, fitted.feature_names, items=items, levels=fitted.levels, header=header)
     known = datasets.load(data)
     missing = [name for name in fitted.feature_names if name not in known.feature_names]
     if missing:
-        raise ValueError(f"data set {data!r} has no column {missing[0]!r}, which the fit was made from")
+        raise ValueError(f"data set {data!r} has no column {missing[0]!r}, which the fit requires")
     return known.X[:, [known.feature_names.index(name) for name in fitted.feature_names]], known.item_names

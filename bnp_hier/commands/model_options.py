@@ -1,4 +1,4 @@
-"""The models that the command line's options name."""
+"""Models built from the options of the command line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bnp_hier.models import bhmc, dpm
 __all__ = ["described", "hierarchical_mixture", "mixture"]
 
 TREE_CONCENTRATION = 0.4
-"""Of the nested Chinese restaurant process, unless the user gives another."""
+"""Default concentration of the nested Chinese restaurant process."""
 
 
 def mixture(component: Component, concentration: float | None) -> Model:
-    """A Dirichlet-process mixture; without a concentration it has a Gamma(1, 1) prior."""
+    """Dirichlet-process mixture; a concentration of None means a Gamma(1, 1) prior."""
     return partial(dpm, component=component, concentration=dist.Gamma(1.0, 1.0) if concentration is None else concentration)
 
 
 def hierarchical_mixture(component: Component, concentration: float | None, depth: int) -> Model:
-    """A mixture over a tree of any branching.
+    """Mixture over a tree of any branching.
 
-    The hyperparameters are those that Huang et al. (2021) give for their Animals data. `bhmc` itself has a prior with mean 3 on
-    the concentration, which opens many more branches.
+    The hyperparameters are those that Huang et al. (2021) report for their Animals data. By default, `bhmc` has a prior with
+    mean 3 on the concentration, which opens many more branches.
     """
     return partial(
         bhmc,
@@ -39,6 +39,6 @@ def hierarchical_mixture(component: Component, concentration: float | None, dept
 
 
 def described(component: Component, concentration: float | None) -> str:
-    """The same in words."""
+    """Describe a `mixture` in one line."""
     alpha = "concentration ~ Gamma(1, 1)" if concentration is None else f"concentration {concentration:g}"
     return f"Dirichlet-process mixture, {type(component).__name__}.from_data, {alpha}"

@@ -1,4 +1,4 @@
-"""`bnp-hier datasets` and `bnp-hier recommend`: what there is, and what to do with it."""
+"""`bnp-hier datasets` and `bnp-hier recommend`: describe data sets, and recommend methods for them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,17 @@ __all__ = ["datasets", "recommend"]
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="A data set or a file, to be looked at more closely.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Data set or file to describe.", show_default="list all data sets")] = None,
     header: Header = None,
     as_json: Json = False,
 ) -> None:
-    """List the data sets known by name, or describe one, or a file: its size, and what its columns hold."""
+    """List the data sets available by name, or describe one of them or a file: its size and the kinds of its columns."""
     if name is None:
         table = sets.listing()
         if as_json:
             print_json({"datasets": table.reset_index().to_dict("records")})
         else:
-            print_table(
-                table, "Data sets", "files are looked for in the folder that the environment variable BNP_HIER_DATA names"
-            )
+            print_table(table, "Data sets", "files are read from the folder given by the environment variable BNP_HIER_DATA")
         return
     data = read_data(name, header=header)
     kinds = infer_column_kinds(data.X, data.feature_names, data.categories)
@@ -75,7 +73,10 @@ def recommend(
     minutes: Minutes = None,
     as_json: Json = False,
 ) -> None:
-    """Say which likelihood suits a data set, which methods are feasible in the time, and what looks wrong; runs nothing."""
+    """Recommend a likelihood and the methods that fit the time budget, and warn about questionable choices.
+
+    Nothing is run; `bnp-hier compare` with the same options runs the recommended methods.
+    """
     check_positive(minutes=minutes)
     whole = read_data(data, truth, items, drop, header)
     budget = None if minutes is None else 60 * minutes
@@ -98,6 +99,6 @@ def recommend(
     table = advice.table()[["run", "minutes", "reason"]]
     table["minutes"] = [f"{value:.1f}" for value in table["minutes"]]
     allowed = (default_budget(len(whole.X)) if budget is None else budget) / 60
-    print_table(table, "Methods", f"expected minutes on two cores; {allowed:.1f} are allowed for all (--minutes)")
+    print_table(table, "Methods", f"expected minutes on two cores; the budget for all is {allowed:.1f} (--minutes)")
     print_warnings(advice.warnings)
-    out.print("bnp-hier compare with the same options runs them", highlight=False)
+    out.print("to run them, use bnp-hier compare with the same options", highlight=False)

@@ -1,4 +1,4 @@
-"""`bnp-hier tree`: a binary tree of merges, or one of any branching, in the format of the file asked for."""
+"""`bnp-hier tree`: a binary tree of merges or a tree of any branching, as Newick text, a figure or a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from bnp_hier.capabilities import BinaryTree, EvidenceBound
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
-    Concentration,
     Data,
     Depth,
     Drop,
@@ -22,6 +21,7 @@ from bnp_hier.commands.console import (
     Header,
     Items,
     Json,
+    MixtureConcentration,
     Progress,
     Samples,
     Seed,
@@ -54,8 +54,8 @@ def tree(
     method: Annotated[
         str,
         typer.Option(
-            help="bhc: binary, with the probability of every merge. bhmc: of any branching, by MCMC, with the share of the "
-            "draws that have each node."
+            help="bhc: a binary tree with the probability of every merge. bhmc: a tree of any branching, sampled by MCMC, with "
+            "the share of draws that contain each node."
         ),
     ] = "bhc",
     truth: Truth = None,
@@ -63,12 +63,12 @@ def tree(
     items: Items = None,
     header: Header = None,
     family: Family = "auto",
-    concentration: Concentration = None,
-    threshold: Annotated[float, typer.Option(help="Merge probability below which a branch is cut (bhc).")] = 0.5,
+    concentration: MixtureConcentration = None,
+    threshold: Annotated[float, typer.Option(help="Merge probability below which a binary tree is cut.")] = 0.5,
     depth: Depth = 3,
     out_files: Annotated[
         list[Path] | None,
-        typer.Option("--out", help=f"File to write; its suffix says the format: {', '.join(FORMATS)}. May be repeated."),
+        typer.Option("--out", help=f"File to write; its suffix sets the format: {', '.join(FORMATS)}. May be repeated."),
     ] = None,
     seed: Seed = 0,
     chains: Chains = 4,
@@ -77,10 +77,10 @@ def tree(
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
-    """Build a tree with the probability of every merge or node, and write it as Newick text, a figure, or a web page.
+    """Build a tree with the probability of every merge or node, and write it as Newick text, a figure or a web page.
 
-    DATA may also be a file of `bnp-hier fit --method bhc` (or agglomerative, or bhmc), whatever its name. Without --out, the
-    tree is printed as Newick text.
+    DATA may also be a fit saved by `bnp-hier fit` with the method bhc, agglomerative or bhmc, under any file name. Without
+    --out, the tree is printed as Newick text.
     """
     if method not in TREE_METHODS:
         raise ValueError(f"--method must be one of {', '.join(TREE_METHODS)}, but it is {method!r}")
@@ -100,7 +100,7 @@ def tree(
             _write_merges(saved.fit, saved.method, saved.data, threshold, files, as_json)
         else:
             raise ValueError(
-                f"{data} holds a fit by {saved.method}, which has no tree; those of bhc, agglomerative and bhmc have"
+                f"{data} contains a fit by {saved.method}, which has no tree; expected a fit by bhc, agglomerative or bhmc"
             )
         return
     whole = read_data(data, truth, items, drop, header)
@@ -126,7 +126,7 @@ def tree(
 
 
 def _write_merges(fit: BinaryTree, method: str, data: Dataset, threshold: float, files: list[Path], as_json: bool) -> None:
-    """The tree of merges."""
+    """Write a binary tree of merges."""
     from bnp_hier.reports.tree_page import tree_figure, write_tree_page
 
     merges = fit.dendrogram_
@@ -142,7 +142,7 @@ def _write_merges(fit: BinaryTree, method: str, data: Dataset, threshold: float,
         else:
             write_text(file, newick + "\n")
     if as_json:
-        bound = fit.log_evidence_bound_ if isinstance(fit, EvidenceBound) else fit.log_joint_  # one partition bounds it, too
+        bound = fit.log_evidence_bound_ if isinstance(fit, EvidenceBound) else fit.log_joint_  # of one partition: a bound, too
         print_json(
             {
                 "data": data.name,
@@ -169,7 +169,7 @@ def _write_sampled(
     problems: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> None:
-    """The medoid tree of the chains."""
+    """Write the medoid tree of the chains."""
     from bnp_hier.reports.tree_page import SampledTree
 
     sampled = SampledTree.of(run, data, problems, seconds)
@@ -203,7 +203,7 @@ def _write_sampled(
 
 
 def _tell_files(newick: str, files: list[Path]) -> None:
-    """Where the tree is, or the tree itself."""
+    """Print where the tree was written, or the tree itself if there is no file."""
     if not files:
         out.print(newick, soft_wrap=True, highlight=False, markup=False)
     for file in files:

@@ -97,11 +97,11 @@ def test_known_data_sets(sets: dict[str, str]) -> None:
 
 def test_bad_input() -> None:
     X = np.column_stack([COLUMNS["height"][0], COLUMNS["same"][0]])
-    with pytest.raises(ValueError, match="one value only.*: b c; leave them out with --drop 'b c'"):
+    with pytest.raises(ValueError, match="are constant.*: b c; leave them out with --drop 'b c'"):
         component_for(X, feature_names=["a", "b c"])
     with pytest.raises(ValueError, match="family must be one of auto, .*normal.* but it is 'gauss'"):
         component_for(X, "gauss")
-    with pytest.raises(ValueError, match="no value at all: x1"):
+    with pytest.raises(ValueError, match="all values are missing in these columns: x1"):
         component_for(np.column_stack([X[:, 0], np.full(60, np.nan)]))
     with pytest.raises(ValueError, match="X has 2 columns, but there are 1 feature_names"):
         infer_column_kinds(X, ["a"])
@@ -126,7 +126,7 @@ def test_categories_are_parts_of_their_own() -> None:
     unknown = chosen.component.log_marginal(chosen.component.suff_stats(X[:1]))
     np.testing.assert_allclose(unknown, without.log_marginal(without.suff_stats(X[:1, [0, 4]])), rtol=1e-6)
     assert "mixed" == component_for(color[6:], categories=[(0, 1, 2)]).name
-    with pytest.raises(ValueError, match="columns height, colour=blue are no indicators of a category"):
+    with pytest.raises(ValueError, match="columns height, colour=blue are not indicators of a category"):
         component_for(X, feature_names=names, categories=[(0, 1)])
     advice = bnp.recommend(X, feature_names=names, categories=[(1, 2, 3)])
     assert advice.family == "mixed" and advice.columns[1].kind == "category"

@@ -49,21 +49,21 @@ def test_priors_read_off_the_data_are_sound(name: str) -> None:
 @pytest.mark.parametrize(
     ("component", "rows", "message"),
     [
-        (bnp.NormalInverseWishart.from_data(COUNTS), COUNTS, "'x0', 'x1' hold counts, but NormalInverseWishart .*GammaPoisson"),
-        (bnp.NormalInverseGamma.from_data(BITS), BITS, "hold 0 and 1 only, but NormalInverseGamma.*--family bernoulli"),
+        (bnp.NormalInverseWishart.from_data(COUNTS), COUNTS, "'x0', 'x1' contain counts, but .*Wishart .*GammaPoisson"),
+        (bnp.NormalInverseGamma.from_data(BITS), BITS, "contain only 0 and 1, but NormalInverseGamma.*--family bernoulli"),
         (niw(mean=2.0), X * [1.0, 1.0, 0.1], "wider than all rows together in column 'x2'.*standardise"),
-        (niw(mean=2.0), X * [1.0, 50.0, 1.0], "far narrower than the rows are spread in column 'x1'"),
+        (niw(mean=2.0), X * [1.0, 50.0, 1.0], "far narrower than the spread of all rows in column 'x1'"),
         (nig(rate=900.0), X, "wider than all rows together"),
-        (niw(mean=900.0), X, "the prior mean is far from every row in columns 'x0', 'x1', 'x2'"),
-        (niw(kappa=50.0), X, "outweighs the data: kappa is 50 rows"),
-        (niw(nu=80.0), X, "outweighs the data: nu - d is 77 rows"),
-        (nig(shape=30.0, rate=30.0), X, "outweighs the data: 2 shape is 60 rows"),
-        (bnp.BetaBernoulli(np.full(3, 40.0), np.full(3, 40.0)), BITS, "outweighs the data: a . b is 80 rows"),
+        (niw(mean=900.0), X, "the prior mean is far from the data in columns 'x0', 'x1', 'x2'"),
+        (niw(kappa=50.0), X, "outweighs the data: kappa counts as 50 rows"),
+        (niw(nu=80.0), X, "outweighs the data: nu - d counts as 77 rows"),
+        (nig(shape=30.0, rate=30.0), X, "outweighs the data: 2 shape counts as 60 rows"),
+        (bnp.BetaBernoulli(np.full(3, 40.0), np.full(3, 40.0)), BITS, "outweighs the data: a . b counts as 80 rows"),
         (bnp.GammaPoisson(np.full(2, 300.0), np.full(2, 100.0)), COUNTS, "outweighs the data: shape is 300 events"),
         (bnp.DirichletMultinomial(np.full(2, 500.0)), COUNTS, "outweighs the data: the sum of concentration, in rows"),
         (bnp.NormalInverseWishart.from_data(X[:5]), X[:5], "5 rows are few for the full covariance matrix of 3 columns"),
         (bnp.NormalInverseGamma.from_data(np.exp(2 * X)), np.exp(2 * X), "long tail to the right.*take logarithms"),
-        (bnp.NormalInverseGamma.from_data(SPIKE), SPIKE, "column .x0. holds one number in more than 30% of the rows"),
+        (bnp.NormalInverseGamma.from_data(SPIKE), SPIKE, "column .x0. contains one number in more than 30% of the rows"),
     ],
 )
 def test_choices_that_look_wrong(component: bnp.Component, rows: np.ndarray, message: str) -> None:
@@ -76,12 +76,12 @@ def test_telling_columns_are_named() -> None:
     table.loc[:70, "b"] = np.nan
     found = bnp.check_model(partial(dpm, component=bnp.ProductComponent.from_data(table)), table)
     assert any("column 'id' numbers the rows" in warning for warning in found)
-    assert any("column 'flag' holds one value only" in warning for warning in found)
+    assert any("column 'flag' contains only one value" in warning for warning in found)
     assert any("column 'b' lacks a value in more than half" in warning for warning in found)
 
 
 @pytest.mark.parametrize(
-    ("alpha", "words"), [(200.0, "expects 81 clusters among 100 rows"), (1e-4, "one cluster almost surely")]
+    ("alpha", "words"), [(200.0, "expects 81 clusters among 100 rows"), (1e-4, "a single cluster almost surely")]
 )
 def test_concentrations(alpha: float, words: str) -> None:
     component = bnp.NormalInverseWishart.from_data(X)
