@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 import urllib.parse
 import zlib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from numpyro.infer.mcmc import MCMCKernel
+from typer.testing import CliRunner
 
 import bnp_hier
 from bnp_hier import datasets, deterministic, evidence, kernels, models, plots, posterior
+from bnp_hier.cli import COMMANDS, app
 from tests.parameters import few
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,6 +164,46 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / parts.path if parts.path else page
         assert target.exists(), link
         assert not parts.fragment or parts.fragment in _anchors(target), link
+
+
+@pytest.fixture(scope="module")
+def command_options() -> ModuleType:
+    """The script that writes the tables of options."""
+    spec = importlib.util.spec_from_file_location("command_options", DOCS / "command_options.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_of_options_are_those_of_the_commands(command_options: ModuleType) -> None:
+    page = _text(DOCS / "commands.md")
+    message = "the options of the commands have changed: run `python docs/command_options.py`, and commit docs/commands.md"
+    assert page == command_options.with_tables(page), message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("| `4` |", "| 5 |"), ("| Random seed. |", "| Seed. |"), ("| `--drop` |", "| `-d` |")]
+)
+def test_a_table_that_differs_is_found(old: str, new: str, command_options: ModuleType) -> None:
+    page = _text(DOCS / "commands.md")
+    assert old in page and command_options.with_tables(page.replace(old, new)) == page
+    with pytest.raises(ValueError, match="expected one for each of"):
+        command_options.with_tables(page.replace("<!-- options of fit -->", ""))
+
+
+def test_every_command_has_a_section_with_all_of_its_options() -> None:
+    """Options are read from the help texts, which the tables are not made of; the examples have no others."""
+    page, runner = _text(DOCS / "commands.md"), CliRunner()
+    examples = [shlex.split(line)[1:] for line in re.findall(r"^\$ (bnp-hier .*)$", page, flags=re.MULTILINE)]
+    for name in (command.__name__ for command in COMMANDS):
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        shown = runner.invoke(app, [name, "--help"], env={"COLUMNS": "300", "TERM": "dumb", "NO_COLOR": "1"}).output
+        options = set(re.findall(r"^\W*(--[a-z][a-z-]*)", shown, flags=re.MULTILINE)) - {"--help"}
+        assert options and options <= set(re.findall(r"^\| `(--[a-z-]+)`", section, flags=re.MULTILINE)), name
+        used = [word for words in examples if words[0] == name for word in words[1:] if word.startswith("--")]
+        assert set(used) <= options and f"$ bnp-hier {name}" in section, name
+        assert "**JSON**" in section and ("**Files**" in section or "writes no files" in section), name
 
 
 def test_readme_says_how_external_links_are_checked() -> None:

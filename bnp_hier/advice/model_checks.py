@@ -150,7 +150,7 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
     if spiky:
         yield (
             f"{_named(spiky, 'contain')} one number in more than {SPIKE:.0%} of the rows, such as 0 for none: {family} puts "
-            "these rows in a narrow cluster; mark them in an additional binary column, and make the number a missing value"
+            "these rows in a narrow cluster; mark them in an additional binary column, and treat the number as missing"
         )
 
 

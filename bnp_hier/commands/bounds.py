@@ -52,7 +52,12 @@ def evidence(
     header: Header = None,
     family: Family = "auto",
     concentration: Annotated[float, typer.Option(help="Concentration of the Dirichlet process.")] = 1.0,
-    rows: Annotated[int | None, typer.Option(help="Use only this many rows, drawn at random.")] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Use only this many rows, drawn at random.", show_default=f"all; more than {MOST_ROWS} rows are an error"
+        ),
+    ] = None,
     particles: Annotated[int, typer.Option(help="Number of particles of the particle filter.")] = 200,
     samples: Annotated[int, typer.Option(help="Draws per chain for the occupancy estimate.")] = 500,
     plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file for a plot of the table.")] = None,
@@ -64,8 +69,8 @@ def evidence(
     """Compute all bounds and estimates of the log evidence, with a verdict on each.
 
     On the same rows, differences between concentrations, or between priors of one family, are log Bayes factors, in nats.
-    Differences between a family of counts or bits and a family of continuous numbers are not: one has probabilities, the
-    other densities.
+    A family of counts or bits and a family of continuous numbers cannot be compared: one gives probabilities, the other
+    densities.
     """
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
     if plot is not None and plot.suffix.lower() not in FIGURES:

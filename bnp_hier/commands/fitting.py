@@ -18,15 +18,15 @@ from bnp_hier.commands.console import (
     Depth,
     Drop,
     Family,
+    FixedSamples,
+    FixedWarmup,
     Header,
     Items,
     Json,
     MixtureConcentration,
     Progress,
-    Samples,
     Seed,
     Truth,
-    Warmup,
     announced_finishing,
     check_positive,
     err,
@@ -68,8 +68,8 @@ def fit(
     out_file: Annotated[Path, typer.Option("--out", help="File for the fit; bnp_hier.load_fit reads it.")] = Path("fit.npz"),
     labels_file: Labels = None,
     chains: Chains = 4,
-    warmup: Warmup = None,
-    samples: Samples = None,
+    warmup: FixedWarmup = None,
+    samples: FixedSamples = None,
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
@@ -104,7 +104,7 @@ def fit(
         report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
         print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
-        found = f"{len(sizes)} clusters, numbered from 0, of sizes {listed(sizes, 12)}"
+        found = f"{len(sizes)} {'cluster' if len(sizes) == 1 else 'clusters'}, numbered from 0, of sizes {listed(sizes, 12)}"
         out.print(f"{title}: {found}", highlight=False)
         for line in lines:
             out.print(line, highlight=False)
