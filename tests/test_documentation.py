@@ -198,7 +198,7 @@ def test_every_command_has_a_section_with_all_of_its_options() -> None:
     examples = [shlex.split(line)[1:] for line in re.findall(r"^\$ (bnp-hier .*)$", page, flags=re.MULTILINE)]
     for name in (command.__name__ for command in COMMANDS):
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        shown = runner.invoke(app, [name, "--help"], env={"COLUMNS": "300", "TERM": "dumb", "NO_COLOR": "1"}).output
+        shown = re.sub(r"\x1b\[[\d;]*m", "", runner.invoke(app, [name, "--help"], env={"COLUMNS": "300"}).output)
         options = set(re.findall(r"^\W*(--[a-z][a-z-]*)", shown, flags=re.MULTILINE)) - {"--help"}
         assert options and options <= set(re.findall(r"^\| `(--[a-z-]+)`", section, flags=re.MULTILINE)), name
         used = [word for words in examples if words[0] == name for word in words[1:] if word.startswith("--")]
