@@ -1,4 +1,4 @@
-"""Plots the figure of the README: iris by Gibbs sampling and by Bayesian hierarchical clustering."""
+"""Plots the figure of the README: iris by Gibbs sampling, with the certainty of every flower."""
 
 import argparse
 from functools import partial
@@ -23,18 +23,24 @@ options = parser.parse_args()
 data = bnp.datasets.load("iris")
 model = partial(dpm, component=bnp.NormalInverseWishart.from_data(data.X), concentration=dist.Gamma(1.0, 1.0))
 kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
-mcmc = MCMC(kernel, num_warmup=options.num_warmup, num_samples=options.num_samples, num_chains=4, chain_method=jax.vmap)
+mcmc = MCMC(kernel, num_warmup=options.num_warmup, num_samples=options.num_samples, num_chains=4, chain_method=jax.vmap, progress_bar=False)
 mcmc.run(jax.random.key(0), data.X)
 draws = np.asarray(mcmc.get_samples(group_by_chain=True)["z"])
 labels = bnp.point_estimate(draws)
-bhc = bnp.BHC(model).fit(data.X)
+affinities = bnp.cluster_affinities(draws, labels)  # mean co-clustering probability of every flower with every cluster
+own = affinities[np.arange(len(labels)), labels]
+affinities[np.arange(len(labels)), labels] = 0.0
+certainty = np.nan_to_num(own - affinities.max(axis=1))
 
 figure = Figure(figsize=(13, 4), layout="constrained")
-left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1.1, 1.6])
-left.scatter(data.X[:, 2], data.X[:, 3], c=cluster_colors(labels.max() + 1)[labels], s=18)
-left.set(xlabel=data.feature_names[2], ylabel=data.feature_names[3], title="Gibbs: clusters")
+left, middle, right = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 1.0])
+colours = cluster_colors(labels.max() + 1)[labels]
+colours[:, 3] = np.clip(certainty, 0.05, 1.0) ** 2  # paler where another cluster is nearly as probable
+left.scatter(data.X[:, 2], data.X[:, 3], color=colours, edgecolors=cluster_colors(labels.max() + 1)[labels], s=28)
+left.set(xlabel=data.feature_names[2], ylabel=data.feature_names[3], title="clusters; pale: in doubt")
+left.spines[["top", "right"]].set_visible(False)
 bnp.plots.coclustering(bnp.coclustering(draws), labels=labels, ax=middle)
-bnp.plots.dendrogram(bhc.dendrogram_, ax=right)
-middle.set_title("Gibbs: co-clustering")
-right.set_title("BHC: tree", loc="left")  # the legend is on the right
+middle.set_title("which flowers belong together")
+bnp.plots.number_of_clusters(bnp.number_of_clusters(draws), ax=right)
+right.set_title("how many clusters")
 figure.savefig(options.out, dpi=110)
