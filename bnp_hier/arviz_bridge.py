@@ -1,4 +1,4 @@
-"""Every method's draws in ArviZ's form; the only file that knows ArviZ 0.23 from 1.x."""
+"""Conversion of fits to ArviZ data; the only module that distinguishes ArviZ 0.23 from 1.x."""
 
 from __future__ import annotations
 
@@ -34,45 +34,46 @@ def to_arviz(
     feature_names: Sequence[str] | None = None,
     item_names: Sequence[str] | None = None,
 ) -> az.InferenceData | xr.DataTree:
-    """A fit as ArviZ data: `InferenceData` under ArviZ 0.23, `DataTree` under 1.x; the same groups and names for all methods.
+    """Convert a fit to ArviZ data: `InferenceData` under ArviZ 0.23, `DataTree` under 1.x.
 
-    Groups: `posterior` with the partition site (chain, draw, item), the hyperparameter sites, and the label-invariant
-    `log_joint`, `n_clusters`, `largest_cluster`, `entropy`; `log_likelihood` with the observed site (chain, draw, item),
-    log p(x_i | partition and rows of the others) with the label of i summed out (nats); `observed_data` with the observed
-    site (item, feature); and, if asked for, `posterior_predictive` with replicated data under the observed site's name
-    (chain, draw, item, feature): each draw's labels, parameters of its clusters given their rows, and new rows.
+    Groups and names are the same for all methods. `posterior` contains the partition site (chain, draw, item), the
+    hyperparameter sites, and the label-invariant `log_joint`, `n_clusters`, `largest_cluster` and `entropy`. `log_likelihood`
+    contains, under the name of the observed site (chain, draw, item), log p(x_i | partition and rows of the others) with the
+    label of i summed out (nats). `observed_data` contains the observed site (item, feature). On request,
+    `posterior_predictive` contains replicated data under the name of the observed site (chain, draw, item, feature): new rows
+    that keep the labels of the draw, with cluster parameters drawn given the rows of their cluster.
 
     Parameters
     ----------
     fit
         `MCMC` that has run a kernel with a partition site, or NUTS on a model such as `dpm_stick_breaking` (labels `z` are
-        recovered); `BHC` (draws of partitions from its tree posterior); or another estimator (its one partition).
+        recovered); `BHC` (partitions are drawn from its tree posterior); or another estimator (its single partition).
     X
-        The data that were fitted, (n, d).
+        The data the model was fitted to, (n, d).
     num_samples, random_state
-        Number and seed (whole number or JAX key) of the draws from a tree; the seed is also that of recovered labels and of
-        replicated data.
+        Number of draws from a tree, and their seed (whole number or JAX key); the seed is also used for recovered labels and
+        for replicated data.
     posterior_predictive
-        Whether to draw replicated data for every draw; or a whole number: for so many, evenly spaced, of every chain.
+        True draws replicated data for every draw; a whole number, for that many evenly spaced draws of every chain.
     feature_names, item_names
-        Coordinates of the columns and rows of X, such as a data set's own; counted from 0 where not given.
+        Coordinates of the columns and rows of X, such as those of a data set; counted from 0 by default.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not belong to X, or is of an unknown kind; or there are not as many names as rows or
-        columns; or more replicates are asked for than there are draws.
+        If the fit has not run, does not match X or is of an unknown kind, if the number of names differs from the number of
+        rows or columns, or if more replicates are requested than there are draws.
 
     Notes
     -----
-    Summaries of the labels themselves mean nothing across draws and chains, nor do those of the clusters' parameters, where
-    these are sites of the model. `AuxiliaryGibbs` draws have parameters that cannot be integrated out: their `log_joint` is
-    log p(partition) + Σ_i log f(x_i|θ_{z_i}), and their `log_likelihood` log p(x_i | θ, labels of the others). With labels
-    summed out by the model the latter is log Σ_k w_k f(x_i|θ_k).
+    Summaries of the labels themselves are meaningless across draws and chains, and so are those of cluster parameters that
+    are sites of the model. `AuxiliaryGibbs` samples parameters that cannot be integrated out: its `log_joint` is
+    log p(partition) + Σ_i log f(x_i|θ_{z_i}), and its `log_likelihood` is log p(x_i | θ, labels of the others). If the model
+    sums out the labels, the latter is log Σ_k w_k f(x_i|θ_k).
 
-    Of `BHMCGibbs`, `posterior` has `paths` (chain, draw, item, level), the labels, the hyperparameters, and the label-invariant
-    scalars of `HierarchyDraws.summaries`, but not the nodes' proportions nor the components' parameters; `log_likelihood` is
-    that of `HierarchyDraws`; and `sample_stats` has the truncated probability and the capacity hits.
+    For `BHMCGibbs`, `posterior` contains `paths` (chain, draw, item, level), the labels, the hyperparameters and the
+    label-invariant scalars of `HierarchyDraws.summaries`, but neither the node proportions nor the component parameters;
+    `log_likelihood` is that of `HierarchyDraws`; and `sample_stats` contains the truncated probability and the capacity hits.
     """
     import xarray as xr
 
@@ -90,7 +91,7 @@ def to_arviz(
     for name, value in draws.hyperparameters.items():
         dims = [f"{name}_dim_{i}" for i in range(value.ndim - 2)]
         if name in draws.of_clusters:
-            dims[0] = "cluster"  # convergence must not be judged by these
+            dims[0] = "cluster"  # excludes them from convergence diagnostics
         posterior[name] = ((*sample, *dims), value)
     posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}
     posterior[draws.partition] = ((*sample, "item"), draws.labels)
@@ -132,7 +133,7 @@ def _hierarchy_groups(
     item_names: Sequence[str] | None,
     random_state: int | Array,
 ) -> dict[str, xr.Dataset]:
-    """The groups of a hierarchical mixture."""
+    """Groups of `to_arviz` for a hierarchical mixture."""
     import xarray as xr
 
     sites, (n, d) = draws.sites, draws.X.shape
@@ -177,51 +178,51 @@ def _coordinate(argument: str, names: Sequence[str] | None, length: int, what: s
     if names is None:
         return np.arange(length)
     if isinstance(names, str) or len(names) != length:
-        raise ValueError(f"{argument} must hold one name for each of the {length} {what} of X, but it is {names!r:.200}")
+        raise ValueError(f"{argument} must contain one name for each of the {length} {what} of X, but it is {names!r:.200}")
     return np.array([str(name) for name in names])
 
 
 def _kept(replicates: bool | int, length: int) -> Int[np.ndarray, " kept"]:
-    """Numbers of the draws of each chain that get replicated data, evenly spaced."""
+    """Indices of the draws in each chain that get replicated data, evenly spaced."""
     count = length * replicates if isinstance(replicates, bool) else replicates
     if not isinstance(count, int | np.integer) or not 0 <= count <= length:
         raise ValueError(
-            f"posterior_predictive must be True, False or a whole number of at most the {length} draws of a chain, but it is "
-            f"{replicates!r}"
+            f"posterior_predictive must be True, False or a whole number from 0 to {length}, the number of draws per chain, but "
+            f"it is {replicates!r}"
         )
     return np.linspace(0, length - 1, count).round().astype(int)
 
 
 LEAST_KISH, MOST_MCSE, MOST_RHAT, LEAST_ESS = 0.1, 0.1, 1.01, 400
-"""Where `loo` warns: Kish share and Monte Carlo error of a row; R-hat and effective sample size of the summaries."""
+"""Thresholds at which `loo` warns: Kish share and Monte Carlo error of a row; R-hat and effective sample size of summaries."""
 
 
 def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0) -> Any:
-    """Expected log predictive density of a row left out, with the label of every row summed out (nats).
+    """Compute the leave-one-out expected log predictive density (nats), with the label of each left-out row summed out.
 
     Parameters
     ----------
     fit, X, num_samples, random_state
-        As of `to_arviz`. Of an estimator with one partition, that partition of the other rows is held fixed.
+        As in `to_arviz`. For an estimator with a single partition, this partition of the other rows is held fixed.
 
     Returns
     -------
     result
-        ArviZ's `ELPDData`, fit for its `compare`: `elpd_loo` (`elpd` under ArviZ 1.x), `se`, `p_loo` (`p`), `n_samples`,
-        `n_data_points`, `warning`, `scale`, pointwise `loo_i` (`elpd_i`); and, in the place of Pareto k, `mcse` and `mcse_i`,
-        the Monte Carlo standard errors of the total and of each row, and `kish_i`, the Kish effective share of the draws. Ties
-        between draws of discrete labels make Pareto k large, or NaN, at rows that are well determined.
+        ArviZ's `ELPDData`, accepted by its `compare`: `elpd_loo` (`elpd` under ArviZ 1.x), `se`, `p_loo` (`p`), `n_samples`,
+        `n_data_points`, `warning`, `scale` and pointwise `loo_i` (`elpd_i`). Instead of Pareto k, it contains `mcse` and
+        `mcse_i`, the Monte Carlo standard errors of the total and of each row, and `kish_i`, the Kish effective share of the
+        draws: ties between draws of discrete labels make Pareto k large, or NaN, even for well-determined rows.
 
     Warns
     -----
     RuntimeWarning
-        If R-hat of a label-invariant summary exceeds 1.01 or its effective sample size is below 400, or a row has a Kish share
-        below 0.1 or a Monte Carlo error above 0.1: refit without those rows.
+        If the R-hat of a label-invariant summary exceeds 1.01 or its effective sample size is below 400, or if a row has a
+        Kish share below 0.1 or a Monte Carlo error above 0.1 nats; in the latter case, refit without those rows.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not belong to X, or is of an unknown kind.
+        If the fit has not run, does not match X or is of an unknown kind.
     """
     import arviz as az
     import xarray as xr
@@ -254,7 +255,7 @@ def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | 
     from arviz_stats.utils import ELPDDataLOO
 
     keys = ("elpd", "se", "p", "n_samples", "n_data_points")
-    # no Pareto k is computed, so that there is no threshold on it
+    # no Pareto k is computed, so there is no threshold for it
     result = ELPDDataLOO(
         **dict(zip(keys, numbers, strict=True)),
         scale="log",
@@ -267,7 +268,7 @@ def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | 
 
 
 def cross_validate(fit: Any, X: ArrayLike, num_samples: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
-    """What `loo` reports: densities and their errors, the number of draws, and a message for each reason for a warning."""
+    """Compute what `loo` reports: densities with their errors, the number of draws, and one message per warning."""
     if is_hierarchical(fit, X):
         trees = hierarchy_draws(fit, X)
         log_likelihood, scalars = trees.log_likelihood(), {n: v for n, v in trees.summaries().items() if v.ndim == 2}
@@ -291,13 +292,17 @@ def _trouble(found: LeaveOneOut, chains: pd.DataFrame) -> list[str]:
     out = []
     rhat, ess = chains["rhat"].max(), chains["ess_bulk"].min()
     if rhat > MOST_RHAT or ess < LEAST_ESS:
-        worst = f"worst R-hat {rhat:.3f}, least effective sample size {ess:.0f}"
-        out.append(f"the chains have not mixed or are short ({worst}); expected at most {MOST_RHAT} and at least {LEAST_ESS}")
+        worst = f"largest R-hat {rhat:.3f}, smallest effective sample size {ess:.0f}"
+        out.append(
+            f"the chains have not mixed or are too short ({worst}); expected at most {MOST_RHAT} and at least {LEAST_ESS}"
+        )
     for name, bad in (
         (f"a Kish share of the draws below {LEAST_KISH}", found.kish_i < LEAST_KISH),
         (f"a Monte Carlo error above {MOST_MCSE} nats", found.mcse_i > MOST_MCSE),
     ):
         if bad.any():
             rows = ", ".join(map(str, np.flatnonzero(bad)[:10]))
-            out.append(f"{bad.sum()} rows have {name} (rows {rows}{', ...' if bad.sum() > 10 else ''}): refit without them")
+            out.append(
+                f"some rows ({bad.sum()}) have {name}: refit without them (rows {rows}{', ...' if bad.sum() > 10 else ''})"
+            )
     return out

@@ -1,4 +1,4 @@
-"""All methods in one table."""
+"""Comparison of fitted methods in one table."""
 
 from __future__ import annotations
 
@@ -35,45 +35,46 @@ def compare(
     Parameters
     ----------
     fits
-        Name -> fit: `MCMC` objects that have run a kernel with a partition site, or NUTS on `dpm_stick_breaking`, whose
-        labels are then recovered; and fitted estimators.
+        Name -> fit: `MCMC` objects that have run a kernel with a partition site, or NUTS on `dpm_stick_breaking` (whose
+        labels are then recovered), and fitted estimators.
     X
         The data, (n, d).
     held_out
-        Rows that no method has seen, (m, d).
+        Rows that were not used in any of the fits, (m, d).
     truth
-        (n,) true classes of the rows of X.
+        True classes of the rows of X, (n,).
     seconds
-        Run time of each method, for methods that do not know theirs (`MCMC` objects).
+        Run time of each method; needed for fits that do not record their own (`MCMC` objects).
 
     Returns
     -------
     table
-        One row a method, in the order of `fits`. Columns:
+        One row per method, in the order of `fits`. Columns:
 
-        - `clusters`: number of clusters of the point estimate (MCMC: `point_estimate` of the draws, the partition with the
-          least expected variation of information that its search finds; estimators: `labels_`).
-        - `log_joint`: log p(X, point estimate) at the method's hyperparameters (MCMC: their posterior medians), nats; NaN, as
-          is the bound, where the clusters' parameters cannot be integrated out (`AuxiliaryGibbs`).
-        - `log_joint_shared`: log p(X, point estimate) at hyperparameters that all methods share: those of the first estimator,
-          or of the first chains if there is none (nats). Only these compare partitions across methods. NaN where `log_joint`
-          is, and for a fit of another model than the first.
-        - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters: the tree's for BHC, the
-          variational bound with the model that it bounds, the log joint of one partition otherwise (nats).
-        - `held_out`, `held_out_se`: log predictive density per held-out row and its standard error over rows (nats); MCMC
-          averages densities over its draws. Only with `held_out`.
+        - `clusters`: number of clusters in the point estimate (MCMC: `point_estimate` of the draws, the partition with the
+          smallest expected variation of information found by its search; estimators: `labels_`).
+        - `log_joint`: log p(X, point estimate) at the method's hyperparameters (MCMC: their posterior medians), in nats; NaN,
+          like the bound, if the cluster parameters cannot be integrated out (`AuxiliaryGibbs`).
+        - `log_joint_shared`: log p(X, point estimate) at hyperparameters shared by all methods: those of the first estimator, or
+          of the first chains if there is none (nats). Compare partitions between methods by this column. NaN where `log_joint`
+          is, and for a fit of a model other than the first.
+        - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters (nats), and its kind: the
+          tree bound for BHC, the variational bound together with the model it bounds, and otherwise the log joint of one
+          partition.
+        - `held_out`, `held_out_se`: mean log predictive density per held-out row and its standard error over rows (nats); for
+          MCMC, the density is averaged over the draws. Only with `held_out`.
         - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
-        - `NMI <method>`: agreement of the point estimates of two methods.
+        - `NMI <method>`: agreement between the point estimates of two methods.
         - `seconds`: run time.
-        - `rhat`, `ess`: largest R-hat and least effective sample size (bulk or tail) over the label-invariant summaries (log
-          joint, number of clusters, size of the largest, entropy) and the hyperparameters, as `diagnostics` has them; MCMC
-          only.
-        - `capacity_hits`: times that a kernel met its capacity; MCMC only.
+        - `rhat`, `ess`: largest R-hat and smallest effective sample size (bulk or tail) over the label-invariant summaries
+          (log joint, number of clusters, size of the largest cluster, entropy) and the hyperparameters, as in `diagnostics`;
+          MCMC only.
+        - `capacity_hits`: number of times a kernel reached its capacity; MCMC only.
 
     Raises
     ------
     ValueError, TypeError, NotFittedError
-        If there is no method, a fit has not run or does not belong to X, or lengths disagree.
+        If `fits` is empty, a fit has not run or does not match X, or lengths disagree.
     """
     if not fits:
         raise ValueError("compare needs at least one fit")
@@ -91,7 +92,7 @@ def tabulate(
     truth: ArrayLike | None = None,
     seconds: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """The table of `compare` for fits whose partitions are known."""
+    """Return the table of `compare`, given the partition of each fit."""
     import pandas as pd
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -172,7 +173,7 @@ def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str
     if isinstance(fit, Chains):
         draws = draws_of(fit, X)
         medians = {name: value[None, None] for name, value in _medians(draws).items()}
-        if not draws.mixture.integrated:  # a density given parameters would be no lower bound on the evidence
+        if not draws.mixture.integrated:  # a density given the parameters is not a lower bound on the evidence
             return {"log_joint": np.nan, "evidence_bound": np.nan, "bound_kind": "none"}
         one = draws._replace(labels=labels[None, None], hyperparameters=medians)
         log_joint = float(summaries(one).log_joint[0, 0])
@@ -201,7 +202,7 @@ def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
     hits = _capacity_hits(fit.last_state)
     if hits:
         warnings.warn(
-            f"{name} met its capacity {hits} times: its draws are of the posterior restricted to that many clusters; "
+            f"{name} reached its capacity {hits} times, so its draws target the posterior restricted to that many clusters; "
             f"{'; '.join(_capacity_advice(fit.sampler))}",
             RuntimeWarning,
             stacklevel=3,
@@ -210,14 +211,14 @@ def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
 
 
 def _capacity_advice(kernel: MCMCKernel) -> list[str]:
-    """What the kernel, or every block of a composite kernel that has a capacity, says of it."""
+    """Capacity advice of a kernel, or of each block of a composite kernel that has a capacity."""
     if isinstance(kernel, PartitionKernel):
         return [kernel.capacity_advice]
     return [advice for block, _ in getattr(kernel, "blocks", ()) for advice in _capacity_advice(block)]
 
 
 def _capacity_hits(state: Any) -> int:
-    """Capacity hits over all chains, of the kernel or of any block of a composite kernel."""
+    """Number of capacity hits over all chains, for the kernel and any blocks of a composite kernel."""
     own = getattr(state, "capacity_hits", None)
     total = 0 if own is None else int(np.sum(own))
     return total + sum(_capacity_hits(block) for block in getattr(state, "block_states", ()))

@@ -1,4 +1,4 @@
-"""Different models of one data set in one table, by leave-one-out cross-validation."""
+"""Comparison of models of one data set by leave-one-out cross-validation."""
 
 from __future__ import annotations
 
@@ -21,45 +21,46 @@ __all__ = ["compare_models"]
 def compare_models(
     fits: Mapping[str, Any], X: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0
 ) -> pd.DataFrame:
-    """Compare models with other components or concentrations by the leave-one-out predictive density of one data set.
+    """Compare models that differ in component or concentration by their leave-one-out predictive density on one data set.
 
-    `compare` is for several methods to one model. Densities of continuous and of discrete components are not comparable.
+    To compare several methods for one model, use `compare`. Densities of continuous and of discrete components are not
+    comparable.
 
     Parameters
     ----------
     fits
-        Name -> fit, as of `loo`.
+        Name -> fit, as in `loo`.
     X
-        The data that all were fitted to, (n, d).
+        The data that all models were fitted to, (n, d).
     num_samples, random_state
-        As of `loo`.
+        As in `loo`.
 
     Returns
     -------
     table
-        One row a model, the best first; all in nats. Columns:
+        One row per model, best first. Densities and their standard errors are in nats. Columns:
 
         - `elpd`: leave-one-out log predictive density of all rows, and `se`, its standard error over rows.
-        - `elpd_diff`: `elpd` less the best one, and `dse`, the standard error of that difference, from the rows' own
-          differences.
+        - `elpd_diff`: `elpd` minus that of the best model, and `dse`, the standard error of this difference, computed from
+          the differences of individual rows.
         - `mcse`: Monte Carlo standard error of `elpd`.
         - `p_loo`: effective number of parameters.
-        - `least_kish`: the least Kish effective share of the draws of any row.
+        - `least_kish`: smallest Kish effective share of the draws over all rows.
         - `warning`: whether `loo` warns.
 
     Warns
     -----
     RuntimeWarning
-        As `loo`, with the model's name.
+        As in `loo`, with the name of the model.
 
     Raises
     ------
     ValueError, TypeError, NotFittedError
-        If there is no fit, or one has not run or does not belong to X.
+        If there is no fit, or a fit has not run or does not match X.
 
     Notes
     -----
-    Results of `loo` can also be given to ArviZ's `compare`, for stacking weights.
+    Results of `loo` can also be passed to ArviZ's `compare`, which computes stacking weights.
     """
     import pandas as pd
 

@@ -73,7 +73,7 @@ def test_capacity_hits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(RuntimeWarning, match="reached its capacity of 1 clusters"):
         mcmc.run(jax.random.key(0), X)
         jax.effects_barrier()
-    with pytest.warns(RuntimeWarning, match="One met its capacity .* raise PartitionGibbs"):
+    with pytest.warns(RuntimeWarning, match="One reached its capacity .* raise PartitionGibbs"):
         table = bnp.compare({"One": mcmc}, X)
     assert table.loc["One", "capacity_hits"] > 0
     assert np.isnan(table.loc["One", "rhat"])

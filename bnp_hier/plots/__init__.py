@@ -1,4 +1,4 @@
-"""Plots of partitions, trees, densities, bounds and chains. All return Matplotlib figures or axes and open no window."""
+"""Plots of partitions, trees, densities, bounds and chains. All return Matplotlib figures or axes and open no windows."""
 
 from bnp_hier.plots.bounds import bound_increments, evidence_bounds
 from bnp_hier.plots.chains import rank, traces

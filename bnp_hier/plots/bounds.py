@@ -1,4 +1,4 @@
-"""Bounds on the evidence: where on the tree they are gained, and how estimators compare."""
+"""Plots of evidence bounds: which merges of the tree improve them, and how estimators compare."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _COLUMNS = ("value", "standard_error", "kind", "target", "verdict")
 
 
 def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
-    """How much the relocations at each merge alone raise the bound, and how these gains are distributed.
+    """Plot how much the relocations at each merge alone raise the bound, and the distribution of these gains.
 
-    Merges stand from left to right in the order in which the tree made them: the root is the last. High stems mark where
-    the clustering is uncertain (Xu, Heller & Ghahramani 2009, Figure 2b). The five highest are numbered.
+    Merges are ordered from left to right as the tree made them; the root is last. High stems mark where the clustering is
+    uncertain (Xu, Heller & Ghahramani 2009, Figure 2b). The five highest are numbered.
 
     Parameters
     ----------
     increments
-        (n − 1,) nats by which the bound of the tree rises by the relocations at each merge alone, 0 or more; NaN where a
-        merge has none.
+        (n − 1,) increase of the tree bound due to the relocations at each merge alone (nats), 0 or more; NaN for a merge
+        without relocations.
     ax
-        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
 
     Returns
     -------
     ax
-        The axes, with the stems in the collection labelled "increments"; those of the histogram beside them are
+        The axes, with the stems in the collection labelled "increments"; the histogram beside them is in
         `ax.child_axes[0]`.
 
     Raises
@@ -55,7 +55,7 @@ def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
     heights = np.asarray(increments, dtype=np.float64)
     if heights.ndim != 1:
         raise ValueError(f"increments must be a vector with one entry per merge, but they have shape {heights.shape}")
-    wrong = np.flatnonzero((heights < -1e-9) | np.isinf(heights))  # differences of sums of logs may fall a little below 0
+    wrong = np.flatnonzero((heights < -1e-9) | np.isinf(heights))  # rounding may push differences slightly below 0
     if len(wrong):
         raise ValueError(f"increments must be finite and 0 or more, but that of merge {wrong[0]} is {heights[wrong[0]]}")
     merges = np.flatnonzero(~np.isnan(heights))
@@ -73,7 +73,7 @@ def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
     axes.set(xlim=(-0.6, max(len(heights), 1) - 0.4), ylim=(0.0, 1.15 * top))
     without = len(heights) - len(merges)
     axes.set_xlabel("merge" if not without else f"merge ({without} of {len(heights)} without relocations)")
-    axes.set_ylabel("nats gained by its relocations")
+    axes.set_ylabel("gain from relocations (nats)")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -82,7 +82,7 @@ def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
     counts = np.histogram(values, edges)[0]
     side.stairs(counts, edges, orientation="horizontal", fill=True, color=color, alpha=0.8)
     side.set_xlabel("merges")
-    if counts.max() > _MANY:  # one bar of the many small gains would hide all others
+    if counts.max() > _MANY:  # the bar of the many small gains would dwarf all others
         side.set_xscale("log")
         side.xaxis.set_major_formatter(lambda count, _: f"{count:g}")
         side.set_xlim(0.5, 2.0 * counts.max())
@@ -96,36 +96,38 @@ def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
     highest = highest[values[highest] > 0]
     points = np.column_stack([merges, values])[highest]
     stem_lines = np.column_stack([merges, np.zeros(len(merges)), merges, values])
-    axes.figure.figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
+    axes.figure.figure.draw_without_rendering()  # fixes the layout, which determines whether text fits
     places = [(0.0, 4.0), (5.0, 0.0), (-5.0, 0.0)]
     write_apart(axes, points, [str(merge) for merge in merges[highest]], places, 8.0, Occupied(points, lines=stem_lines))
     return axes
 
 
 def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Estimators of the evidence side by side: bounds, estimates and exact values, each in its row.
+    """Plot estimators of the evidence side by side: bounds, estimates and exact values, one per row.
 
-    A lower bound is a square with an arrow to the right, where the evidence lies; an estimate a dot with bars of two
-    standard errors; an exact value a vertical line over all rows of its target. What failed its check is hollow. The axis
-    covers what did not fail; a failed value beyond it is a hollow triangle at the edge that points its way.
+    A lower bound is a square with an arrow to the right, where the evidence lies; an estimate is a dot with an error bar of
+    ± two standard errors; an exact value is a diamond with a vertical line across all rows of its target. Markers of results
+    that failed their check are hollow. The axis covers the results that did not fail; a failed result outside of it is a
+    hollow triangle at the edge, pointing outwards.
 
     Parameters
     ----------
     table
-        DataFrame of `bnp_hier.evidence.table`: one row per estimator, with the columns "value" and "standard_error"
-        (nats), "kind" ("exact", "lower bound" or "estimate"), "target" (what is estimated) and "verdict".
+        DataFrame returned by `bnp_hier.evidence.table`: one row per estimator, with the columns "value" and
+        "standard_error" (nats), "kind" ("exact", "lower bound" or "estimate"), "target" (the estimated quantity) and
+        "verdict".
     ax
-        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
 
     Returns
     -------
     ax
-        The axes; row i of the table stands at height −i if there is one target. Of several, each has its own heading.
+        The axes. With a single target, row i of the table is at height −i; with several, each target has a heading.
 
     Raises
     ------
     ValueError
-        If the table is empty, lacks a column or has a kind that is unknown.
+        If the table is empty, lacks a column or contains an unknown kind.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -189,7 +191,7 @@ def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 def _rows(targets: list[str]) -> tuple[Float[np.ndarray, " rows"], dict[str, float]]:
-    """Height of each row, and of the headings if there are several targets: rows of one target stand together."""
+    """Height of each row, and of the headings if there are several targets; rows with the same target are adjacent."""
     distinct = list(dict.fromkeys(targets))
     heights, headings, y = np.zeros(len(targets)), {}, 0.0
     for target in distinct:
@@ -201,7 +203,7 @@ def _rows(targets: list[str]) -> tuple[Float[np.ndarray, " rows"], dict[str, flo
 
 
 def _range(value: Float[np.ndarray, " rows"], reach: Float[np.ndarray, " rows"], failed: np.ndarray) -> tuple[float, float]:
-    """What the axis covers: all values that did not fail, with room for the arrows."""
+    """Limits of the axis: all values that did not fail, with room for the arrows."""
     here = np.isfinite(value) & ~failed
     if not here.any():
         here = np.isfinite(value)
@@ -220,7 +222,7 @@ def _mark(axes: Axes, x: float, y: float, kind: str, reach: float, mark: dict[st
     elif kind == "exact":
         axes.plot(x, y, marker="D", **mark)
     else:
-        # of the same length whatever the scale: it says "or more" and no amount
+        # the same length at any scale: the arrow means "or more", not an amount
         arrow = dict(arrowstyle="<-", color=mark["color"], shrinkA=0.0, shrinkB=0.0, linewidth=1.5)
         axes.annotate("", (x, y), (22.0, 0.0), textcoords="offset points", arrowprops=arrow, annotation_clip=False)
         axes.plot(x, y, marker="s", **mark)

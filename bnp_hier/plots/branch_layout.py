@@ -1,4 +1,4 @@
-"""A tree laid out for drawing: single nodes as one branch, small siblings together, and a place for each."""
+"""Layout of a tree for drawing: chains of only children as one branch, small siblings grouped, and positions for both."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _EDGE = "0.6"
 
 
 class Branch(NamedTuple):
-    """What is drawn as one: a node with the chain of only children below it, or several small siblings.
+    """One unit of the drawing: a node with the chain of only children below it, or several small siblings.
 
     Attributes
     ----------
     nodes
-        The node at the top of the chain; or the siblings.
+        The node at the top of the chain, or the siblings.
     parent
-        Place of the branch that it hangs from; −1 for the root.
+        Index of the parent branch; −1 for the root.
     top, bottom
-        Level of its first and of its last node.
+        Levels of its first and last node.
     is_end
         Whether nothing is drawn below it.
     """
@@ -41,12 +41,12 @@ class Branch(NamedTuple):
 
 
 def checked_level(tree: Hierarchy, level: int | None) -> int:
-    """The lowest level to draw, the leaves' by default.
+    """Return the lowest level to draw, by default that of the leaves.
 
     Raises
     ------
     ValueError
-        If the tree has no such level below the root.
+        If the tree does not have this level below the root.
     """
     if level is None:
         return tree.depth
@@ -56,29 +56,29 @@ def checked_level(tree: Hierarchy, level: int | None) -> int:
 
 
 def largest_first(tree: Hierarchy, lowest: int) -> Int[np.ndarray, " nodes"]:
-    """Nodes down to a level, those of most items first; every node comes before those below it."""
+    """Nodes down to a level, largest first; every node comes before its descendants."""
     levels = tree.levels
     order = np.lexsort([levels, -tree.sizes])
     return order[levels[order] <= lowest]
 
 
 def is_only_child(tree: Hierarchy) -> Bool[np.ndarray, " nodes"]:
-    """Whether each node has no siblings and so holds the same items as its parent; not so for the root."""
+    """Whether each node has no siblings and therefore contains the same items as its parent; False for the root."""
     parents = tree.parents
     counts = np.bincount(parents[1:], minlength=tree.n_nodes)
     return np.concatenate([[False], counts[parents[1:]] == 1])
 
 
 def branches(tree: Hierarchy, kept: Bool[np.ndarray, " nodes"], lowest: int) -> list[Branch]:
-    """What is drawn of a tree, every branch before those below it, and larger siblings before smaller ones.
+    """Split a tree into branches, with every branch before its descendants and larger siblings before smaller ones.
 
     Parameters
     ----------
     tree
         The tree.
     kept
-        (nodes,) which nodes are drawn for themselves, with each also those above it. Others are drawn together with their
-        siblings of the same kind, without what is below them.
+        (nodes,) which nodes are drawn individually; the ancestors of such a node must be among them. The other nodes are drawn
+        together with their siblings that are not kept either, and without their descendants.
     lowest
         Level below which nothing is drawn.
     """
@@ -102,9 +102,9 @@ def branches(tree: Hierarchy, kept: Bool[np.ndarray, " nodes"], lowest: int) -> 
 
 
 def heights(found: Sequence[Branch], needed: Float[np.ndarray, " b"]) -> tuple[Float[np.ndarray, " b"], float]:
-    """Middle of each branch, counted downwards, and the height of the whole.
+    """Return the vertical middle of each branch, counted downwards, and the total height.
 
-    Each branch has the height that it needs to itself in its column, and stands at the middle of those below it.
+    Each branch gets the height that it needs in its column, and is centred on its children.
     """
     spans = np.zeros(len(found))
     for place in range(len(found) - 1, -1, -1):
@@ -131,23 +131,23 @@ def heights(found: Sequence[Branch], needed: Float[np.ndarray, " b"]) -> tuple[F
 def draw_edges(
     axes: Axes, found: Sequence[Branch], middles: Float[np.ndarray, " b"], turn: float
 ) -> Float[np.ndarray, "lines 4"]:
-    """Thin lines from each branch to those below it, and along chains.
+    """Draw thin lines from each branch to its children, and along chains.
 
     Parameters
     ----------
     axes
         Axes with levels on the horizontal axis.
     found
-        What `branches` returns.
+        Result of `branches`.
     middles
-        What `heights` returns.
+        Vertical middles from `heights`.
     turn
-        Levels between a branch and the place where its line parts.
+        Distance, in levels, between a branch and the point where its line forks.
 
     Returns
     -------
     boxes
-        (lines, 4) left, bottom, right and top of all lines.
+        (lines, 4) left, bottom, right and top of every line.
     """
     from matplotlib.collections import LineCollection
 

@@ -1,4 +1,4 @@
-"""Whether chains agree: traces and rank histograms of label-invariant numbers."""
+"""Plots of the agreement between chains: traces and rank histograms of label-invariant variables."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _RANK_LABEL = "rank among the draws of all chains"
 
 
 def traces(draws: Mapping[str, ArrayLike]) -> Figure:
-    """Trace of every chain (left), and how the ranks of its draws among all draws are spread (right).
+    """Plot the trace of every chain (left) and a histogram of the ranks of its draws among all draws (right).
 
-    Chains that have found the same distribution have rank histograms that follow the dashed line. Equal draws are
-    ranked in random order, so that this also holds for whole numbers such as the number of clusters.
+    If the chains sample the same distribution, their rank histograms follow the dashed line. Ties are ranked in random
+    order, so this also holds for discrete variables such as the number of clusters.
 
     Parameters
     ----------
     draws
-        Name -> (chains, draws) values of a number that does not depend on how clusters are labelled.
+        Name -> (chains, draws) values of a variable that does not depend on how clusters are labelled.
 
     Returns
     -------
     figure
-        A new figure, which pyplot does not hold on to; one row per name, two axes in each.
+        A new figure, not registered with pyplot, with one row of two axes per name.
 
     Raises
     ------
     ValueError
-        If there is nothing to draw, an array is not (chains, draws), or a draw is NaN.
+        If there is nothing to plot, an array is not (chains, draws), or a draw is NaN.
     """
     from matplotlib.figure import Figure
 
     if not draws:
-        raise ValueError("draws must have at least one name, but it is empty")
+        raise ValueError("draws must contain at least one variable, but it is empty")
     checked = {name: _chains(name, values) for name, values in draws.items()}
     figure = Figure(figsize=(9.0, 0.4 + 2.2 * len(checked)), layout="constrained")
     rows = figure.subplots(len(checked), 2, squeeze=False, width_ratios=[3, 2])
@@ -66,29 +66,29 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
 
 
 def rank(idata: Any, *, var_names: str | Sequence[str] | None = None) -> Figure:
-    """Rank histograms of the label-invariant variables and hyperparameters, as in `traces`.
+    """Plot rank histograms of the label-invariant variables and hyperparameters, as in `traces`.
 
     Parameters
     ----------
     idata
-        What `to_arviz` returns.
+        Result of `to_arviz`.
     var_names
-        Posterior variables; default: all that do not depend on the clusters' names.
+        Posterior variables; by default, all that do not depend on cluster labels.
 
     Returns
     -------
     figure
-        A new figure, which pyplot does not hold on to; one panel for each variable, or entry of one.
+        A new figure, not registered with pyplot, with one panel per variable, or per entry of an array-valued variable.
 
     Warns
     -----
     RuntimeWarning
-        If a variable that is asked for depends on the clusters' names.
+        If a requested variable depends on cluster labels.
 
     Raises
     ------
     ValueError
-        If the posterior has no such variable, there is nothing to draw, or a draw is NaN.
+        If the posterior lacks a requested variable, there is nothing to plot, or a draw is NaN.
     """
     from matplotlib.figure import Figure
 
@@ -130,7 +130,7 @@ def _tidy(axes: Axes) -> None:
 
 
 def _chain_legend(figure: Figure, n_chains: int) -> None:
-    """Colours of the chains, where there are several and not too many to tell apart."""
+    """Add a legend of the chains' colours, if there are several and few enough to distinguish."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=color, label=f"chain {c}") for c, color in enumerate(cluster_colors(n_chains))]
@@ -145,7 +145,7 @@ def _chains(name: str, values: ArrayLike) -> Float[np.ndarray, "chains draws"]:
     missing = np.argwhere(np.isnan(values))
     if len(missing):
         chain, draw = missing[0]
-        raise ValueError(f"{name!r} has NaN in chain {chain}, draw {draw}: such draws cannot be ranked")
+        raise ValueError(f"{name!r} has NaN in chain {chain}, draw {draw}: NaN cannot be ranked")
     return values
 
 

@@ -1,4 +1,4 @@
-"""What a fit expects of the next point: contours of its predictive density."""
+"""Plots of the predictive density of a fit."""
 
 from __future__ import annotations
 
@@ -29,45 +29,45 @@ def predictive_density(
     levels: Sequence[float] = (0.25, 0.5, 0.75, 0.9),
     resolution: int = 120,
 ) -> Axes:
-    """Contours of the predictive density of two-column data, over the points in the colours of their clusters.
+    """Plot contours of the predictive density of two-column data, with the points coloured by cluster.
 
-    Each contour encloses the smallest region that holds the given share of the predicted mass, so that small and wide
-    clusters show beside tight ones. A region that does not fit into the plot, which goes a fifth of the range of the
-    data beyond them, has no contour.
+    Each contour encloses the smallest region that contains the given share of the predictive mass, so that small or wide
+    clusters are visible beside tight ones. A region that extends beyond the plot has no contour; the margins of the plot are
+    a fifth of the range of the data.
 
     Parameters
     ----------
     fit
         A fitted estimator with `score_samples`, the log predictive density, and `labels_`.
     X
-        (n, 2) data it was fitted to. Points with a missing value are not drawn.
+        (n, 2) data that the estimator was fitted to. Points with a missing value are not drawn.
     ax
-        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
     columns
-        Columns drawn across and upwards: (0, 1) or (1, 0).
+        Columns on the horizontal and the vertical axis: (0, 1) or (1, 0).
     levels
-        Shares of the predicted mass, between 0 and 1.
+        Shares of the predictive mass, between 0 and 1.
     resolution
-        Number of grid points in each direction, at which the density is evaluated.
+        Number of grid points per axis at which the density is evaluated.
 
     Returns
     -------
     ax
-        The axes. The contours, if any, are a collection labelled "density", innermost last; the points one labelled
-        "points".
+        The axes. The contours, if any, are in the collection labelled "density", innermost last; the points are in the one
+        labelled "points".
 
     Raises
     ------
     ValueError
-        If `X` does not have exactly two columns or has no complete row, if there is not one label per row, if `columns`
-        are not the two of them, or if a level or the resolution is out of range.
+        If `X` does not have exactly two columns or has no complete row, if there is not one label per row, if `columns` is
+        neither (0, 1) nor (1, 0), or if a level or the resolution is out of range.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     X = as_matrix(X)
     if X.ndim != 2 or X.shape[1] != 2:
-        raise ValueError(f"the predictive density is drawn for data of exactly two columns, but X has shape {X.shape}")
+        raise ValueError(f"predictive_density needs data with exactly two columns, but X has shape {X.shape}")
     if sorted(columns) != [0, 1]:
         raise ValueError(f"columns must be (0, 1) or (1, 0), but they are {tuple(columns)}")
     if resolution < 2:
@@ -88,7 +88,7 @@ def predictive_density(
     across, up = columns
     axes = Figure(figsize=(6.4, 5.0), layout="constrained").subplots() if ax is None else ax
     values = log_density if across == 1 else log_density.T
-    # drawn on the log scale: the height of the density itself may be any number, and has no bearing on its contours
+    # on the log scale, because densities can be arbitrarily large or small; the contours are the same
     drawn = np.maximum(values, values.max() - 700.0)
     heights, index = np.unique(found, return_index=True)
     within = np.isfinite(heights) & (heights < drawn.max()) & (heights > drawn.min())
@@ -125,7 +125,7 @@ def predictive_density(
     if entries:
         axes.legend(
             handles=entries,
-            title="predicted mass inside",
+            title="predictive mass inside",
             loc="lower right",
             bbox_to_anchor=(1.0, 1.0),
             ncols=min(len(entries), 6),
@@ -143,9 +143,9 @@ def _grid_line(column: Float[np.ndarray, " n"], resolution: int) -> Float[np.nda
 
 
 def _enclosing(log_density: Float[np.ndarray, "r r"], area: float, shares: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Log densities above which the grid holds the shares of the mass; −inf where the whole grid holds less."""
+    """Log densities above which the grid contains the shares of the mass; −inf where the whole grid contains less."""
     ordered = np.sort(log_density.ravel())[::-1]
     mass = np.cumsum(np.exp(ordered + np.log(area)))
-    # on a grid too coarse for its peaks the sum may come out above 1
+    # the sum may exceed 1 if the grid is too coarse for the peaks
     places = np.searchsorted(mass, shares * max(1.0, mass[-1]))
     return np.where(places < len(ordered), ordered[np.minimum(places, len(ordered) - 1)], -np.inf)

@@ -1,4 +1,4 @@
-"""A tree of any branching: its nodes, how many items they hold and what the items are called."""
+"""Plots of trees with any branching: their nodes, the sizes of the nodes and the names of the items."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 __all__ = ["hierarchy"]
 
 _MIXED = (0.35, 0.35, 0.35, 1.0)
-_MOST_CLASSES = 9  # the palette starts again after so many
+_MOST_CLASSES = 9  # length of the palette
 # in points (1/72 inch)
 _TEXT = 7.5
 _LINE = 1.3 * _TEXT
-_WIDTH, _HEIGHT, _TALLEST = 570.0, 70 * _LINE, 14_000.0  # of new axes: at most by default, and where every node is asked for
+_WIDTH, _HEIGHT, _TALLEST = 570.0, 70 * _LINE, 14_000.0  # of new axes: at most by default, and if every node is requested
 _NARROWEST = 270.0
 _FEWEST_LINES = 3.0
-_CIRCLE, _LARGEST = 3.2, 18.0  # across: the circle of one item, and at most the root's
+_CIRCLE, _LARGEST = 3.2, 18.0  # diameters: of the circle of one item, and at most of the root
 _WIDEST_COLUMN = 100.0
-_MOST_LINES, _FEW_LINES = 6, 2  # of text beside an end: at most, and where there is no room for so many at every end
+_MOST_LINES, _FEW_LINES = 6, 2  # of text beside an end: at most, and if there is not enough room at every end
 _PARAGRAPH = 0.5  # lines between texts of several lines
-_WIDEST_SPACING = 2.0  # lines of text from a line to the next
+_WIDEST_SPACING = 2.0  # from one line to the next, in lines of text
 _LEFT = 14.0  # of the root
 _GAP = 3.0  # before text
 _KEY_ROW = 12.0
-_SQUARE = 8.0  # with the colour of a name
+_SQUARE = 8.0  # in the colour of a name
 
 
 def hierarchy(
@@ -58,35 +58,35 @@ def hierarchy(
     support: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a tree of any branching, from the root at the left, as in Figure 4 of Huang et al. (2021).
+    """Draw a tree with any branching, from the root at the left, as in Figure 4 of Huang et al. (2021).
 
-    Levels are columns, with the tree's number of nodes at each above them. A circle is a node: the more items it holds, the
-    larger it is (its diameter grows with their fourth root, as the key shows). A square stands for several siblings, drawn
-    without what is below them. The names of the items stand beside each end, as many as fit. Only children hold the same
-    items as their parents and are drawn as one line without circles. Siblings with more items stand higher.
+    Levels are columns, with the number of nodes at each level above them. A circle is a node: the more items it contains,
+    the larger it is (its diameter grows with their fourth root, as the key shows). A square stands for several siblings,
+    drawn without their descendants. The names of the items are written beside each end, as many as fit. Only children
+    contain the same items as their parents and are drawn as part of one line, without circles. Siblings with more items are
+    placed higher.
 
-    Circles and squares are kept in `ax.collections` as one collection labelled "nodes" and one labelled "groups".
+    Circles and squares are stored in `ax.collections` as one collection labelled "nodes" and one labelled "groups".
 
     Parameters
     ----------
     tree
         The tree, of any size and depth.
     names
-        n names of the items, item numbers by default.
+        n names of the items, by default item numbers.
     labels
-        (n,) clusters or known classes to colour by, whole numbers or text. Nodes of several are divided like a pie, and
-        beside ends of several each name has its colour before it. Up to nine are named below the tree.
+        (n,) clusters or known classes to colour by, whole numbers or text. Nodes with several classes are drawn as pie charts,
+        and beside mixed ends each name follows a square in its colour. Up to nine classes are listed below the tree.
     level
         Level below which nothing is drawn, at least 1.
     min_size
         Siblings with fewer items than this are drawn together as "k nodes, m items"; 1 draws every node, in a new figure as
-        high as need be. By default nodes are drawn, those of most items first, as far as the plot has lines of text for
-        them.
+        tall as necessary. By default, the largest nodes are drawn, as many as there are lines of text for.
     support
-        (nodes,) posterior probability of each node, such as the share of draws that have one of the same items; written
-        beside the circles of nodes that hold several items and not all, as far as there is room.
+        (nodes,) posterior probability of each node, such as the share of draws that contain a node with the same items;
+        written, where there is room, beside the circles of nodes that contain more than one item but not all.
     ax
-        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
 
     Returns
     -------
@@ -96,12 +96,12 @@ def hierarchy(
     Raises
     ------
     ValueError
-        If there is not one name or label per item or one support per node, the tree has no such level below the root,
-        `min_size` is below 1, or a support is no probability.
+        If there is not one name or label per item or one support per node, the tree does not have this level below the root,
+        `min_size` is below 1, or a support is not a probability.
     """
     n = tree.n_items
     if names is not None and len(names) != n:
-        raise ValueError(f"names must have one entry per item, {n}, but they have {len(names)}")
+        raise ValueError(f"names must have one entry for each of the {n} items, but they have {len(names)}")
     lowest = checked_level(tree, level)
     if min_size is not None and min_size < 1:
         raise ValueError(f"min_size must be 1 or more, but it is {min_size}")
@@ -144,7 +144,7 @@ class _Room(NamedTuple):
 
 
 class _Writing(NamedTuple):
-    """Names of the n items, their codes of colours if any, and how wide a text is, in points."""
+    """Names of the n items, their colour codes if any, and a function for the width of a text in points."""
 
     texts: Sequence[str]
     codes: Int[np.ndarray, " n"] | None
@@ -152,7 +152,7 @@ class _Writing(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What is drawn, and where.
+    """The elements of the drawing and their positions.
 
     Attributes
     ----------
@@ -161,13 +161,13 @@ class _Plan(NamedTuple):
     items
         Items of every branch.
     middles
-        Height of every branch, in lines from the top.
+        Vertical middle of every branch, in lines from the top.
     lines
-        What is written beside every branch; nothing beside those that are no ends.
+        Text beside every branch; empty for branches that are not ends.
     column
-        Points from a level to the next.
+        Distance from one level to the next, in points.
     gaps
-        Points from the end of every branch to its text.
+        Distance from the end of every branch to its text, in points.
     total
         Number of lines.
     room
@@ -185,19 +185,19 @@ class _Plan(NamedTuple):
 
     @property
     def drawn(self) -> float:
-        """How many lines the axes are high: those that there are, unless they would stand far apart."""
+        """Height of the axes in lines: the number of lines, unless they would be too far apart."""
         return max(self.total, self.room.height / _LINE / _WIDEST_SPACING)
 
     @property
     def pitch(self) -> float:
-        """Points from a line to the next."""
+        """Distance from one line to the next, in points."""
         return self.room.height / self.drawn
 
 
 def _plan(
     tree: Hierarchy, writing: _Writing, lowest: int, min_size: int | None, scale: float, room: _Room, is_new: bool
 ) -> _Plan:
-    """Choose what is drawn, how far apart levels are, and the names that are written."""
+    """Choose the branches to draw, the distance between levels, and the names to write."""
     texts, codes, letters = writing
     capacity = room.height / _LINE
     found, items, needed = _chosen(tree, lowest, min_size, capacity, scale)
@@ -243,10 +243,10 @@ def _plan(
 def _chosen(
     tree: Hierarchy, lowest: int, min_size: int | None, capacity: float, scale: float
 ) -> tuple[list[Branch], list[Int[np.ndarray, " _"]], Float[np.ndarray, " b"]]:
-    """Branches, their items, and how many lines their circles need; by default so many as there are lines for."""
+    """Branches, their items, and the number of lines their circles need; by default, as many branches as there are lines."""
     sizes, parents = tree.sizes, tree.parents
     order = largest_first(tree, lowest)
-    is_last = np.zeros(len(order), dtype=bool)  # of its siblings: then it takes the line of those not drawn before it
+    is_last = np.zeros(len(order), dtype=bool)  # among its siblings: it takes the line of the group of siblings not yet drawn
     is_last[len(order) - 1 - np.unique(parents[order[::-1]], return_index=True)[1]] = True
     lines = np.cumsum(~is_last) + 1
     limit = capacity
@@ -265,7 +265,7 @@ def _chosen(
 
 
 def _items(tree: Hierarchy, branch: Branch) -> Int[np.ndarray, " m"]:
-    """The items of its node, or of its siblings together."""
+    """The items of a branch: those of its node, or of its siblings together."""
     if branch.top == 0:
         return np.arange(tree.n_items)
     return np.flatnonzero(np.isin(tree.paths[:, branch.top - 1], branch.nodes))
@@ -274,7 +274,7 @@ def _items(tree: Hierarchy, branch: Branch) -> Int[np.ndarray, " m"]:
 def _words(
     branch: Branch, items: Int[np.ndarray, " m"], texts: Sequence[str], codes: Int[np.ndarray, " n"] | None
 ) -> list[Word]:
-    """The names of the items; where they are of several classes sorted by class, largest first, and marked with it."""
+    """The names of the items; names of several classes are sorted by class, largest first, and marked with their class."""
     if not branch.is_end:
         return []
     if codes is None or (codes[items] == codes[items[0]]).all():
@@ -285,7 +285,7 @@ def _words(
 
 
 def _length(words: Sequence[Word], width: Callable[[Word], float], start: str, most: float) -> float:
-    """Width of a line of all words, or `most` if it is wider."""
+    """Width of a line of all words, but at most `most`."""
     total = width(Word(start)) if start else 0.0
     for word in words:
         total += width(word)
@@ -303,7 +303,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _gaps(found: Sequence[Branch], items: Sequence[Int[np.ndarray, " _"]], scale: float) -> list[float]:
-    """Points from each branch to its text: past the largest circle of an end at its level."""
+    """Distance from each branch to its text, in points: beyond the largest circle of an end at its level."""
     radii = [
         scale * len(own) ** 0.25 / 2 if branch.top == branch.bottom else 0.0 for branch, own in zip(found, items, strict=True)
     ]
@@ -315,13 +315,13 @@ def _gaps(found: Sequence[Branch], items: Sequence[Int[np.ndarray, " _"]], scale
 
 
 def _room(axes: Axes) -> _Room:
-    axes.figure.figure.draw_without_rendering()  # settles the layout
+    axes.figure.figure.draw_without_rendering()  # fixes the layout
     box = axes.get_window_extent()
     return _Room(box.width * 72 / axes.figure.dpi, box.height * 72 / axes.figure.dpi)
 
 
 def _new_axes(room: _Room, prepare: Callable[[Axes], None]) -> Axes:
-    """Axes of this size, in a new figure that has room for what stands around them."""
+    """Create axes of this size in a new figure with room for the text around them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=((room.width + 30.0) / 72, (room.height + 100.0) / 72), layout="constrained")
@@ -336,7 +336,7 @@ def _new_axes(room: _Room, prepare: Callable[[Axes], None]) -> Axes:
 
 
 def _head(axes: Axes, tree: Hierarchy, lowest: int, column: float) -> None:
-    """Levels, and how many nodes the tree has at each, above the columns."""
+    """Write the levels, and the number of nodes at each, above the columns."""
     counts = np.bincount(tree.levels)
     if column >= 45.0:
         texts = [f"{level}\n{_counted(int(counts[level]), 'node')}" for level in range(lowest + 1)]
@@ -360,7 +360,7 @@ def _keys(
     width: float,
     letters: Callable[[str], float],
 ) -> None:
-    """Below the axes: circles of some sizes and what the numbers are, then the classes."""
+    """Add keys below the axes: circles of several sizes and the meaning of the numbers, then the classes."""
     from matplotlib.lines import Line2D
 
     first = [
@@ -376,14 +376,14 @@ def _keys(
     key, rows = _key(axes, first, width, 0, letters)
     if 0 < len(second) <= _MOST_CLASSES:
         _key(axes, second, width, rows, letters)
-        # added by hand, as the other key took its place; clipped to the axes unless told otherwise
+        # added as an artist because the other key replaced it; artists are clipped to the axes by default
         axes.add_artist(key).set_clip_on(False)
 
 
 def _key(
     axes: Axes, handles: Sequence[Line2D], width: float, rows_above: int, letters: Callable[[str], float]
 ) -> tuple[Legend, int]:
-    """A key below the axes, after so many rows of another; and how many rows it has."""
+    """Add a key below the axes, below the given number of rows of another key; return it and its number of rows."""
     from matplotlib.transforms import ScaledTranslation
 
     length = max(1.2, *(handle.get_markersize() / _TEXT for handle in handles))
@@ -407,7 +407,7 @@ def _key(
 
 
 def _draw_nodes(axes: Axes, plan: _Plan, codes: Int[np.ndarray, " n"] | None, n_clusters: int, scale: float) -> None:
-    """Circles of nodes and squares of groups, in the colour of their class; divided where they hold several."""
+    """Draw circles for nodes and squares for groups in the colour of their class, divided if they contain several."""
     palette = cluster_colors(max(n_clusters, 1))
     shares = [np.ones(1) if codes is None else np.bincount(codes[own], minlength=n_clusters) / len(own) for own in plan.items]
     colors = np.array([palette[share.argmax()] for share in shares])
@@ -438,7 +438,7 @@ def _divide(
     palette: Float[np.ndarray, "k 4"],
     is_group: bool,
 ) -> None:
-    """Cover a circle with slices, or a square with stripes, as large as the shares."""
+    """Cover a circle with slices, or a square with stripes, in proportion to the shares."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
     from matplotlib.transforms import Affine2D, IdentityTransform
@@ -470,7 +470,7 @@ def _divide(
 def _write_names(
     axes: Axes, plan: _Plan, n_clusters: int, letters: Callable[[str], float]
 ) -> list[tuple[float, float, float, float]]:
-    """Write the lines beside the ends, those of most items first where not all fit; return their boxes."""
+    """Write the text beside the ends, largest branches first if not all fit, and return its boxes."""
     palette = cluster_colors(n_clusters)
     boxes: list[tuple[float, float, float, float]] = []
     taken: list[float] = []
@@ -514,7 +514,7 @@ def _write(axes: Axes, text: str, x: float, y: float, right: float) -> None:
 
 
 def _mark(axes: Axes, x: float, y: float, right: float, color: Float[np.ndarray, " 4"]) -> None:
-    """A square with the colour of a name's class, before it."""
+    """Draw a square in the colour of a name's class before the name."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -534,7 +534,7 @@ def _write_support(
     filled: Sequence[tuple[float, float, float, float]],
     scale: float,
 ) -> None:
-    """Probabilities beside the circles, those of most items first."""
+    """Write the probabilities beside the circles, largest nodes first."""
     n = len(plan.items[0])
     largest = np.argsort([-len(own) for own in plan.items], kind="stable").tolist()
     shown = [place for place in largest if 1 < len(plan.items[place]) < n and len(plan.found[place].nodes) == 1]

@@ -1,4 +1,4 @@
-"""Which items share a cluster, and how surely: a heat map."""
+"""Heat maps of co-clustering probabilities."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ _MOST_LINES = 80
 
 
 def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
-    """Heat map of the probabilities that two items share a cluster.
+    """Plot a heat map of the probabilities that two items share a cluster.
 
-    Items of one label stand together, and within a label so do items that share clusters (leaf order of average linkage
-    on 1 − `matrix`). Thin lines part up to 80 labels; item numbers are written for up to 40 items.
+    Items with the same label are adjacent, and within a label they are in the leaf order of average linkage on
+    1 − `matrix`, which puts items that share clusters side by side. Thin lines separate up to 80 labels; item numbers are
+    written for up to 40 items.
 
     Parameters
     ----------
     matrix
         (n, n) symmetric probabilities, such as those of `bnp_hier.coclustering`.
     labels
-        (n,) labels of a partition to sort the items by; without them all items are sorted by linkage.
+        (n,) labels of a partition by which to sort the items; without labels, all items are sorted by linkage.
     ax
-        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
 
     Returns
     -------
@@ -82,13 +83,13 @@ def _probabilities(matrix: ArrayLike) -> Float[np.ndarray, "n n"]:
     if len(wrong):
         row, column = wrong[0]
         raise ValueError(
-            f"the co-clustering matrix must hold probabilities, but it has {matrix[row, column]} in row {row}, column {column}"
+            f"the co-clustering matrix must contain probabilities, but has {matrix[row, column]} in row {row}, column {column}"
         )
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-6):
         row, column = np.unravel_index(np.argmax(np.abs(matrix - matrix.T)), matrix.shape)
         raise ValueError(
             f"the co-clustering matrix must be symmetric, but it has {matrix[row, column]} in row {row}, "
-            f"column {column} and {matrix[column, row]} the other way round"
+            f"column {column} and {matrix[column, row]} in row {column}, column {row}"
         )
     return np.clip(matrix, 0.0, 1.0)
 

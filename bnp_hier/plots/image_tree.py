@@ -1,4 +1,4 @@
-"""A tree over images: every node shown by the images that represent it best."""
+"""Plots of trees over images, in which the most representative images stand for each node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["montage"]
 _MOST_IN_ROW = 6
 _TEXT = 7.0  # in points
 # in inches
-_LARGEST, _SMALLEST = 0.34, 0.1  # height of an image: at most, and what it is made smaller to in large figures
+_LARGEST, _SMALLEST = 0.34, 0.1  # height of an image: at most, and the minimum to which it shrinks in large figures
 _WIDEST, _TALLEST, _NARROWEST = 14.0, 16.0, 3.5
 _BETWEEN = 0.45  # from a montage to the next level
 _CAPTION = 0.16
@@ -50,9 +50,9 @@ def montage(
 ) -> Figure:
     """Draw a tree with the most representative images of every node, as in Figure 5 of Huang et al. (2021).
 
-    The root is at the left and levels are columns. Each node has its (at most `count`) items nearest to their mean, the
-    nearest first, under the number of its items. Siblings with more items stand higher. Only children hold the same items
-    as their parents and are not shown again.
+    The root is at the left and levels are columns. Each node shows up to `count` of its items, those nearest to their mean,
+    nearest first, below the number of its items. Siblings with more items are placed higher. Only children contain the same
+    items as their parents and are not shown again.
 
     Parameters
     ----------
@@ -61,27 +61,27 @@ def montage(
     images
         (n, h, w) brightnesses, or (n, h, w, 3) red, green and blue: whole numbers from 0 to 255 or others from 0 to 1.
     X
-        (n, d) rows in which images near each other are alike, see `Hierarchy.representatives`; the flattened images by
-        default.
+        (n, d) rows in which similar images are close together, see `Hierarchy.representatives`; by default, the flattened
+        images.
     level
         Level below which nothing is drawn, at least 1.
     count
-        How many images a node has at most.
+        Maximum number of images per node.
     most_nodes
-        How many nodes are shown at most, those of most items first. The figure says how many are left out, and where.
-    colours
-        Matplotlib's name of the colours from dark to bright, for (n, h, w) images; "gray_r" turns black to white.
+        Maximum number of nodes shown, largest first. The figure states how many are left out, and where.
+    colors
+        Name of the Matplotlib colormap, from dark to bright, for (n, h, w) images; "gray_r" swaps black and white.
 
     Returns
     -------
     figure
-        A new figure, which pyplot does not hold on to; one image in `figure.axes[0].images` for each node that is shown.
+        A new figure, not registered with pyplot, with one image in `figure.axes[0].images` per node shown.
 
     Raises
     ------
     ValueError
-        If there is not one image or row per item, images have another shape, missing values or colours out of their range,
-        the tree has no such level below the root, or `count` or `most_nodes` is below 1.
+        If there is not one image or row per item, if images have another shape, missing values or colours out of range, if
+        the tree does not have this level below the root, or if `count` or `most_nodes` is below 1.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -92,7 +92,7 @@ def montage(
         if number < 1:
             raise ValueError(f"{name} must be 1 or more, but it is {number}")
     if colors not in colormaps:
-        raise ValueError(f"colors must be the name of one of Matplotlib's colormaps, but they are {colors!r}")
+        raise ValueError(f"colors must be the name of a Matplotlib colormap, but it is {colors!r}")
     rows = shown.reshape(tree.n_items, -1) if X is None else np.asarray(X)
     chosen = Hierarchy(tree.paths[:, :lowest]).representatives(rows, count)  # nodes keep their numbers
 
@@ -126,18 +126,18 @@ def montage(
 
 
 class _Plan(NamedTuple):
-    """Where montages stand, in inches.
+    """Positions of the montages, in inches.
 
     Attributes
     ----------
     pixel
         Height and width of a pixel.
     pitch
-        From a level to the next.
+        Distance from one level to the next.
     middles
-        Height of the middle of every montage or note, downwards.
+        Vertical middle of every montage or note, counted downwards.
     width, height
-        Of the whole.
+        Size of the whole drawing.
     """
 
     pixel: float
@@ -148,7 +148,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(found: Sequence[Branch], is_kept: Sequence[bool], across: int, down: int, h: int, w: int) -> _Plan:
-    """Images as large as the figure allows, `across` by `down` of them at every node."""
+    """Make the images as large as the figure allows, with `across` by `down` of them at every node."""
     for height in np.linspace(_LARGEST, _SMALLEST, 12).tolist():
         pixel = height / h
         strip = across * (w + _gap(h)) * pixel
@@ -162,12 +162,12 @@ def _plan(found: Sequence[Branch], is_kept: Sequence[bool], across: int, down: i
 
 
 def _gap(h: int) -> int:
-    """Pixels between images."""
+    """Number of pixels between images."""
     return max(1, h // 24)
 
 
 def _largest(tree: Hierarchy, lowest: int, most: int) -> tuple[Bool[np.ndarray, " nodes"], int, int]:
-    """Which nodes are kept, how many of them are no only children, and how many there are of such."""
+    """Return which nodes are kept, and how many nodes that are not only children are kept and exist."""
     order = largest_first(tree, lowest)
     lonely = is_only_child(tree)
     distinct = order[~lonely[order]]
@@ -180,7 +180,7 @@ def _largest(tree: Hierarchy, lowest: int, most: int) -> tuple[Bool[np.ndarray, 
 
 
 def _sheet(painted: UInt8[np.ndarray, "m h w 4"], across: int) -> UInt8[np.ndarray, "rows columns 4"]:
-    """Images side by side with white between them, in rows of `across`."""
+    """Place images side by side with white gaps, in rows of `across`."""
     m, h, w, _ = painted.shape
     gap = _gap(h)
     across = min(across, m)
@@ -193,7 +193,7 @@ def _sheet(painted: UInt8[np.ndarray, "m h w 4"], across: int) -> UInt8[np.ndarr
 
 
 def _place(axes: Axes, sheet: UInt8[np.ndarray, "rows columns 4"], x: float, y: float, plan: _Plan, caption: str) -> None:
-    """Draw the images of a node right of a place, with a text above them."""
+    """Draw the images of a node to the right of a position, with a caption above them."""
     rows, columns, _ = sheet.shape
     right, half = x + columns * plan.pixel / plan.pitch, rows * plan.pixel / 2
     axes.imshow(sheet, extent=(x, right, y + half, y - half), aspect="auto", zorder=2)
@@ -201,7 +201,7 @@ def _place(axes: Axes, sheet: UInt8[np.ndarray, "rows columns 4"], x: float, y: 
 
 
 def _painter(images: Shaped[np.ndarray, "n h w *three"], colors: str) -> Callable[[np.ndarray], UInt8[np.ndarray, "m h w 4"]]:
-    """A function that turns some of the images to red, green, blue and opacity, all brightnesses on one scale."""
+    """Return a function that converts images to red, green, blue and opacity, with all brightnesses on one scale."""
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
@@ -230,7 +230,7 @@ def _checked_images(images: ArrayLike, n: int) -> Shaped[np.ndarray, "n h w *thr
     most = 1 if images.dtype.kind == "f" else 255
     if images.ndim == 4 and (images.min() < 0 or images.max() > most):
         raise ValueError(
-            f"colours of type {images.dtype} must be from 0 to {most}, but they are from {images.min()} to {images.max()}"
+            f"colours of type {images.dtype} must be from 0 to {most}, but they range from {images.min()} to {images.max()}"
         )
     return images
 

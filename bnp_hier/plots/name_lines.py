@@ -1,4 +1,4 @@
-"""Names in lines of text: as many as fit, and how many more there are."""
+"""Lists of names set in lines of text: as many as fit, and the number of the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Line", "Word", "join", "text_width", "wrap"]
 
 
 class Word(NamedTuple):
-    """A piece of text, and the class that it is marked with; −1 for none."""
+    """A name, and the class that it is marked with; −1 for none."""
 
     text: str
     code: int = -1
@@ -20,7 +20,7 @@ Line = list[Word]
 
 
 def text_width(size: float) -> Callable[[str], float]:
-    """A function that tells how wide a text is, in points, at a size of the default font in points."""
+    """Return a function that measures the width of a text in the default font; the size and the width are in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -28,14 +28,14 @@ def text_width(size: float) -> Callable[[str], float]:
 
     @cache
     def width(text: str) -> float:
-        # drawn letters are moved to whole pixels
+        # rendering moves letters to whole pixels
         return 1.02 * float(text_to_path.get_text_width_height_descent(text, font, False)[0])
 
     return width
 
 
 def join(line: Sequence[Word], is_last: bool) -> str:
-    """A line of names as one text, with commas after all but the last of the last line."""
+    """Join a line of names to one text, with a comma after every name but the last of the last line."""
     return ", ".join(word.text for word in line).replace(":, ", ": ") + ("" if is_last else ",")
 
 
@@ -47,22 +47,22 @@ def wrap(
     count: str,
     start: str = "",
 ) -> list[Line]:
-    """Words in lines, "+ k more" in place of those that do not fit.
+    """Set words in lines, with "+ k more" in place of those that do not fit.
 
     Parameters
     ----------
     words
         The words.
     width
-        How much of a line a word takes, with the space after it.
+        Function that returns the width of a word, including the space after it.
     room
         Width of a line.
     most
-        How many lines there may be, at least one.
+        Maximum number of lines, at least one.
     count
-        What to write if not even one word fits, such as "12 items".
+        Text to write if not even one word fits, such as "12 items".
     start
-        What to write before the words.
+        Text to write before the words.
     """
     first = [Word(f"{start}:")] if start else []
     none = [[Word(start or count)]]
@@ -72,7 +72,7 @@ def wrap(
 def _fill(
     words: Sequence[Word], width: Callable[[Word], float], room: float, most: int, first: Line, can_stop: bool
 ) -> list[Line]:
-    """Lines that begin with `first`; none if not all words fit, or not even one where it can stop before the end."""
+    """Lines that begin with `first`; empty if not all words fit, or, with `can_stop`, if not even one word fits."""
 
     def fits(used: float, place: int, n_lines: int) -> bool:
         left = len(words) - place - 1

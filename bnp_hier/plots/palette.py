@@ -1,4 +1,4 @@
-"""What all plots share: clusters, their colours, and short names."""
+"""Helpers shared by all plots: clusters, their colours, and short names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bnp_hier.utils.wording import printable
 
 __all__ = ["cluster_codes", "cluster_colors", "short_name"]
 
-# Told apart with the common colour blindnesses: after the "muted" scheme of Paul Tol's note on colour schemes (2021),
+# Distinguishable with common colour vision deficiencies: the "muted" scheme of Paul Tol's note on colour schemes (2021),
 # with a stronger yellow.
 _COLOURS = (
     "332288 indigo",
@@ -26,7 +26,7 @@ _COLOURS = (
 
 
 def cluster_colors(n_clusters: int) -> Float[np.ndarray, "k 4"]:
-    """Colours of clusters 0, ..., k − 1: nine that colour-blind readers can tell apart, used again in turn.
+    """Return colours for clusters 0, ..., k − 1: a cycle of nine that colour-blind readers can distinguish.
 
     Parameters
     ----------
@@ -50,21 +50,21 @@ def cluster_colors(n_clusters: int) -> Float[np.ndarray, "k 4"]:
 
 
 def cluster_codes(labels: ArrayLike, n_items: int) -> tuple[Shaped[np.ndarray, " k"], Int[np.ndarray, " n"]]:
-    """Clusters in sorted order, and the number of each item's cluster in that order: its place in the palette.
+    """Return the clusters in sorted order and, for each item, the position of its cluster, which determines its colour.
 
     Parameters
     ----------
     labels
         (n,) labels that can be sorted: whole numbers or text.
     n_items
-        Number of items n that must have a label each.
+        Number of items n, each of which must have a label.
 
     Returns
     -------
     clusters
         (k,) distinct labels.
     codes
-        (n,) places in `clusters`.
+        (n,) positions in `clusters`.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def cluster_codes(labels: ArrayLike, n_items: int) -> tuple[Shaped[np.ndarray, "
 
 
 def short_name(name: object, most: int = 20) -> str:
-    """The name as one line of printable text, with the middle left out if it has more than `most` characters."""
+    """Return the name as one line of printable text, with the middle left out if it exceeds `most` characters."""
     text = printable(name, one_line=True)
     tail = most // 2 - 1
     return text if len(text) <= most else f"{text[: most - 1 - tail]}…{text[-tail:]}"

@@ -1,4 +1,4 @@
-"""Data by cluster: every pair of columns, and every column."""
+"""Scatter plots and histograms of the data, coloured by cluster."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def pairs(
     max_columns: int = 5,
     point_names: Sequence[str] | None = None,
 ) -> Figure:
-    """Scatter plots of all pairs of columns below the diagonal, histograms of the clusters, stacked, on it.
+    """Plot all pairs of columns: scatter plots below the diagonal, and stacked histograms of the clusters on it.
 
-    Columns of a few whole numbers (binary data, ratings) are jittered in the scatter plots. Points with a missing value
-    are left out of the panels that need it.
+    Columns with few distinct whole numbers (binary data, ratings) are jittered in the scatter plots. Points with a missing
+    value are left out of the panels that need it.
 
     Parameters
     ----------
@@ -44,17 +44,17 @@ def pairs(
     labels
         (n,) clusters.
     feature_names
-        d names; column numbers by default.
+        d names; by default, column numbers.
     max_columns
-        Most columns to show. Of more columns those are shown whose cluster means differ most (highest ratio of the
-        variance between clusters to the total variance), in their order in `X`, and the title says so.
+        Maximum number of columns to show. If there are more, those whose cluster means differ most (with the highest ratio
+        of between-cluster variance to total variance) are shown in their order in `X`, and the title says so.
     point_names
         n names, written beside the points where there is room, for up to 60 points.
 
     Returns
     -------
     figure
-        A new figure, which pyplot does not hold on to.
+        A new figure, not registered with pyplot.
 
     Raises
     ------
@@ -67,9 +67,9 @@ def pairs(
     X = as_matrix(X)
     n, d = X.shape
     if feature_names is not None and len(feature_names) != d:
-        raise ValueError(f"feature_names must have one entry per column, {d}, but they have {len(feature_names)}")
+        raise ValueError(f"feature_names must have one entry for each of the {d} columns, but they have {len(feature_names)}")
     if point_names is not None and len(point_names) != n:
-        raise ValueError(f"point_names must have one entry per row, {n}, but they have {len(point_names)}")
+        raise ValueError(f"point_names must have one entry for each of the {n} rows, but they have {len(point_names)}")
     if max_columns < 1:
         raise ValueError(f"max_columns must be 1 or more, but it is {max_columns}")
     clusters, codes = cluster_codes(labels, n)
@@ -77,7 +77,7 @@ def pairs(
     names = [f"column {j}" if feature_names is None else short_name(feature_names[j]) for j in shown.tolist()]
 
     size = len(shown)
-    across = max(size, 2)  # the legend stands in the upper right corner
+    across = max(size, 2)  # the legend is in the upper right corner
     panel = max(1.8, 5.0 / across)
     figure = Figure(figsize=(panel * across + 0.6, panel * size + (0.9 if size > 1 else 0.0)), layout="constrained")
     grid = figure.add_gridspec(size, across, width_ratios=[3, 1] if size == 1 else None)
@@ -106,7 +106,7 @@ def pairs(
     if size < d:
         figure.suptitle(f"{size} of {d} columns: those whose cluster means differ most", fontsize=11)
     if point_names is not None and n <= _MOST_NAMES:
-        figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
+        figure.draw_without_rendering()  # fixes the layout, which determines whether text fits
         for row in range(size):
             for column in range(row):
                 _write_names(panels[row][column], spread[:, [column, row]], [short_name(name) for name in point_names])
@@ -114,9 +114,9 @@ def pairs(
 
 
 def _telling_columns(X: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], most: int) -> Int[np.ndarray, " columns"]:
-    """Columns with the highest ratio of the variance between clusters to the total variance; no constant ones.
+    """Non-constant columns with the highest ratio of between-cluster variance to total variance.
 
-    If all columns are constant it is the first of them.
+    If all columns are constant, the first one.
     """
     here = np.isfinite(X)
     present = np.maximum(here.sum(axis=0), 1)
@@ -135,7 +135,7 @@ def _telling_columns(X: Float[np.ndarray, "n d"], codes: Int[np.ndarray, " n"], 
 
 
 def _few_whole_numbers(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " k"] | None:
-    """The distinct values of a column of a few whole numbers; None for other columns."""
+    """The distinct values of a column with few distinct whole numbers; None for other columns."""
     distinct = np.unique(values)
     return distinct if 0 < len(distinct) <= _FEW_VALUES and (distinct == np.round(distinct)).all() else None
 
@@ -175,7 +175,7 @@ def _histograms(axes: Axes, column: Float[np.ndarray, " n"], codes: Int[np.ndarr
 
 
 def _share_axes(rows: list[list[Axes]], names: Sequence[str], whole: Sequence[bool]) -> None:
-    """Give the panels of a column one x axis and those of a row one y axis, with text at the outer ones only."""
+    """Let the panels of a column share the x axis and those of a row the y axis, with text at the outer ones only."""
     from matplotlib.ticker import MaxNLocator
 
     size = len(names)
@@ -186,7 +186,7 @@ def _share_axes(rows: list[list[Axes]], names: Sequence[str], whole: Sequence[bo
                 panel.sharex(rows[column][column])
                 if column:
                     panel.sharey(panels[0])
-            # few, and none at the ends: long labels would meet each other, and those of the next panel
+            # few, and none at the ends: long labels would overlap each other and those of the next panel
             panel.xaxis.set_major_locator(MaxNLocator(3, integer=whole[column], prune="both"))
             panel.yaxis.set_major_locator(MaxNLocator(4, integer=whole[row]))
             panel.spines[["top", "right"]].set_visible(False)
@@ -203,7 +203,7 @@ def _share_axes(rows: list[list[Axes]], names: Sequence[str], whole: Sequence[bo
 
 
 def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarray, " n"]) -> None:
-    """Colours and sizes of the clusters, largest first."""
+    """Add a legend of the clusters' colours and sizes, largest first."""
     from matplotlib.lines import Line2D
 
     axes.set_axis_off()
@@ -224,6 +224,6 @@ def _legend(axes: Axes, clusters: Shaped[np.ndarray, " k"], codes: Int[np.ndarra
 
 
 def _write_names(axes: Axes, points: Float[np.ndarray, "n 2"], names: Sequence[str]) -> None:
-    """Write each name right of its point unless it would run into a point, an earlier name or out of the panel."""
+    """Write each name to the right of its point unless it would overlap a point or an earlier name, or leave the panel."""
     here = np.isfinite(points).all(axis=1)
     write_apart(axes, points[here], np.array(names)[here].tolist(), [(3.0, 0.0)], 6.0, Occupied(points[here]))

@@ -1,4 +1,4 @@
-"""How well hierarchies agree with a true one, level by level."""
+"""Plots of the agreement of hierarchies with a true one, level by level."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _MOST_ACROSS = 4
 
 
 def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) -> Figure:
-    """Mean score of every method at every level, one panel per measure, as in Figure 6 of Huang et al. (2021).
+    """Plot the mean score of every method at every level, one panel per measure, as in Figure 6 of Huang et al. (2021).
 
-    Bars span the mean ± 2 standard errors over seeds; a single seed has none. Methods are moved apart a little at every
-    level, so that no bar hides another.
+    Error bars span the mean ± 2 standard errors over seeds; a single seed has none. Methods are slightly offset at every
+    level so that no bar hides another.
 
     Parameters
     ----------
     scores
-        Name of the method -> tables of scores, one per seed, or one table: what `Hierarchy.scores` returns, with levels as
-        rows and measures as columns. Methods may have different levels.
+        Name of the method -> tables of scores, one per seed, or a single table. The tables are those of `Hierarchy.scores`,
+        with levels as rows and measures as columns. Methods may have different levels.
 
     Returns
     -------
     figure
-        A new figure, which pyplot does not hold on to; one axes per measure, in the order of the columns.
+        A new figure, not registered with pyplot, with one panel per measure, in the order of the columns.
 
     Raises
     ------
     ValueError
-        If there is nothing to draw, what is given is no table, tables have different measures, those of one method have
+        If there is nothing to plot, a value is not a table, tables have different measures, tables of one method have
         different levels, or a score is missing or infinite.
     """
     from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) ->
         panel.set_axisbelow(True)
     for panel in panels[len(measures) :]:
         panel.remove()
-    figure.supxlabel("level (1: below the root)", fontsize=9)
+    figure.supxlabel("level (1: children of the root)", fontsize=9)
     seeds = max(map(len, tables.values()))
     key = figure.legend(
         *panels[0].get_legend_handles_labels(),
@@ -99,7 +99,7 @@ def _standard_errors(values: Float[np.ndarray, "seeds levels"]) -> Float[np.ndar
 
 
 def _checked(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) -> dict[str, list[pd.DataFrame]]:
-    """Every method's tables as a list, after all checks."""
+    """Check the scores and return a list of tables per method."""
     import pandas as pd
 
     if not scores:
@@ -112,22 +112,22 @@ def _checked(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) -> dic
             raise ValueError(f"scores must have at least one table per method, but {name!r} has none")
         for seed, table in enumerate(each):
             if not isinstance(table, pd.DataFrame) or not table.size:
-                found = "an empty one" if isinstance(table, pd.DataFrame) else f"a {type(table).__name__}"
-                raise ValueError(f"scores must be tables of levels and measures, but number {seed} of {name!r} is {found}")
+                found = "empty" if isinstance(table, pd.DataFrame) else f"a {type(table).__name__}"
+                raise ValueError(f"scores must be tables of levels and measures, but table {seed} of {name!r} is {found}")
             measures = list(table.columns) if measures is None else measures
             if list(table.columns) != measures:
                 raise ValueError(
-                    f"all tables must have the same measures, {measures}, but number {seed} of {name!r} has "
+                    f"all tables must have the same measures, {measures}, but table {seed} of {name!r} has "
                     f"{list(table.columns)}"
                 )
             if list(table.index) != list(each[0].index):
                 raise ValueError(
-                    f"all tables of {name!r} must have the same levels, {list(each[0].index)}, but number {seed} has "
+                    f"all tables of {name!r} must have the same levels, {list(each[0].index)}, but table {seed} has "
                     f"{list(table.index)}"
                 )
             if table.index.dtype.kind not in "iu":
                 raise ValueError(f"levels must be whole numbers, but those of {name!r} are {list(table.index)}")
             if not np.isfinite(table.to_numpy(dtype=np.float64)).all():
-                raise ValueError(f"scores must be finite, but table number {seed} of {name!r} has missing or infinite ones")
+                raise ValueError(f"scores must be finite, but table {seed} of {name!r} has missing or infinite scores")
         tables[name] = each
     return tables

@@ -1,4 +1,4 @@
-"""Text beside points, written only where it can be read."""
+"""Text beside points, written only where it is legible."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Occupied", "write_apart"]
 
-_DOT = 2.0  # points from the middle of a dot that are kept free
+_DOT = 2.0  # radius that is kept free around a dot, in points
 _HORIZONTAL = {-1: "right", 0: "center", 1: "left"}
 _VERTICAL = {-1: "top", 0: "center", 1: "bottom"}
 
 
 class Occupied(NamedTuple):
-    """What is drawn already, in data coordinates.
+    """Areas that are already occupied, in data coordinates.
 
-    - **dots** - (m, 2) middles of dots, which no text may touch.
+    - **dots** - (m, 2) centres of dots, which no text may touch.
     - **boxes** - (f, 4) boxes (left, bottom, right, top), such as other text, which no text may touch.
-    - **lines** - (l, 4) boxes of lines, which texts should rather not touch.
+    - **lines** - (l, 4) bounding boxes of lines, which text should avoid.
     """
 
     dots: ArrayLike = ()
@@ -41,24 +41,24 @@ def write_apart(
     occupied: Occupied,
     color: str = "black",
 ) -> None:
-    """Write each text beside its point unless it would run into an earlier one, a taken place or out of the axes.
+    """Write each text beside its point unless it would overlap an earlier text or an occupied area, or leave the axes.
 
     Parameters
     ----------
     axes
-        Axes whose limits are final, in a figure whose layout is settled (`draw_without_rendering`): whether text fits is
-        known only then.
+        Axes with final limits, in a figure with a final layout (`draw_without_rendering`), which determines whether text
+        fits.
     points
-        (k, 2) places in data coordinates, the most important first.
+        (k, 2) positions in data coordinates, the most important first.
     texts
         k texts.
     offsets
-        Places of the text relative to its point, as (right, up) in points (1/72 inch). The free one that runs over the
-        fewest lines is taken; the first of equals.
+        Candidate positions of the text relative to its point, as (right, up) in points (1/72 inch). The first free one that
+        crosses the fewest lines is used.
     size
         Size of the text in points.
     occupied
-        What is drawn already.
+        Areas that are already occupied.
     color
         Colour of the text.
     """
@@ -106,11 +106,11 @@ def _in_pixels(axes: Axes, places: ArrayLike) -> Float[np.ndarray, "m 2"]:
 
 
 def _boxes_in_pixels(axes: Axes, boxes: ArrayLike) -> Float[np.ndarray, "l 4"]:
-    corners = _in_pixels(axes, boxes).reshape(-1, 2, 2)  # axes that count downwards turn boxes over
+    corners = _in_pixels(axes, boxes).reshape(-1, 2, 2)  # inverted axes flip boxes
     return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
 
 
 def _touching(box: Float[np.ndarray, " 4"], others: Float[np.ndarray, "m 4"]) -> int:
-    """How many of the other boxes the box touches."""
+    """Number of other boxes that the box touches."""
     apart = (box[0] > others[:, 2]) | (box[2] < others[:, 0]) | (box[1] > others[:, 3]) | (box[3] < others[:, 1])
     return int((~apart).sum())

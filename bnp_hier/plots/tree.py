@@ -1,4 +1,4 @@
-"""A binary tree over items, its cut and its clusters."""
+"""Plots of binary trees over items, with their cut and clusters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["dendrogram"]
 
 _CUT = "0.5"
 _MIXED = "0.15"
-_MOST_CLASSES = 9  # the palette starts again after so many
+_MOST_CLASSES = 9  # length of the palette
 _ALL_ODDS = 30
 _AXIS = {"rank": "merges made so far", "odds": "−log merge probability (nats)"}
 
@@ -36,42 +36,42 @@ def dendrogram(
     ax: Axes | None = None,
     annotate: int | None = None,
 ) -> Axes:
-    """Draw a tree: what the threshold cuts dashed and grey, what it keeps solid in the colour of its cluster.
+    """Draw a binary tree, with nodes above the cut dashed and grey, and nodes below it solid in the colour of their cluster.
 
-    A node is cut when its merge probability and those of all nodes above it are below the threshold, as in
-    `Dendrogram.cut`. Unlikely merges under a kept node are dashed too, but in the colour of their cluster. A strip under
-    the leaves shows each item's cluster. Nodes are kept in `ax.collections` as one collection labelled "kept" and one
-    labelled "cut", a bracket of four points per node.
+    A node is cut if its merge probability and those of all its ancestors are below the threshold, as in `Dendrogram.cut`; it
+    is kept otherwise. Unlikely merges under a kept node are also dashed, but in the colour of their cluster. A strip under
+    the leaves shows each item's cluster. The nodes are stored in `ax.collections` as one collection labelled "kept" and one
+    labelled "cut", with a bracket of four points per node.
 
     Parameters
     ----------
     tree
         The tree, of any size and depth.
     labels
-        (n,) clusters or known classes to colour by, whole numbers or text; those of the cut by default. Kept nodes that
-        hold several are black. Up to nine that are given are named beside the tree.
+        (n,) clusters or known classes to colour by, whole numbers or text; by default, the clusters of the cut. Kept nodes
+        that contain several are black. Given labels, if at most nine, are listed beside the tree.
     names
-        n names for the leaves, item numbers by default; drawn where they fit, for up to about 60 leaves.
+        n names for the leaves, by default item numbers; drawn if they fit, for up to about 60 leaves.
     threshold
         Merge probability below which nodes are cut, between 0 and 1.
     heights
         "rank" or "odds", see `Dendrogram.heights`.
     ax
-        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
     annotate
-        Number of last merges whose log odds log r/(1 − r) are written beside their nodes, as far as there is room (the
-        last merges first); all in trees of up to 30 leaves and none in larger ones by default.
+        Number of merges, counted from the last, whose log odds log r/(1 − r) are written beside their nodes where there is
+        room; by default, all in trees of up to 30 leaves and none in larger ones.
 
     Returns
     -------
     ax
-        The axes; leaves stand at 0, 1, ... in the order `tree.leaf_order()`.
+        The axes; leaves are at 0, 1, ... in the order of `tree.leaf_order()`.
 
     Raises
     ------
     ValueError
-        If there is not one label or one name per item, the threshold is no probability, the kind of heights is
-        unknown, or `annotate` is negative.
+        If there is not one label or name per item, the threshold is not a probability, the kind of heights is unknown, or
+        `annotate` is negative.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def dendrogram(
 
     n = tree.n_items
     if names is not None and len(names) != n:
-        raise ValueError(f"names must have one entry per item, {n}, but they have {len(names)}")
+        raise ValueError(f"names must have one entry for each of the {n} items, but they have {len(names)}")
     if annotate is not None and annotate < 0:
         raise ValueError(f"annotate must be 0 or more, but it is {annotate}")
     parts = tree.cut(threshold)
@@ -87,7 +87,7 @@ def dendrogram(
     branches = _brackets(tree, heights)
     kept = _one_cluster(tree, parts)
     with np.errstate(divide="ignore"):
-        unlikely = tree.log_odds < np.log(threshold) - np.log1p(-threshold)  # the comparison of `Dendrogram.cut`
+        unlikely = tree.log_odds < np.log(threshold) - np.log1p(-threshold)  # as in `Dendrogram.cut`
     pure = _one_cluster(tree, codes)
     order = tree.leaf_order()
 
@@ -106,19 +106,19 @@ def dendrogram(
         axes.add_collection(lines)
     top = branches[..., 1].max(initial=0.0)
     axes.set(xlim=(-0.5, n - 0.5), ylim=(0.0, 1.03 * top if top > 0 else 1.0), ylabel=_AXIS[heights])
-    if heights == "odds" and top > 1.0:  # what is kept ends at −log(threshold); what is cut may go on for thousands of nats
+    if heights == "odds" and top > 1.0:  # kept nodes end at −log(threshold); cut ones may reach thousands
         axes.set_yscale("symlog", linthresh=1.0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     _leaves(axes, palette[codes[order]], [str(item if names is None else names[item]) for item in order])
 
     if labels is not None and len(clusters) <= _MOST_CLASSES:
-        # added by hand, as the other legend takes its place; clipped to the axes unless told otherwise
+        # added as an artist because the other legend would replace it; artists are clipped to the axes by default
         axes.add_artist(_class_key(axes, [short_name(cluster) for cluster in clusters], palette)).set_clip_on(False)
     below = f"merge probability below {threshold:g}"
     entries = [
         Line2D([], [], color=_CUT, linestyle="dashed", label=f"cut: {below}"),
-        Line2D([], [], color=_MIXED, label="holds several clusters"),
+        Line2D([], [], color=_MIXED, label="contains several clusters"),
         Line2D([], [], color=_MIXED, linestyle="dashed", label=f"not cut: {below}, but under a kept merge"),
     ]
     present = (~kept, kept & ~pure, kept & unlikely)
@@ -134,7 +134,7 @@ def dendrogram(
 def _brackets(tree: Dendrogram, kind: str) -> Float[np.ndarray, "m 4 2"]:
     """Left foot, left shoulder, right shoulder and right foot of each internal node.
 
-    A node stands over the middle of its leaves: always between its children, and a big child goes almost straight up.
+    A node is centred over its leaves, so it is always between its children and almost straight above a big child.
     """
     center = tree.first_positions() + (tree.sizes - 1) / 2
     height = np.concatenate([np.zeros(tree.n_items), tree.heights(kind)])
@@ -153,7 +153,7 @@ def _one_cluster(tree: Dendrogram, codes: Int[np.ndarray, " n"]) -> Bool[np.ndar
 
 
 def _class_key(axes: Axes, names: Sequence[str], colors: Float[np.ndarray, "k 4"]) -> Legend:
-    """Names of the classes, right of the tree."""
+    """Legend of the classes, to the right of the tree."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=color, linewidth=5.0, label=name) for name, color in zip(names, colors, strict=True)]
@@ -164,8 +164,8 @@ def _class_key(axes: Axes, names: Sequence[str], colors: Float[np.ndarray, "k 4"
 
 
 def _write_odds(axes: Axes, tree: Dendrogram, branches: Float[np.ndarray, "m 4 2"], count: int) -> None:
-    """Log odds of the last merges where their stems stand on them."""
-    axes.figure.figure.draw_without_rendering()  # settles the layout: whether text fits is known only then
+    """Write the log odds of the last merges beside the tops of their brackets."""
+    axes.figure.figure.draw_without_rendering()  # fixes the layout, which determines whether text fits
     last = np.arange(len(branches))[::-1][:count]
     center = (tree.first_positions() + (tree.sizes - 1) / 2)[tree.n_items :]
     points = np.column_stack([center, branches[:, 1, 1]])[last]
@@ -177,7 +177,7 @@ def _write_odds(axes: Axes, tree: Dendrogram, branches: Float[np.ndarray, "m 4 2
 
 
 def _odds_text(odds: float) -> str:
-    """Three digits, or all before the point."""
+    """Three significant digits, or all digits before the decimal point."""
     if np.isinf(odds):
         return "∞" if odds > 0 else "−∞"
     digits = 0 if abs(odds) >= 99.95 else 1 if abs(odds) >= 9.995 else 2
@@ -185,7 +185,7 @@ def _odds_text(odds: float) -> str:
 
 
 def _leaves(axes: Axes, colors: Float[np.ndarray, "n 4"], names: Sequence[str]) -> None:
-    """A strip of cluster colours under the axis, and the names if there is room for text of at least 7 points."""
+    """Draw a strip of cluster colours under the axis, and the names if there is room for text of at least 7 points."""
     from matplotlib.collections import LineCollection
     from matplotlib.transforms import ScaledTranslation
 

@@ -1,4 +1,4 @@
-"""Draws of partitions, and what they say."""
+"""Posterior summaries of partition draws: point estimates, uncertainty, cluster parameters and diagnostics."""
 
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters

@@ -1,4 +1,4 @@
-"""Whether chains have converged, judged by variables that do not depend on the clusters' names."""
+"""Convergence diagnostics of chains, based on variables that do not depend on cluster labels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["LABEL_INVARIANT", "chain_diagnostics", "diagnostics", "entries", "scalar_variables"]
 
 LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
-"""Posterior variables that do not depend on the clusters' names; only these can be compared across draws and chains."""
+"""Posterior variables that do not depend on cluster labels; only these can be compared across draws and chains."""
 
 LABEL_DEPENDENT = ("parameters", "weights")
-"""Sites of models with explicit clusters, whose entries change places when the clusters' names do."""
+"""Sites of models with explicit clusters, whose entries are permuted when the clusters are relabelled."""
 
 TAILS = (0.05, 0.95)
-"""Quantiles whose effective sample sizes are those of the tails; ArviZ 1.x has no default for arrays."""
+"""Quantiles for the tail effective sample size; ArviZ 1.x has no default for arrays."""
 
 
 def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.DataFrame:
@@ -30,32 +30,32 @@ def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.
     Parameters
     ----------
     idata
-        What `to_arviz` returns.
+        Result of `to_arviz`.
     var_names
-        Posterior variables; default: all that do not depend on the clusters' names.
+        Posterior variables; by default, all that do not depend on cluster labels.
 
     Returns
     -------
     table
-        One row for each variable, or for each entry of one with dimensions of its own. Columns `rhat`, `ess_bulk` and
-        `ess_tail` as ArviZ defines them; NaN where a variable never moves, or there are fewer than four draws, and R-hat of
-        fewer than two chains.
+        One row per variable, or per entry of an array-valued variable. Columns `rhat`, `ess_bulk` and `ess_tail` as defined by
+        ArviZ. All are NaN if a variable never changes or there are fewer than four draws per chain; R-hat is also NaN for a
+        single chain.
 
     Warns
     -----
     RuntimeWarning
-        If a variable that is asked for depends on the clusters' names: labels, and parameters or weights of numbered clusters.
+        If a requested variable depends on cluster labels: the labels themselves, or parameters or weights of numbered clusters.
 
     Raises
     ------
     ValueError
-        If the posterior has no such variable.
+        If the posterior lacks a requested variable.
     """
     return chain_diagnostics(scalar_variables(idata, var_names, stacklevel=3))
 
 
 def chain_diagnostics(values: Mapping[str, Num[np.ndarray, "chain draw"]]) -> pd.DataFrame:
-    """The table of `diagnostics` for named draws."""
+    """Return the table of `diagnostics` for named draws."""
     import arviz as az
     import pandas as pd
 
@@ -67,7 +67,7 @@ def chain_diagnostics(values: Mapping[str, Num[np.ndarray, "chain draw"]]) -> pd
             row["ess_bulk"] = float(az.ess(draws))
             row["ess_tail"] = float(az.ess(draws, method="tail", prob=TAILS))
             if len(draws) > 1:
-                with np.errstate(divide="ignore", invalid="ignore"):  # infinite where every chain stays at a value of its own
+                with np.errstate(divide="ignore", invalid="ignore"):  # infinite if every chain is stuck at a different value
                     row["rhat"] = float(az.rhat(draws))
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -76,7 +76,7 @@ def chain_diagnostics(values: Mapping[str, Num[np.ndarray, "chain draw"]]) -> pd
 def scalar_variables(
     idata: Any, var_names: str | Sequence[str] | None = None, *, stacklevel: int = 2
 ) -> dict[str, Num[np.ndarray, "chain draw"]]:
-    """Draws of single numbers from the posterior group, entries of arrays apart; see `diagnostics`."""
+    """Scalar draws from the posterior group, with arrays split into their entries; see `diagnostics`."""
     posterior = idata["posterior"]
     chosen = [var_names] if isinstance(var_names, str) else var_names
     unknown = [name for name in chosen or () if name not in posterior.data_vars]
@@ -88,8 +88,8 @@ def scalar_variables(
     meaningless = [name for name in chosen if name in dependent]
     if meaningless:
         warnings.warn(
-            f"{', '.join(meaningless)}: such values depend on the clusters' names, which change between draws and chains, so "
-            f"that their R-hat and effective sample size say nothing about convergence; use {', '.join(LABEL_INVARIANT)}",
+            f"{', '.join(meaningless)}: these values depend on the cluster labels, which change between draws and chains, so "
+            f"their R-hat and effective sample size say nothing about convergence; use {', '.join(LABEL_INVARIANT)}",
             RuntimeWarning,
             stacklevel=stacklevel,
         )
@@ -97,7 +97,7 @@ def scalar_variables(
 
 
 def entries(values: Mapping[str, Num[np.ndarray, "chain draw ..."]]) -> dict[str, Num[np.ndarray, "chain draw"]]:
-    """Draws of single numbers: the entries of arrays apart, each named by its index."""
+    """Split arrays into scalar draws, one per entry, each named by its index."""
     out = {}
     for name, array in values.items():
         for index in np.ndindex(array.shape[2:]):
@@ -107,6 +107,6 @@ def entries(values: Mapping[str, Num[np.ndarray, "chain draw ..."]]) -> dict[str
 
 
 def _depends_on_labels(name: str, variable: Any) -> bool:
-    """Whether the values are labels, whole numbers one for each item, or belong to numbered clusters."""
+    """Whether the values are labels (one whole number per item) or belong to numbered clusters."""
     labels = variable.ndim > 2 and np.issubdtype(variable.dtype, np.integer)
     return labels or name in LABEL_DEPENDENT or bool({"item", "cluster"} & set(variable.dims))

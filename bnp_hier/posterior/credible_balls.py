@@ -1,4 +1,4 @@
-"""How far the draws lie from a point estimate: credible balls of partitions and their bounds."""
+"""Credible balls around a partition with their bounds, and the posterior of the number of clusters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["CredibleBall", "credible_ball", "number_of_clusters"]
 
 
 class CredibleBall(NamedTuple):
-    """The smallest ball around a partition that holds at least a given share of the draws.
+    """The smallest ball around a partition that contains at least a given share of the draws.
 
-    - **radius** - its radius, in the units of the loss.
-    - **share** - share of the draws inside.
+    - **radius** - radius of the ball, in the units of the loss.
+    - **share** - share of the draws inside the ball.
     - **upper** - (a, n) vertical upper bounds: of the draws inside with the fewest clusters, those farthest from the centre.
-    - **lower** - (b, n) vertical lower bounds: of those with the most clusters, the farthest.
-    - **horizontal** - (c, n) horizontal bounds: of all draws inside, the farthest.
+    - **lower** - (b, n) vertical lower bounds: of the draws inside with the most clusters, those farthest from the centre.
+    - **horizontal** - (c, n) horizontal bounds: of all draws inside, those farthest from the centre.
     """
 
     radius: float
@@ -32,7 +32,7 @@ class CredibleBall(NamedTuple):
 
 
 def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, loss: str = "vi") -> CredibleBall:
-    """Smallest ball around a partition, in the metric of a loss, that holds at least `level` of the draws.
+    """Return the smallest ball around a partition, in the metric of a loss, that contains at least `level` of the draws.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     level
         Posterior probability, in (0, 1].
     loss
-        "vi" or "binder", as of `point_estimate`.
+        "vi" or "binder", as in `point_estimate`.
 
     Raises
     ------
     ValueError
-        If an argument has a wrong shape or type, or is out of range.
+        If an argument has the wrong shape or type, or is out of range.
 
     Notes
     -----
@@ -78,7 +78,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
 
 
 def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
-    """Posterior probabilities of 0, 1, ..., K clusters, K the most in any draw.
+    """Posterior probabilities of 0, 1, ..., K clusters, where K is the largest number in any draw.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
     Raises
     ------
     ValueError
-        If the draws have a wrong shape or type.
+        If the draws have the wrong shape or type.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Leave-one-out cross-validation from draws of partitions, labels summed out."""
+"""Leave-one-out cross-validation from partition draws, with labels summed out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["LeaveOneOut", "importance_leave_one_out", "standard_error"]
 class LeaveOneOut(NamedTuple):
     """Leave-one-out log predictive densities by importance sampling (nats).
 
-    - **elpd_i** - (n,) of each row.
-    - **p_i** - (n,) by how much the density of the row given all draws is higher.
+    - **elpd_i** - (n,) log predictive density of each row.
+    - **p_i** - (n,) log predictive density of the row under the full posterior minus `elpd_i`.
     - **mcse_i** - (n,) Monte Carlo standard error; NaN for chains of fewer than four draws.
     - **kish_i** - (n,) Kish effective share of the draws, in (0, 1].
-    - **mcse** - Monte Carlo standard error of the sum of elpd_i, whose rows share the draws.
+    - **mcse** - Monte Carlo standard error of the sum of `elpd_i`; it accounts for the draws shared by all rows.
     """
 
     elpd_i: Float[np.ndarray, " n"]
@@ -32,17 +32,17 @@ def importance_leave_one_out(
     log_likelihood: Float[np.ndarray, "chain draw n"],
     ess: Callable[[Float[np.ndarray, "chain draw m"]], Float[np.ndarray, " m"]],
 ) -> LeaveOneOut:
-    """Densities of rows given the others, −log mean exp(−log_likelihood).
+    """Estimate the log density of each row given the others as −log mean exp(−log_likelihood).
 
-    Exact as the draws grow, since p(z_−i | x) ∝ p(z_−i | x_−i) p(x_i | z_−i, x_−i); the weights are bounded, and plain
-    importance sampling does.
+    The estimate is consistent as the number of draws grows, since p(z_−i | x) ∝ p(z_−i | x_−i) p(x_i | z_−i, x_−i). The
+    weights are bounded, so plain importance sampling suffices.
 
     Parameters
     ----------
     log_likelihood
-        log p(x_i | z_−i, x_−i) of every draw, the label of row i summed out.
+        log p(x_i | z_−i, x_−i) for every draw, with the label of row i summed out.
     ess
-        Effective sample sizes of the means of m variables.
+        Function that returns the effective sample sizes of the means of m variables.
     """
     chains, length, n = log_likelihood.shape
     flat = log_likelihood.reshape(-1, n)
@@ -52,7 +52,7 @@ def importance_leave_one_out(
     lppd = np.logaddexp.reduce(flat, axis=0) - np.log(s)
 
     def error(draws: Float[np.ndarray, "s m"]) -> Float[np.ndarray, " m"]:
-        """Standard error of the means."""
+        """Standard errors of the means."""
         if length < 4:
             return np.full(draws.shape[1], np.nan)
         return draws.std(axis=0, ddof=1) / np.sqrt(ess(draws.reshape(chains, length, -1)))
@@ -62,5 +62,5 @@ def importance_leave_one_out(
 
 
 def standard_error(pointwise: Float[np.ndarray, " n"]) -> float:
-    """Standard error of the sum of pointwise densities, or of their differences, as if the rows were a sample."""
+    """Standard error of the sum of pointwise log densities, or of their differences, treating the rows as a sample."""
     return float(np.sqrt(len(pointwise) * pointwise.var()))

@@ -1,4 +1,4 @@
-"""Partition draws of any fitted method, and the label-invariant quantities that follow from them."""
+"""Partition draws of any fitted method, and label-invariant quantities computed from them."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ __all__ = [
 
 
 class Draws(NamedTuple):
-    """Draws of a partition and of the model's other sites, on one data set.
+    """Draws of a partition and of the other sites of the model, on one data set.
 
-    - **labels** - (chain, draw, n) whole numbers from 0; of a model without labels, recovered from its other draws.
-    - **hyperparameters** - for each other latent site, the clusters' parameters included, an array (chain, draw, ...).
-    - **mixture** - the model, its data, and how to read a draw.
+    - **labels** - (chain, draw, n) whole numbers from 0; recovered from the other sites if the model has no labels.
+    - **hyperparameters** - an array (chain, draw, ...) for each other latent site, including cluster parameters.
+    - **mixture** - the model, its data, and how to evaluate a draw.
     """
 
     labels: Int[np.ndarray, "chain draw n"]
@@ -71,7 +71,7 @@ class Draws(NamedTuple):
 
     @property
     def of_clusters(self) -> tuple[str, ...]:
-        """Sites with one value for each numbered cluster: the numbers mean nothing across draws and chains."""
+        """Sites with one value per numbered cluster; cluster numbers are not comparable across draws and chains."""
         if isinstance(self.mixture, CollapsedMixture):
             return ()
         numbers = (self.mixture.slots(self.labels),)
@@ -87,13 +87,13 @@ class Draws(NamedTuple):
 class Summaries(NamedTuple):
     """Label-invariant quantities of each draw.
 
-    - **log_joint** - log p(X, partition) at the draw's hyperparameters (nats), (chain, draw); given the draw's cluster
-      parameters where they cannot be integrated out (`Mixture.integrated`).
+    - **log_joint** - log p(X, partition) at the draw's hyperparameters (nats), (chain, draw); conditional on the draw's
+      cluster parameters if they cannot be integrated out (`Mixture.integrated`).
     - **n_clusters** - number of clusters, (chain, draw).
-    - **largest_cluster** - items in the largest cluster, (chain, draw).
+    - **largest_cluster** - size of the largest cluster, (chain, draw).
     - **entropy** - entropy of the cluster shares (nats), (chain, draw).
-    - **log_likelihood** - log p(x_i | labels and rows of the others), the label of i summed out (nats), (chain, draw, n);
-      given the draw's cluster parameters, log p(x_i | parameters, labels of the others), where a model has them.
+    - **log_likelihood** - log p(x_i | labels and rows of the others), with the label of i summed out (nats), (chain, draw, n);
+      if cluster parameters are sites of the model, log p(x_i | parameters, labels of the others).
     """
 
     log_joint: Float[np.ndarray, "chain draw"]
@@ -104,25 +104,25 @@ class Summaries(NamedTuple):
 
 
 def draws_of(fit: Any, X: ArrayLike, num_samples: int = 1000, random_state: int | Array = 0) -> Draws:
-    """Partition draws of a fit.
+    """Return the partition draws of a fit.
 
     Parameters
     ----------
     fit
         An `MCMC` object or `ResumableRun` that has run a kernel with a partition site, or NUTS on a model such as
-        `dpm_stick_breaking`, whose labels are then recovered; a `BHC`, whose tree posterior is drawn from; or another fitted
-        estimator, whose partition is the only draw.
+        `dpm_stick_breaking`, whose labels are then recovered; a `BHC`, from whose tree posterior partitions are drawn; or
+        another fitted estimator, whose partition is the only draw.
     X
-        The data that were fitted.
+        The data the model was fitted to.
     num_samples
-        Draws taken from a tree.
+        Number of partitions drawn from a tree.
     random_state
-        Whole number or JAX key of those draws, and of recovered labels.
+        Whole number or JAX key for these draws and for recovered labels.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not belong to X, or is of an unknown kind.
+        If the fit has not run, does not match X or is of an unknown kind.
     """
     matrix = as_matrix(X)
     if isinstance(fit, Chains):
@@ -147,7 +147,7 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
         raise ValueError("the MCMC object has no draws: call its run method first")
     model = getattr(mcmc.sampler, "model", None)
     if model is None:
-        raise ValueError(f"the kernel {type(mcmc.sampler).__name__} holds no model to read the partition from")
+        raise ValueError(f"the kernel {type(mcmc.sampler).__name__} has no model from which to read the partition")
     with jax.enable_x64(True):
         try:
             sites = find_any_sites(model, (X,))
@@ -155,8 +155,8 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
             if not has_tree(model, (X,)):
                 raise
             raise ValueError(
-                "the chains are of a hierarchical mixture, whose draws are trees: read them by "
-                "bnp_hier.hierarchy_draws(fit, X); the clusters of every draw at a level are draws of partitions"
+                "the chains sample a hierarchical mixture, whose draws are trees: read them with "
+                "bnp_hier.hierarchy_draws(fit, X); the nodes of each draw at one level form a partition"
             ) from None
     samples = mcmc.get_samples(group_by_chain=True)
     others = sites.hyperparameters if isinstance(sites, MixtureSites) else sites.parameters
@@ -166,8 +166,8 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
         return Draws(_recovered_labels(mixture, hyperparameters, random_key(random_state)), hyperparameters, mixture)
     if sites.partition not in samples:
         raise ValueError(
-            f"the run collected {sorted(samples)}, but not the labels {sites.partition!r}, from which everything else follows: "
-            "run it with keep_labels=True, or collect them once a chunk (ResumableRun(chunk_fields=...))"
+            f"the run collected {sorted(samples)}, but not the labels {sites.partition!r}, which are required: "
+            "run it with keep_labels=True, or collect them once per chunk (ResumableRun(chunk_fields=...))"
         )
     labels = np.asarray(samples[sites.partition])
     if labels.shape[-1] != len(X):
@@ -178,7 +178,7 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
 
 
 def partition_of(fit: Any, X: ArrayLike) -> Int[np.ndarray, " n"]:
-    """A fit's one partition: an estimator's `labels_`, or the point estimate (variation of information) of MCMC draws."""
+    """Return one partition: an estimator's `labels_`, or the point estimate of MCMC draws (variation of information)."""
     draws = draws_of(fit, X, num_samples=1)
     return fit.labels_ if isinstance(fit, Clustering) else point_estimate(draws.labels)
 
@@ -197,9 +197,9 @@ def _recovered_labels(
 
 @contextmanager
 def shared_programs() -> Iterator[None]:
-    """Within it, fits of one model to the same rows share the compiled program of `summaries`.
+    """Context in which fits of one model to the same rows share the compiled program of `summaries`.
 
-    Not beyond: a model may read what changes between two calls.
+    Programs are not kept longer, because a model may read state that changes between two calls.
     """
     known = _PROGRAMS.get()
     token = _PROGRAMS.set({} if known is None else known)
@@ -222,7 +222,7 @@ def summaries(draws: Draws) -> Summaries:
         _, largest, entropy = size_summaries(cluster_counts(labels, slots))
         return joint, largest, entropy, pointwise
 
-    # the model stays alive in the closure of its program, so that its identity stays its own
+    # the closure of the program keeps the model alive, so its id is not reused
     same = (type(mixture), id(mixture.model), mixture.X.tobytes(), slots)
     programs = _PROGRAMS.get()
     programs = {} if programs is None else programs
@@ -241,16 +241,17 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
     draws
         Draws on the fitted data.
     X
-        New rows, (m, d); each is scored on its own.
+        New rows, (m, d); each row is scored separately.
 
     Raises
     ------
     ValueError
-        If the rows do not fit the model.
+        If the rows are not valid for the model.
 
     Notes
     -----
-    Where labels name slots (`AuxiliaryGibbs`), the model is run on the new rows, which must not change the density of any row.
+    If labels refer to slots (`AuxiliaryGibbs`), the model is run on the new rows; the density of a row must not depend on
+    the other rows.
     """
     new_rows = as_matrix(X)
     slots = draws.mixture.slots(draws.labels)
@@ -263,26 +264,26 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
         draws.mixture.validate(first, new_rows)
         (scores,) = map_draws(of_many_draws(one), (draws.labels, draws.hyperparameters), _batch(draws.mixture, slots))
         scores = scores.reshape(-1, len(new_rows))
-    if isinstance(draws.mixture, CollapsedMixture):  # where parameters are drawn, a density may well be 0
+    if isinstance(draws.mixture, CollapsedMixture):  # with sampled parameters, a density of 0 is legitimate
         check_log_weights(scores.T, new_rows)
     return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
 
 
 def _batch(mixture: Mixture, slots: int) -> int:
-    """Draws handled at once, so that memory stays bounded."""
+    """Number of draws processed at once, limited to bound memory."""
     return max(1, min(64, 2_000_000 // (len(mixture.X) * slots)))
 
 
 def of_many_draws(function: Callable[[Any], tuple[Array, ...]]) -> Callable[[Any], tuple[Array, ...]]:
-    """A compiled function of many draws from one of one draw, for `map_draws`."""
+    """Compile a function of one draw into a function of many draws, for `map_draws`."""
     return jax.jit(jax.vmap(function))
 
 
 def map_draws(program: Callable[[Any], tuple[Array, ...]], draws: Any, batch: int) -> tuple[np.ndarray, ...]:
-    """Apply a function to all draws of a pytree of arrays (chain, draw, ...); results have the same leading dimensions.
+    """Apply a function to all draws in a pytree of arrays (chain, draw, ...); results have the same leading dimensions.
 
-    The function, of `of_many_draws`, is given `batch` draws at once, the last of them repeated where they do not suffice: it
-    is compiled once for any number of draws.
+    The function, made by `of_many_draws`, receives `batch` draws at a time. The last batch is padded with copies of the last
+    draw, so that the function is compiled only once for any number of draws.
     """
     shape = jax.tree.leaves(draws)[0].shape[:2]
     total = shape[0] * shape[1]

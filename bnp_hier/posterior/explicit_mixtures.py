@@ -1,4 +1,4 @@
-"""Mixtures whose clusters' parameters are sites of the model: in slots that labels name, or with labels summed out."""
+"""Mixtures whose cluster parameters are sites of the model: in slots selected by the labels, or with labels summed out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["SlotMixture", "StickMixture"]
 
 @dataclass(frozen=True)
 class SlotMixture(Mixture):
-    """A mixture whose labels name slots that hold the clusters' parameters; `AuxiliaryGibbs` draws from it.
+    """A mixture whose labels select slots of cluster parameters, as sampled by `AuxiliaryGibbs`.
 
     - **sites** - the model's sites.
     """
@@ -34,8 +34,8 @@ class SlotMixture(Mixture):
     def __post_init__(self) -> None:
         if self.sites.local:
             raise ValueError(
-                f"the latent sites {list(self.sites.local)} depend on the labels, so that the density of a row with its label "
-                "summed out is not known; expected only observed sites to depend on them"
+                f"the latent sites {list(self.sites.local)} depend on the labels, so the density of a row with its label "
+                "summed out cannot be computed; only observed sites may depend on the labels"
             )
 
     @property
@@ -45,22 +45,22 @@ class SlotMixture(Mixture):
 
     @property
     def observed(self) -> str:
-        """The observed sites, joined."""
+        """The names of the observed sites, joined by underscores."""
         return "_".join(self.sites.observed)
 
     @property
     def integrated(self) -> bool:
-        """No: it is given the parameters."""
+        """False: the log joint is conditional on the parameters."""
         return False
 
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
-        """The model's own."""
+        """The number of slots in the model."""
         return self.sites.slots
 
     def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
-        """Log p(partition) + Σ_i log f(x_i|θ_{z_i}), and log p(x_i | labels of the others, θ).
+        """Return log p(partition) + Σ_i log f(x_i|θ_{z_i}), and log p(x_i | labels of the others, θ) for each row.
 
-        The row is taken out of its cluster, and its label summed over all slots, the empty ones included, as in the sampler.
+        The row is removed from its cluster and its label summed over all slots, including empty ones, as in the sampler.
         """
         read = read_slot_values(self.model, self.sites, values, (self.X,))
         prior = Prior(read.concentration, read.discount)
@@ -73,13 +73,13 @@ class SlotMixture(Mixture):
     def log_predictive(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, " m"]:
-        """Log Σ_k p(next item joins slot k) f(x|θ_k), over all slots; the model is run on the new rows."""
+        """Return log Σ_k p(next item joins slot k) f(x|θ_k) over all slots, by running the model on the new rows."""
         prior = read_slot_values(self.model, self.sites, values, (self.X,))
         seating = log_slot_seating(cluster_counts(labels, slots).astype(float), Prior(prior.concentration, prior.discount))
         return logsumexp(seating[None] + read_slot_values(self.model, self.sites, values, (rows,)).log_density, axis=1)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
-        """Check that the model runs on other rows, and that a row's density does not depend on which rows come with it."""
+        """Check that the model runs on other rows, and that the density of a row does not depend on the other rows."""
         _check_columns(self.X, rows)
         half = self.X[: max(2, len(self.X) // 2)]
 
@@ -92,18 +92,18 @@ class SlotMixture(Mixture):
             except Exception as error:  # whatever the model raises
                 raise ValueError(f"the model does not run on {name}, shape {table.shape}: {error}") from error
             if size != len(table):
-                raise ValueError(f"run on {name}, shape {table.shape}, the model has densities of {size} rows")
+                raise ValueError(f"when run on {name}, shape {table.shape}, the model returns densities of {size} rows")
         whole, alone = jax.jit(lambda: (densities(self.X)[: len(half)], densities(half)))()
         if not np.allclose(whole, alone, rtol=1e-6, atol=1e-6):
             raise ValueError(
-                "the model's log density of a row changes with the rows that come with it, so that new rows cannot be scored; "
-                "expected what the model reads off the fitted data to be computed outside of it"
+                "the model's log density of a row depends on the other rows, so new rows cannot be scored; compute anything "
+                "that depends on the fitted data outside the model"
             )
 
 
 @dataclass(frozen=True)
 class StickMixture(Mixture):
-    """A truncated stick-breaking mixture with its labels summed out; NUTS draws from it, and labels are recovered.
+    """A truncated stick-breaking mixture with its labels summed out, as sampled by NUTS; the labels are recovered.
 
     - **sites** - the model's sites.
     """
@@ -112,7 +112,7 @@ class StickMixture(Mixture):
 
     @property
     def partition(self) -> str:
-        """The model has no site for the labels; they are called z."""
+        """Always "z": the model has no site for the labels."""
         return "z"
 
     @property
@@ -122,25 +122,25 @@ class StickMixture(Mixture):
 
     @property
     def integrated(self) -> bool:
-        """Whether the model names its conjugate component."""
+        """Whether the model specifies its conjugate component."""
         return self.sites.conjugate
 
     def conjugate(self, values: Values) -> MixtureValues:
-        """Read off the model, if it names its component."""
+        """Read from the model, if it specifies its component."""
         read = read_stick_values(self.model, self.sites, values, (self.X,))
         if read.component is None:
             return super().conjugate(values)
         return as_arrays(MixtureValues(read.concentration, jnp.zeros(()), read.component, jnp.asarray(read.X)))
 
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
-        """As many as there are sticks."""
+        """The number of sticks."""
         return self.sites.truncation
 
     def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
-        """Log p(X, partition) and log Σ_k w_k f(x_i|θ_k), over all sticks.
+        """Return log p(X, partition), and log Σ_k w_k f(x_i|θ_k) over all sticks for each row.
 
-        The log joint is that of the collapsed model: the parameters integrated out, and the partition's prior that of the
-        process without truncation. If the model names no conjugate component, log p(partition) + Σ_i log f(x_i|θ_{z_i}).
+        The log joint is that of the collapsed model, with the parameters integrated out and the partition prior of the process
+        without truncation. If the model specifies no conjugate component, it is log p(partition) + Σ_i log f(x_i|θ_{z_i}).
         """
         read = read_stick_values(self.model, self.sites, values, (self.X,))
         pointwise = logsumexp(read.log_density, axis=1)
@@ -154,18 +154,18 @@ class StickMixture(Mixture):
     def log_predictive(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, " m"]:
-        """Log Σ_k w_k f(x|θ_k), over all sticks."""
+        """Return log Σ_k w_k f(x|θ_k) over all sticks."""
         return logsumexp(read_stick_values(self.model, self.sites, values, (self.X,), rows=rows).log_density, axis=1)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
-        """Check that the rows fit the component, or at least have as many columns."""
+        """Check that the rows are valid for the component, or at least have the right number of columns."""
         _check_columns(self.X, rows)
         component = read_stick_values(self.model, self.sites, values, (self.X,)).component
         if component is not None:
             component.validate(rows)
 
     def draw_labels(self, key: Array, values: Values) -> Int[Array, " n"]:
-        """Labels z_i ~ Categorical(w_k f(x_i|θ_k)), independent given weights and parameters."""
+        """Draw labels z_i ~ Categorical(w_k f(x_i|θ_k)), independently given weights and parameters."""
         log_density = read_stick_values(self.model, self.sites, values, (self.X,)).log_density
         shares = jnp.exp(log_density - log_density.max(1, keepdims=True))
         return jax.vmap(draw_index)(shares, jax.random.uniform(key, (len(self.X),))).astype(int)

@@ -1,4 +1,4 @@
-"""Draws of hierarchical mixtures: their trees, one tree for all of them, and where new items go."""
+"""Draws of hierarchical mixtures: their trees, representative trees, and predictions for new items."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from bnp_hier.utils.randomness import random_key
 __all__ = ["HierarchyDraws", "hierarchy_draws", "is_hierarchical"]
 
 Draw = tuple[int, int]
-"""Number of a chain and of one of its draws."""
+"""Index of a chain and of one of its draws."""
 
 MOST_CELLS = 20_000_000
-"""Most entries of a table of draws by items by nodes, or by components, that are held at once."""
+"""Maximum number of entries held at once in a table of draws by items by nodes or components."""
 
 
 def is_hierarchical(fit: Any, X: ArrayLike) -> bool:
-    """Whether a fit holds chains of a model with a tree."""
+    """Whether a fit contains chains of a model with a tree."""
     model = getattr(getattr(fit, "sampler", None), "model", None)
     if not isinstance(fit, Chains) or model is None:
         return False
@@ -47,19 +47,20 @@ def is_hierarchical(fit: Any, X: ArrayLike) -> bool:
 
 
 def hierarchy_draws(fit: Chains, X: ArrayLike) -> HierarchyDraws:
-    """Draws of trees by `BHMCGibbs`.
+    """Return the trees sampled by `BHMCGibbs`.
 
     Parameters
     ----------
     fit
         `MCMC` or `ResumableRun` that has run `BHMCGibbs`, alone or as a block of `Gibbs`.
     X
-        The data that were fitted, (n, d).
+        The data the model was fitted to, (n, d).
 
     Raises
     ------
     TypeError, ValueError
-        If the fit is of another kind, has not run, its model is no hierarchical mixture, or X has other rows.
+        If the fit is of another kind or has not run, its model is not a hierarchical mixture, or X has a different number of
+        rows.
     """
     if not isinstance(fit, Chains):
         raise TypeError(f"expected an MCMC object that has run BHMCGibbs, but got {type(fit).__name__}")
@@ -67,7 +68,7 @@ def hierarchy_draws(fit: Chains, X: ArrayLike) -> HierarchyDraws:
         raise ValueError("the MCMC object has no draws: call its run method first")
     model = getattr(fit.sampler, "model", None)
     if model is None:
-        raise ValueError(f"the kernel {type(fit.sampler).__name__} holds no model to read the tree from")
+        raise ValueError(f"the kernel {type(fit.sampler).__name__} has no model from which to read the tree")
     matrix = as_matrix(X)
     with jax.enable_x64(True):
         sites = find_tree_sites(model, (matrix,))
@@ -82,12 +83,13 @@ def hierarchy_draws(fit: Chains, X: ArrayLike) -> HierarchyDraws:
 
 @dataclass(frozen=True, eq=False)
 class HierarchyDraws:
-    """Draws of a hierarchical mixture over a tree, and the data; index with (chain, draw) to get a `Hierarchy`.
+    """Draws of a hierarchical mixture over a tree, with the data; index with (chain, draw) to get a `Hierarchy`.
 
     - **model**, **sites** - the model and the names of its sites.
     - **X** - (n, d) rows.
     - **samples** - values of every latent site, (chain, draw, ...).
-    - **sample_stats** - what the sampler says of its draws, (chain, draw): `truncated_probability`, `capacity_hits`.
+    - **sample_stats** - statistics that the sampler reports for each draw, (chain, draw): `truncated_probability`,
+      `capacity_hits`.
     """
 
     model: Model
@@ -98,26 +100,26 @@ class HierarchyDraws:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of chains, and of draws in each."""
+        """Number of chains and number of draws per chain."""
         chains, draws = self.paths.shape[:2]
         return chains, draws
 
     @property
     def paths(self) -> Int[np.ndarray, "chain draw n depth"]:
-        """Paths of the items."""
+        """Path of each item."""
         return self.samples[self.sites.paths]
 
     @property
     def labels(self) -> Int[np.ndarray, "chain draw n"]:
-        """Components of the items."""
+        """Component of each item."""
         return self.samples[self.sites.labels]
 
     def __getitem__(self, draw: Draw) -> Hierarchy:
-        """The tree of a draw, with the items' components and the nodes' proportions."""
+        """Return the tree of a draw, with the items' components and the nodes' proportions."""
         return Hierarchy(self.paths[draw], self.labels[draw], self.samples[self.sites.mixing][draw])
 
     def summaries(self) -> dict[str, np.ndarray]:
-        """Label-invariant numbers of every draw, (chain, draw), in float64; `BHMCGibbsState` tells what they are."""
+        """Label-invariant summaries of every draw, (chain, draw, ...), in float64, as described in `BHMCGibbsState`."""
 
         def one(z: dict[str, Array]) -> dict[str, Array]:
             return tree_summaries(self.sites, self._read(z), z)
@@ -125,10 +127,10 @@ class HierarchyDraws:
         return self._map(one, self.sites.size * self.sites.components)
 
     def log_likelihood(self) -> Float[np.ndarray, "chain draw n"]:
-        """Log density of every row given the draw's tree, components and labels of the others, in float64 (nats).
+        """Log density of every row given the draw's tree, components and labels of the other rows, in float64 (nats).
 
-        Summed over the row's own path and label: Σ over leaves and new branches of their probability given the other paths,
-        times Σ_k β_k f_k(x). A component that no other item has is integrated over its prior.
+        The row's own path and label are summed out: Σ over leaves and new branches of their probability given the other paths,
+        times Σ_k β_k f_k(x). A component of no other item is integrated over its prior.
         """
 
         def one(z: dict[str, Array]) -> Array:
@@ -153,7 +155,7 @@ class HierarchyDraws:
         return self._map(one, self.sites.size * self.sites.max_nodes)
 
     def replicates(self, draws: Int[np.ndarray, " kept"], random_state: int | Array) -> Float[np.ndarray, "chain kept n d"]:
-        """New rows with the components of the items, for some draws of every chain, in float64."""
+        """Draw new rows from the items' components, for selected draws of every chain, in float64."""
 
         def one(z: dict[str, Array]) -> Array:
             values = self._read(z)
@@ -165,36 +167,36 @@ class HierarchyDraws:
         return few._map(one, self.X.size, {"__key": keys})
 
     def most_probable(self) -> Draw:
-        """The draw with the greatest complete-data likelihood p(X, labels, paths | proportions, parameters).
+        """Return the draw with the largest complete-data likelihood p(X, labels, paths | proportions, parameters).
 
-        It is what Huang et al. (2021), section 5, report.
+        Huang et al. (2021), section 5, report this draw.
 
         Raises
         ------
         ValueError
-            If a draw's is NaN.
+            If the log joint of a draw is NaN.
         """
         joint = self.summaries()["log_joint"]
         if np.isnan(joint).any():
             where = np.argwhere(np.isnan(joint))[0]
-            raise ValueError(f"the log joint of chain {where[0]}, draw {where[1]} is NaN: no draw is the most probable")
+            raise ValueError(f"the log joint of chain {where[0]}, draw {where[1]} is NaN: the most probable draw is undefined")
         chain, draw = np.unravel_index(joint.argmax(), self.shape)
         return int(chain), int(draw)
 
     def medoid(self, num_candidates: int = 100, num_samples: int = 500) -> Draw:
-        """The draw with the least variation of information from all others, expected, and summed over the levels.
+        """Return the draw with the smallest expected variation of information from all others, summed over the levels.
 
         Parameters
         ----------
         num_candidates
-            How many draws, evenly spaced, are weighed.
+            Number of candidate draws, evenly spaced.
         num_samples
-            How many draws, evenly spaced, stand for the posterior.
+            Number of draws, evenly spaced, that represent the posterior.
 
         Raises
         ------
         ValueError
-            If a number is below one.
+            If either number is not a whole number of at least one.
         """
         for name, value in (("num_candidates", num_candidates), ("num_samples", num_samples)):
             if value != int(value) or value < 1:
@@ -208,17 +210,17 @@ class HierarchyDraws:
         return int(chain), int(draw)
 
     def support(self, tree: Hierarchy) -> Float[np.ndarray, " nodes"]:
-        """Share of the draws in which the items under a node are those under some node, for every node of a tree.
+        """Share of the draws that contain a node with the same items, for every node of a tree.
 
         Raises
         ------
         ValueError
-            If the tree is not over the items of the draws.
+            If the number of items in the tree differs from that in the draws.
         """
         n = self.sites.size
         if tree.n_items != n:
-            raise ValueError(f"the tree has {tree.n_items} items, but the draws {n}")
-        names = np.random.default_rng(0).integers(1, 2**63, size=n, dtype=np.uint64)  # sums of them tell sets apart
+            raise ValueError(f"the tree has {tree.n_items} items, but the draws have {n}")
+        names = np.random.default_rng(0).integers(1, 2**63, size=n, dtype=np.uint64)  # their sums identify sets
 
         def sets(paths: Int[np.ndarray, "n depth"]) -> np.ndarray:
             numbers = np.concatenate([[np.zeros(n, dtype=np.int64)], paths.T])
@@ -232,37 +234,39 @@ class HierarchyDraws:
         return np.mean([np.isin(mine, sets(paths)) for paths in flat], axis=0)
 
     def coclustering(self, level: int) -> Float[np.ndarray, "n n"]:
-        """Share of the draws in which two items are under one node of a level, 1 (the root's children) to the depth.
+        """Share of the draws in which two items are under the same node of a level, from 1 (the root's children) to the depth.
 
         Raises
         ------
         ValueError
-            If there is no such level.
+            If the level does not exist.
         """
         if not 1 <= level <= self.sites.depth:
             raise ValueError(f"level must be 1 to {self.sites.depth}, but it is {level}")
         return coclustering(self.paths[..., level - 1])
 
     def predict(self, X: ArrayLike, draw: Draw) -> Float[np.ndarray, "m nodes"]:
-        """Probability of the paths of new items in the tree of one draw, each on its own, given everything drawn, in float64.
+        """Probabilities of the paths of new items in the tree of one draw, in float64.
+
+        Each item is added to the tree separately, given all sampled sites of the draw.
 
         Parameters
         ----------
         X
             New rows, (m, d).
         draw
-            Chain and draw, such as `most_probable` or `medoid` gives.
+            Chain and draw, such as the result of `most_probable` or `medoid`.
 
         Returns
         -------
         probabilities
-            One column for each node of the draw's `Hierarchy`: of a leaf, that the item joins it; of an inner node, that a new
-            branch opens below it. Rows sum to one.
+            One column per node of the draw's `Hierarchy`: for a leaf, the probability that the item joins it; for an inner
+            node, the probability that a new branch opens below it. Rows sum to one.
 
         Raises
         ------
         ValueError
-            If the rows are unfit for the model.
+            If the rows are not valid for the model.
         """
         tree = self[draw]
         with jax.enable_x64(True):
@@ -270,7 +274,7 @@ class HierarchyDraws:
             prior, mixing, logs = self._new_items(z, self._new_rows(X))
             check_log_weights(np.asarray(logs), np.asarray(X, float))
             table = np.asarray(prior * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.T))
-        numbers = np.zeros(tree.n_nodes, dtype=int)  # the draw's own number of every node
+        numbers = np.zeros(tree.n_nodes, dtype=int)  # number of every node in the draw's own paths
         numbers[tree.paths] = self.paths[draw]
         table = table[:, numbers]
         return table / table.sum(1, keepdims=True)
@@ -278,18 +282,18 @@ class HierarchyDraws:
     def log_predictive(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of new rows, averaged over the draws (nats), in float64.
 
-        In a draw it is Σ over leaves and new branches of their probability given the paths, times Σ_k β_k f_k(x), given
-        everything drawn; a component that no item has is integrated over its prior.
+        The density given one draw is Σ over leaves and new branches of their probability given the paths, times
+        Σ_k β_k f_k(x). A component without items is integrated over its prior.
 
         Parameters
         ----------
         X
-            New rows, (m, d); each is scored on its own.
+            New rows, (m, d); each row is scored separately.
 
         Raises
         ------
         ValueError
-            If the rows are unfit for the model.
+            If the rows are not valid for the model.
         """
         with jax.enable_x64(True):
             rows = self._new_rows(X)
@@ -303,7 +307,7 @@ class HierarchyDraws:
         return np.logaddexp.reduce(scores, axis=(0, 1)) - np.log(np.prod(self.shape))
 
     def _new_rows(self, X: ArrayLike) -> Array:
-        """New rows, fit for the model; call in double precision."""
+        """Check new rows and return them as an array; call in double precision."""
         rows = as_matrix(X)
         first = {name: jnp.asarray(value[0, 0]) for name, value in self.samples.items()}
         component = self._read(first).component
@@ -313,7 +317,7 @@ class HierarchyDraws:
         return jnp.asarray(rows)
 
     def _new_items(self, z: Mapping[str, Array], rows: Array) -> tuple[Array, Array, Array]:
-        """Probability (nodes,) of one item more at every node of a draw, mixtures there (nodes, k), log densities (m, k)."""
+        """Node probabilities of one additional item (nodes,), mixtures at the nodes (nodes, k), and log densities (m, k)."""
         values = self._read(z)
         nodes = read_tree(z[self.sites.paths], self.sites.max_nodes)
         prior = path_weights(
@@ -331,7 +335,7 @@ class HierarchyDraws:
         return log_likelihood_of(values.component, values.component.suff_stats(X), X, z[self.sites.parameters])
 
     def _map(self, function: Any, cells: int, more: Mapping[str, Array] | None = None) -> Any:
-        """A function of every draw's values, in float64; results have the leading dimensions (chain, draw)."""
+        """Apply a function to the values of every draw, in float64; results have the leading dimensions (chain, draw)."""
         with jax.enable_x64(True):
             flat = {
                 name: jnp.asarray(value, None if value.dtype.kind in "iu" else jnp.float64).reshape(-1, *value.shape[2:])

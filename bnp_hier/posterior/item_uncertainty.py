@@ -1,4 +1,4 @@
-"""How sure the draws are of each item's place in a point estimate."""
+"""Uncertainty of each item's assignment in a point estimate."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["AssignmentUncertainty", "assignment_uncertainty", "cluster_affinitie
 class AssignmentUncertainty(NamedTuple):
     """Uncertainty of each item's assignment in a point estimate.
 
-    - **expected_loss** - (n,) the item's share of the expected loss of the estimate; the shares sum to it, and none is
-      negative.
+    - **expected_loss** - (n,) the item's share of the expected loss of the estimate; the shares are non-negative and sum to
+      the expected loss.
     - **coclustering** - (n,) the item's mean co-clustering probability with the other items of its cluster in the estimate;
-      NaN for an item alone in its cluster.
+      NaN for the only item of a cluster.
     """
 
     expected_loss: Float[np.ndarray, " n"]
@@ -29,11 +29,11 @@ class AssignmentUncertainty(NamedTuple):
 
 
 def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "vi") -> AssignmentUncertainty:
-    """Uncertainty of each item's assignment in a point estimate, in O(s n) for s draws of n items.
+    """Compute the uncertainty of each item's assignment in a point estimate, in O(s n) time for s draws of n items.
 
-    With A the item's cluster in the estimate and B that in a draw, its share of the loss is the mean over the draws of
-    ``[log |A| + log |B| − 2 log |A ∩ B|] / n`` for "vi" (nats), and of ``[|A| + |B| − 2 |A ∩ B|] / [n (n − 1)]`` for "binder";
-    its co-clustering is the mean of ``(|A ∩ B| − 1) / (|A| − 1)``.
+    Let A be the item's cluster in the estimate and B its cluster in a draw. The item's share of the loss is the mean over the
+    draws of ``[log |A| + log |B| − 2 log |A ∩ B|] / n`` for "vi" (nats), and of ``[|A| + |B| − 2 |A ∩ B|] / [n (n − 1)]`` for
+    "binder". Its co-clustering probability is the mean of ``(|A ∩ B| − 1) / (|A| − 1)``.
 
     Parameters
     ----------
@@ -42,21 +42,21 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
     estimate
         (n,) whole numbers, such as a `point_estimate`.
     loss
-        "vi" or "binder", as of `point_estimate`.
+        "vi" or "binder", as in `point_estimate`.
 
     Raises
     ------
     ValueError
-        If the draws or the estimate have a wrong shape or type, or the loss is unknown.
+        If the draws or the estimate have the wrong shape or type, or the loss is unknown.
 
     Notes
     -----
-    Wade & Ghahramani (2018), section 4, for the losses as sums over items.
+    See Wade & Ghahramani (2018), section 4, for the losses as sums over items.
     """
     labels, weights = unique_draws(flat_draws(draws))
     n = labels.shape[1]
     center = canonical_labels(one_partition(estimate, n))
-    cost = cluster_costs(n, loss) / np.maximum(np.arange(n + 1), 1)  # of one item in a cluster of such size
+    cost = cluster_costs(n, loss) / np.maximum(np.arange(n + 1), 1)  # per item, by cluster size
     own = _sizes(center)
     expected_loss, meeting = cost[own], np.zeros(n)
     for z, weight in zip(labels, weights, strict=True):
@@ -68,7 +68,7 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
 
 
 def _sizes(labels: np.ndarray) -> np.ndarray:
-    """Number of items that have each item's label."""
+    """Size of each item's cluster."""
     return np.bincount(labels)[labels]
 
 

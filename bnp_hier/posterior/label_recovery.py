@@ -1,4 +1,4 @@
-"""Labels of draws from which they were summed out."""
+"""Recovery of labels that were summed out of the draws."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["recover_labels"]
 
 
 def recover_labels(mcmc: Chains, X: ArrayLike, random_state: int | Array = 0) -> Int[np.ndarray, "chain draw n"]:
-    """Labels of every draw of a stick-breaking mixture whose labels were summed out, as for NUTS.
+    """Draw the labels of a stick-breaking mixture whose labels were summed out for sampling, as with NUTS.
 
-    z_i ~ Categorical(w_k f(x_i|θ_k)) for each draw of weights and parameters: together with them, a draw from the joint
-    posterior. Labels name the sticks of their own draw, and mean nothing across draws.
+    For each draw of weights and parameters, z_i ~ Categorical(w_k f(x_i|θ_k)); labels, weights and parameters together are a
+    draw from the joint posterior. Labels number the sticks of their own draw and are not comparable across draws.
 
     Parameters
     ----------
@@ -25,23 +25,24 @@ def recover_labels(mcmc: Chains, X: ArrayLike, random_state: int | Array = 0) ->
         `MCMC` or `ResumableRun` that has run NUTS on `dpm_stick_breaking`, or on another model with `StickBreaking` weights
         and one observed `FiniteMixture` or NumPyro `MixtureSameFamily`.
     X
-        The data that were fitted, (n, d).
+        The data the model was fitted to, (n, d).
     random_state
         Whole number or JAX key.
 
     Returns
     -------
     labels
-        (chain, draw, n) whole numbers in 0, ..., truncation − 1; fit for `coclustering`, `point_estimate` and the like.
+        (chain, draw, n) whole numbers in 0, ..., truncation − 1, suitable for functions such as `coclustering` and
+        `point_estimate`.
 
     Raises
     ------
     ValueError, TypeError
-        If the fit has not run, is of another kind, or its draws hold labels already.
+        If the fit has not run, is of another kind, or already contains labels.
     """
     if not isinstance(mcmc, Chains):
         raise TypeError(f"expected an MCMC object, but got {type(mcmc).__name__}")
     draws = draws_of(mcmc, X, random_state=random_state)
     if not isinstance(draws.mixture, StickMixture):
-        raise ValueError(f'nothing to recover: the draws hold the labels, at the site "{draws.partition}"')
+        raise ValueError(f'nothing to recover: the draws already contain the labels, at the site "{draws.partition}"')
     return draws.labels

@@ -1,4 +1,4 @@
-"""What a mixture model says of one draw: its log joint, and densities of rows with their labels summed out."""
+"""Evaluation of a mixture model at one draw: its log joint, and densities of rows with their labels summed out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Mixture(ABC):
     @property
     @abstractmethod
     def integrated(self) -> bool:
-        """Whether the log joint is log p(X, partition), the clusters' parameters integrated out."""
+        """Whether the log joint is log p(X, partition), with the cluster parameters integrated out."""
 
     def conjugate(self, values: Values) -> MixtureValues:
         """Concentration, conjugate component and data at one draw.
@@ -61,38 +61,38 @@ class Mixture(ABC):
             If the model has no conjugate component.
         """
         raise ValueError(
-            "the model has no conjugate component, from which a cluster's parameters could be drawn given its rows: "
-            "its own parameter sites have draws"
+            "the model has no conjugate component from which to draw the parameters of a cluster given its rows; "
+            "use the draws of its parameter sites"
         )
 
     @abstractmethod
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
-        """Slots that these labels live in."""
+        """Number of slots for these labels."""
 
     @abstractmethod
     def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
-        """Log joint, and log density of each row given the other rows, its label summed out (nats)."""
+        """Return the log joint, and the log density of each row given the other rows with its label summed out (nats)."""
 
     @abstractmethod
     def log_predictive(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, " m"]:
-        """Log predictive density of each new row (nats)."""
+        """Return the log predictive density of each new row (nats)."""
 
     @abstractmethod
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
-        """Check new rows at the door.
+        """Check new rows.
 
         Raises
         ------
         ValueError
-            If they do not fit the model.
+            If they are not valid for the model.
         """
 
 
 @dataclass(frozen=True)
 class CollapsedMixture(Mixture):
-    """A mixture of conjugate components whose parameters are integrated out.
+    """A mixture of conjugate components with their parameters integrated out.
 
     - **sites** - the model's sites.
     """
@@ -111,24 +111,24 @@ class CollapsedMixture(Mixture):
 
     @property
     def integrated(self) -> bool:
-        """Yes."""
+        """True: the parameters are integrated out."""
         return True
 
     @property
     def _most(self) -> float:
-        """Most clusters that the model allows."""
+        """Largest number of clusters that the model allows."""
         return float(self.sites.max_clusters or np.inf)
 
     def conjugate(self, values: Values) -> MixtureValues:
-        """Read off the model."""
+        """Read from the model."""
         return as_arrays(read_values(self.model, self.sites, values, (self.X,)))
 
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
-        """Slots for the largest draw, in steps of 8 so that similar runs share a compiled program."""
+        """Number of slots for these labels, rounded up to a multiple of 8 so that similar runs share a compiled program."""
         return -(-(int(labels.max()) + 1) // 8) * 8
 
     def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
-        """Log p(X, partition), and log p(x_i | labels and rows of the others)."""
+        """Return log p(X, partition), and log p(x_i | labels and rows of the others) for each row."""
         read = self.conjugate(values)
         prior = Prior(read.concentration, read.discount)
         joint = log_joint(read.component, read.component.suff_stats(read.X), labels, prior, slots)
@@ -137,13 +137,13 @@ class CollapsedMixture(Mixture):
     def log_predictive(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, " m"]:
-        """Log p(x | X, labels): the clusters' predictives and a new cluster's, by the partition prior's weights."""
+        """Return log p(x | X, labels): predictive densities of the clusters and a new one, weighted by the partition prior."""
         return logsumexp(self.log_weights(labels, values, slots, rows), axis=1)
 
     def log_weights(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, "m slots1"]:
-        """Log of (seating probability × predictive density) of each new row at each cluster and, last, a new one (nats)."""
+        """Return the log of (seating probability × predictive density) for each cluster and, last, a new one (nats)."""
         read = self.conjugate(values)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
         prior = Prior(read.concentration, read.discount)
@@ -151,5 +151,5 @@ class CollapsedMixture(Mixture):
         return mixture_log_weights(read.component, stats, counts, prior, rows, self._most)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
-        """Check that the rows fit the component."""
+        """Check that the rows are valid for the component."""
         read_values(self.model, self.sites, values, (self.X,)).component.validate(rows)

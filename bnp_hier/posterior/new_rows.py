@@ -1,4 +1,4 @@
-"""New rows and the clusters of an estimate."""
+"""Probabilistic assignment of new rows to the clusters of an estimate."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ __all__ = ["cluster_probabilities"]
 def cluster_probabilities(
     fit: Any, X: ArrayLike, estimate: ArrayLike, new_rows: ArrayLike, *, num_samples: int = 200
 ) -> Float[np.ndarray, "m k1"]:
-    """Probability that each new row belongs to each cluster of an estimate, averaged over draws of the partition.
+    """Probability that each new row belongs to each cluster of an estimate, averaged over partition draws.
 
-    In each draw the row joins one of the draw's clusters, or a new one, by its predictive probabilities; the clusters of the
-    estimate share in a draw's cluster as its members do. So the probability of an estimate's cluster is that with which the
-    row is put together with a member of it drawn at random from those it is put together with.
+    In each draw, the row joins one of the draw's clusters or a new one, according to its predictive probabilities. The
+    probability of a draw's cluster is divided among the clusters of the estimate in proportion to the members that they share
+    with it. The result is therefore the probability that a member drawn at random from the cluster that the row joins belongs
+    to the given cluster of the estimate.
 
     Parameters
     ----------
     fit
-        `MCMC` or `ResumableRun` that has run a kernel with a partition site; or a fitted estimator, whose `predict_proba` this
-        is if the estimate is its `labels_`.
+        `MCMC` or `ResumableRun` that has run a kernel with a partition site, or a fitted estimator. If the estimate equals the
+        estimator's `labels_`, the result is that of its `predict_proba`.
     X
-        The data that were fitted, (n, d).
+        The data the model was fitted to, (n, d).
     estimate
         (n,) whole numbers, such as a `point_estimate`.
     new_rows
-        (m, d).
+        The new rows, (m, d).
     num_samples
-        Most draws used of all chains together, evenly spaced.
+        Maximum number of draws used, over all chains together, evenly spaced.
 
     Returns
     -------
     probabilities
-        (m, K + 1), the clusters of the estimate in the order of their numbers and, last, a cluster of its own.
+        (m, K + 1), for the clusters of the estimate in the order of their labels and, last, for a new cluster.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not belong to X, has no conjugate component, or the rows do not fit it.
+        If the fit has not run, does not match X or has no conjugate component, or the rows are not valid for the component.
     """
     draws = draws_of(fit, X, num_samples=num_samples)
     labels = one_partition(estimate, len(draws.X))
@@ -60,7 +61,7 @@ def cluster_probabilities(
         return fit.predict_proba(new_rows)
     mixture, rows = draws.mixture, as_matrix(new_rows)
     if not isinstance(mixture, CollapsedMixture):
-        raise ValueError("the clusters of new rows need a model whose clusters' parameters are integrated out")
+        raise ValueError("cluster_probabilities needs a model whose cluster parameters are integrated out")
     length = draws.labels.shape[1]
     each = max(1, num_samples // draws.labels.shape[0])
     taken = np.linspace(0, length - 1, min(each, length)).round().astype(int)

@@ -1,4 +1,4 @@
-"""Draws of the clusters' parameters, which the methods integrate out, and of replicated data."""
+"""Draws of cluster parameters, which the methods integrate out, and of replicated data."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ __all__ = ["cluster_parameters", "replicated_data"]
 def cluster_parameters(
     fit: Any, X: ArrayLike, estimate: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0
 ) -> xr.Dataset:
-    """Draws of each cluster's parameters from their posterior given the cluster's rows, in float64.
+    """Draw each cluster's parameters from their posterior given the cluster's rows, in float64.
 
-    Where the hyperparameters have draws, every draw of the parameters is at another of them: the clusters are those of the
-    estimate, and the hyperparameters as uncertain as all the data leave them.
+    If the hyperparameters were sampled, each draw of the parameters uses one of their draws: the clusters are fixed at the
+    estimate, while the hyperparameters keep their full posterior uncertainty.
 
     Parameters
     ----------
     fit
-        `MCMC` that has run a kernel with a partition site: one draw for each of its draws. Or a fitted estimator: `num_samples`
-        draws in one chain, at its hyperparameters.
+        `MCMC` that has run a kernel with a partition site, which yields one parameter draw per draw, or a fitted estimator,
+        which yields `num_samples` draws in one chain at its hyperparameters.
     X
-        The data that were fitted, (n, d).
+        The data the model was fitted to, (n, d).
     estimate
         (n,) whole numbers, such as a `point_estimate`, or an estimator's `labels_`.
     num_samples
         Number of draws, for an estimator.
     random_state
-        Whole number or JAX key of the draws.
+        Whole number or JAX key for the draws.
 
     Returns
     -------
     parameters
-        Dataset with the variable `parameters`, (chain, draw, cluster, then one array of the component's parameters), the labels
-        of the estimate as coordinate `cluster`, and the clusters' numbers of rows as coordinate `size`. ArviZ's functions
-        take it.
+        Dataset with the variable `parameters`, (chain, draw, cluster, followed by the dimensions of the component's parameter
+        array), the labels of the estimate as coordinate `cluster`, and the cluster sizes as coordinate `size`. It can be
+        passed to ArviZ functions.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not belong to X, or is of an unknown kind; or the estimate is not n whole numbers.
+        If the fit has not run, does not match X or is of an unknown kind, or the estimate is not n whole numbers.
     """
     import xarray as xr
 
     draws = draws_of(fit, X, num_samples=1)
     names, labels, sizes = np.unique(one_partition(estimate, len(draws.X)), return_inverse=True, return_counts=True)
     shape = draws.labels.shape[:2]
-    if shape == (1, 1):  # one partition and one value of the hyperparameters: all draws are at these
+    if shape == (1, 1):  # one partition and one value of the hyperparameters, used for all draws
         shape = (1, num_samples)
         values = {name: np.broadcast_to(v, (*shape, *v.shape[2:])) for name, v in draws.hyperparameters.items()}
         draws = draws._replace(hyperparameters=values)
@@ -75,7 +75,7 @@ def cluster_parameters(
 
 
 def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.ndarray, "chain draw n d"]:
-    """A table like the observed one from each draw: its labels, parameters of its clusters given their rows, new rows.
+    """Draw replicated data for each draw: cluster parameters given their rows, then new rows with the draw's labels.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.nda
     Raises
     ------
     ValueError
-        If the component cannot draw rows, or the model has no conjugate component.
+        If the component cannot sample rows, or the model has no conjugate component.
     """
     slots = int(draws.labels.max()) + 1
 
@@ -96,7 +96,7 @@ def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.nda
         parameters = _parameters(key_parameters, values, labels, slots)
         return values.component.likelihood(parameters[labels]).sample(key_rows)
 
-    # partitions may have been drawn with the key itself
+    # the key itself may have been used to draw partitions
     return _map_draws(table, draws, jax.random.fold_in(random_key(random_state), 1))
 
 

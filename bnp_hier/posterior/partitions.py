@@ -1,4 +1,4 @@
-"""Sets of partition draws: their form, and co-clustering."""
+"""Validation of partition draws, and co-clustering."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from bnp_hier.utils.labels import canonical_labels
 __all__ = ["coclustering", "flat_draws", "one_partition", "unique_draws"]
 
 MOST_COLUMNS = 2048
-"""Most columns, one for each cluster of each draw, in one matrix product."""
+"""Maximum number of columns in one matrix product, with one column per cluster per draw."""
 
 TILE = 512
-"""Rows of one matrix product."""
+"""Number of rows in one matrix product."""
 
 
 def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n n"]:
-    """Share of the draws in which two items are in one cluster.
+    """Share of the draws in which two items are in the same cluster.
 
-    Besides the result, memory is for one block of the draws: an iterator never needs to hold them all at once.
+    Besides the result, only one block of draws is held in memory, so an iterator can supply more draws than fit at once.
 
     Parameters
     ----------
     draws
-        Label draws, (s, n) or (chain, draw, n) whole numbers; labels may be named differently in every draw. Or an iterator
-        over such arrays.
+        Label draws, (s, n) or (chain, draw, n) whole numbers, or an iterator over such arrays. Clusters may be labelled
+        differently in every draw.
 
     Raises
     ------
     ValueError
-        If the draws are not whole numbers of two or three dimensions, or an iterator's arrays are none, or of unequal n.
+        If the draws are not whole numbers in two or three dimensions, or an iterator is empty or its arrays differ in n.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
             for start in range(0, n, TILE):  # on and above the diagonal; whole numbers below 2²⁴ are exact in float32
                 together[start : start + TILE, start:] += columns[start : start + TILE] @ columns[start:].T
     if together is None:
-        raise ValueError("draws must hold at least one array, but the iterator is empty")
+        raise ValueError("draws must contain at least one array, but the iterator is empty")
     together /= total
     for start in range(TILE, len(together), TILE):
         together[start:, start - TILE : start] = together[start - TILE : start, start:].T
@@ -64,7 +64,7 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
 
 
 def _indicator_blocks(flat: Int[np.ndarray, "s n"]) -> Iterator[Float[np.ndarray, "n c"]]:
-    """Indicators of the clusters of some draws, side by side in float32: at most MOST_COLUMNS, or those of one draw."""
+    """Yield cluster indicators of several draws side by side in float32: at most MOST_COLUMNS, or those of one draw."""
     block: list[np.ndarray] = []
     width = 0
     for z in flat:
@@ -78,12 +78,12 @@ def _indicator_blocks(flat: Int[np.ndarray, "s n"]) -> Iterator[Float[np.ndarray
 
 
 def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
-    """Draws of all chains, one after the other.
+    """Concatenate the draws of all chains.
 
     Raises
     ------
     ValueError
-        If they are not whole numbers of two or three dimensions.
+        If they are not whole numbers in two or three dimensions.
     """
     array = np.asarray(draws)
     if array.ndim not in (2, 3) or not np.issubdtype(array.dtype, np.integer) or 0 in array.shape:
@@ -95,7 +95,7 @@ def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
 
 
 def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
-    """The labels of a partition of the n items that the draws label.
+    """Check that an estimate is one partition of the n items of the draws, and return its labels.
 
     Raises
     ------
@@ -109,12 +109,12 @@ def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
             f"and type {array.dtype}"
         )
     if len(array) != n:
-        raise ValueError(f"estimate labels {len(array)} items, but the draws {n}")
+        raise ValueError(f"estimate labels {len(array)} items, but the draws label {n}")
     return array
 
 
 def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
-    """Distinct partitions, canonically labelled, with their shares of the draws."""
+    """Return the distinct partitions, canonically labelled, and their shares of the draws."""
     rough, counts = np.unique(flat, axis=0, return_counts=True)
     canonical = np.stack([canonical_labels(z) for z in rough])
     labels, inverse = np.unique(canonical, axis=0, return_inverse=True)

@@ -1,4 +1,4 @@
-"""One partition for many draws: the one with the least posterior expected loss that a greedy search finds."""
+"""Point estimates of partitions: a greedy search for the smallest posterior expected loss."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from bnp_hier.utils.labels import canonical_labels
 __all__ = ["LOSSES", "cluster_costs", "expected_losses", "point_estimate"]
 
 LOSSES = ("vi", "binder")
-"""Variation of information (nats), and Binder's: the share of pairs of items that one joins and the other does not."""
+"""Variation of information (nats), and Binder's loss: the share of item pairs that only one of two partitions joins."""
 
 MOST_SWEEPS = 50
-"""Most sweeps of one search."""
+"""Maximum number of sweeps per search."""
 
 SPARE = 4
-"""Clusters that the search may open beyond those of the draw with the most."""
+"""Number of clusters that the search may open beyond those of the draw with the most clusters."""
 
 LEAST_GAIN = 1e-10
-"""Fall of the expected loss under which an item stays where it is."""
+"""Smallest decrease of the expected loss for which an item is moved."""
 
 
 class _Tables(NamedTuple):
-    """Draws as the search needs them.
+    """Draws in the form that the search needs.
 
-    - **labels** - (n, u) labels of the distinct draws, items first.
+    - **labels** - (n, u) labels of the distinct draws, with one row per item.
     - **weight** - (u,) their shares of all draws.
     - **cost** - (n + 1,) `cluster_costs`.
     """
@@ -43,7 +43,7 @@ class _Tables(NamedTuple):
 
 
 def cluster_costs(n: int, loss: str) -> Float[np.ndarray, " n1"]:
-    """Costs f of 0, ..., n items, with loss(a, b) = Σ f(|cluster of a|) + Σ f(|cluster of b|) − 2 Σ f(|intersection|).
+    """Costs f(0), ..., f(n), with loss(a, b) = Σ f(|cluster of a|) + Σ f(|cluster of b|) − 2 Σ f(|intersection|).
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _losses(tables: _Tables, candidates: Int[Array, "c n"], slots: int, width: i
 def _search(
     tables: _Tables, start: Int[Array, " n"], orders: Int[Array, "sweeps n"], slots: int, width: int
 ) -> Int[Array, " n"]:
-    """Items moved one at a time to where the expected loss is least, until a sweep moves none; −1 is not seated yet."""
+    """Move items one at a time to where the expected loss is smallest, until a sweep moves none; −1 means not yet seated."""
     n, u = tables.labels.shape
     draws = jnp.arange(u)
     seated = start >= 0
@@ -119,7 +119,7 @@ def _search(
 
 
 def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -> Float[np.ndarray, " c"]:
-    """Posterior expected loss of partitions: the mean over the draws.
+    """Posterior expected loss of partitions, the mean loss over the draws.
 
     Parameters
     ----------
@@ -133,11 +133,11 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
     Raises
     ------
     ValueError
-        If the draws or candidates have a wrong shape or type, or the loss is unknown.
+        If the draws or candidates have the wrong shape or type, or the loss is unknown.
     """
     flat, proposed = flat_draws(draws), flat_draws(candidates)
     if proposed.shape[1] != flat.shape[1]:
-        raise ValueError(f"the candidates label {proposed.shape[1]} items, but the draws {flat.shape[1]}")
+        raise ValueError(f"the candidates label {proposed.shape[1]} items, but the draws label {flat.shape[1]}")
     proposed = np.stack([canonical_labels(z) for z in proposed])
     with jax.enable_x64(True):
         tables = _tables(flat, loss)
@@ -146,10 +146,10 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
 
 
 def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, random_state: int = 0) -> Int[np.ndarray, " n"]:
-    """The partition with the least posterior expected loss that a greedy search finds; never worse than the best draw.
+    """Return the partition with the smallest posterior expected loss found by a greedy search; never worse than the best draw.
 
-    Items are moved one at a time to the cluster, a new one included, where the mean loss over all draws is least, until
-    nothing moves: from the best draw, and from partitions that are built item by item in random orders.
+    Items are moved one at a time to the cluster, possibly a new one, that minimises the mean loss over all draws, until no
+    item moves. The search starts from the best draw, and from partitions built item by item in random orders.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
     loss
         "vi": variation of information. "binder": Binder's loss with equal costs.
     n_init
-        Partitions built in random orders, besides the best draw.
+        Number of partitions built in random orders, in addition to the best draw.
     random_state
         Seed of the orders.
 
@@ -170,12 +170,12 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
     Raises
     ------
     ValueError
-        If the draws have a wrong shape or type, or the loss is unknown.
+        If the draws have the wrong shape or type, or the loss is unknown.
 
     Notes
     -----
-    Wade & Ghahramani (2018) for the losses, with the expected variation of information itself in the place of their lower
-    bound; the search is in the manner of Dahl, Johnson & Müller (2022).
+    The losses are those of Wade & Ghahramani (2018), except that the expected variation of information itself is minimised
+    instead of their lower bound. The search is similar to that of Dahl, Johnson & Müller (2022).
 
     Examples
     --------

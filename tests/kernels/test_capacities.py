@@ -78,7 +78,7 @@ def test_a_warning_names_both_where_both_bind() -> None:
 def test_compare_names_the_kernel_that_met_its_capacity() -> None:
     with pytest.warns(RuntimeWarning, match="ParallelSplitMerge reached its capacity"):
         mcmc = run(bnp.ParallelSplitMerge(partial(capped, most=None), max_clusters=2, init="one"))
-    with pytest.warns(RuntimeWarning, match=r"All met its capacity .*clusters; raise ParallelSplitMerge\(\.\.\., max_"):
+    with pytest.warns(RuntimeWarning, match=r"All reached its capacity .*clusters; raise ParallelSplitMerge\(\.\.\., max_"):
         bnp.compare({"All": mcmc}, X)
 
 

@@ -292,7 +292,7 @@ def test_drawn_in_given_axes() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"names": ["a", "b"]}, "names must have one entry per item, 15, but they have 2"),
+        ({"names": ["a", "b"]}, "names must have one entry for each of the 15 items, but they have 2"),
         ({"labels": [0, 1]}, r"labels must have one entry per item, shape \(15,\), but they have shape \(2,\)"),
         ({"level": 0}, "level must be a whole number from 1 to the tree's depth, 3, but it is 0"),
         ({"level": 4}, "level must be a whole number from 1 to the tree's depth, 3, but it is 4"),
@@ -381,13 +381,13 @@ def test_montage_of_many_images_is_bounded_and_readable() -> None:
         (IMAGES.reshape(15, -1), {}, r"but they have shape \(15, 24\)"),
         (np.zeros((15, 6, 4, 2)), {}, r"but they have shape \(15, 6, 4, 2\)"),
         (np.full((15, 6, 4), np.nan), {}, "images must be finite"),
-        (np.full((15, 6, 4, 3), 7.5), {}, "colours of type float64 must be from 0 to 1, but they are from 7.5 to 7.5"),
+        (np.full((15, 6, 4, 3), 7.5), {}, "colours of type float64 must be from 0 to 1, but they range from 7.5 to 7.5"),
         (np.full((15, 6, 4), "a"), {}, "images must be numbers"),
         (IMAGES, {"X": np.zeros((3, 2))}, r"X must have one row per item, 15, but it has shape \(3, 2\)"),
         (IMAGES, {"level": 9}, "level must be a whole number from 1 to the tree's depth, 3, but it is 9"),
         (IMAGES, {"count": 0}, "count must be 1 or more, but it is 0"),
         (IMAGES, {"most_nodes": 0}, "most_nodes must be 1 or more, but it is 0"),
-        (IMAGES, {"colors": "no such"}, "but they are 'no such'"),
+        (IMAGES, {"colors": "no such"}, "but it is 'no such'"),
     ],
 )
 def test_montage_says_what_is_wrong(images: np.ndarray, options: dict[str, Any], message: str) -> None:
@@ -447,14 +447,14 @@ def test_scores_of_a_hierarchy() -> None:
     [
         (lambda: {}, "scores must have at least one method, but it is empty"),
         (lambda: {"one": []}, "scores must have at least one table per method, but 'one' has none"),
-        (lambda: {"one": [table(0), [1.0]]}, "scores must be tables of levels and measures, but number 1 of 'one' is a list"),
-        (lambda: {"one": table(0).iloc[:0]}, "but number 0 of 'one' is an empty one"),
+        (lambda: {"one": [table(0), [1.0]]}, "scores must be tables of levels and measures, but table 1 of 'one' is a list"),
+        (lambda: {"one": table(0).iloc[:0]}, "but table 0 of 'one' is empty"),
         (
             lambda: {"one": [table(0), table(1, 3)]},
-            r"all tables of 'one' must have the same levels, \[1, 2, 3, 4\], but number 1 has \[1, 2, 3\]",
+            r"all tables of 'one' must have the same levels, \[1, 2, 3, 4\], but table 1 has \[1, 2, 3\]",
         ),
-        (lambda: {"one": table(0), "two": table(0, 4, ("ARI",))}, r"but number 0 of 'two' has \['ARI'\]"),
-        (lambda: {"one": table(0) * np.nan}, "table number 0 of 'one' has missing or infinite ones"),
+        (lambda: {"one": table(0), "two": table(0, 4, ("ARI",))}, r"but table 0 of 'two' has \['ARI'\]"),
+        (lambda: {"one": table(0) * np.nan}, "table 0 of 'one' has missing or infinite scores"),
         (lambda: {"one": table(0).set_index(pd.Index(list("abcd")))}, "levels must be whole numbers, but those of 'one'"),
     ],
 )

@@ -251,7 +251,7 @@ def test_tree_with_other_labels() -> None:
     kept = collection(axes, "kept").get_colors()
     np.testing.assert_allclose(kept[:2], cluster_colors(3)[:2])
     np.testing.assert_allclose(kept[2], to_rgba("0.15"))
-    assert [text.get_text() for text in axes.get_legend().get_texts()][1] == "holds several clusters"
+    assert [text.get_text() for text in axes.get_legend().get_texts()][1] == "contains several clusters"
 
 
 def test_tree_heights_name_the_axis() -> None:
@@ -293,7 +293,7 @@ def test_tree_of_one_item() -> None:
 
 
 def test_tree_refuses() -> None:
-    with pytest.raises(ValueError, match="names must have one entry per item, 6, but they have 2"):
+    with pytest.raises(ValueError, match="names must have one entry for each of the 6 items, but they have 2"):
         plots.dendrogram(SMALL, names=["a", "b"])
     with pytest.raises(ValueError, match=r"labels.*\(6,\).*\(3,\)"):
         plots.dendrogram(SMALL, labels=[0, 1, 2])
@@ -443,9 +443,9 @@ def test_pairs_refuses() -> None:
             plots.pairs(bad, labels=np.zeros(len(bad)))
     with pytest.raises(ValueError, match=r"labels.*\(4,\).*\(3,\)"):
         plots.pairs(X, labels=[0, 1, 2])
-    with pytest.raises(ValueError, match="feature_names.*2, but they have 1"):
+    with pytest.raises(ValueError, match="feature_names.*2 columns, but they have 1"):
         plots.pairs(X, labels=np.zeros(4), feature_names=["a"])
-    with pytest.raises(ValueError, match="point_names.*4, but they have 1"):
+    with pytest.raises(ValueError, match="point_names.*4 rows, but they have 1"):
         plots.pairs(X, labels=np.zeros(4), point_names=["a"])
     with pytest.raises(ValueError, match="max_columns.*0"):
         plots.pairs(X, labels=np.zeros(4), max_columns=0)
@@ -519,7 +519,7 @@ def test_rank_histograms_of_arviz_data() -> None:
         np.testing.assert_array_equal(patch.get_data().values, same.get_data().values)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["chain 0", "chain 1", "chain 2"]
     assert len(plots.rank(data, var_names="n_clusters").axes) == 1 and as_png(figure)
-    with pytest.warns(RuntimeWarning, match="z: such values depend on the clusters' names") as caught:
+    with pytest.warns(RuntimeWarning, match="z: these values depend on the cluster labels") as caught:
         assert len(plots.rank(data, var_names=["z"]).axes) == 5
     assert caught[0].filename == __file__
 

@@ -44,7 +44,7 @@ def test_default_leaves_out_what_depends_on_labels() -> None:
 @pytest.mark.parametrize("name", ["z", "labels", "parameters", "weights", "shares"])
 @pytest.mark.usefixtures("unchecked")
 def test_label_dependent_variables_warn(name: str) -> None:
-    message = f"{name}: such values depend on the clusters' names.* say nothing about convergence; use log_joint"
+    message = f"{name}: these values depend on the cluster labels.* say nothing about convergence; use log_joint"
     with pytest.warns(RuntimeWarning, match=message) as caught:
         table = bnp.diagnostics(IDATA, name)
     assert caught[0].filename == __file__

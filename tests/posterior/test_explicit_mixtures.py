@@ -195,7 +195,7 @@ def test_recover_labels(sticks_run: MCMC, slots_run: MCMC) -> None:
     assert (labels != bnp.recover_labels(sticks_run, TABLE)).any()
     resumable = bnp.ResumableRun.from_parts(bnp.ResumableRun.parts_of(sticks_run, TABLE))
     np.testing.assert_array_equal(labels, bnp.recover_labels(resumable, TABLE, random_state=3))
-    with pytest.raises(ValueError, match='nothing to recover: the draws hold the labels, at the site "z"'):
+    with pytest.raises(ValueError, match='nothing to recover: the draws already contain the labels, at the site "z"'):
         bnp.recover_labels(slots_run, X)
     with pytest.raises(TypeError, match="expected an MCMC object, but got str"):
         bnp.recover_labels("fit", X)
@@ -255,7 +255,7 @@ def test_bad_input(sticks_run: MCMC) -> None:
         log_predictive(draws_of(sticks_run, TABLE), np.zeros((2, 3)))
     start = {"loc": np.zeros((1, 1, SLOTS))}
     for model, new, match in (
-        (centred_model, NEW, "log density of a row changes with the rows that come with it"),
+        (centred_model, NEW, "log density of a row depends on the other rows, so new rows cannot be scored"),
         (fixed_size_model, NEW, r"does not run on half of the fitted rows, shape \(3, 1\)"),
         (slot_model, np.zeros((2, 2)), "X has 2 columns, but the model was fitted to 1"),
     ):

@@ -161,7 +161,7 @@ def test_support_and_coclustering(draws: bnp.HierarchyDraws) -> None:
     assert together[0, 3] == np.mean(draws.paths[:, :, 0, 0] == draws.paths[:, :, 3, 0])
     with pytest.raises(ValueError, match="level must be 1 to 2, but it is 3"):
         draws.coclustering(3)
-    with pytest.raises(ValueError, match="the tree has 1 items, but the draws 12"):
+    with pytest.raises(ValueError, match="the tree has 1 items, but the draws have 12"):
         draws.support(bnp.Hierarchy(np.array([[1]])))
 
 
@@ -195,7 +195,7 @@ def test_arviz(fit: MCMC, draws: bnp.HierarchyDraws) -> None:
 def test_bad_input(fit: MCMC) -> None:
     with pytest.raises(ValueError, match="X has 11 rows, but the draws label 12 items"):
         bnp.hierarchy_draws(fit, ROWS[:-1])
-    with pytest.raises(ValueError, match="hierarchical mixture, whose draws are trees: read them by bnp_hier.hierarchy_draws"):
+    with pytest.raises(ValueError, match="whose draws are trees: read them with bnp_hier.hierarchy_draws"):
         bnp.compare({"BHMC": fit}, ROWS)
     with pytest.raises(TypeError, match="expected an MCMC object that has run BHMCGibbs, but got str"):
         bnp.hierarchy_draws("fit", ROWS)

@@ -53,7 +53,7 @@ def test_bad_input() -> None:
     for estimate, message in (
         (DRAWS, "estimate must be one whole-number label per item"),
         (ESTIMATE.astype(float), r"shape \(12,\) and type float64"),
-        (ESTIMATE[:5], "estimate labels 5 items, but the draws 12"),
+        (ESTIMATE[:5], "estimate labels 5 items, but the draws label 12"),
     ):
         with pytest.raises(ValueError, match=message):
             bnp.assignment_uncertainty(DRAWS, estimate)

@@ -110,7 +110,7 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="expected an MCMC object or a fitted bnp_hier estimator, but got str"):
         bnp.cluster_parameters("fit", COUNTS, ESTIMATE)
     monkeypatch.setattr(parameter_draws, "draws_of", lambda *arguments, **options: draws_of_counts(1, 2))
-    with pytest.raises(ValueError, match="estimate labels 3 items, but the draws 5"):
+    with pytest.raises(ValueError, match="estimate labels 3 items, but the draws label 5"):
         bnp.cluster_parameters(None, COUNTS, ESTIMATE[:3])
     with pytest.raises(TypeError, match="random_state must be a whole number or a JAX random key"):
         bnp.cluster_parameters(None, COUNTS, ESTIMATE, random_state="a")

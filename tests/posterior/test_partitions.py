@@ -49,7 +49,7 @@ def test_bad_draws(draws: np.ndarray) -> None:
 
 
 def test_bad_iterators() -> None:
-    with pytest.raises(ValueError, match="must hold at least one array, but the iterator is empty"):
+    with pytest.raises(ValueError, match="must contain at least one array, but the iterator is empty"):
         coclustering(iter([]))
     with pytest.raises(ValueError, match="must all label the same items, but one array labels 5 and another 6"):
         coclustering(iter([DRAWS, DRAWS[:, :5]]))

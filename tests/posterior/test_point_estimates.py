@@ -107,10 +107,10 @@ def test_bad_input() -> None:
     for call, message in (
         (lambda: bnp.credible_ball(draws, draws[0], level=0.0), r"level must lie in \(0, 1\], but it is 0.0"),
         (lambda: bnp.credible_ball(draws, draws), "estimate must be one whole-number label per item"),
-        (lambda: bnp.credible_ball(draws, draws[0][:3]), "estimate labels 3 items, but the draws 5"),
+        (lambda: bnp.credible_ball(draws, draws[0][:3]), "estimate labels 3 items, but the draws label 5"),
         (lambda: bnp.point_estimate(draws, n_init=-1), "n_init must be a whole number of at least 0, but it is -1"),
         (lambda: bnp.point_estimate(draws, "zero-one"), 'loss must be "vi" or "binder", but it is .zero-one.'),
-        (lambda: expected_losses(draws[:, :3], draws), "the candidates label 3 items, but the draws 5"),
+        (lambda: expected_losses(draws[:, :3], draws), "the candidates label 3 items, but the draws label 5"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
