@@ -167,7 +167,7 @@ def _gap(h: int) -> int:
 
 
 def _largest(tree: Hierarchy, lowest: int, most: int) -> tuple[Bool[np.ndarray, " nodes"], int, int]:
-    """Return which nodes are kept, and how many nodes that are not only children are kept and exist."""
+    """Return which nodes are kept, and the numbers of kept nodes and of all nodes, only children not counted."""
     order = largest_first(tree, lowest)
     lonely = is_only_child(tree)
     distinct = order[~lonely[order]]

@@ -1,4 +1,4 @@
-"""Lists of names set in lines of text: as many as fit, and the number of the rest."""
+"""Lists of names set in lines of text: as many names as fit, and the number left out."""
 
 from __future__ import annotations
 

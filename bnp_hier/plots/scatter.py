@@ -35,7 +35,7 @@ def pairs(
     """Plot all pairs of columns: scatter plots below the diagonal, and stacked histograms of the clusters on it.
 
     Columns with few distinct whole numbers (binary data, ratings) are jittered in the scatter plots. Points with a missing
-    value are left out of the panels that need it.
+    value are left out of the panels of that column.
 
     Parameters
     ----------

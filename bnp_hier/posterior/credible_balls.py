@@ -52,7 +52,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
 
     Notes
     -----
-    Wade & Ghahramani (2018), section 4.
+    See Wade & Ghahramani (2018), section 4.
     """
     if not 0 < level <= 1:
         raise ValueError(f"level must lie in (0, 1], but it is {level!r}")

@@ -130,7 +130,7 @@ class HierarchyDraws:
         """Log density of every row given the draw's tree, components and labels of the other rows, in float64 (nats).
 
         The row's own path and label are summed out: Σ over leaves and new branches of their probability given the other paths,
-        times Σ_k β_k f_k(x). A component of no other item is integrated over its prior.
+        times Σ_k β_k f_k(x). A component that no other item uses is integrated over its prior.
         """
 
         def one(z: dict[str, Array]) -> Array:

@@ -34,8 +34,8 @@ def cluster_parameters(
     Parameters
     ----------
     fit
-        `MCMC` that has run a kernel with a partition site, which yields one parameter draw per draw, or a fitted estimator,
-        which yields `num_samples` draws in one chain at its hyperparameters.
+        `MCMC` that has run a kernel with a partition site (one draw of the parameters per posterior draw), or a fitted
+        estimator (`num_samples` draws in one chain, at its hyperparameters).
     X
         The data the model was fitted to, (n, d).
     estimate
