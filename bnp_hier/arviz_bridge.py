@@ -187,8 +187,8 @@ def _kept(replicates: bool | int, length: int) -> Int[np.ndarray, " kept"]:
     count = length * replicates if isinstance(replicates, bool) else replicates
     if not isinstance(count, int | np.integer) or not 0 <= count <= length:
         raise ValueError(
-            f"posterior_predictive must be True, False or a whole number from 0 to {length}, the number of draws per chain, but "
-            f"it is {replicates!r}"
+            f"posterior_predictive must be True, False or a whole number from 0 to {length}, the number of draws per chain, "
+            f"but it is {replicates!r}"
         )
     return np.linspace(0, length - 1, count).round().astype(int)
 

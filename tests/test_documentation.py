@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import bnp_hier
 from bnp_hier import datasets, deterministic, evidence, kernels, models, plots, posterior
 from bnp_hier.cli import COMMANDS, app
+from examples import gallery
 from tests.parameters import few
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -141,6 +142,18 @@ def test_every_estimator_and_kernel_has_a_page() -> None:
 
 def _is_kernel(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, MCMCKernel)
+
+
+def test_gallery_draws_every_plot() -> None:
+    """Each block is followed by its image, which `examples/gallery.py` writes; the images are small."""
+    page = DOCS / "gallery.md"
+    code = "".join(_blocks(page))
+    assert not [name for name in plots.__all__ if f"bnp.plots.{name}(" not in code]
+    drawn = [block["image"] for block in gallery.BLOCK.finditer(_text(page))]
+    assert len(drawn) == len(set(drawn)) == len(_blocks(page)) and all("figure = " in block for block in _blocks(page))
+    sizes = {path.name: path.stat().st_size for path in (DOCS / "gallery").iterdir()}
+    assert set(sizes) == set(drawn)
+    assert max(sizes.values()) < 60_000 and sum(sizes.values()) < 1_000_000
 
 
 def _links(page: Path) -> list[str]:
