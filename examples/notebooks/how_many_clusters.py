@@ -13,17 +13,12 @@
 # %% [markdown]
 # # How many clusters? Evidence from every side
 #
-# "How many clusters are there?" sounds like a question with one number for an answer. This notebook asks it in every way the
-# package knows: exact evidence, bounds, posteriors under several priors, a tree, and predictions. Then it says what the
-# answers do and do not mean.
+# "How many clusters are there?" sounds like a question with a single number for an answer. This notebook asks it in every
+# way that the package offers: exact evidence, bounds, posteriors under several priors, a tree, and predictions. It then
+# says what the answers do and do not mean.
 
 # %%
 # %matplotlib inline
-import warnings
-
-warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm, of bars that are off here
-warnings.filterwarnings("ignore", message="Some donated buffers")  # JAX, of chains that run side by side
-
 from functools import partial
 
 import jax
@@ -37,7 +32,6 @@ from scipy import stats
 import bnp_hier as bnp
 from bnp_hier.models import dpm
 
-warnings.filterwarnings("ignore", message="compare_models")  # chains that are short; its table says so, too
 plt.rcParams["figure.dpi"] = 80
 
 # %% tags=["parameters"]
@@ -52,7 +46,7 @@ normal_rows = (20, 320)
 # %% [markdown]
 # ## The data
 #
-# Two columns of the wine data: flavanoids and colour, for wines of three cultivars. The cultivars are not used.
+# Two columns of the wine data, flavanoids and colour intensity, for wines of three cultivars. The cultivars are not used.
 
 # %%
 wine = bnp.datasets.load("wine")
@@ -66,9 +60,9 @@ model = partial(dpm, component=component, concentration=1.0)
 # %% [markdown]
 # ## A few rows: the exact answer
 #
-# The evidence log p(X) adds up all partitions of the rows. For a dozen rows there are four million of them, which is no
-# problem: `bnp.evidence.exact` does it by dynamic programming. So here every bound and estimate can be held against the
-# truth.
+# The evidence p(X) is a sum over all partitions of the rows. A dozen rows have four million partitions, which is no
+# problem: `bnp.evidence.exact` sums over them by dynamic programming. So here we can compare every bound and estimate with
+# the exact value.
 
 # %%
 sizes = dict(num_warmup=num_warmup, num_samples=num_samples, num_chains=num_chains, num_particles=num_particles)
@@ -81,27 +75,28 @@ bnp.plots.evidence_bounds(few, ax=axes)
 plt.show()
 
 # %% [markdown]
-# The lower bounds lie left of the exact value, as those for the same model must, and both estimates are near it. The best
-# single partition (MAP-DP) is one of millions of terms; the tree's bounds count more of them, and come closer the more they
-# count. The variational bounds are the loosest here, and three of the five are for the truncated or finite model that they
-# name.
+# The lower bounds lie to the left of the exact value, as bounds for the same model must, and both estimates are close to
+# it. The best single partition (MAP-DP) is one of millions of terms. The tree bounds include more of the terms and come
+# closer the more they include. The variational bounds are the loosest here, and three of the five are bounds for the
+# truncated or finite model named in the table rather than for the Dirichlet-process mixture.
 
 # %% [markdown]
 # ## What the prior says before any data
 #
-# The concentration α implies a distribution of the number of clusters, and it depends on the number of rows.
-# `concentration_for` turns it around.
+# The concentration α implies a distribution over the number of clusters, which also depends on the number of rows.
+# `concentration_for` is the inverse: it returns the concentration for an expected number of clusters.
 
 # %%
 for alpha in (0.2, 1.0, 5.0):
     expected = bnp.prior_clusters(alpha, n_rows) @ np.arange(n_rows + 1)
-    print(f"α = {alpha}: {expected:.1f} clusters expected of {n_rows} rows")
-print(f"3 clusters are expected at α = {bnp.concentration_for(3, n_rows):.2f}")
+    print(f"α = {alpha}: {expected:.1f} expected clusters among {n_rows} rows")
+print(f"the expected number is 3 at α = {bnp.concentration_for(3, n_rows):.2f}")
 
 # %% [markdown]
-# ## The posterior, under several priors
+# ## The posterior under several priors
 #
-# Two fixed concentrations, and a Gamma(1, 1) hyperprior.
+# We use two fixed concentrations and a Gamma(1, 1) hyperprior. JAX may print a harmless warning about donated buffers,
+# because the chains run side by side.
 
 # %%
 settings = dict(
@@ -130,9 +125,10 @@ for name, run in runs.items():
 pd.DataFrame(summary).T.astype(float).round(2)
 
 # %% [markdown]
-# More concentrations come for free. A partition into K clusters has a prior proportional to α to the power K, so that one run
-# at α gives the posterior of K at another α' by weights (α'/α)^K. Going down to 0.2 from 1 is safe; going far up is not, as
-# it would hang on the few draws with most clusters. Coming down from 5 to 1 checks the run at 1.
+# More concentrations come at no extra cost. The prior probability of a partition into K clusters is proportional to α to
+# the power K, so the draws of one run at α, weighted by (α'/α)^K, give the posterior at another α'. Going down from 1 to
+# 0.2 is safe. Going far up is not, as the result would depend on the few draws with the most clusters. Going down from 5 to
+# 1 checks the run at 1.
 
 
 # %%
@@ -142,11 +138,13 @@ def reweighted(probabilities, factor):
 
 
 again = reweighted(posterior["α = 5"], 1 / 5)
-print(f"mean number at α = 1: {posterior['α = 1'] @ np.arange(len(posterior['α = 1'])):.2f} by its own run,", end=" ")
-print(f"{again @ np.arange(len(again)):.2f} from the run at 5")
+print("mean number of clusters at α = 1:", end=" ")
+print(f"{posterior['α = 1'] @ np.arange(len(posterior['α = 1'])):.2f} from its own run,", end=" ")
+print(f"{again @ np.arange(len(again)):.2f} from the run at α = 5")
 
 # %% [markdown]
-# Prior (grey) against posterior (bars). If the data decided, the bars would be the same in every panel.
+# The next figure compares the prior (grey line) with the posterior (bars). If the data alone determined the number of
+# clusters, the bars would be the same in every panel.
 
 # %%
 grid = stats.gamma(1.0).ppf(np.linspace(0.005, 0.995, 100))
@@ -170,19 +168,19 @@ figure.supylabel("probability")
 plt.show()
 
 # %% [markdown]
-# The data rule out one cluster, and they pull the posterior away from the prior. But they do not overrule it: the number goes
-# up with α. The extra clusters are small ones, which the prior asks for and the data do not forbid. At α = 1 the point
-# estimate has fewer clusters than the posterior's most probable number: small clusters come and go, and no one set of them is
-# shared by most draws.
+# The data rule out one cluster and pull the posterior away from the prior. But they do not override the prior: the number
+# of clusters increases with α. The extra clusters are small ones, which the prior favours and the data do not rule out. At
+# α = 1 the point estimate has fewer clusters than the posterior mode: small clusters come and go, and no particular set of
+# them is shared by most draws.
 #
-# With a hyperprior the answer is an average over concentrations that suit the data. That is the honest default, but still not
-# free of the prior: another hyperprior gives another average.
+# With a hyperprior, the answer is an average over the concentrations that suit the data. That is the honest default, but it
+# still depends on the prior: another hyperprior gives another average.
 
 # %% [markdown]
 # ## The tree, and how much its cut matters
 #
-# BHC hands back one tree, cut where merges are less likely than not. Yet each merge has a probability, and
-# `sample_partitions` draws cuts in proportion to theirs.
+# BHC returns one tree, cut where a merge has a probability below one half. But each merge has its own probability, and
+# `sample_partitions` draws cuts of the tree accordingly.
 
 # %%
 bhc = bnp.BHC(model, progress_bar=False).fit(X)
@@ -195,19 +193,20 @@ cuts = {
     "BHC, this tree's cuts": bnp.number_of_clusters(bhc.sample_partitions(0, 2000)),
     "MCMC, all partitions": posterior["α = 1"],
 }
-print(f"the cut at one half has {bhc.n_clusters_} clusters")
+print(f"cut at probability one half: {bhc.n_clusters_} clusters")
 pd.DataFrame({name: pd.Series(p) for name, p in cuts.items()}).fillna(0).loc[1:].rename_axis("clusters").round(2)
 
 # %% [markdown]
-# They barely agree: the tree puts its weight on fewer clusters than MCMC does, and on fewer different numbers. One tree holds
-# only partitions that are nested in it. The stray rows between the clusters form small groups in ever different ways, few of
-# which fit into any one tree. Read a tree's spread as a quick and optimistic view of the doubt.
+# The two distributions barely agree: the tree puts its weight on fewer clusters than MCMC does, and on a narrower range.
+# One tree contains only partitions that are nested in it. The stray rows between the clusters form small groups in many
+# different ways, few of which fit into any one tree. Read the spread within a tree as a quick and optimistic view of the
+# uncertainty.
 
 # %% [markdown]
 # ## All rows: bounds and an estimate
 #
-# Beyond 16 rows nothing is exact, but the tree's bounds still hold, and in two columns a particle filter (`smc`) estimates
-# the evidence well. (`bnp.evidence.table(model, X)` would compute all of this, and more.)
+# Beyond 16 rows the package does not compute the exact evidence, but the tree bounds still hold, and in two columns a
+# particle filter (`smc`) estimates the evidence well. (`bnp.evidence.table(model, X)` would compute all of this, and more.)
 
 # %%
 bounds = {"one partition (MAP-DP)": bnp.MAPDP(model).fit(X).log_joint_}
@@ -220,19 +219,21 @@ many.loc["particle filter"] = [particles.value, particles.standard_error, "estim
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
 bnp.plots.evidence_bounds(many.assign(target="DP mixture", verdict=""), ax=axes)
 plt.show()
-print(f"gap of the best partition {particles.value - bounds['one partition (MAP-DP)']:.1f} nats, of the best bound", end=" ")
-print(f"{particles.value - bounds['tree (pairs)']:.1f}; {particles.verdict}")
+print(f"gap to the estimate: best partition {particles.value - bounds['one partition (MAP-DP)']:.1f} nats, best bound", end=" ")
+print(f"{particles.value - bounds['tree (pairs)']:.1f} nats")
+print(particles.verdict)
 
 # %% [markdown]
-# The best hard partition lies many nats below the estimate. That gap is the weight of all other partitions: the share of the
-# best one in the posterior is e to the minus gap. A number of clusters read off one partition is a count in one of very many
-# that are about as good. The tree's bounds are little better here: this is what the comparison with MCMC showed, in nats.
+# The best hard partition lies many nats below the estimate. The gap is the weight of all other partitions: the posterior
+# probability of the best one is e to the power of minus the gap. The number of clusters in any one partition is therefore a
+# count from one of very many partitions that are about as good. The tree bounds are hardly better here. This is the
+# comparison with MCMC again, in nats.
 
 # %% [markdown]
-# ## Do predictions care?
+# ## Do predictions depend on it?
 #
-# Leave-one-out predictive density, labels summed out (nats). If one number of clusters were right, priors that favour it
-# would predict better.
+# The leave-one-out predictive density, with the labels summed out (nats). If one number of clusters were right, priors that
+# favour it would predict better.
 
 # %%
 ranking = bnp.compare_models(runs, X)
@@ -240,17 +241,18 @@ ranking[["elpd", "se", "elpd_diff", "dse", "mcse", "warning"]].round(2)
 
 # %% [markdown]
 # The densities differ by a few nats at most, summed over all rows, although the concentrations and the numbers of clusters
-# differ by much. A small extra cluster changes a density little. Predictions are robust against α, which is good news for
-# predictions and bad news for anyone who hopes to choose the number of clusters by them.
+# differ a lot. A small extra cluster changes the density little. Predictions are robust to the choice of α, which is good
+# news for prediction and bad news for anyone who hopes to choose the number of clusters by it.
 
 # %% [markdown]
 # ## What more data would do: a warning
 #
-# One would like the posterior to settle on the true number as rows come in. For a Dirichlet process it need not. Miller &
-# Harrison (2013, 2014) prove for mixtures such as this one, at a fixed concentration, that the posterior number of clusters
-# is **not consistent**: data from a finite mixture do not make the posterior concentrate on its number of components.
+# One would like the posterior to settle on the true number as more rows are added. With a Dirichlet process it need not.
+# Miller & Harrison (2013, 2014) prove, for mixtures such as this one with a fixed concentration, that the posterior number
+# of clusters is **not consistent**: when the data come from a finite mixture, the posterior does not concentrate on its
+# number of components.
 #
-# The plainest case is data from *one* normal with known variance, clustered with exactly that normal as the component, and α
+# The simplest case is data from *one* normal with known variance, clustered with exactly that normal as the component and α
 # = 1.
 
 # %%
@@ -273,25 +275,33 @@ for n in normal_rows:
 pd.DataFrame(result).T.rename_axis("rows").round(2)
 
 # %% [markdown]
-# With sixteen times as many rows the posterior is no nearer to the one true component: the probability of one cluster stays
-# far from 1. The prior expects ever more clusters, and small extra clusters beside a large one cost almost nothing in
+# With sixteen times as many rows the posterior is no closer to the one true component: the probability of one cluster stays
+# far from 1. The prior expects more and more clusters, and small extra clusters beside a large one cost almost nothing in
 # likelihood.
 
 # %% [markdown]
-# ## Conclusions
+# ## What to conclude, and what not
 #
-# - For these wines several clusters are certain, and their number is not. The posterior is a range, and the range moves with
-#   the concentration.
-# - Report the prior beside the posterior, and the number under at least two concentrations. Put a hyperprior on α.
-# - Prefer questions that have stable answers: does this pair belong together, how large are the big clusters, what is the
-#   density here? Small clusters are where the numbers differ.
-# - One partition, or one tree, may hold a tiny share of the posterior: with all rows their bounds fell about ten nats short.
-#   Use bounds to see what is left out, not to count clusters.
-# - At a fixed concentration the posterior number of clusters of a Dirichlet process does not estimate "the true number"
-#   consistently, even if the component is right. A prior on α can mend that in theory (Ascolani and others 2023), if the
-#   component is right. If it is wrong, more clusters will patch it, and the number grows for that reason too. If a finite
-#   number is what you believe in, put a prior on that number instead.
+# **Conclude:**
 #
-# J. W. Miller and M. T. Harrison, "A simple example of Dirichlet process mixture inconsistency for the number of components",
-# NIPS 2013; "Inconsistency of Pitman-Yor process mixtures for the number of components", JMLR 15, 2014. F. Ascolani, A.
-# Lijoi, G. Rebaudo and G. Zanella, "Clustering consistency with Dirichlet process mixtures", Biometrika 110, 2023.
+# - For these wines it is certain that there are several clusters, and uncertain how many. The posterior is a range, and the
+#   range shifts with the concentration.
+# - Report the prior next to the posterior, and the number of clusters under at least two concentrations. Put a hyperprior
+#   on α.
+# - Prefer questions with stable answers: does this pair belong together, how large are the big clusters, what is the
+#   density here? The numbers differ in the small clusters.
+# - Use bounds to see how much is left out, not to count clusters. A single partition, or a single tree, may carry a tiny
+#   share of the posterior: with all rows, their bounds are about ten nats too low.
+#
+# **Do not conclude:**
+#
+# - That the posterior number of clusters estimates "the true number". With a fixed concentration it is not consistent, even
+#   if the component is right. A prior on α can repair this in theory if the component is right (Ascolani and others 2023).
+#   If it is wrong, extra clusters compensate for it, and the number grows for that reason too. If you believe in a finite
+#   number of clusters, put a prior on that number instead.
+# - That the α with the best predictions has the right number of clusters.
+#
+# J. W. Miller and M. T. Harrison, "A simple example of Dirichlet process mixture inconsistency for the number of
+# components", NIPS 2013; "Inconsistency of Pitman-Yor process mixtures for the number of components", JMLR 15, 2014. F.
+# Ascolani, A. Lijoi, G. Rebaudo and G. Zanella, "Clustering consistency with Dirichlet process mixtures", Biometrika 110,
+# 2023.

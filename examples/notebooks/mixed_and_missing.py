@@ -13,11 +13,11 @@
 # %% [markdown]
 # # Mixed and missing data
 #
-# **Question.** A table has measurements, bits, counts and categories, and missing values. Which groups of rows does it have,
-# and what would have stood in their place?
+# **Question.** A table has continuous, binary, count and categorical columns, and some of its values are missing. Which
+# groups of rows does it contain, and what would the missing values have been?
 #
-# Every kind of column gets its own likelihood within a cluster, and a missing value is left out of it exactly: nothing is
-# filled in before the fit. What the clusters know of a missing value can be drawn afterwards.
+# Each kind of column gets its own likelihood within a cluster, and missing values are integrated out exactly: nothing is
+# imputed before the fit. Afterwards, missing values can be drawn from their posterior predictive distribution.
 
 # %% tags=["parameters"]
 n_rows = 250
@@ -28,6 +28,7 @@ num_chains = 4
 num_draws = 200
 
 # %%
+# %matplotlib inline
 from functools import partial
 
 import jax
@@ -43,20 +44,19 @@ import bnp_hier as bnp
 from bnp_hier.models import dpm
 
 plt.rcParams["figure.dpi"] = 80
-plt.switch_backend(plt.get_backend())  # until pyplot has loaded it, a notebook shows figures as text
 
 # %% [markdown]
 # ## The data
 #
-# Made up, so that the missing values are known: pumps of four types, whose type was not written down. A pump has a temperature
-# and a vibration (continuous), an alarm (a bit), a number of stops (a count), and an oil (one of three).
+# The data are simulated, so that the missing values are known: pumps of four types, where the type was not recorded. A pump
+# has a temperature and a vibration (continuous), an alarm (binary), a number of stops (a count), and an oil (one of three).
 
 # %%
 rng = np.random.default_rng(0)
 
 
 def pumps(n):
-    """A complete table of pumps, and their types."""
+    """A complete table of pumps and the type of each pump."""
     kind = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
     oil = [
         rng.choice(["mineral", "mixed", "synthetic"], p=[[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9]][k % 3])
@@ -75,9 +75,9 @@ def pumps(n):
 complete, kind = pumps(n_rows + n_held_out)
 
 # %% [markdown]
-# Now the missing values. Sensors were taken off pumps that stop often, so vibration is missing more often where there are many
-# stops; the number of stops is always known. This is *missing at random*: whether a value is missing depends on what is seen,
-# not on what would have stood there. Alarms, temperatures and oils are lost by pure chance.
+# Now we remove values. Pumps that stop often have lost their vibration sensor, so vibration is missing more often where
+# there are many stops; the number of stops is always known. This is *missing at random*: whether a value is missing depends
+# on what is observed, not on the missing value itself. Alarms, temperatures and oils are missing purely by chance.
 
 # %%
 lost = pd.DataFrame(False, index=complete.index, columns=complete.columns)
@@ -89,10 +89,10 @@ print((frame.isna().mean() * 100).round().astype(int).rename("% missing").to_str
 frame.head(4).round(2)
 
 # %% [markdown]
-# ## What does the package make of it?
+# ## What does the package recommend?
 #
-# It takes tables of numbers: a category becomes one column for each of its values. `bnp.recommend` says what it sees in the
-# columns, which likelihoods it would take, and which methods there is time for.
+# The package expects numeric tables: a categorical column becomes one column per category. `bnp.recommend` reports what it
+# finds in the columns, which likelihoods it would use, and which methods fit the time budget.
 
 # %%
 oils = pd.get_dummies(frame["oil"], prefix="oil", dtype=float)
@@ -104,8 +104,8 @@ print(pd.DataFrame(advice.columns).round(2).to_string(index=False))
 print(advice)
 
 # %% [markdown]
-# `bnp.check_model` looks for choices that do not suit the columns. Here is what it says of the usual shortcut, normal columns
-# throughout:
+# `bnp.check_model` looks for choices that do not suit the columns. This is what it says about the usual shortcut of
+# treating every column as normal:
 
 # %%
 shortcut = partial(dpm, component=bnp.NormalInverseGamma.from_data(numbers), concentration=1.0)
@@ -115,15 +115,16 @@ for warning in bnp.check_model(shortcut, numbers):
 # %% [markdown]
 # ## A model by hand
 #
-# The advice takes each oil for a bit of its own, as if a pump could have two oils. `DirichletMultinomial` on the three columns
-# is the better likelihood: one count among three is a category. It refuses NaN, but a row of three zeros holds no count and
-# so says nothing of the oil, which is what a missing category means.
+# The recommendation treats each oil as a separate binary column, as if a pump could have two oils. `DirichletMultinomial`
+# on the three columns is the better likelihood: one count among three columns is a category. It does not accept NaN, but a
+# row of three zeros contains no count and therefore no information about the oil, which is exactly what a missing category
+# means.
 #
-# The model is ordinary NumPyro. Its priors are on the concentration `alpha` and on `width`, the variance expected within
-# clusters as a share of the whole column's.
+# The model is ordinary NumPyro. It has priors on the concentration `alpha` and on `width`, the expected variance within
+# clusters as a share of the variance of the whole column.
 
 # %%
-X = pd.concat([frame.drop(columns="oil"), oils], axis=1)  # of a missing oil, get_dummies makes three zeros
+X = pd.concat([frame.drop(columns="oil"), oils], axis=1)  # get_dummies turns a missing oil into three zeros
 names = list(X.columns)
 columns = [(0, 1), (2,), (3,), (4, 5, 6)]
 X, Y = X.to_numpy()[:n_rows], X.to_numpy()[n_rows:]
@@ -149,9 +150,9 @@ bnp.check_model(mixture, X, names)
 # %% [markdown]
 # ## Three methods
 #
-# Gibbs sampling of the partition beside NUTS for `alpha` and `width`, with room for 16 clusters, which is far more than are
-# met (fewer are faster; meeting the limit would be warned about); BHC and MAP-DP with both at their prior
-# medians (`optimize=True` would fit them, which takes longer).
+# Gibbs sampling of the partition combined with NUTS for `alpha` and `width`; BHC; and MAP-DP. The sampler has room for 16
+# clusters, far more than it uses (fewer would be faster, and reaching the limit would raise a warning). BHC and MAP-DP keep
+# `alpha` and `width` at their prior medians (`optimize=True` would fit them, which takes longer).
 
 # %%
 kernel = Gibbs([(bnp.PartitionGibbs(mixture, max_clusters=16), ["z"]), (NUTS(mixture), None)])
@@ -163,7 +164,7 @@ mcmc = MCMC(
     chain_method="sequential",
     progress_bar=False,
 )
-run = bnp.ResumableRun(mcmc, checkpoint_every=num_samples)  # compiles one program for all chains, which MCMC alone does not
+run = bnp.ResumableRun(mcmc, checkpoint_every=num_samples)  # compiles one program for all chains; MCMC compiles one per chain
 run.run(jax.random.key(0), X)
 
 # %%
@@ -178,16 +179,17 @@ table = bnp.compare(fits, X, held_out=Y, truth=kind[:n_rows])
 table[["clusters", "held_out", "held_out_se", "NMI", "ARI", "rhat"]].astype(float).round(3)
 
 # %% [markdown]
-# ## What would have stood there?
+# ## What would the missing values have been?
 #
-# Given its cluster, the columns of a pump are independent. So a draw for a missing value is a new value from the pump's
-# cluster, in a draw of partition and parameters; the cells of the pump that are there have had their say in which cluster it
-# is. That is what `to_arviz(..., posterior_predictive=...)` draws, for every cell of the table.
+# Given its cluster, the columns of a pump are independent. A draw for a missing value is therefore a new value from the
+# pump's cluster, for one posterior draw of the partition and the parameters; the pump's observed values have already
+# contributed to which cluster it is in. `to_arviz(..., posterior_predictive=...)` draws such values for every entry of the
+# table.
 
 
 # %%
 def filled(fit, X):
-    """Draws of every cell, (draw, row, column)."""
+    """Draws of every entry, (draw, row, column)."""
     kept = num_draws // num_chains if fit is run else num_draws
     groups = bnp.to_arviz(fit, X, num_samples=num_draws, posterior_predictive=kept)
     return groups["posterior_predictive"]["X"].stack(s=("chain", "draw")).transpose("s", ...).values
@@ -198,7 +200,7 @@ lacking = lost.to_numpy()[:n_rows]
 
 
 def scores(fit):
-    """Errors where cells are missing, beside those of the column's mean (of the bit and the oil: the most frequent value)."""
+    """Errors at missing values, next to those of the column's mean (for alarm and oil, its most frequent value)."""
     draws = filled(fit, X)
     rows = {}
     for column in (0, 1):
@@ -224,10 +226,10 @@ scores(run).round(2)
 # %% [markdown]
 # ## When not to trust it
 #
-# The missing values so far could be explained by what is seen: pumps that stop often lack the sensor, and the number of stops
-# tells which pumps these are. Now the same table, but the sensor fails when the vibration itself is large: above 4.2 the cell
-# is lost. This is *missing not at random*: of the largest values none is left to learn from. In the plot, a right guess is on
-# the grey line; the dashed one is the mean of the cells that are seen.
+# So far the observed columns could explain why values are missing: pumps that stop often lack the sensor, and the number of
+# stops shows which pumps these are. Now take the same table, but let the sensor fail when the vibration itself is large:
+# every value above 4.2 is lost. This is *missing not at random*: none of the largest values is left to learn from. In the
+# figure, correct predictions lie on the grey line. The dashed line is the mean of the observed values.
 
 # %%
 broken = X.copy()
@@ -245,25 +247,36 @@ for panel, (title, (rows, fit)) in zip(panels, cases.items(), strict=True):
     panel.set(title=title, xlabel="true vibration of a missing value")
     whole = np.where(at, 0.0, rows[:, 1])
     whole[at] = guess
-    means[title] = {"truth": truth[:, 1].mean(), "cells seen": np.nanmean(rows[:, 1]), "missing values filled": whole.mean()}
-panels[0].set_ylabel("mean of what was drawn for it")
+    means[title] = {
+        "truth": truth[:, 1].mean(),
+        "observed values": np.nanmean(rows[:, 1]),
+        "with missing values filled in": whole.mean(),
+    }
+panels[0].set_ylabel("mean of its predictive draws")
 plt.show()
 
 # %%
-pd.DataFrame(means).T.round(2).rename_axis("mean vibration, vibration is")
+pd.DataFrame(means).T.round(2).rename_axis("mean vibration")
 
 # %% [markdown]
-# ## What it says
+# ## What to conclude, and what not
 #
-# - The methods find the same four groups, which are the pumps' true types, and their held-out densities are as good as equal.
-#   Such agreement is no surprise where groups are so clear; where it is missing, look into it.
-# - Filling missing values from the clusters has a far smaller error than one value for a column, and the intervals hold about
-#   as much as they promise: nine cells in ten.
-# - Missing at random, the mean of the seen vibrations is too low, because it is the pumps with large values that lack the
-#   sensor. With the missing values filled it is right: the number of stops told which pumps these are.
-# - Missing because it is large, the filled values are too low, all of them, and so is the mean. **Nothing in the table alone
-#   gives this away.** Whether values are missing at random has to be known from how the data came about.
+# **Conclude:**
 #
-# Two more limits. Within a cluster the columns are independent here: what one column says of another goes by way of the
-# cluster alone. And an intermediate case is common: if missing values themselves say something of the type, a column
-# of bits that says where they are can be put into the table.
+# - The methods find the same four groups, which are the true pump types, and their held-out densities are practically
+#   equal. Such agreement is no surprise when the groups are this distinct. If you do not find it in your data, ask why.
+# - Predicting missing values from the clusters has a far smaller error than one value per column, and the intervals are
+#   about as wide as they should be: the 90% intervals contain roughly nine values in ten.
+# - If values are missing at random, the mean of the observed vibrations is too low, because the pumps with large values are
+#   the ones that lack the sensor. With the missing values filled in, the mean is right: the number of stops showed which
+#   pumps these are.
+#
+# **Do not conclude:**
+#
+# - That filling in missing values is always safe. If values are missing because they are large, the filled-in values are
+#   all too low, and so is the mean. **Nothing in the table alone reveals this.** Whether values are missing at random must
+#   be known from how the data were collected.
+# - That the columns are related only as the model says. Within a cluster the columns are independent here, so one column is
+#   informative about another only through the cluster.
+# - That missingness itself is never informative. If it depends on the type of the row, add a binary column that marks the
+#   missing values.

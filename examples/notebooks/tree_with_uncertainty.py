@@ -13,12 +13,12 @@
 # %% [markdown]
 # # A tree with uncertainty
 #
-# **Question.** Which animals belong together, at how fine a grain, and how sure may one be of it?
+# **Question.** Which animals belong together, at which level of detail, and how sure can we be?
 #
-# A tree is easy to draw and easy to believe. Here two Bayesian methods draw one each from the same table of 33 animals, and
-# both are asked how far the data bear it out:
+# A tree is easy to draw and easy to believe. Here two Bayesian methods build trees from the same table of 33 animals, and
+# we ask how well the data support each of them:
 #
-# - **BHC** (Bayesian hierarchical clustering) makes one binary tree in seconds. Every merge has posterior odds.
+# - **BHC** (Bayesian hierarchical clustering) builds one binary tree in seconds. Each merge has posterior odds.
 # - **BHMC** (a Bayesian hierarchical mixture) draws whole trees from their posterior by Gibbs sampling.
 
 # %% tags=["parameters"]
@@ -28,6 +28,7 @@ num_chains = 4
 num_partitions = 2000
 
 # %%
+# %matplotlib inline
 from collections import Counter
 from functools import partial
 
@@ -43,12 +44,12 @@ import bnp_hier as bnp
 from bnp_hier.models import bhmc, dpm
 
 plt.rcParams["figure.dpi"] = 80
-plt.switch_backend(plt.get_backend())  # until pyplot has loaded it, a notebook shows figures as text
 
 # %% [markdown]
 # ## The data
 #
-# 33 animals and 102 features that an animal has (1) or has not (0), such as "lives in water". The table comes with the package.
+# 33 animals and 102 features that an animal has (1) or does not have (0), such as "lives in water". The table is included
+# in the package.
 
 # %%
 data = bnp.datasets.load("animals33")
@@ -58,7 +59,7 @@ print(f"{X.shape[0]} items, {X.shape[1]} features of 0 and 1")
 # %% [markdown]
 # ## BHC: one tree, with the odds of every merge
 #
-# The model is a Dirichlet-process mixture whose clusters have a probability for every feature (`BetaBernoulli`).
+# The model is a Dirichlet-process mixture in which each cluster has a probability for each feature (`BetaBernoulli`).
 
 # %%
 bits = partial(dpm, component=bnp.BetaBernoulli.from_data(X), concentration=1.0)
@@ -67,18 +68,19 @@ for cluster in range(bhc.n_clusters_):
     print(f"{cluster}: " + ", ".join(names[item] for item in np.flatnonzero(bhc.labels_ == cluster)))
 
 # %% [markdown]
-# The tree is cut where a merge has less than even odds. Numbers are log odds, in nats, that all items under a node are one
-# cluster rather than split as the tree says; 0 is even odds, and 3 is about 20 to 1. Dashed and grey is what the cut undoes.
+# The tree is cut where a merge has less than even odds. The numbers are log odds, in nats, that all items under a node form
+# one cluster rather than being split as the tree shows; 0 means even odds, and 3 about 20 to 1. Merges undone by the cut
+# are dashed and grey.
 
 # %%
 axes = bnp.plots.dendrogram(bhc.dendrogram_, names=names, annotate=10)
 axes.get_figure()
 
 # %% [markdown]
-# ### How much is the cut in doubt?
+# ### How uncertain is the cut?
 #
-# Almost all merges are clear: their log odds are far from 0. Those that are not decide the number of clusters, so look at
-# them one by one.
+# Almost all merges are clear: their log odds are far from 0. Those that are not determine the number of clusters, so look
+# at them one by one.
 
 # %%
 tree = bhc.dendrogram_
@@ -90,8 +92,8 @@ for merge in np.flatnonzero(np.abs(tree.log_odds) < 4):
     print(f"probability {tree.probabilities[merge]:.2f}: {sides[0]}  +  {sides[1]}")
 
 # %% [markdown]
-# The tree stands for all partitions that it can be cut into, and each has a posterior probability. Draws from these tell how
-# many clusters there are, and which animals' places are the least sure.
+# The tree represents all partitions that it can be cut into, and each of them has a posterior probability. Samples of these
+# partitions show how many clusters there are, and which animals have the least certain place.
 
 # %%
 partitions = bhc.sample_partitions(0, num_partitions)
@@ -99,24 +101,26 @@ for number, probability in enumerate(bnp.number_of_clusters(partitions)):
     if probability > 0.005:
         print(f"{number} clusters: probability {probability:.2f}")
 loss = pd.Series(bnp.assignment_uncertainty(partitions, bhc.labels_).expected_loss, names)
-(loss / loss.sum()).nlargest(5).round(2).to_frame("share of the doubt")
+(loss / loss.sum()).nlargest(5).round(2).to_frame("share of the uncertainty")
 
 # %% [markdown]
-# ### Partitions that the tree cannot make
+# ### Partitions that the tree cannot produce
 #
-# A binary tree fixes who may join whom before anybody else. `tree_bound` widens the set: it lets branches move
-# ("alternatives", "recursive"), or lets any two disjoint nodes make a cluster ("pairs"). All numbers are lower bounds on the
-# log evidence, so the largest is the best; what a bound gains is mass that the plain tree missed.
+# A binary tree limits from the start which items can form a cluster. `tree_bound` enlarges the set of partitions: it lets
+# branches move ("alternatives", "recursive"), or lets any two disjoint nodes form a cluster ("pairs"). All numbers are
+# lower bounds on the log evidence, so the largest is the best. The gain of a bound is probability mass that the plain tree
+# missed.
 
 # %%
 bounds = {kind: bnp.evidence.tree_bound(bhc, kind) for kind in ("bhc", "alternatives", "recursive", "pairs")}
-table = pd.DataFrame({"log evidence is at least": bounds}).astype(float)
-table["share of the mass of pairs"] = np.exp(table.iloc[:, 0] - float(bounds["pairs"]))
+table = pd.DataFrame({"lower bound (nats)": bounds}).astype(float)
+table["mass relative to pairs"] = np.exp(table.iloc[:, 0] - float(bounds["pairs"]))
 table.round(2)
 
 # %% [markdown]
-# The tree's own partitions are about half of what "pairs" finds; how much both miss, no lower bound can say. Doubt computed
-# from the tree alone is therefore too small. Here are the pairs of items whose probability of sharing a cluster changes most:
+# The tree's own partitions carry about half of the mass that "pairs" finds. How much both miss, no lower bound can tell.
+# Uncertainty computed from the tree alone is therefore too small. These are the pairs of items whose probability of sharing
+# a cluster changes most:
 
 # %%
 by_tree, by_pairs = bhc.coclustering(), bounds["pairs"].coclustering()
@@ -134,9 +138,9 @@ axes.get_figure()
 # %% [markdown]
 # ## BHMC: many trees
 #
-# Trees of three levels and any branching. Following Huang et al. (2021), the items are described by seven principal
-# components, the components of the mixture are normal with a known variance, and all nodes of the tree share them. Four chains
-# start apart from each other.
+# Trees with three levels and any number of branches. Following Huang et al. (2021), the items are described by seven
+# principal components. The components of the mixture are normal with a known variance and shared by all nodes of the tree.
+# Four chains start from different points.
 
 # %%
 Z = bnp.datasets.principal_components(X, 7)
@@ -162,8 +166,8 @@ mcmc = MCMC(
 mcmc.run(jax.random.key(0), Z)
 
 # %% [markdown]
-# Node numbers mean nothing across draws. The diagnostics are of numbers that do not depend on them. R-hat near 1 says that
-# the chains agree on *these* numbers; it is necessary, not sufficient, for agreement about trees.
+# Node labels have no meaning across draws, so the diagnostics use quantities that do not depend on them. R-hat near 1 means
+# that the chains agree on *these* quantities; this is necessary, but not sufficient, for agreement about trees.
 
 # %%
 bnp.diagnostics(bnp.to_arviz(mcmc, Z)).round(3)
@@ -173,10 +177,10 @@ draws = bnp.hierarchy_draws(mcmc, Z)
 bnp.plots.traces({name: draws.summaries()[name] for name in ["n_nodes"]})
 
 # %% [markdown]
-# ### One tree for all of them
+# ### One tree to represent them all
 #
-# `medoid` picks the draw whose levels are, on average, nearest to those of all draws. The number beside a circle is the
-# node's support: the share of the draws that have a node of exactly these items.
+# `medoid` returns the draw whose levels are, on average, closest to those of all draws. The number next to a node is its
+# support: the share of draws that have a node with exactly these items.
 
 # %%
 best = draws.medoid()
@@ -185,8 +189,8 @@ support = draws.support(central)
 bnp.plots.hierarchy(central, names=names, support=support).get_figure()
 
 # %% [markdown]
-# Most supports are small. Even the tree nearest to all others is one of very many: each of its nodes is seldom met with
-# exactly these items. So ask instead which groups of animals come back most often, whatever else the tree looks like.
+# Most supports are small. Even the medoid is one of very many trees, and most of its nodes rarely appear with exactly these
+# items. So ask instead which groups of animals appear most often, whatever the rest of the tree looks like.
 
 # %%
 chains, length = draws.shape
@@ -196,9 +200,10 @@ for clade, count in clades.most_common(8):
     print(f"{count / len(kept):.2f}  " + ", ".join(names[item] for item in sorted(clade)))
 
 # %% [markdown]
-# The insects, the birds and the beasts of prey head the list, but none of them is there, to the animal, in half of the draws.
-# That is strict: one animal more or less, and a group does not count. Co-clustering at a level asks it of pairs, the share
-# of draws in which two animals are under one node. Summed over the levels, it is how far down the tree they stay together.
+# The insects, the birds and the predators head the list, but none of these groups appears exactly, to the animal, in half
+# of the draws. This is a strict criterion: one animal more or less, and a group does not count. Co-clustering at a level
+# asks the same of pairs: it is the share of draws in which two animals are under one node. Summed over the levels, it
+# measures how far down the tree they stay together.
 
 # %%
 shared_levels = sum(draws.coclustering(level) for level in range(1, draws.sites.depth + 1))
@@ -208,31 +213,32 @@ for a, b in (np.array(np.triu_indices(len(names), 1)).T)[np.argsort(-shared_leve
 # %% [markdown]
 # ## Do the two trees agree?
 #
-# BHC saw the features, BHMC seven principal components. To tell what the method does from what the data do, BHC also runs on
-# the components, with the very likelihood of BHMC.
+# BHC saw the features, BHMC seven principal components. To separate the effect of the method from that of the description,
+# we also run BHC on the components, with the same likelihood as BHMC.
 
 # %%
 bhc_components = bnp.BHC(partial(dpm, component=normal, concentration=1.0), progress_bar=False).fit(Z)
 
 
 def merge_heights(dendrogram):
-    """Height at which two items meet, for every pair: the nats lost by calling all items below it one cluster."""
+    """Height at which each pair of items meets: the nats lost by calling all items below it one cluster."""
     return cophenet(dendrogram.to_linkage())
 
 
-meeting = {
+distances = {
     "BHC of features": merge_heights(bhc.dendrogram_),
     "BHC of components": merge_heights(bhc_components.dendrogram_),
     "BHMC": -squareform(shared_levels, checks=False),
 }
-pd.DataFrame(meeting).corr("spearman").round(2)
+pd.DataFrame(distances).corr("spearman").round(2)
 
 # %% [markdown]
-# The rank correlations compare how late two animals meet in a BHC tree with how few levels they share in BHMC's draws. That of
-# the two methods is clearly positive, and hardly depends on what BHC saw: where the trees differ, it is the methods that do.
+# The rank correlations compare how late two animals meet in a BHC tree with how few levels they share in the draws of BHMC.
+# The correlation between the two methods is clearly positive and hardly depends on which description BHC used: where the
+# trees differ, the reason is the method.
 #
-# Level by level: BHC's tree is cut to as many clusters as the medoid tree has, and scored against it. Shuffled names show
-# what the numbers of clusters alone would score.
+# Level by level: BHC's tree is cut into as many clusters as the medoid tree has, and compared with it. Shuffled names show
+# the score that the numbers of clusters alone would give.
 
 # %%
 counts = [len(np.unique(central.labels_at(level))) for level in range(1, central.depth + 1)]
@@ -244,21 +250,23 @@ cut = {
 bnp.plots.level_scores({title: each.scores(central.paths.tolist())[["NMI", "ARI"]] for title, each in cut.items()})
 
 # %% [markdown]
-# ## What one may say, and what not
+# ## What to conclude, and what not
 #
-# **One may say:**
+# **Conclude:**
 #
-# - Insects, birds, beasts of prey, and hoofed animals with apes are groups, whichever method and description is used; on
-#   which animals belong together the two trees agree far better than chance.
-# - BHC finds eight clusters, perhaps seven: the fish may belong to the animals of the sea.
-# - The penguin is between birds and seals. The tree alone is sure that it is with the seals; over more partitions it is about
-#   as likely with the birds. That one item shows how much a single binary tree understates.
+# - Insects, birds, predators, and hoofed animals with apes are groups, whichever method and description is used. On which
+#   animals belong together, the two trees agree far better than chance.
+# - BHC finds eight clusters, perhaps seven: the fish may belong with the sea animals.
+# - The penguin is between the birds and the seals. The tree alone is sure that it belongs with the seals; over more
+#   partitions it is almost as likely to be with the birds. This one item shows how much a single binary tree understates
+#   the uncertainty.
 #
-# **One may not say:**
+# **Do not conclude:**
 #
-# - "This is *the* tree." Its nodes have posterior probabilities well below a half; show them with it.
-# - "Eight clusters have probability two thirds." That is so among the partitions of one tree, of one model, at one
+# - "This is *the* tree." Its nodes have posterior probabilities below one half, most of them far below; report them with
+#   the tree.
+# - "Eight clusters have a probability of two thirds." This holds among the partitions of one tree, for one model, at one
 #   concentration.
-# - "R-hat is near 1, so the tree is right." R-hat is about how well the chains explored the posterior of the model. With
-#   1,000 items instead of 33, look at it all the more: chains then often differ.
-# - Anything about descent. The tree is of 102 features that people chose to write down.
+# - "R-hat is near 1, so the tree is right." R-hat measures how well the chains explored the posterior of the model. With
+#   1,000 items instead of 33 it matters even more: chains then often differ.
+# - Anything about descent. The tree is built from 102 features that people chose to record.

@@ -13,16 +13,11 @@
 # %% [markdown]
 # # Which clustering should I believe?
 #
-# One data set, one model, and six ways to fit it: MCMC, and five fast methods. They do not quite agree. This notebook shows
-# how to see that, how to find out which differences matter, and which method to trust for which question.
+# One data set, one model and six ways to fit it: MCMC and five fast methods. They do not quite agree. This notebook shows
+# how to see the differences, how to find out which of them matter, and which method to trust for which question.
 
 # %%
 # %matplotlib inline
-import warnings
-
-warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm, of bars that are off here
-warnings.filterwarnings("ignore", message="Some donated buffers")  # JAX, of chains that run side by side
-
 from functools import partial
 
 import jax
@@ -47,9 +42,9 @@ n_rows = 120
 # %% [markdown]
 # ## The data
 #
-# Fisher's iris: four measurements of 150 flowers. 120 of them are clustered; the other 30 are kept from every method, to score
-# predictions. The species are not used for fitting. They are the botanists' answer, which need not be what the measurements
-# alone support.
+# Fisher's iris data: four measurements of 150 flowers. We cluster 120 of them and hold out the other 30 from every method,
+# to score predictions. The species are not used for fitting. They are the botanists' classification, which need not be what
+# the measurements alone support.
 
 # %%
 data = bnp.datasets.load("iris")
@@ -61,8 +56,9 @@ bnp.plots.pairs(X[:, 2:], labels=np.zeros(len(X), int), feature_names=data.featu
 # %% [markdown]
 # ## One model
 #
-# A Dirichlet-process mixture of normals of any covariance. The concentration has a prior, so that the number of clusters is
-# found along with it. `check_model` has no complaint.
+# A Dirichlet-process mixture of normals with full covariances and the package's default prior,
+# `NormalInverseWishart.from_data`. The concentration has a prior too, so the number of clusters is inferred jointly with
+# it. `check_model` returns no warnings.
 
 # %%
 model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
@@ -71,8 +67,9 @@ bnp.check_model(model, X, feature_names=data.feature_names)
 # %% [markdown]
 # ## Every method
 #
-# MCMC draws partitions from the posterior: `PartitionGibbs` moves the flowers, NUTS the concentration. `jax.vmap` runs the
-# chains side by side. The fast methods each hand back one partition; BHC and the variational method also say how sure they are.
+# MCMC draws partitions from the posterior: `PartitionGibbs` updates the partition and NUTS the concentration. `jax.vmap`
+# runs the chains side by side; JAX may then print a harmless warning about donated buffers. Each fast method returns one
+# partition. BHC and the variational method also quantify its uncertainty.
 
 # %%
 kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
@@ -99,27 +96,27 @@ for estimator in fast.values():
 # %% [markdown]
 # ## Do the chains agree?
 #
-# Ask this before anything else. Cluster numbers mean nothing across draws, so look only at what does not depend on them: the
-# log joint density, the number of clusters, the size of the largest, the entropy of the sizes, and the concentration. R-hat
-# should be near 1 (1.01 is the usual limit) and the effective sample sizes in the hundreds.
+# Check this first. Cluster labels have no meaning across draws, so look only at quantities that do not depend on them: the
+# log joint density, the number of clusters, the size of the largest cluster, the entropy of the cluster sizes, and the
+# concentration. R-hat should be near 1 (1.01 is the usual limit) and the effective sample sizes should be in the hundreds.
 
 # %%
 idata = bnp.to_arviz(mcmc, X, feature_names=data.feature_names)
 bnp.diagnostics(idata).round(3)
 
 # %% [markdown]
-# The partition mixes far more slowly than the number of draws suggests: thousands of draws are worth hundreds. The traces
-# show why. A chain sits at one size of the largest cluster for a while and then jumps: two clusters merge, or one splits.
-# (Every fourth draw is drawn.)
+# The partition mixes far more slowly than the number of draws suggests: thousands of draws are worth hundreds of
+# independent ones. The traces show why. A chain stays near one size of the largest cluster for a while and then jumps,
+# because two clusters merge or one splits. (The plot shows every fourth draw.)
 
 # %%
 posterior = idata["posterior"]
 bnp.plots.traces({name: posterior[name].values[:, ::4] for name in ("n_clusters", "largest_cluster")})
 
 # %% [markdown]
-# In the rank plots every chain's line should wander about the dashed one. They do, more or less: no chain has a part of the
-# space to itself. For a paper we would run this ten times longer; for the conclusions below it is enough, because they rest
-# on large probabilities and not on the second digit.
+# In the rank plots, each chain's line should fluctuate around the dashed line. More or less, they do: no chain is confined
+# to one part of the space. For a paper we would run this ten times longer. For the conclusions below it is long enough,
+# because they rest on large probabilities and not on their second digit.
 
 # %%
 bnp.plots.rank(idata)
@@ -127,23 +124,26 @@ bnp.plots.rank(idata)
 # %% [markdown]
 # ## All methods in one table
 #
-# `clusters` is the number in each method's partition. `log_joint` is the log probability of data and partition together, in
-# nats: what the fast methods climb. (For MCMC it is taken at the posterior median of the concentration, for the others at the
-# prior median: equal partitions differ a little.) `held_out` is the log predictive density of a kept flower.
+# `clusters` is the number of clusters in each method's partition. `log_joint` is the log probability of the data and the
+# partition together, in nats. (For MCMC it is evaluated at the posterior median of the concentration, for the other methods
+# at the prior median, so identical partitions can differ a little.) `evidence_bound` is a lower bound on the log evidence,
+# `held_out` is the mean log predictive density of a held-out flower with its standard error, and `ARI` is the agreement
+# with the species.
 
 # %%
 table = bnp.compare({"MCMC": mcmc, **fast}, X, held_out=Y, truth=species)
 table[["clusters", "log_joint", "evidence_bound", "held_out", "held_out_se", "ARI"]].astype(float).round(2)
 
 # %% [markdown]
-# The methods report two clusters or three. Their log joints lie within about two nats: on a scale where the next flower alone
-# costs two nats, that is next to nothing. The held-out densities differ by less than half of their standard error. So neither
-# number can say which partition is right, and a method that reports the highest log joint has not won anything.
+# The methods report two or three clusters. Their log joints lie within about two nats of each other, which is next to
+# nothing: the next flower alone costs about two nats. The held-out densities differ by less than half of their standard
+# error. So neither number can tell which partition is right, and the method with the highest log joint has not won
+# anything.
 
 # %% [markdown]
 # ## How far apart are the partitions?
 #
-# The adjusted Rand index is 1 for equal partitions and about 0 for unrelated ones.
+# The adjusted Rand index is 1 for identical partitions and about 0 for unrelated ones.
 
 # %%
 draws = np.asarray(mcmc.get_samples(group_by_chain=True)["z"])
@@ -153,8 +153,8 @@ rand = [[adjusted_rand_score(a, b) for b in partitions.values()] for a in partit
 pd.DataFrame(rand, partitions, partitions).round(2)
 
 # %% [markdown]
-# All are close, and they fall into two camps. Which flowers make the difference? This is each method's clusters against the
-# species.
+# All partitions are similar, and they fall into two groups. Which flowers make the difference? The next table
+# cross-tabulates each method's clusters with the species.
 
 # %%
 names = np.array(["setosa", "versicolor", "virginica"])[species]
@@ -164,14 +164,15 @@ pd.concat(
 )
 
 # %% [markdown]
-# Setosa stands alone in every method. The other two species are one large cluster in all of them. The camps differ in a
-# handful of flowers that are either a small cluster of their own or part of the large one.
+# Every method separates setosa, and every method merges nearly all of versicolor and virginica into one large cluster. The
+# two groups of methods differ in a handful of flowers, which either form a small cluster of their own or belong to the
+# large one.
 
 # %% [markdown]
 # ## What the posterior says
 #
-# MCMC does not have to choose. First the number of clusters. BHC has an opinion on it, too: its tree holds many partitions,
-# which can be drawn.
+# MCMC does not have to choose. First, the number of clusters. BHC gives a distribution over it too: its tree contains many
+# partitions, from which we can sample.
 
 # %%
 number = {"MCMC": draws, "BHC's tree": fast["BHC"].sample_partitions(0, 2000)}
@@ -179,8 +180,8 @@ number = pd.DataFrame({name: pd.Series(bnp.number_of_clusters(z)) for name, z in
 number.loc[2:].rename_axis("clusters").round(2)
 
 # %% [markdown]
-# Then how often two flowers share a cluster. Dark squares are clusters beyond doubt; the pale stripes belong to flowers that
-# come and go.
+# Next, how often two flowers share a cluster. Dark squares are clusters beyond doubt; pale stripes are flowers that change
+# cluster from draw to draw.
 
 # %%
 together = bnp.coclustering(draws)
@@ -189,24 +190,25 @@ bnp.plots.coclustering(together, labels=estimate, ax=axes)
 plt.show()
 
 # %% [markdown]
-# ## A point estimate, with its credible ball
+# ## A point estimate with its credible ball
 #
-# The point estimate is the partition nearest to all draws, in variation of information (VI, nats). The ball around it holds
-# 95 % of the posterior. Its bounds are partitions on the rim: the coarsest, the finest, and the farthest.
+# The point estimate is the partition closest on average to all draws, measured by the variation of information (VI, in
+# nats). The ball around it contains 95% of the posterior. Its bounds are partitions at the edge of the ball: the coarsest,
+# the finest and the most distant one.
 
 # %%
 ball = bnp.credible_ball(draws, estimate)
 sizes = {"estimate": estimate, "coarsest": ball.upper[0], "finest": ball.lower[0], "farthest": ball.horizontal[0]}
-print(f"radius {ball.radius:.2f} nats; the most that is possible for {len(X)} flowers is {np.log(len(X)):.2f}")
+print(f"radius {ball.radius:.2f} nats; the maximum for {len(X)} flowers is {np.log(len(X)):.2f}")
 for name, labels in sizes.items():
     print(f"{name:9}", *sorted(np.bincount(labels)[np.unique(labels)], reverse=True))
 
 # %% [markdown]
-# Read it like an interval. At the coarse end there are two clusters, at the fine end the large cluster is broken up. Any
-# sentence that is true of some of these partitions and false of others is not settled by these data.
+# Read it like an interval. At the coarse end there are two clusters; at the fine end the large cluster is broken up. Any
+# statement that is true of some of these partitions and false of others is not settled by these data.
 #
 # Now put the fast methods on the same scale: their distance from the point estimate (`VI to MCMC`), and their mean distance
-# from all draws (`expected VI`), which the point estimate makes as small as possible.
+# from all draws (`expected VI`), which the point estimate minimises.
 
 
 # %%
@@ -223,13 +225,14 @@ scale["in the ball"] = scale["VI to MCMC"] <= ball.radius
 scale.round(3)
 
 # %% [markdown]
-# Every fast partition lies inside the ball: none is wrong, and any of them is a fair summary. What they lack is the ball.
+# Every fast partition lies inside the ball: none is wrong, and each of them is a fair summary. What a single partition
+# lacks is the ball.
 
 # %% [markdown]
 # ## Which flowers are in doubt?
 #
-# `assignment_uncertainty` splits the expected loss among the flowers. A flower's co-clustering is the mean probability with
-# which it shares a cluster with the others of its cluster: 1 is certain.
+# `assignment_uncertainty` divides the expected loss among the flowers. A flower's co-clustering is the mean probability
+# that it shares a cluster with the other members of its cluster: 1 is certain.
 
 # %%
 doubt = bnp.assignment_uncertainty(draws, estimate)
@@ -255,39 +258,48 @@ figure.colorbar(points, ax=right)
 plt.show()
 
 # %% [markdown]
-# The doubt sits in the large cluster and beside it. Setosa has next to none. The listing names the flowers to look at again.
-# The soft assignments of VB know of far less doubt, as they belong to one arrangement of the clusters:
+# The uncertain flowers are in the large cluster and next to it. Setosa is almost free of doubt. The table lists the flowers
+# that deserve a second look. The responsibilities of the variational method show far less doubt, because they are
+# conditional on one arrangement of the clusters:
 
 # %%
 soft = fast["VB"].responsibilities_.max(1)
-print(f"below 0.9: {(soft < 0.9).sum()} flowers by VB's soft assignments,", end=" ")
+print(f"uncertain (below 0.9): {(soft < 0.9).sum()} flowers by VB's responsibilities,", end=" ")
 print(f"{(np.nan_to_num(doubt.coclustering) < 0.9).sum()} by MCMC's co-clustering")
 
 # %% [markdown]
 # ## New flowers
 #
-# `cluster_probabilities` places the kept flowers in the clusters of the estimate, averaged over draws, so that doubt about
-# the clusters counts too. The last column is a cluster of their own.
+# `cluster_probabilities` assigns the held-out flowers to the clusters of the point estimate. It averages over draws, so
+# that uncertainty about the clusters is included. The last column is the probability of a new cluster.
 
 # %%
 probabilities = bnp.cluster_probabilities(mcmc, X, estimate, Y)
 certain = probabilities.max(1)
-print(f"{(certain > 0.9).sum()} of {len(Y)} kept flowers are placed with a probability above 0.9")
-clusters = [f"cluster {k}" for k in range(estimate.max() + 1)] + ["a new one"]
+print(f"{(certain > 0.9).sum()} of {len(Y)} held-out flowers are assigned to one cluster with a probability above 0.9")
+clusters = [f"cluster {k}" for k in range(estimate.max() + 1)] + ["a new cluster"]
 pd.DataFrame(probabilities[np.argsort(certain)[:5]], columns=clusters).round(2)
 
 # %% [markdown]
-# ## What to believe, and when
+# ## What to conclude, and what not
 #
-# - **Believe what all methods and nearly all draws share**: setosa is a cluster; versicolor and virginica are not told apart
-#   by this model with this prior. "Three clusters" here does *not* mean the three species, as the adjusted Rand index with
-#   the species shows: it is far below 1 for every method.
-# - **Do not believe a small cluster because one method reports it.** Log joints within two nats are a draw. Ask the posterior
-#   how often those flowers part from the rest.
-# - **MCMC** is the one to believe on uncertainty: numbers of clusters, co-clustering, credible balls. But only after R-hat
-#   and effective sample sizes, which are far smaller than the number of draws.
-# - **BHC** when you want a tree, or a bound on the evidence, or some uncertainty without chains. **VB** when you want soft
-#   assignments; they leave out the doubt about the clusters themselves.
-# - **MAP-DP, Bayesian k-means, agglomerative** when you need one good partition fast. They agree with MCMC here on all but a
-#   few flowers, and they predict as well. Where they disagree with one another, that is the hint to run MCMC.
-# - No method can repair the model. All six share one likelihood and one prior; `bnp.compare_models` compares others.
+# **Conclude:**
+#
+# - **What all methods and nearly all draws share.** Setosa is a cluster, and this model with this prior does not separate
+#   versicolor from virginica. All 150 flowers give the same result: there MAP-DP and BHC both find two clusters, and in the
+#   MCMC posterior three clusters have a probability of about 0.6, with two to five possible.
+# - **MCMC is the method to believe on uncertainty**: the number of clusters, co-clustering and credible balls. But check
+#   R-hat and the effective sample sizes first; the latter are far smaller than the number of draws.
+# - **Use MAP-DP, Bayesian k-means or agglomerative clustering** when you need one good partition quickly. Here they agree
+#   with MCMC on all but a few flowers and predict as well. Where they disagree with one another, run MCMC.
+# - **Use BHC** when you want a tree, a bound on the evidence, or some measure of uncertainty without running chains. **Use
+#   the variational method** when you want responsibilities, which leave out the uncertainty about the clusters themselves.
+#
+# **Do not conclude:**
+#
+# - **That three clusters are the three species.** The third cluster, where there is one, is a handful of virginica flowers.
+#   The adjusted Rand index with the species is far below 1 for every method.
+# - **That a small cluster exists because one method reports it.** Log joints within two nats of each other are a draw.
+#   Check in the posterior how often these flowers are separated from the rest.
+# - **That six methods in agreement validate the model.** All six share one likelihood and one prior. `bnp.compare_models`
+#   compares other models.

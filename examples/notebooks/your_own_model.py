@@ -13,17 +13,12 @@
 # %% [markdown]
 # # Write your own model
 #
-# The package has families for normal numbers, bits and counts. Yours may be missing. Here we write one, check it, put priors
-# on its hyperparameters, and run it by MCMC and by fast methods. Then a check shows that the model is wrong, and we replace it
-# by one that is not conjugate.
+# The package has families for continuous, binary and count data. Yours may be missing. Here we write one, check it, put
+# priors on its hyperparameters, and fit it by MCMC and by fast methods. A posterior predictive check then shows that the
+# model is wrong, and we replace it with one that is not conjugate.
 
 # %%
 # %matplotlib inline
-import warnings
-
-warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm, of bars that are off here
-warnings.filterwarnings("ignore", message="Some donated buffers")  # JAX, of chains that run side by side
-
 from typing import NamedTuple
 
 import jax
@@ -40,7 +35,6 @@ from scipy import integrate, stats
 
 import bnp_hier as bnp
 
-warnings.filterwarnings("ignore", message="compare_models")  # chains that are short; its table says so, too
 plt.rcParams["figure.dpi"] = 80
 
 # %% tags=["parameters"]
@@ -52,9 +46,9 @@ n_rows = 90
 # %% [markdown]
 # ## The data
 #
-# A training centre notes for each apprentice how many attempts failed at four tasks before the task was done. There are three
-# kinds of apprentices. The numbers are simulated, so that we know the truth. One detail is kept from the first model: a task
-# counts as done at the *fourth* success, not at the first.
+# A training centre records for each apprentice how many attempts at each of four tasks failed before the task was done.
+# There are three kinds of apprentices. The numbers are simulated, so we know the truth. The first model lacks one detail: a
+# task counts as done at the *fourth* success, not at the first.
 
 # %%
 rng = np.random.default_rng(3)
@@ -65,12 +59,12 @@ tasks = ("saw", "weld", "wire", "paint")
 pd.DataFrame(X.astype(int), columns=tasks).head()
 
 # %% [markdown]
-# ## The family: geometric counts, beta prior
+# ## The family: geometric counts with a beta prior
 #
 # If every attempt succeeds with probability p, the number of failures before the first success is geometric: P(x) = p (1 −
-# p)^x. With p ~ Beta(a, b), N rows whose failures add up to t have the marginal likelihood B(a + N, b + t) / B(a, b) in each
-# column. That is nearly all the package needs to know: what to add up, the log marginal likelihood of a sum, the posterior of
-# the parameters, and the likelihood given them.
+# p)^x. With p ~ Beta(a, b), N rows whose failures sum to t have the marginal likelihood B(a + N, b + t) / B(a, b) in each
+# column. This is nearly everything the package needs: the sufficient statistics, the log marginal likelihood given their
+# sum, the posterior of the parameters, and the likelihood given the parameters.
 
 
 # %%
@@ -105,15 +99,15 @@ class GeometricBeta(bnp.Component):
     def likelihood(self, parameters):
         return dist.Geometric(probs=parameters).to_event(1)
 
-    def _validate_values(self, X):  # optional: complain in words about data that do not fit
+    def _validate_values(self, X):  # optional: a clear message for unsuitable data
         if (X < 0).any() or (X % 1 != 0).any():
-            raise ValueError("failures must be whole numbers, 0 or more")
+            raise ValueError("failures must be non-negative whole numbers")
 
 
 # %% [markdown]
 # ## Is the formula right?
 #
-# Integrate p out numerically, column by column, and compare. A wrong sign here would spoil every method without a message.
+# Integrate p out numerically, column by column, and compare. A wrong sign here would silently spoil every method.
 
 # %%
 family = GeometricBeta(a=np.array([1.0, 2.0, 0.5, 3.0]), b=np.array([2.0, 2.0, 1.5, 0.7]))
@@ -134,8 +128,8 @@ assert np.isclose(family.log_evidence(few), numerical, atol=1e-6)
 # %% [markdown]
 # ## The model, with priors on everything
 #
-# An ordinary NumPyro model: a partition site, an observed site on it, and whatever else you like. Here the typical success
-# probability and how much clusters vary about it have priors, and so has the concentration.
+# An ordinary NumPyro model: a partition site, an observed site that depends on it, and anything else you like. Here the
+# typical success probability, how much the clusters vary around it, and the concentration all have priors.
 
 
 # %%
@@ -150,8 +144,9 @@ def apprentices(X):
 
 
 # %% [markdown]
-# `check_model` looks for choices that do not suit the data. Of a family it has never seen it can judge the columns and the
-# concentration, not the prior of the parameters. It finds nothing here. To see it speak, fix the concentration at 60.
+# `check_model` looks for choices that do not suit the data. For a family that it does not know, it can judge the columns
+# and the concentration, but not the prior of the parameters. Here it finds nothing. To see a warning, fix the concentration
+# at 60.
 
 
 # %%
@@ -166,8 +161,8 @@ for model in (apprentices, greedy):
 # %% [markdown]
 # ## Prior predictive check
 #
-# What would the model expect before it sees the data? `uncondition` frees the observed site. The prior should allow numbers
-# like the observed ones, without insisting on them.
+# What would the model expect before it sees the data? `uncondition` frees the observed site. The prior should allow values
+# like the observed ones without insisting on them.
 
 # %%
 prior = Predictive(numpyro.handlers.uncondition(apprentices), num_samples=300)(jax.random.key(1), X)
@@ -184,14 +179,15 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# The prior spans from one cluster to a dozen or so. The observed median is on the high side of what it expects, but not out
-# of its reach.
+# The prior covers one cluster to a dozen or so. The observed median is at the high end of what the prior expects, but not
+# out of its reach.
 
 # %% [markdown]
 # ## MCMC
 #
-# `PartitionGibbs` moves the partition and NUTS the three hyperparameters, both within NumPyro's own `Gibbs`. A sweep's cost
-# grows with `max_clusters`, the most clusters it can hold; it would warn if 20 were too few.
+# `PartitionGibbs` updates the partition and NUTS the three hyperparameters, both within NumPyro's own `Gibbs`. The cost of
+# a sweep grows with `max_clusters`, the maximum number of clusters; the kernel would warn if 20 were too few. JAX may print
+# a harmless warning about donated buffers, because the chains run side by side.
 
 # %%
 settings = dict(
@@ -205,8 +201,8 @@ bnp.diagnostics(idata).round(2)
 # %% [markdown]
 # ## The same model, fast
 #
-# The deterministic methods take the same function. With `optimize=True` they fit the hyperparameters by gradients, prior
-# included; the gradients of the new family come from JAX.
+# The deterministic methods accept the same function. With `optimize=True` they fit the hyperparameters by gradient ascent,
+# including their priors; JAX provides the gradients of the new family.
 
 # %%
 bhc = bnp.BHC(apprentices, optimize=True, progress_bar=False).fit(X)
@@ -215,11 +211,11 @@ table = bnp.compare({"MCMC": mcmc, "BHC": bhc, "MAP-DP": mapdp}, X, truth=truth)
 table[["clusters", "log_joint", "evidence_bound", "ARI"]].astype(float).round(2)
 
 # %% [markdown]
-# All methods find the three kinds: the adjusted Rand index with the truth is at or near 1. Log joints are taken at each
-# method's own hyperparameters, so compare them with care.
+# All methods find the three kinds: the adjusted Rand index with the truth is at or near 1. The log joints are evaluated at
+# each method's own hyperparameters, so compare them with care.
 #
-# Now the hyperparameters: posterior in colour, prior in grey, fitted values as lines. The fast methods give one number where
-# MCMC gives a distribution.
+# Now the hyperparameters: the posterior in blue, the prior in grey, the fitted values as lines. The fast methods return one
+# value where MCMC returns a distribution.
 
 # %%
 figure, panels = plt.subplots(1, 3, figsize=(9, 2.8), layout="constrained")
@@ -237,35 +233,37 @@ plt.show()
 # %% [markdown]
 # ## Does the model fit?
 #
-# A good partition does not prove a good model. Draw new data from the posterior and look at what the model was not fitted to:
-# the largest number of failures, and the share of cells without any. A geometric distribution has its peak at zero and a long
-# tail, always.
+# A good partition does not prove a good model. Draw new data from the posterior and look at something the model was not
+# fitted to: the largest number of failures, and the share of entries without a failure. A geometric distribution always has
+# its mode at zero and a long tail.
 
 # %%
 replicates = idata["posterior_predictive"]["X"].values
 checks = {
     "largest number of failures": (replicates.max((2, 3)).ravel(), X.max()),
-    "share of cells without failure": ((replicates == 0).mean((2, 3)).ravel(), (X == 0).mean()),
+    "share of entries without failure": ((replicates == 0).mean((2, 3)).ravel(), (X == 0).mean()),
 }
 figure, panels = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 for panel, (name, (replicated, observed)) in zip(panels, checks.items(), strict=True):
     panel.hist(replicated, bins=25, color="C0", alpha=0.7, label="replicated")
     panel.axvline(observed, color="C3", label="observed")
     panel.set(xlabel=name, yticks=[])
-    print(f"{name}: {100 * (replicated <= observed).mean():.1f} % of the replicates are as low")
+    print(f"{name}: {100 * (replicated <= observed).mean():.1f} % of the replicates are as low as the data")
 panels[1].legend()
 plt.show()
 
 # %% [markdown]
-# Hardly a replicate is as tame as the data: real apprentices never fail as often as the worst in the replicates do, and they
-# seldom succeed at once as often. So a single success, the same chance at every attempt, is not the whole story.
+# Hardly any replicate is as well-behaved as the data: in the replicates the worst apprentices fail more often than real
+# ones ever do, and more tasks succeed at once. So a single success, with the same probability at every attempt, is not the
+# whole story.
 
 # %% [markdown]
 # ## A likelihood that is not conjugate
 #
-# The negative binomial has a shape r: failures before the r-th success, with r = 1 the geometric. With r unknown nothing can
-# be integrated out. Then write each cluster's parameters as sites in a plate of slots. `AuxiliaryGibbs` moves the labels,
-# NUTS everything else. The partition prior needs a largest number of clusters, the number of slots.
+# The negative binomial has a shape r: it counts failures before the r-th success, and r = 1 is the geometric. With r
+# unknown, nothing can be integrated out. In this case, write the parameters of the clusters as sites in a plate of slots.
+# `AuxiliaryGibbs` updates the labels and NUTS everything else. The partition prior needs a maximum number of clusters,
+# which is the number of slots.
 
 
 # %%
@@ -283,12 +281,12 @@ def r_th_success(X, slots=15):
 auxiliary = MCMC(Gibbs([(bnp.AuxiliaryGibbs(r_th_success), ["z"]), (NUTS(r_th_success), None)]), **settings)
 auxiliary.run(jax.random.key(0), X)
 idata_r = bnp.to_arviz(auxiliary, X)
-# the means of the slots mean nothing across draws: a cluster may sit in any slot
+# the means of single slots have no meaning across draws: a cluster can occupy any slot
 invariant = ["alpha", "r", "log_joint", "n_clusters", "largest_cluster", "entropy"]
 bnp.diagnostics(idata_r, invariant).round(2)
 
 # %% [markdown]
-# The first question: is r = 1, as the geometric family takes for granted?
+# The first question: is r = 1, as the geometric family assumes?
 
 # %%
 r = idata_r["posterior"]["r"].values.ravel()
@@ -296,17 +294,16 @@ low, high = np.quantile(r, [0.025, 0.975])
 print(f"r: mean {r.mean():.1f}, 95 % between {low:.1f} and {high:.1f} (simulated with 4)")
 
 # %% [markdown]
-# No: r = 1 is out of reach, and the true value is within the interval. The second question: which model predicts a left-out
-# apprentice better? `compare_models` computes leave-one-out densities with labels summed out. The `warning` column says where
-# chains are too short or the draws carry too little for some row.
+# No: r = 1 is far outside the interval, and the true value is inside. The second question: which model predicts a left-out
+# apprentice better? `compare_models` computes leave-one-out densities with the labels summed out. Its `warning` column
+# shows where chains are too short or where the draws carry too little information about some row.
 
 # %%
 ranking = bnp.compare_models({"geometric": mcmc, "negative binomial": auxiliary}, X)
 ranking[["elpd", "se", "elpd_diff", "dse", "warning"]].round(1)
 
 # %% [markdown]
-# The negative binomial wins by many standard errors of the difference (`dse`). Its chains could be longer, but a difference
-# this large does not hang on that. And the clusters?
+# The negative binomial wins by many standard errors of the difference (`dse`). And the clusters?
 
 # %%
 labels = {name: bnp.point_estimate(run.get_samples()["z"]) for name, run in (("geometric", mcmc), ("neg. binomial", auxiliary))}
@@ -315,11 +312,19 @@ pd.concat({name: pd.crosstab(z, truth) for name, z in labels.items()}, names=["m
 )
 
 # %% [markdown]
-# ## What to take away
+# ## What to conclude, and what not
 #
-# - A conjugate family is one class with four short methods. Check its log marginal by integration; then every method works.
-# - Hyperpriors are ordinary sample statements. MCMC gives their posterior, `optimize=True` a fitted value.
-# - Look at the prior predictive before and the posterior predictive after. Here the clusters looked fine while the likelihood
-#   was wrong, and only the check showed it.
-# - When the family cannot be integrated out, `AuxiliaryGibbs` takes any likelihood. It costs the fast methods, the evidence
+# **Conclude:**
+#
+# - A conjugate family is one class with four short methods. Check its log marginal likelihood by integration; then every
+#   method works.
+# - Hyperpriors are ordinary sample statements. MCMC returns their posterior, `optimize=True` a fitted value.
+# - If a family cannot be integrated out, `AuxiliaryGibbs` handles any likelihood. This costs the fast methods, the evidence
 #   bounds and some speed, but not the comparison by leave-one-out densities.
+#
+# **Do not conclude:**
+#
+# - That a model fits because its clusters look right. Here both models find the same clusters, the first with a wrong
+#   likelihood, and only the predictive check showed it. Look at the prior predictive distribution before the fit and at the
+#   posterior predictive distribution after it.
+# - That the better of two models is a good one. Repeat the check for the new model.
