@@ -1,7 +1,7 @@
-"""Rivals of Bayesian k-means in Kurihara & Welling (2009), Table 1, that find the number of clusters themselves.
+"""The competitors of Bayesian k-means in Kurihara & Welling (2009), Table 1, that infer the number of clusters.
 
-k-means + BIC, mixture of Gaussians + BIC and the variational mixture share one search by splits and merges, the paper's, and
-differ in the fit and in its cost. G-means has its own.
+k-means + BIC, the mixture of Gaussians + BIC and the variational mixture share the paper's split-merge search and differ in
+the fit and in its cost. G-means has its own search.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ CRITICAL = 1.8692
 """Anderson-Darling statistic above which G-means splits: significance 0.0001, mean and variance estimated."""
 
 FEWEST_TESTED = 8
-"""Rows below which G-means does not test a cluster: the statistic's correction for small samples breaks down."""
+"""G-means does not test clusters with fewer rows: the statistic's small-sample correction breaks down."""
 
 LEAST_OVERLAP = 1e-3
-"""Cosine of two components' responsibilities under which merging them is not tried."""
+"""Cosine similarity of two components' responsibilities below which a merge is not tried."""
 
 LEAST_GAIN = 1e-6
-"""Fall of the cost (nats) under which a split or a merge is refused."""
+"""Decrease of the cost (nats) below which a split or a merge is rejected."""
 
 TOLERANCE = 1e-4
-"""Gain per row and step (nats) under which fits of soft mixtures stop."""
+"""Gain per row and step (nats) below which fits of soft mixtures stop."""
 
 
 class Mixture(NamedTuple):
     """A fitted mixture.
 
-    - **cost** - what the search lowers (nats).
+    - **cost** - the objective that the search minimises (nats).
     - **responsibilities** - (n, k) posterior probability of each component.
     - **log_density** - (n,) log density of each row under the mixture (nats).
     """
@@ -72,11 +72,11 @@ class Method(Protocol):
     X: np.ndarray
 
     def __call__(self, responsibilities: np.ndarray) -> Mixture | None:
-        """The fit that starts from these responsibilities; None if it is refused."""
+        """Return the fit that starts from these responsibilities, or None if it is rejected."""
 
 
 class Proposals:
-    """Splits and merges from one mixture to the next; what was refused once for the same rows is not proposed again.
+    """Split and merge proposals; a proposal that was rejected once is not repeated for the same rows.
 
     Kurihara & Welling (2009), section 6 and appendix D.
     """
@@ -94,10 +94,10 @@ class Proposals:
         return None
 
     def split(self, fit: Mixture) -> Mixture | None:
-        """The first split that lowers the cost, worst described components first.
+        """Return the first split that lowers the cost, trying the components with the worst fit first.
 
-        Eq. 47, corrected to Σ_i w_i [log w_i − log p(x_i | k)], w the responsibilities of component k scaled to sum to one:
-        where these are posteriors and the weights their means, it is −Σ_i w_i log p(x_i) but for a constant.
+        The fit is Eq. 47, corrected to Σ_i w_i [log w_i − log p(x_i | k)], where w are the responsibilities of component k
+        scaled to sum to one. For posteriors, with the weights as their means, it equals −Σ_i w_i log p(x_i) up to a constant.
         """
         r, rows = fit.responsibilities, _members(fit)
         misfit = -(fit.log_density @ r) / r.sum(0)
@@ -110,7 +110,7 @@ class Proposals:
         return None
 
     def merge(self, fit: Mixture) -> Mixture | None:
-        """The first merge that lowers the cost, most similar responsibilities (Eq. 50) first."""
+        """Return the first merge that lowers the cost, trying the most similar responsibilities (Eq. 50) first."""
         r, rows = fit.responsibilities, _members(fit)
         unit = r / np.linalg.norm(r, axis=0)
         alike = unit.T @ unit
@@ -125,14 +125,14 @@ class Proposals:
 
 
 def _members(fit: Mixture) -> list[bytes]:
-    """The rows whose most probable component is each one, as a key."""
+    """For each component, a key that identifies the rows for which it is the most probable one."""
     return [np.packbits(fit.labels == k).tobytes() for k in range(fit.n_clusters)]
 
 
 def _halves(X: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The weights on either side of the plane through their mean, across their principal direction.
+    """Split the weights at the plane through their mean, orthogonal to their principal direction.
 
-    That is one step of k-means from two centres on that axis (appendix D.3).
+    This is one step of k-means from two centres on that axis (appendix D.3).
     """
     _, direction, centred = _principal_axis(X, weight)
     side = centred @ direction > 0
@@ -148,10 +148,10 @@ def _principal_axis(X: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarra
 
 
 def split_merge(method: Method) -> Mixture:
-    """Splits from one component on, then a merge, and again, until neither lowers the cost (section 6)."""
+    """Split from one component on, merge when no split lowers the cost, and repeat until neither does (section 6)."""
     start = method(np.ones((len(method.X), 1)))
     if start is None:
-        raise ValueError(f"one component cannot be fitted to {len(method.X)} rows of {method.X.shape[1]} columns")
+        raise ValueError(f"one component cannot be fitted to {len(method.X)} rows with {method.X.shape[1]} columns")
     fit, proposals = start, Proposals(method)
     while (following := proposals.split(fit) or proposals.merge(fit)) is not None:
         fit = following
@@ -161,15 +161,15 @@ def split_merge(method: Method) -> Mixture:
 class KMeansBIC:
     """k-means whose cost is half the BIC of spherical Gaussians with one variance and hard labels (Pelleg & Moore 2000).
 
-    K − 1 weights, K d means and the variance at maximum likelihood; the published variance lacks the division by d.
-    Responsibilities, for ranking splits and merges only, are the posteriors under these Gaussians.
+    The parameters are K − 1 weights, K d means and one variance, at maximum likelihood; the published variance lacks the
+    division by d. The responsibilities are the posteriors under these Gaussians and serve only to rank splits and merges.
     """
 
     def __init__(self, X: np.ndarray) -> None:
         self.X = X
 
     def __call__(self, responsibilities: np.ndarray) -> Mixture | None:
-        """Lloyd's iterations from the means under the responsibilities; refused if the rows coincide with the centres."""
+        """Run Lloyd's algorithm from the means under the responsibilities; None if the rows coincide with the centres."""
         X, (n, d), k = self.X, self.X.shape, responsibilities.shape[1]
         counts = responsibilities.sum(0)
         if counts.min() <= 0:
@@ -189,7 +189,7 @@ class KMeansBIC:
 class GaussiansBIC:
     """Mixture of Gaussians with full covariances by EM; the cost is half its BIC.
 
-    A component needs more rows than columns: with fewer its covariance is singular and the likelihood has no bound.
+    A component needs more rows than columns: with fewer, its covariance is singular and the likelihood is unbounded.
     """
 
     def __init__(self, X: np.ndarray, max_iter: int = 100) -> None:
@@ -197,7 +197,7 @@ class GaussiansBIC:
         self.floor = 1e-6 * float(X.var(0).mean())
 
     def __call__(self, responsibilities: np.ndarray) -> Mixture | None:
-        """EM from the moments under the responsibilities; refused if a component has too few rows."""
+        """Run EM from the moments under the responsibilities; None if a component has too few rows."""
         X, (n, d), k = self.X, self.X.shape, responsibilities.shape[1]
         counts = responsibilities.sum(0)
         if counts.min() <= d:
@@ -226,8 +226,8 @@ class GaussiansBIC:
 class VariationalGaussians:
     """Variational mixture of Gaussians in the model of Bayesian k-means (Eq. 15); the cost is its free energy.
 
-    Its updates are those of Bayesian k-means with responsibilities in the place of hard labels: E_q[log p(x, label)] of Eq. 20,
-    and the energy of Eq. 19 at soft statistics less the entropy of the labels. Components with less than one row are dropped.
+    Its updates are those of Bayesian k-means with responsibilities in place of hard labels: E_q[log p(x, label)] of Eq. 20,
+    and the energy of Eq. 19 at soft statistics minus the entropy of the labels. Components with less than one row are dropped.
     """
 
     def __init__(self, X: np.ndarray, component: bnp.NormalInverseWishart, concentration: float, max_iter: int = 200) -> None:
@@ -237,7 +237,7 @@ class VariationalGaussians:
             self.rows = component.suff_stats(jnp.asarray(X))
 
     def __call__(self, responsibilities: np.ndarray) -> Mixture | None:
-        """Updates from these responsibilities until the free energy hardly falls."""
+        """Update from these responsibilities until the free energy hardly decreases."""
         r, cost = responsibilities, np.inf
         for _ in range(self.max_iter):
             if not (there := r.sum(0) >= 1.0).all():
@@ -260,7 +260,7 @@ class VariationalGaussians:
 
 
 def _normalized(r: np.ndarray) -> np.ndarray:
-    """Rows that sum to one; those without any weight are shared out evenly."""
+    """Scale the rows to sum to one; rows without any weight get equal weights."""
     total = r.sum(1, keepdims=True)
     return np.where(total > 0, r / np.where(total > 0, total, 1.0), 1.0 / r.shape[1])
 
@@ -269,7 +269,7 @@ def _normalized(r: np.ndarray) -> np.ndarray:
 def _variational_step(
     component: bnp.NormalInverseWishart, rows: Statistics, r: Float[Array, "n k"], prior: Prior
 ) -> tuple[Float[Array, ""], Float[Array, "n k"]]:
-    """Free energy at these responsibilities with the best q of the parameters, and E_q[log p(x, label)] there (nats)."""
+    """Return the free energy at these responsibilities with the best q of the parameters, and E_q[log p(x, label)] (nats)."""
     stats, counts = soft_statistics(rows, r), r.sum(0)
     entropy = -jnp.where(r > 0, r * jnp.log(jnp.where(r > 0, r, 1.0)), 0.0).sum()
     scores = scores_from(component, stats, counts, prior, "finite")
@@ -281,9 +281,9 @@ def _variational_step(
 
 
 def g_means(X: np.ndarray) -> np.ndarray:
-    """Labels of G-means (Hamerly & Elkan 2003): clusters are split while a projection of their rows is not normal.
+    """Return the labels of G-means (Hamerly & Elkan 2003), which splits clusters whose projected rows are not normal.
 
-    All clusters are tested, the centres of those that fail replaced by two, and k-means run on all rows, until none fails.
+    All clusters are tested, the centre of each that fails is replaced by two, and k-means is run on all rows, until none fails.
     """
     centers = X.mean(0)[None]
     while True:
@@ -295,7 +295,7 @@ def g_means(X: np.ndarray) -> np.ndarray:
 
 
 def _tested(rows: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """The centre, or two if the rows' projection on the line through these fails the Anderson-Darling test."""
+    """Return the centre, or two if the projection of the rows on the line through them fails the Anderson-Darling test."""
     n = len(rows)
     if n < FEWEST_TESTED:
         return center[None]

@@ -1,7 +1,7 @@
 """Heller & Ghahramani (2005), Figure 4: BHC's evidence bound against the purity of its tree as hyperparameters vary.
 
-The paper names neither the data set nor the settings. Here they are a grid over the concentration and the spread (Gaussian
-data) or strength (bits) of the component's prior, with the paper's greedy tree at each.
+The paper names neither the data set nor the settings. Our settings are a grid over the concentration and the spread (Gaussian
+data) or strength (binary data) of the component's prior, and we build the paper's greedy tree at each of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAPER = 0.888
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--settings", type=int, help="about so many settings of the hyperparameters; 10, or 50 with --full")
+    parser.add_argument("--settings", type=int, help="approximate number of hyperparameter settings; 10, or 50 with --full")
     options = parser.parse_args()
     settings = options.settings or (50 if options.full else 10)
     three = partial(digits, classes=(0, 2, 4), size=20 if options.full else 8)

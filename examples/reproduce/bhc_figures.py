@@ -1,7 +1,7 @@
 """Heller & Ghahramani (2005), Figures 5, 7 and 8: trees of newsgroup documents, and toy problems in the plane.
 
-Figure 5 is the top of the trees with the words that tell each node from its sibling, Figure 7 the whole trees, Figure 8 three
-toy problems. The paper does not give the points of Figure 8: these are drawn after what its caption says of them.
+Figure 5 shows the top of the trees with the words that distinguish each node from its sibling, Figure 7 the whole trees, and
+Figure 8 three toy problems. The paper does not list the points of Figure 8; ours follow the description in its caption.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def members(tree: bnp.Dendrogram, node: int) -> np.ndarray:
 
 
 def telling_words(X: np.ndarray, inside: np.ndarray, sibling: np.ndarray, words: np.ndarray) -> list[str]:
-    """The three words of highest mutual information with being inside rather than in the sibling, more frequent inside."""
+    """Of the words more frequent inside than in the sibling, the three that best tell the two apart (mutual information)."""
     both = np.concatenate([inside, sibling])
     gain = information_gain(X[both], np.arange(len(both)) < len(inside))
     gain[X[inside].mean(0) <= X[sibling].mean(0)] = -1.0
@@ -39,7 +39,7 @@ def top_nodes(tree: bnp.Dendrogram) -> list[int]:
 
 
 def describe(tree: bnp.Dendrogram, X: np.ndarray, y: np.ndarray, words: np.ndarray) -> dict[int, str]:
-    """Number of documents and telling words of the nodes made or joined by the last three merges."""
+    """Number of documents and distinguishing words of the nodes created or joined by the last three merges."""
     texts = {2 * tree.n_items - 2: f"{tree.n_items} documents"}
     for node in top_nodes(tree):
         pair = tree.children[node - tree.n_items].tolist()
@@ -51,7 +51,7 @@ def describe(tree: bnp.Dendrogram, X: np.ndarray, y: np.ndarray, words: np.ndarr
 
 
 def write_top(report: Report, tree: bnp.Dendrogram, texts: dict[int, str], y: np.ndarray, node: int, depth: int = 0) -> None:
-    """The top of a tree as indented text, with the documents of each group."""
+    """Report the top of a tree as indented text, with the number of documents per group."""
     counts = np.bincount(y[members(tree, node)], minlength=4)
     of_groups = ", ".join(f"{count} {group}" for count, group in zip(counts, GROUPS, strict=True) if count)
     report("  " * (depth + 1) + texts[node].replace("\n", " ", 1).replace("\n", ", ") + f"  [{of_groups}]")
@@ -61,7 +61,7 @@ def write_top(report: Report, tree: bnp.Dendrogram, texts: dict[int, str], y: np
 
 
 def draw_top(axes: object, tree: bnp.Dendrogram, texts: dict[int, str], title: str) -> None:
-    """The top of a tree as boxes."""
+    """Draw the top of a tree as boxes."""
     place: dict[int, tuple[float, float]] = {}
     leaves = 0
 
@@ -86,7 +86,7 @@ def draw_top(axes: object, tree: bnp.Dendrogram, texts: dict[int, str], title: s
 
 
 def meeting_size(tree: bnp.Dendrogram, y: np.ndarray) -> np.ndarray:
-    """Mean share of all items under the smallest subtree of a document of one group and one of another."""
+    """Mean share of all items in the smallest subtree that contains a document of one group and one of another."""
     k, n = len(GROUPS), tree.n_items
     counts = np.zeros((2 * n - 1, k))
     counts[np.arange(n), y] = 1.0
@@ -100,7 +100,7 @@ def meeting_size(tree: bnp.Dendrogram, y: np.ndarray) -> np.ndarray:
 
 
 def figures_5_and_7(report: Report, out: Path, seed: int, per_group: int, count: int) -> None:
-    """Newsgroup documents."""
+    """Report and draw the trees of newsgroup documents."""
     X, y = newsgroups(np.random.default_rng(seed), per_group, count)
     words = np.array(load("newsgroups4").feature_names)[best_words(count)]
     fit = greedy_bhc(X, BITS)
@@ -130,7 +130,7 @@ def figures_5_and_7(report: Report, out: Path, seed: int, per_group: int, count:
     top.savefig(out / "bhc_figure5.png", dpi=70)
     whole.savefig(out / "bhc_figure7.png", dpi=80)
     meet = meeting_size(fit.dendrogram_, y)
-    report("Mean share of the documents under the smallest BHC subtree of two documents of different groups:")
+    report("Mean share of the documents in the smallest BHC subtree that contains two documents of different groups:")
     for i, j in ((0, 3), (0, 1), (0, 2), (1, 2)):
         report(f"  {GROUPS[i]} and {GROUPS[j]}: {meet[i, j]:.3f}")
     outcome("BHC's tree is purer than average linkage's", purity["BHC"] > purity["average linkage"], report)
@@ -144,12 +144,12 @@ def figures_5_and_7(report: Report, out: Path, seed: int, per_group: int, count:
 
 
 def outcome(claim: str, holds: bool, report: Report) -> None:
-    """A verdict line."""
+    """Report whether a claim holds."""
     report(f"Claim: {claim}: {'reproduces' if holds else 'DOES NOT REPRODUCE'}")
 
 
 def toys() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Points and the groups they were drawn as."""
+    """Points and the groups they belong to, by the name of the toy problem."""
     rng = np.random.default_rng(3)
 
     def blob(center: tuple[float, float], spread: tuple[float, float], size: int) -> np.ndarray:
@@ -172,16 +172,16 @@ def toys() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def first_joined(tree: bnp.Dendrogram, items: np.ndarray) -> int:
-    """Number of the first merge that has all the items under it."""
+    """Index of the first merge that has all the items under it."""
     wanted = set(items.tolist())
     return next(t for t in range(tree.n_items - 1) if wanted <= set(members(tree, tree.n_items + t).tolist()))
 
 
 def figure_8(report: Report, out: Path, wanted: list[str]) -> None:
-    """Toy problems: trees, clusters and predictive densities."""
+    """Report and draw the toy problems: trees, clusters and predictive densities."""
     report("Figure 8: toy problems, Gaussian components, hyperparameters learned, greedy trees")
-    report("The points are not the paper's: they are laid out for what its caption describes. The order of merges in the first")
-    report("depends on the layout: with the two tight groups closer to each other (1.6 apart) BHC joins them first, too.")
+    report("The points are not the paper's; they match the description in its caption. The merge order in the first")
+    report("depends on the layout: if the two tight groups are closer to each other (1.6 apart), BHC joins them first, too.")
     figure = Figure(figsize=(5.4 * len(wanted), 12), layout="constrained")
     panels = figure.subplots(3, len(wanted), squeeze=False)
     for column, name in zip(panels.T, wanted, strict=True):
@@ -201,23 +201,23 @@ def figure_8(report: Report, out: Path, wanted: list[str]) -> None:
         purity = {key: tree.purity(y, pick="leaf") for key, tree in trees.items()}
         values = ", ".join(f"{key} {float(value):.3g}" for key, value in fit.hyperparameters_.items())
         report(f"\n{name}: {len(X)} points, {fit.n_clusters_} clusters; learned {values}")
-        report(f"  purity for the groups drawn: BHC {purity['BHC']:.3f}, average linkage {purity['average linkage']:.3f}")
+        report(f"  purity for the true groups: BHC {purity['BHC']:.3f}, average linkage {purity['average linkage']:.3f}")
         if name == "unequal spreads":
             near, wide = np.flatnonzero(y <= 1), np.flatnonzero(y == 3)
             earlier = {key: first_joined(tree, wide) < first_joined(tree, near) for key, tree in trees.items()}
-            text = "BHC completes the wide cluster before it joins the two near tight ones, average linkage after"
+            text = "BHC completes the wide cluster before it joins the two tight neighbouring ones, average linkage after"
             outcome(text, earlier["BHC"] and not earlier["average linkage"], report)
         elif name == "a line and a blob":
             end = int(np.flatnonzero(y == 1)[-1])
             distance = np.linalg.norm(X - X[end], axis=1)
-            nearest = {group: np.sort(distance[y == group])[: 4 if group == 0 else 5].mean() for group in (0, 1)}
+            nearest = {group: np.sort(distance[(y == group) & (distance > 0)])[:4].mean() for group in (0, 1)}
             report(
-                f"  point {end + 1}: mean distance to 4 near points of the blob {nearest[0]:.2f}, of its line {nearest[1]:.2f}"
+                f"  point {end + 1}: mean distance to the 4 nearest points of the blob {nearest[0]:.2f}, of its own line {nearest[1]:.2f}"
             )
             mates = fit.labels_ == fit.labels_[end]
             holds = (mates & (y == 1)).sum() > (mates & (y == 0)).sum() and purity["BHC"] > purity["average linkage"]
             outcome(
-                "BHC keeps the end of the line with the line though the blob is closer, and its tree is purer", holds, report
+                "BHC keeps the end of the line with the line although the blob is closer, and its tree is purer", holds, report
             )
         else:
             outcome(
@@ -230,10 +230,12 @@ def figure_8(report: Report, out: Path, wanted: list[str]) -> None:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--figures", nargs="+", choices=("5", "8"), default=["5", "8"], help="5 draws 7 too")
-    parser.add_argument("--per-group", type=int, help="documents of each newsgroup; 15, or 200 with --full")
+    parser.add_argument("--figures", nargs="+", choices=("5", "8"), default=["5", "8"], help="5 also draws 7")
+    parser.add_argument("--per-group", type=int, help="documents per newsgroup; 15, or 200 with --full")
     parser.add_argument("--words", type=int, default=50)
-    parser.add_argument("--toys", nargs="+", choices=list(toys()), help="the parallels, or all with --full")
+    parser.add_argument(
+        "--toys", nargs="+", choices=list(toys()), help="toy problems; the parallels by default, all with --full"
+    )
     options = parser.parse_args()
     report = Report(options.out, "bhc_figures")
     if "5" in options.figures:

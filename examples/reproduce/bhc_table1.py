@@ -1,8 +1,8 @@
 """Heller & Ghahramani (2005), Table 1: dendrogram purity of BHC and of classical linkage trees.
 
-The paper gives neither its subsets nor its synthetic mixture, and its digits (CEDAR Buffalo) are not free: scikit-learn's
-digits stand in. Every method sees the same random subset. Hyperparameters are learned on each subset by gradients on bound +
-log prior with greedy trees; the other two kinds of BHC tree are built at the same values.
+The paper gives neither its subsets nor its synthetic mixture, and its digits (CEDAR Buffalo) are not freely available, so we
+use scikit-learn's digits instead. Every method sees the same random subset. Hyperparameters are learned on each subset by
+gradient ascent on the bound plus the log prior, with greedy trees. The other two kinds of BHC tree are built at these values.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def purities(X: np.ndarray, y: np.ndarray, kind: str) -> tuple[list[float], dict
     greedy = greedy_bhc(X, kind)
     fixed = partial(dpm, component=greedy.component_, concentration=greedy.concentration_)
     polish = bnp.BHC(fixed, progress_bar=False).fit(X)
-    # what shape="ratio" does after the same search, without searching again
+    # the same as shape="ratio", without repeating the search
     with jax.enable_x64(True):
         children, odds = ratio_inside_clusters(polish.component_, polish.X_fit_, polish.concentration_, polish.dendrogram_)
     ratio = bnp.Dendrogram(children, odds)
@@ -83,7 +83,7 @@ def standard_error(values: np.ndarray) -> np.ndarray:
 
 
 def verdict(name: str, values: np.ndarray) -> str:
-    """Whether greedy BHC stands to the paper's three linkages as the paper says; and to Ward, which it did not try."""
+    """Whether greedy BHC compares with the paper's three linkages as the paper says, and the purest of all seven methods."""
     mean = dict(zip(METHODS, values.mean(0), strict=True))
     best = max(PAPER_METHODS[:3], key=mean.__getitem__)
     gap = values[:, METHODS.index("greedy")] - values[:, METHODS.index(best)]
@@ -99,7 +99,7 @@ def verdict(name: str, values: np.ndarray) -> str:
 
 
 def draw(tables: dict[str, np.ndarray], path: Path) -> None:
-    """Purity of every method on every data set, ± one standard error; hollow: the paper's."""
+    """Plot the purity of every method on every data set, ± one standard error; hollow markers are the paper's."""
     columns = min(3, len(tables))
     rows = -(-len(tables) // columns)
     figure = Figure(figsize=(3.4 * columns, 2.6 * rows), layout="constrained")
@@ -123,12 +123,12 @@ def draw(tables: dict[str, np.ndarray], path: Path) -> None:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--repetitions", type=int, help="subsets of each data set; 2, or 5 with --full")
+    parser.add_argument("--repetitions", type=int, help="subsets per data set; 2, or 5 with --full")
     parser.add_argument("--data", nargs="+", help="only these data sets")
     options = parser.parse_args()
     repetitions = options.repetitions or (5 if options.full else 2)
     if repetitions < 2:
-        parser.error("--repetitions must be 2 or more: the standard errors are those over repetitions")
+        parser.error("--repetitions must be at least 2, because the standard errors are computed over repetitions")
     report = Report(options.out, "bhc_table1")
     report("BHC Table 1: dendrogram purity (pairs drawn by leaf), mean ± standard error over random subsets")
     report(f"{repetitions} repetitions, seed {options.seed}, {'paper sizes' if options.full else 'small sizes'}")

@@ -1,8 +1,8 @@
-"""Huang et al. (2021), Figures 3 and 4: five chains on the animals, the tree reported, and the paper's draw of proportions.
+"""Huang et al. (2021), Figures 3 and 4: five chains on the animals, the reported tree, and the update of the proportions.
 
 The paper's settings: 33 animals by 102 binary features, seven principal components (not scaled), α = 0.4, γ0 = 1, γ = 0.5,
-σ² = 1, L = 4, H = N(0, I). It does not say which animals are meant by its five groups; those below are
-ours, herbivores in a wide and in a narrow sense.
+σ² = 1, L = 4, H = N(0, I). It does not say which animals belong to its five groups; the groups
+below are our choice, with herbivores in a broad and in a narrow sense.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUPS = {
 }
 
 APPEARS = 0.8
-"""F1 of a group with its best clade from which on it counts as there."""
+"""A group counts as present if its F1 score with its best clade is at least this."""
 
 SMALL = shared.Sizes(chains=5, warmup=50, draws=200, thinning=2)
 FULL = shared.Sizes(chains=5, warmup=500, draws=5000, thinning=5)
@@ -45,7 +45,7 @@ MODEL = partial(
 
 
 def best_clade(paths: np.ndarray, group: np.ndarray) -> tuple[float, int]:
-    """Largest F1 of a group with the items under a node below the root; and the node."""
+    """Largest F1 score of a group with the items under a node below the root, and that node."""
     sizes = np.bincount(paths.ravel())
     inside = np.bincount(paths[group].ravel(), minlength=len(sizes))
     scores = 2.0 * inside / (sizes + len(group))
@@ -53,15 +53,15 @@ def best_clade(paths: np.ndarray, group: np.ndarray) -> tuple[float, int]:
 
 
 def settles(trace: np.ndarray, later: np.ndarray, thinning: int) -> list[int]:
-    """Sweeps after which each chain is first within the central 90% of the later draws of all; 0 if it never is."""
+    """Sweeps until each chain first enters the central 90% of the later draws of all chains; 0 if it never does."""
     low, high = np.quantile(later, (0.05, 0.95))
     inside = (trace >= low) & (trace <= high)
     return [int(row.argmax() + 1) * thinning if row.any() else 0 for row in inside]
 
 
 def figure3(report: Report, run: shared.Run, thinning: int) -> None:
-    """Whether the chains agree."""
-    report("Figure 3: log p(X, labels, paths | proportions, parameters), as of the paper, and other label-invariant numbers")
+    """Report whether the chains agree."""
+    report("Figure 3: log p(X, labels, paths | proportions, parameters), as in the paper, and other label-invariant quantities")
     table = shared.convergence(run)
     report(shared.written(table))
     joint = run.summaries["log_joint"]
@@ -79,20 +79,21 @@ def figure3(report: Report, run: shared.Run, thinning: int) -> None:
         f"{'all overlap' if overlap else 'do not all overlap'}"
     )
     report(
-        f"- they reach it quickly: {'reproduces' if 0 < min(first) and max(first) <= 100 else 'DOES NOT REPRODUCE'}; each is "
-        f"first within the later draws' central 90% after {', '.join(map(str, first))} sweeps (within 100 counts as quickly)"
+        f"- they reach it quickly: {'reproduces' if 0 < min(first) and max(first) <= 100 else 'DOES NOT REPRODUCE'}; each "
+        f"first enters the central 90% of the later draws after {', '.join(map(str, first))} sweeps "
+        "(up to 100 counts as quickly)"
     )
     moving = run.summaries["n_nodes"].std(1).min()
     report(
-        f"- the chains keep moving: {'reproduces' if moving > 0 else 'DOES NOT REPRODUCE'}; least standard deviation of the "
-        f"number of nodes within a chain {moving:.2f}\n"
+        f"- the chains keep moving: {'reproduces' if moving > 0 else 'DOES NOT REPRODUCE'}; smallest standard deviation of "
+        f"the number of nodes within a chain {moving:.2f}\n"
     )
     shown = {"log joint from the first kept sweep on": run.trace, "components": run.summaries["n_components"]}
     bnp.plots.traces(shown).savefig(report.out / "bhmc_figure3.png", dpi=100)
 
 
 def figure4(report: Report, run: shared.Run, names: Sequence[str], seed: int) -> None:
-    """The two trees, and where the paper's groups are."""
+    """Report and draw two trees, and locate the paper's groups in them."""
     trees = {
         "greatest complete-data likelihood (the paper's)": (run.best(), "bhmc_figure4"),
         "least expected variation of information, summed over levels": (run.draws.medoid(), "bhmc_figure4_central"),
@@ -107,7 +108,7 @@ def figure4(report: Report, run: shared.Run, names: Sequence[str], seed: int) ->
         tree = run.draws[draw]
         support = run.draws.support(tree)
         joint = run.summaries["log_joint"][draw]
-        report(f"tree of the {title}: log joint {joint:.1f}, clusters per level {shared.counts_of(tree)}")
+        report(f"tree with the {title}: log joint {joint:.1f}, clusters per level {shared.counts_of(tree)}")
         report("  " + tree.to_newick(names))
         bnp.plots.hierarchy(tree, names=names, support=support).figure.savefig(report.out / f"{file}.png", dpi=100)
         rng = np.random.default_rng(seed)
@@ -116,19 +117,19 @@ def figure4(report: Report, run: shared.Run, names: Sequence[str], seed: int) ->
             chance = np.mean([best_clade(tree.paths, rng.permutation(len(names))[: len(items)])[0] for _ in range(200)])
             report(
                 f"- {group} are a clade (F1 >= {APPEARS}): {'reproduces' if score >= APPEARS else 'DOES NOT REPRODUCE'}; best "
-                f"F1 {score:.2f} (of random animals {chance:.2f}) at level {tree.levels[node]}, support of that clade "
-                f"{support[node]:.2f}; there in {shares[group]:.0%} of the draws"
+                f"F1 {score:.2f} (random animals {chance:.2f}) at level {tree.levels[node]}, support of that clade "
+                f"{support[node]:.2f}; present in {shares[group]:.0%} of the draws"
             )
             report("    " + ", ".join(names[item] for item in tree.items(node)))
         report("")
 
 
 def papers_draw(report: Report, exact: shared.Run, paper: shared.Run) -> None:
-    """What the paper's draw of the proportions changes."""
+    """Report what the paper's update of the proportions changes."""
     report(
-        'The draw of the proportions by the paper\'s Eqs. 3-4 (mixing="paper"), which does not leave the posterior invariant,'
+        'The update of the proportions by the paper\'s Eqs. 3-4 (mixing="paper"), which does not leave the posterior invariant,'
     )
-    report("against the exact one: means over chains, difference ± standard error over chains (95% interval)")
+    report("compared with the exact one: means over chains, difference ± standard error over chains (95% interval)")
     for name in ("n_nodes", "n_leaves", "n_components", "entropy", "largest_branch", "log_joint"):
         gap, error, half = shared.difference(paper.summaries[name], exact.summaries[name])
         means = paper.summaries[name].mean(), exact.summaries[name].mean()
@@ -138,7 +139,7 @@ def papers_draw(report: Report, exact: shared.Run, paper: shared.Run) -> None:
             f"({gap - half:+.3f} to {gap + half:+.3f}): {differs}"
         )
     rhat = shared.convergence(paper).loc["log_joint", "rhat"]
-    report(f"  R-hat of the log joint with the paper's draw: {rhat:.3f}; {shared.capacity(paper)}")
+    report(f"  R-hat of the log joint with the paper's update: {rhat:.3f}; {shared.capacity(paper)}")
 
 
 def main() -> None:
@@ -150,7 +151,7 @@ def main() -> None:
     report("BHMC Figures 3 and 4: animals (33 x 102) on 7 principal components, centred and not scaled")
     report(f"alpha 0.4, gamma0 1, gamma 0.5, sigma^2 1, L 4, H = N(0, I); {sizes};")
     report(f"  seed {options.seed}; {'paper sizes' if options.full else 'small sizes'}")
-    report("path Gibbs from overdispersed starts (the paper: Metropolis-Hastings of paths, starts not given)\n")
+    report("path Gibbs from overdispersed starts (the paper: Metropolis-Hastings updates of paths, starts not given)\n")
     exact = shared.sample(MODEL, X, sizes, options.seed)
     figure3(report, exact, sizes.thinning)
     figure4(report, exact, list(data.item_names or ()), options.seed)

@@ -1,4 +1,4 @@
-"""What the reproductions of Huang et al. (2021), hierarchical mixtures, share: chains, their capacity, rivals, verdicts."""
+"""Shared code of the reproductions of Huang et al. (2021): chains, their capacity, competing methods and verdicts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bnp_hier.posterior.convergence import chain_diagnostics
 MEASURES = ("purity", "NMI", "ARI", "F-measure")
 
 SHOWN = ("log_joint", "n_nodes", "n_leaves", "n_components", "entropy", "largest_branch", "lca_depth")
-"""Label-invariant numbers whose convergence is reported."""
+"""Label-invariant quantities whose convergence is reported."""
 
 
 class Sizes(NamedTuple):
-    """Chains, sweeps left out and sweeps after them of each, and of how many sweeps one is kept."""
+    """Number of chains, warm-up sweeps and further sweeps per chain, and thinning (one sweep in this many is kept)."""
 
     chains: int
     warmup: int
@@ -35,14 +35,14 @@ class Sizes(NamedTuple):
     thinning: int
 
     def __str__(self) -> str:
-        return f"{self.chains} chains of {self.warmup} + {self.draws} sweeps, one of {self.thinning} kept"
+        return f"{self.chains} chains of {self.warmup} + {self.draws} sweeps, one in {self.thinning} kept"
 
 
 class Run(NamedTuple):
     """Chains of one sampler.
 
-    - **draws** - those after the warm-up.
-    - **summaries** - label-invariant numbers of the draws, (chain, draw).
+    - **draws** - the draws after the warm-up.
+    - **summaries** - label-invariant quantities of the draws, (chain, draw).
     - **trace** - log joint from the first sweep on, (chain, sweep).
     """
 
@@ -51,7 +51,7 @@ class Run(NamedTuple):
     trace: np.ndarray
 
     def best(self, chain: int | None = None) -> tuple[int, int]:
-        """Chain and draw of the greatest complete-data likelihood, of all chains or of one."""
+        """Chain and draw with the greatest complete-data likelihood, among all chains or in one."""
         joint = self.summaries["log_joint"]
         if chain is not None:
             return chain, int(joint[chain].argmax())
@@ -60,21 +60,21 @@ class Run(NamedTuple):
 
 
 def own_arguments(description: str | None, *, items: bool = True) -> argparse.ArgumentParser:
-    """Options of the scripts on hierarchical mixtures."""
+    """A parser with the options of the scripts on hierarchical mixtures."""
     parser = arguments(description)
     parser.add_argument("--chains", type=int, help="chains, each with its own seed and start")
-    parser.add_argument("--warmup", type=int, help="sweeps left out")
-    parser.add_argument("--draws", type=int, help="sweeps after them, of each chain")
-    parser.add_argument("--thinning", type=int, help="keep one of so many sweeps")
+    parser.add_argument("--warmup", type=int, help="warm-up sweeps per chain, discarded")
+    parser.add_argument("--draws", type=int, help="sweeps per chain after the warm-up")
+    parser.add_argument("--thinning", type=int, help="keep one sweep in this many")
     if items:
-        parser.add_argument("--items", type=int, help="how many rows, the same share of each class")
+        parser.add_argument("--items", type=int, help="number of rows")
     return parser
 
 
 def sizes_of(options: argparse.Namespace, small: Sizes, full: Sizes) -> Sizes:
-    """Small sizes, or those of the paper, with what the command line says otherwise.
+    """The small sizes or the paper's, with those given on the command line replaced.
 
-    For small sizes programs are compiled less thoroughly, as that takes longer than the runs.
+    At small sizes, programs are compiled with few optimisations, because compiling takes longer than the runs.
     """
     sizes = full if options.full else small
     if not options.full:
@@ -84,9 +84,9 @@ def sizes_of(options: argparse.Namespace, small: Sizes, full: Sizes) -> Sizes:
 
 
 def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact") -> Run:
-    """Chains from overdispersed starts, one after the other."""
+    """Run chains from overdispersed starts, one after the other."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "mixing=", UserWarning)  # the reports say it
+        warnings.filterwarnings("ignore", "mixing=", UserWarning)  # stated in the reports
         kernel = bnp.BHMCGibbs(model, mixing=mixing, split_merge=0)  # a move that the paper does not have
     mcmc = MCMC(
         kernel,
@@ -97,7 +97,7 @@ def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, m
         chain_method="sequential",
         progress_bar=False,
     )
-    run = bnp.ResumableRun(mcmc, mcmc.num_samples)  # one program for all chains, which `MCMC` compiles for each
+    run = bnp.ResumableRun(mcmc, mcmc.num_samples)  # one program for all chains; `MCMC` compiles one per chain
     run.run(jax.random.key(seed), X, extra_fields=("log_joint",))
     trace = np.asarray(run.get_extra_fields(group_by_chain=True)["log_joint"], dtype=np.float64)
     whole = bnp.hierarchy_draws(run, X)
@@ -107,7 +107,7 @@ def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, m
 
 
 def capacity(run: Run) -> str:
-    """How often the tree was full, and how full of components it was, over all sweeps."""
+    """How many nodes and components were used, and how often the capacity was exceeded, over all sweeps."""
     hits = run.draws.sample_stats["capacity_hits"][:, -1]
     mass = run.draws.sample_stats["truncated_probability"][:, -1]
     nodes, components = run.draws.samples[run.draws.sites.mixing].shape[-2:]
@@ -119,7 +119,7 @@ def capacity(run: Run) -> str:
 
 
 def convergence(run: Run) -> pd.DataFrame:
-    """R-hat and effective sample sizes of the label-invariant numbers and the hyperparameters."""
+    """R-hat and effective sample sizes of the label-invariant quantities and the hyperparameters."""
     sites = run.draws.sites
     apart = (sites.paths, sites.labels, sites.mixing, sites.parameters)
     values = {name: run.summaries[name] for name in SHOWN}
@@ -138,7 +138,7 @@ def written(table: pd.DataFrame, places: int = 3) -> str:
 
 
 def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Mean, and half the width of its 95% interval by Student's t; one value has no interval."""
+    """Mean and the half-width of its 95% interval by Student's t; the half-width of a single value is infinite."""
     values = np.asarray(values, dtype=np.float64)
     if len(values) < 2:
         return float(values.mean()), float("inf")
@@ -146,7 +146,10 @@ def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
-    """Difference of the means of independent chains, (chain, draw) each; its standard error; half its 95% interval (Welch)."""
+    """Difference of the means of independent chains (chain, draw), its standard error, and the half-width of its 95% interval.
+
+    The interval is Welch's.
+    """
     a, b = one.mean(1), other.mean(1)
     parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)]) if min(len(a), len(b)) > 1 else np.array([np.inf] * 2)
     gap, error = float(a.mean() - b.mean()), float(np.sqrt(parts.sum()))
@@ -164,7 +167,7 @@ def outcome(gap: float, half: float, least: float = 0.0) -> str:
 
 
 def better(report: Report, claim: str, gaps: Sequence[float] | np.ndarray) -> None:
-    """A verdict on a claim that the mean of gaps, one per seed, is positive."""
+    """Report a verdict on the claim that the mean of the gaps, one per seed, is positive."""
     mean, half = interval(gaps)
     width = f"± {half:.3f}" if np.isfinite(half) else "(one seed: no interval)"
     report(f"- {claim}: {outcome(mean, half)}; gap {mean:+.3f} {width} ({len(gaps)} seeds)")
@@ -181,7 +184,7 @@ def ward(X: np.ndarray) -> bnp.Dendrogram:
 
 
 def divided(X: np.ndarray, counts: Sequence[int], seed: int) -> bnp.Hierarchy:
-    """k-means in two, over and over, of the cluster with the largest sum of squares, to the numbers of clusters asked for."""
+    """Bisecting k-means: split the cluster with the largest sum of squares until each level has its number of clusters."""
     labels, rng = np.zeros(len(X), dtype=np.int64), np.random.default_rng(seed)
     spread, paths, first = [float(((X - X.mean(0)) ** 2).sum())], [], 1
     for count in counts:
@@ -200,18 +203,18 @@ def divided(X: np.ndarray, counts: Sequence[int], seed: int) -> bnp.Hierarchy:
 
 
 def nested(X: np.ndarray, counts: Sequence[int], seed: int) -> bnp.Hierarchy:
-    """Recursive k-means of one branching, so that it has about as many leaves."""
+    """Recursive k-means with one branching factor, chosen to give about as many leaves."""
     branching = max(2, round(counts[-1] ** (1 / len(counts))))
     return bnp.recursive_kmeans(X, len(counts), branching, seed)
 
 
 def shuffled(tree: bnp.Hierarchy, seed: int) -> bnp.Hierarchy:
-    """The same tree with the items in random order: what its numbers of clusters alone score."""
+    """The same tree with the items in random order, for the score that its numbers of clusters alone give."""
     return bnp.Hierarchy(tree.paths[np.random.default_rng(seed).permutation(tree.n_items)])
 
 
 def score_table(scores: dict[str, list[pd.DataFrame]], counts: dict[str, list[list[int]]]) -> str:
-    """Clusters and mean scores ± half a 95% interval over seeds, level by level."""
+    """Clusters and mean scores ± the half-width of a 95% interval over seeds, level by level."""
     width = max(map(len, scores))
     lines = [f"{'level':<7}{'method':<{width}}{'clusters':>10}" + "".join(f"{measure:>16}" for measure in MEASURES)]
     for level in next(iter(scores.values()))[0].index:

@@ -4,7 +4,7 @@ The paper's settings: 100 images of each class, 22 principal components, α = 0.
 It does not say how pixels are scaled, and mentions a second set of hyperparameters that it does not give. Two scalings are run:
 "unit", pixels from 0 to 1, which leaves a mean variance of 2.5 in the 22 columns of all images where the model expects 2; and
 "standardised", every pixel with variance 1 before the principal components. The paper judges the tree by eye; the scores and
-the rivals are ours.
+the competing methods are ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS = 22
 COMPONENT = bnp.NormalKnownCovariance(np.zeros(COLUMNS), np.eye(COLUMNS), np.eye(COLUMNS))
 SCALINGS = ("unit", "standardised")
 RIVALS = ("Ward", "BHC", "divided k-means")
-"""Those cut to as many clusters per level as the hierarchical mixture has."""
+"""Competing methods that are cut to as many clusters per level as the hierarchical mixture has."""
 
 SMALL, SMALL_ITEMS = shared.Sizes(chains=2, warmup=40, draws=60, thinning=4), 200
 FULL, FULL_ITEMS = shared.Sizes(chains=4, warmup=500, draws=2000, thinning=10), 1000
@@ -63,7 +63,7 @@ def compare(report: Report, run: shared.Run, X: np.ndarray, y: np.ndarray, seed:
 
 
 def verdicts(report: Report, run: shared.Run, scores: dict[str, list[pd.DataFrame]]) -> None:
-    """What the paper says of its tree, and the tree beside its rivals."""
+    """Report verdicts on what the paper says about its tree, and on the tree against the competing methods."""
     purity = np.array([table["purity"] for table in scores["BHMC"]])
     by_chance = np.array([table["purity"] for table in scores["BHMC shuffled"]])
     mean = [shared.interval(column) for column in purity.T]
@@ -79,7 +79,7 @@ def verdicts(report: Report, run: shared.Run, scores: dict[str, list[pd.DataFram
     tops = np.array([len(np.unique(paths[:, 0])) for paths in run.draws.paths.reshape(-1, *run.draws.paths.shape[2:])])
     even = 1.0 / np.maximum(tops, 1)
     report(
-        "- the rich get richer (the root's largest child holds over twice an even share): "
+        "- the rich get richer (the root's largest child has over twice an even share): "
         + ("reproduces" if shares.mean() > 2.0 * even.mean() else "DOES NOT REPRODUCE")
         + f"; {shares.mean():.2f} of the items, {tops.mean():.1f} children, even share {even.mean():.2f}"
     )
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=5, help="levels L")
     parser.add_argument("--components", type=int, default=50, help="components K")
     parser.add_argument("--nodes", type=int, help="capacity of the tree; 256, or 512 with --full")
-    parser.add_argument("--scaling", choices=SCALINGS, action="append", help="of pixels; unit by default, both with --full")
+    parser.add_argument("--scaling", choices=SCALINGS, action="append", help="pixel scaling; unit by default, both with --full")
     options = parser.parse_args()
     sizes = shared.sizes_of(options, SMALL, FULL)
     report = Report(options.out, "bhmc_fashion")
@@ -116,16 +116,18 @@ def main() -> None:
         max_nodes=nodes,
     )
     report(
-        "BHMC Figure 5: fashion images on 22 principal components; tree of the greatest complete-data likelihood of each chain"
+        "BHMC Figure 5: fashion images on 22 principal components; "
+        "tree with the greatest complete-data likelihood of each chain"
     )
     report(
         f"{len(rows)} images, {classes} classes; alpha 0.5, gamma0 1.5, gamma 2, sigma^2 1, L {options.depth}, H = N(0, I), "
     )
     report(f"K {options.components}, {nodes} nodes; {sizes}; seed {options.seed}; ")
     report(f"{'as many images as the paper, fewer sweeps' if options.full else 'small sizes'}; our sample is not the paper's")
-    report("clusters: mean number on the level; ±: 95% interval over chains; Ward, BHC and divided k-means have the numbers of")
+    report("clusters: mean number at the level; ±: 95% interval over chains; Ward, BHC and divided k-means are cut to the")
     report(
-        "  clusters of BHMC's tree; BHMC shuffled: its tree with the items in random order; one row of classes for all levels\n"
+        "  numbers of clusters of BHMC's tree; BHMC shuffled: its tree with the items in random order; "
+        "the same classes at all levels\n"
     )
     for scaling in options.scaling or (SCALINGS if options.full else SCALINGS[:1]):
         X = scaled(pixels, scaling)

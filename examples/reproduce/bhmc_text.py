@@ -1,15 +1,15 @@
 """Huang et al. (2021), Figure 6: agreement of hierarchies of texts with true ones, level by level.
 
-The paper's 2,303 Amazon texts are not available. Stand-ins with true hierarchies: titles of fashion products, of the same
-number by chance; messages of 20 newsgroups; and products of Flipkart. Word counts are weighed by TF-IDF and reduced to
-principal components. The priors are the paper's, and the hyperparameters are drawn from their conditionals all the time (the
-paper: by Metropolis-Hastings, in the warm-up only). PERCH and PYDT are not run; Ward's method is, as in the paper.
+The paper's 2,303 Amazon texts are not available. We use three substitutes with true hierarchies: titles of fashion products
+(also 2,303, by coincidence), messages from 20 newsgroups, and Flipkart products. Word counts are weighted by TF-IDF and reduced
+to principal components. The priors are the paper's, and the hyperparameters are drawn from their conditionals throughout (the
+paper: by Metropolis-Hastings, during the warm-up only). PERCH and PYDT are not run; Ward's method is, as in the paper.
 
-The paper's 190 columns and seven levels take about a second a sweep for 300 texts, and hours for all. Our large size is 1,000
-texts, 30 columns and five levels; the options give others. Every stand-in has its own report.
+With the paper's 190 columns and seven levels, a sweep takes about a second for 300 texts, and a run on all of them hours. Our
+large size is 1,000 texts, 30 columns and five levels; the options set other sizes. Each data set has its own report.
 
-Purity and NMI grow with the number of clusters. So every rival but recursive k-means is cut to the numbers that the tree of the
-hierarchical mixture has.
+Purity and NMI increase with the number of clusters, so every competing method except recursive k-means is cut to the numbers of
+clusters in the tree of the hierarchical mixture.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FULL, FULL_ITEMS, FULL_COLUMNS, FULL_DEPTH = shared.Sizes(chains=4, warmup=200, 
 
 
 class Texts(NamedTuple):
-    """Rows (n, d), true paths, and the number of columns that the threshold of Gavish & Donoho would keep."""
+    """Rows (n, d), true paths, and the number of columns that the Gavish-Donoho threshold would keep."""
 
     X: np.ndarray
     paths: list[Sequence[Any]]
@@ -49,7 +49,7 @@ class Texts(NamedTuple):
 
 
 def texts(name: str, items: int | None, columns: int, seed: int) -> Texts:
-    """A stand-in: random rows that have a word, weighed by TF-IDF to length one, then principal components."""
+    """Load a data set: random rows with at least one word, TF-IDF weights of unit length, then principal components."""
     data = load(name)
     assert data.paths is not None
     rows = np.flatnonzero(data.X.sum(1) > 0)
@@ -62,7 +62,7 @@ def texts(name: str, items: int | None, columns: int, seed: int) -> Texts:
 
 
 def spherical(X: np.ndarray, prior_variance: float) -> bnp.NormalKnownCovariance:
-    """Components with means N(0, v I), v = `prior_variance`, and one variance, uniform from 0 to 0.1."""
+    """Components with means N(0, v I), v = `prior_variance`, and one shared variance, uniform from 0 to 0.1."""
     d = X.shape[1]
     sigma2 = numpyro.sample("sigma2", dist.Uniform(0.0, 0.1))
     return bnp.NormalKnownCovariance(np.zeros(d), prior_variance * np.eye(d), sigma2 * jnp.eye(d))
@@ -71,7 +71,7 @@ def spherical(X: np.ndarray, prior_variance: float) -> bnp.NormalKnownCovariance
 def trees_of(
     exact: shared.Run, paper: shared.Run, X: np.ndarray, prior_variance: float, seed: int
 ) -> tuple[list[dict[str, bnp.Hierarchy]], dict[str, bnp.Dendrogram]]:
-    """For every chain the tree of each method; and the binary trees, BHC at posterior means of the hyperparameters."""
+    """The tree of each method for every chain, and the binary trees (BHC at the posterior means of the hyperparameters)."""
     d, sigma2 = X.shape[1], float(exact.draws.samples["sigma2"].mean())
     component = bnp.NormalKnownCovariance(np.zeros(d), prior_variance * np.eye(d), sigma2 * np.eye(d))
     model = partial(dpm, component=component, concentration=float(exact.draws.samples["gamma0"].mean()))
@@ -91,7 +91,7 @@ def trees_of(
 
 
 def verdicts(report: Report, scores: dict[str, list[pd.DataFrame]]) -> None:
-    """The paper's claims; gaps are of one chain and its rivals, with the same numbers of clusters."""
+    """Report verdicts on the paper's claims; a gap compares one chain with its competitors at the same numbers of clusters."""
 
     def gaps(measure: str, rival: str, levels: slice) -> np.ndarray:
         pairs = zip(scores[EXACT], scores[rival], strict=True)
@@ -121,18 +121,19 @@ def verdicts(report: Report, scores: dict[str, list[pd.DataFrame]]) -> None:
 
 
 def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None:
-    """Everything on one stand-in."""
+    """Run and report everything on one data set."""
     base = "" if options.base == "paper" else f"_{options.base}"
     report = Report(options.out, f"bhmc_text_{name}{base}")
-    report("BHMC Figure 6: scores by level on a stand-in for the paper's Amazon texts, which are not available")
+    report("BHMC Figure 6: scores by level on a substitute for the paper's Amazon texts, which are not available")
     report("alpha ~ Gamma(3, 1), gamma0 ~ Gamma(3.5, 1), gamma ~ Uniform(0, 1.5), sigma^2 ~ Uniform(0, 0.1);")
     report("H = " + BASES[options.base])
     report(f"{sizes}; seed {options.seed}; {'large size' if options.full else 'small size'}, not the paper's")
     report(
-        "BHMC: tree of the greatest complete-data likelihood of each chain; level 1: the root's children (the paper: the root)"
+        "BHMC: tree with the greatest complete-data likelihood of each chain; "
+        "level 1: the root's children (the paper: the root)"
     )
-    report("clusters: mean number on the level; ±: 95% interval over chains; Ward, BHC and divided k-means have the numbers of")
-    report("  clusters of BHMC's tree; BHMC shuffled: its tree with the items in random order\n")
+    report("clusters: mean number at the level; ±: 95% interval over chains; Ward, BHC and divided k-means are cut to the")
+    report("  numbers of clusters of BHMC's tree; BHMC shuffled: its tree with the items in random order\n")
     items = options.items or (FULL_ITEMS if options.full else SMALL_ITEMS)
     columns = options.columns or (FULL_COLUMNS if options.full else SMALL_COLUMNS)
     X, paths, threshold = texts(name, items, columns, options.seed)
@@ -175,9 +176,7 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
 
 def main() -> None:
     parser = shared.own_arguments(__doc__)
-    parser.add_argument(
-        "--data", choices=DATA, action="append", help="a stand-in; fashion products by default, all with --full"
-    )
+    parser.add_argument("--data", choices=DATA, action="append", help="data set; fashion products by default, all with --full")
     parser.add_argument("--columns", type=int, help="principal components; 20, or 30 with --full")
     parser.add_argument("--depth", type=int, help="levels L; 3, or 5 with --full")
     parser.add_argument("--components", type=int, help="components K; 20, or 50 with --full")

@@ -1,4 +1,4 @@
-"""What the reproductions share: data subsets as in the paper, the model with learned hyperparameters, linkages, output."""
+"""Shared code of the reproductions: data subsets as in the papers, models with learned hyperparameters, linkages, reports."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Report:
             print(self.lines[-1], flush=True)
 
     def save(self) -> None:
-        """Write the text file; the run time is printed only, so that the file is the same for every run."""
+        """Write the text file; the run time is only printed, so that the file is the same for every run."""
         (self.out / f"{self.name}.txt").write_text("\n".join(self.lines) + "\n", encoding="utf-8")
         print(f"{time.perf_counter() - self.started:.0f} s; written to {self.out}")
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the options that every script has."""
+    """A parser with the options shared by all scripts."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
     parser.add_argument("--seed", type=int, default=0)
@@ -51,7 +51,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 @lru_cache
 def load(name: str) -> bnp.datasets.Dataset:
-    """The data set, read once; where its file is missing and cannot be fetched, the script ends with advice."""
+    """Load a data set once; if its file is missing and cannot be fetched, exit with advice."""
     try:
         return bnp.datasets.load(name)
     except OSError as error:
@@ -59,7 +59,7 @@ def load(name: str) -> bnp.datasets.Dataset:
 
 
 def information_gain(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Mutual information of each bit with the label (nats)."""
+    """Mutual information of each binary column with the label (nats)."""
     n = len(X)
     total = np.zeros(X.shape[1])
     p_one = X.mean(0)
@@ -81,7 +81,7 @@ def best_words(count: int) -> np.ndarray:
 
 
 def per_class(y: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Rows of `size` random items of each class, in random order."""
+    """Indices of `size` random rows per class, in random order."""
     rows = [rng.choice(np.flatnonzero(y == label), size, replace=False) for label in np.unique(y)]
     return rng.permutation(np.concatenate(rows))
 
@@ -89,7 +89,7 @@ def per_class(y: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
 def synthetic(rng: np.random.Generator, size: int = 200) -> Subset:
     """Four Gaussian clusters in the plane with random means and full covariances.
 
-    The means spread so far that average linkage is about as pure as in the paper.
+    The spread of the means is such that average linkage is about as pure as in the paper.
     """
     y = rng.integers(4, size=size)
     means = rng.normal(0.0, 2.5, (4, 2))
@@ -98,14 +98,14 @@ def synthetic(rng: np.random.Generator, size: int = 200) -> Subset:
 
 
 def spambase(rng: np.random.Generator, size: int = 100) -> Subset:
-    """Attributes zero or not; `size` mails of each class."""
+    """Whether each attribute is non-zero, for `size` mails per class."""
     data = load("spambase")
     rows = per_class(data.y, size, rng)
     return (data.X[rows] != 0).astype(float), data.y[rows]
 
 
 def digits(rng: np.random.Generator, classes: tuple[int, ...], size: int = 20) -> Subset:
-    """Pixels at least half of the largest value or not; `size` images of each digit."""
+    """Whether each pixel is at least half of the largest value, for `size` images per digit."""
     data = load("digits")
     chosen = np.isin(data.y, classes)
     X, y = data.X[chosen], data.y[chosen]
@@ -114,30 +114,30 @@ def digits(rng: np.random.Generator, classes: tuple[int, ...], size: int = 20) -
 
 
 def newsgroups(rng: np.random.Generator, size: int = 30, words: int = 500) -> Subset:
-    """Presence of the most informative words; `size` documents of each group."""
+    """Presence of the most informative words in `size` documents per group."""
     data = load("newsgroups4")
     rows = per_class(data.y, size, rng)
     return (data.X[np.ix_(rows, best_words(words))] > 0).astype(float), data.y[rows]
 
 
 def newsgroup_words(rng: np.random.Generator, size: int) -> Subset:
-    """Presence of 20 informative words in `size` documents of each group, of the table that comes with the package."""
+    """Presence of 20 informative words in `size` documents per group, from the table that comes with the package."""
     data = load("newsgroups_words")
     rows = per_class(data.y, size, rng)
     return (data.X[rows] > 0).astype(float), data.y[rows]
 
 
 def glass(rng: np.random.Generator, size: int = 107) -> Subset:
-    """A random part of the rows."""
+    """A random subset of the rows."""
     data = load("glass")
     rows = rng.permutation(len(data.y))[:size]
     return data.X[rows], data.y[rows]
 
 
 def learned(kind: str, within: float = 0.25) -> Callable[[np.ndarray], None]:
-    """Dirichlet-process mixture with wide priors on the concentration and on the component's hyperparameters.
+    """A Dirichlet-process mixture with wide priors on the concentration and on the component's hyperparameters.
 
-    The learning starts at their medians; `within` is that of the share of a column's variance inside clusters.
+    Learning starts at the prior medians; `within` is the median share of a column's variance within clusters.
     """
 
     def model(X: np.ndarray) -> None:
@@ -158,8 +158,8 @@ def learned(kind: str, within: float = 0.25) -> Callable[[np.ndarray], None]:
 def greedy_bhc(X: np.ndarray, kind: str) -> bnp.BHC:
     """The paper's tree at learned hyperparameters.
 
-    Gaussian data can be held by one cluster at the start, and the learning then stays there: of two starts, wide and narrow
-    clusters, the one with the higher evidence bound is taken.
+    On Gaussian data the first tree may be a single cluster, and learning then stays there. So there are two starts, with wide
+    and with narrow clusters, and the fit with the higher evidence bound is returned.
     """
     starts = (0.25, 0.025) if kind == NORMAL else (0.25,)
     fits = [bnp.BHC(learned(kind, start), refine=None, optimize=True, progress_bar=False).fit(X) for start in starts]
@@ -167,6 +167,6 @@ def greedy_bhc(X: np.ndarray, kind: str) -> bnp.BHC:
 
 
 def linkage(X: np.ndarray, method: str) -> bnp.Dendrogram:
-    """A classical tree with Euclidean distances."""
+    """A classical linkage tree with Euclidean distances."""
     merges = scipy.cluster.hierarchy.linkage(X, method)
     return bnp.Dendrogram(merges[:, :2].astype(int), -merges[:, 2])

@@ -1,7 +1,7 @@
 """Raykov, Boukouvalas & Little (2014), Figure 1: sizes of the clusters found on CRP mixtures of normals, and the true sizes.
 
-The same experiment as Table 1. The sizes are read from its `map_dp_sizes.csv` in the output folder if that is of the same
-samples; otherwise the experiment is run.
+The same experiment as Table 1. The sizes are read from its `map_dp_sizes.csv` in the output folder if that file belongs
+to the same samples; otherwise the experiment is run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ACTUAL = "actual"
 PANELS = (GIBBS, MAP_DP, ORDERS, DP_MEANS, GREEDY_VB, RANDOM_VB)
 RANKS = (1, 2, 3, 5, 8, 12)
 SMALL, LEAST = 0.02, 1.5e-3
-"""Share of the rows up to which a cluster is small, and the least that is drawn."""
+"""Largest share of the rows of a small cluster, and the smallest share that is plotted."""
 
 
 def read_sizes(path: Path, title: str) -> dict[str, np.ndarray] | None:
-    """Shares of the rows, (samples, ranks), largest first and filled up with 0; None if the file is of other samples."""
+    """Shares of the rows, (samples, ranks), largest first and padded with 0; None if the file belongs to other samples."""
     if not path.exists():
         return None
     first, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -55,20 +55,20 @@ def small_clusters(shares: np.ndarray) -> np.ndarray:
 
 
 def smaller_half(shares: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Share of the rows beyond the first ⌈K/2⌉ clusters, K the true number of them."""
+    """Share of the rows outside the ⌈K/2⌉ largest clusters, where K is the true number of clusters."""
     half = -(-(actual > 0).sum(1) // 2)
     return np.where(np.arange(shares.shape[1]) >= half[:, None], shares, 0.0).sum(1)
 
 
 def verdict(claim: str, gap: np.ndarray, expected: int) -> str:
-    """Whether the mean of a paired difference has the sign that the paper says."""
+    """Whether the mean of a paired difference has the sign that the paper reports."""
     mean, error = gap.mean(), gap.std(ddof=1) / np.sqrt(len(gap))
     outcome = "not decided" if abs(mean) <= 2 * error else "reproduces" if mean * expected > 0 else "DOES NOT REPRODUCE"
     return f"{claim}: {outcome}; {mean:+.3f} ± {error:.3f}"
 
 
 def draw(shares: dict[str, np.ndarray], path: Path) -> None:
-    """Median share of the clusters by rank, with quartiles; a line ends where fewer than half the samples have a cluster."""
+    """Plot the median share of the clusters by rank, with quartiles; lines end where under half the samples have a cluster."""
     figure = Figure(figsize=(9.5, 5.6), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True).ravel()
     last = int((np.median(shares[ACTUAL], 0) > 0).sum()) + 4
@@ -93,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = sizes_of(options)
     if sizes.samples < 2:
-        parser.error("--samples must be 2 or more: the standard errors are those over samples")
+        parser.error("--samples must be at least 2, because the standard errors are computed over samples")
     report = Report(options.out, "map_dp_figure1")
     title, table = setting(options.seed, sizes), options.out / "map_dp_sizes.csv"
     shares = read_sizes(table, title)
@@ -116,7 +116,7 @@ def main() -> None:
     report("The paper's claims (differences over samples: mean ± standard error):")
     small = {name: small_clusters(found) for name, found in shares.items()}
     for name in (MAP_DP, ORDERS, GREEDY_VB, RANDOM_VB):
-        report("  " + verdict(f"{name} misses small clusters (found less true number)", small[name] - small[ACTUAL], -1))
+        report("  " + verdict(f"{name} misses small clusters (found minus true number)", small[name] - small[ACTUAL], -1))
     report("  " + verdict("Gibbs-MAP misses some too", small[GIBBS] - small[ACTUAL], -1))
     for name in (MAP_DP, ORDERS, GREEDY_VB, RANDOM_VB):
         report("  " + verdict(f"Gibbs-MAP finds more of them than {name}", small[GIBBS] - small[name], 1))

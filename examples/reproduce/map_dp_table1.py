@@ -1,8 +1,8 @@
 """Raykov, Boukouvalas & Little (2014), Table 1: agreement with the truth and iterations on CRP mixtures of normals.
 
-The paper gives neither the size of its samples, nor the concentration, nor the base measure, nor how convergence of the Gibbs
-sampler was told. Here: 400 rows in the plane, N0 = 3, and a base measure whose means spread so far that MAP-DP agrees with the
-truth about as well as in the paper; every Bayesian method is run at the values that made the data.
+The paper gives neither the size of its samples, nor the concentration, nor the base measure, nor how the convergence of the
+Gibbs sampler was assessed. Here: 400 rows in the plane, N0 = 3, and a base measure whose means are so far apart that MAP-DP
+agrees with the truth about as well as in the paper. Every Bayesian method is run at the values that generated the data.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ BASE = bnp.NormalInverseWishart(mean=np.zeros(2), kappa=0.04, nu=4.0, scale=np.e
 MODEL = partial(dpm, component=BASE, concentration=CONCENTRATION)
 
 MOST_CLUSTERS = 32
-"""Clusters that the Gibbs sampler has room for; 400 rows at N0 = 3 make 15 ± 3."""
+"""Capacity of the Gibbs sampler; 400 rows at N0 = 3 form 15 ± 3 clusters."""
 
 CHAINS, CHECKS, SETTLED = 2, 30, 1.1
-"""Gibbs chains, how often their convergence is looked at, and the R-hat below which they have converged."""
+"""Number of Gibbs chains, number of convergence checks, and the R-hat below which the chains have converged."""
 
 GIBBS, MAP_DP, SINGLE, ORDERS, DP_MEANS, GREEDY_VB, RANDOM_VB = METHODS = (
     "Gibbs-MAP",
@@ -58,11 +58,11 @@ PAPER = {
 }
 
 WITHIN = 0.03
-"""Difference of mean NMI up to which two methods count as similar."""
+"""Largest difference in mean NMI at which two methods count as similar."""
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is: number of samples, rows of each, and Gibbs sweeps of each chain."""
+    """Size of the experiment: number of samples, rows per sample, and Gibbs sweeps per chain."""
 
     samples: int
     n: int
@@ -78,7 +78,7 @@ class Sample(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Labels (n,), iterations, and whether the method did what it was asked to: converge, or reach K."""
+    """Labels (n,), iterations, and whether the method converged or, for DP-means, reached K."""
 
     labels: np.ndarray
     iterations: int
@@ -94,7 +94,7 @@ def _crp_mixture(key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
 
 
 def crp_mixture(seed: int, index: int, n: int) -> Sample:
-    """Labels from the Chinese restaurant process, a mean and a covariance for each cluster, then the rows."""
+    """Draw labels from the Chinese restaurant process, a mean and a covariance per cluster, then the rows."""
     with jax.enable_x64(True):
         X, z = _crp_mixture(jax.random.fold_in(jax.random.key(seed), index), n)
     return Sample(np.asarray(X), np.asarray(z), index)
@@ -102,7 +102,7 @@ def crp_mixture(seed: int, index: int, n: int) -> Sample:
 
 @partial(jax.jit, static_argnames="sweeps")
 def _chain(key: jax.Array, X: jax.Array, sweeps: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Labels of the most probable draw of one chain, and (sweeps,) log joint and number of clusters."""
+    """Labels of the most probable draw of one chain, and its log joint and number of clusters, (sweeps,) each."""
     kernel = bnp.PartitionGibbs(MODEL, split_merge=0, max_clusters=min(MOST_CLUSTERS, len(X)))
     state = kernel.init(key, 0, None, (X,), {})
 
@@ -117,9 +117,9 @@ def _chain(key: jax.Array, X: jax.Array, sweeps: int) -> tuple[jax.Array, jax.Ar
 
 
 def settled_after(traces: list[np.ndarray]) -> tuple[int, bool]:
-    """Sweeps from which on the R-hat of every trace, (chains, sweeps), stays low; and whether it is low at the end.
+    """Sweeps after which the R-hat of every trace, (chains, sweeps), stays low, and whether it is low at the end.
 
-    It is taken over the later half of the sweeps so far, at evenly spaced checks.
+    R-hat is computed over the second half of the sweeps so far, at evenly spaced checks.
     """
     sweeps = traces[0].shape[1]
     checks = np.linspace(0, sweeps, CHECKS + 1).astype(int)[1:]
@@ -130,7 +130,7 @@ def settled_after(traces: list[np.ndarray]) -> tuple[int, bool]:
 
 
 def gibbs(sample: Sample, sweeps: int) -> Fit:
-    """Most probable draw of several chains that start at draws from the prior of partitions."""
+    """Most probable draw of several chains that start at draws from the prior over partitions."""
     keys = jax.random.split(jax.random.key(sample.seed), CHAINS)
     with jax.enable_x64(True):
         chains = [_chain(key, jnp.asarray(sample.X), sweeps) for key in keys]
@@ -142,20 +142,20 @@ def gibbs(sample: Sample, sweeps: int) -> Fit:
 
 
 def map_dp(sample: Sample, **options: object) -> Fit:
-    """MAP-DP; n_iter_ counts the sweep that seats the rows and the last, in which nothing moves."""
+    """MAP-DP; `n_iter_` includes the sweep that seats the rows and the last one, in which nothing moves."""
     fit = bnp.MAPDP(MODEL, random_state=sample.seed, **options).fit(sample.X)
     return Fit(fit.labels_, fit.n_iter_)
 
 
 def dp_means(sample: Sample) -> Fit:
-    """DP-means with the penalty that gives the true number of clusters, or the nearest found."""
+    """DP-means with the penalty that gives the true number of clusters, or the nearest number found."""
     clusters = int(sample.z.max()) + 1
     fit = bnp.DPMeans(n_clusters=clusters).fit(sample.X)
     return Fit(fit.labels_, fit.n_iter_, fit.n_clusters_ == clusters)
 
 
 def greedy_vb(sample: Sample) -> Fit:
-    """Truncated stick-breaking from one greedy pass over the rows; the truncation is rounded up to share programs."""
+    """Truncated stick-breaking from one greedy pass over the rows; the truncation is rounded up to share compilations."""
     truncation = -(-10 * (int(sample.z.max()) + 1) // 64) * 64
     fit = bnp.VariationalDP(MODEL, truncation=truncation, n_init=1, max_iter=1000, tol=1e-3).fit(sample.X)
     return Fit(fit.labels_, fit.n_iter_, fit.converged_)
@@ -191,7 +191,7 @@ def methods(sizes: Sizes) -> dict[str, Callable[[Sample], Fit]]:
 
 
 def joint_of(sample: Sample, labels: np.ndarray) -> float:
-    """Log p(X, partition) at the values that made the data (nats)."""
+    """Log p(X, partition) at the values that generated the data (nats)."""
     with jax.enable_x64(True):
         rows = BASE.suff_stats(sample.X)
         return float(log_joint(BASE, rows, jnp.asarray(labels), Prior(CONCENTRATION), len(labels)))
@@ -202,7 +202,7 @@ class Results(NamedTuple):
 
     - **nmi** - agreement with the truth, normalised by the mean of both entropies.
     - **iterations**, **reached** - as in `Fit`.
-    - **gain** - log joint of the partition less that of the true one (nats).
+    - **gain** - log joint of the partition minus that of the true one (nats).
     - **sizes** - for the truth (first) and every method, for every sample: sizes of the clusters, largest first.
     """
 
@@ -245,12 +245,12 @@ def sizes_of(options: argparse.Namespace) -> Sizes:
 def own_arguments(description: str | None) -> argparse.ArgumentParser:
     """Options of both scripts of this experiment."""
     parser = arguments(description)
-    parser.add_argument("--samples", type=int, help="CRP samples, at least 2; 3, or 100 with --full")
+    parser.add_argument("--samples", type=int, help="number of CRP samples, at least 2; 3, or 100 with --full")
     return parser
 
 
 def setting(seed: int, sizes: Sizes) -> str:
-    """One line that says what was run."""
+    """One line that describes the run."""
     return f"{sizes.samples} CRP samples of {sizes.n} rows in the plane, N0 = {CONCENTRATION:g}, seed {seed}"
 
 
@@ -298,7 +298,7 @@ def fewest(iterations: np.ndarray) -> list[str]:
 
 
 def draw(results: Results, path: Path) -> None:
-    """NMI and iterations of every method on every sample, with their means; hollow: the paper's means."""
+    """Plot NMI and iterations of every method on every sample, with their means; hollow markers are the paper's means."""
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     axes = figure.subplots(1, 2)
     place = np.arange(len(METHODS))
@@ -322,18 +322,18 @@ def main() -> None:
     options = parser.parse_args()
     sizes = sizes_of(options)
     if sizes.samples < 2:
-        parser.error("--samples must be 2 or more: the standard errors are those over samples")
+        parser.error("--samples must be at least 2, because the standard errors are computed over samples")
     report = Report(options.out, "map_dp_table1")
     title = setting(options.seed, sizes)
     report("MAP-DP Table 1: agreement with the truth (NMI) and iterations, mean (standard deviation) over samples")
     report(f"{title}; {'paper sizes' if options.full else 'small sizes'}")
     report(f"base measure: covariance ~ IW({BASE.nu:g}, I), mean ~ N(0, covariance / {BASE.kappa:g}); given to every method")
     report(f"Gibbs-MAP: most probable draw of {CHAINS} chains, {sizes.sweeps} sweeps each, no split-merge; iterations: sweeps")
-    report(f"  from which on R-hat (log joint, number of clusters; later half of the sweeps so far) stays below {SETTLED}")
-    report("MAP-DP: rows enter one after the other; K=1: all in one cluster, the paper's printed start; x10: best of ten")
+    report(f"  after which R-hat (log joint, number of clusters; second half of the sweeps so far) stays below {SETTLED}")
+    report("MAP-DP: rows are added one by one; K=1: all start in one cluster, as printed in the paper; x10: best of ten")
     report("  orders, with merges (iterations: of the best order); DP-means: penalty halved to the true number of clusters;")
     report("  VB: 10 x true number of components, from a greedy pass (VariationalDP) or random weights (scikit-learn)")
-    report("joint: log p(X, partition) less that of the true partition (nats), mean\n")
+    report("joint: log p(X, partition) minus that of the true partition (nats), mean\n")
     results = experiment(options.seed, sizes)
 
     report(f"{'':<12}{'NMI':>14}{'paper':>13}{'iterations':>15}{'paper':>13}{'clusters':>10}{'joint':>8}")

@@ -1,10 +1,11 @@
-"""Kurihara & Welling (2009), Figure 5: what kd-trees and conga lines spare, by the number of evaluations.
+"""Kurihara & Welling (2009), Figure 5: the evaluations that kd-trees and conga lines save.
 
-The paper divides run times; here evaluations are divided, which are the same on any machine. For Bayesian k-means (BKM, MME
-with counts) these are the costs of rows and boxes under the clusters in one pass at the true clusters, against n·K without
-a tree. For agglomerative clustering (ABC) they are changes of free energy by merging a pair. The naive algorithm scans all
-pairs before each merge; one that keeps the matrix of pairs, whose memory grows as n², needs (n − 1)². The paper's boxes go
-down to 1,000 rows, the package's to 64. Its centres, spreads and counts are not given: see `normal_clusters` and `counts`.
+The paper reports ratios of run times; here they are ratios of evaluations, which are the same on any machine. For Bayesian
+k-means (BKM; MME with counts), an evaluation is the cost of a row or a box under a cluster, in one pass at the true clusters,
+where n·K are needed without a tree. For agglomerative clustering (ABC), it is the change of the free energy from merging a
+pair. The naive algorithm scans all pairs before each merge; an algorithm that stores the matrix of pairs, whose memory grows as
+n², needs (n − 1)². The paper's boxes go down to 1,000 rows, the package's to 64. The paper does not give its centres, spreads
+and counts: see `normal_clusters` and `counts`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ ALPHA = 2.0
 """The paper's φ0."""
 
 Factors = dict[Any, np.ndarray]
-"""By the value of what varies: (repetitions, curves) factors."""
+"""Factors, (repetitions, curves), for each value of the argument that varies."""
 
 
 def normal_clusters(rng: np.random.Generator, n: int, d: int, k: int, tau: float) -> Subset:
-    """Clusters with random covariance factors, no two centres closer than τ times their mean spread.
+    """Clusters with random covariance factors, whose centres are at least τ times their mean spread apart.
 
     The centres are uniform in a cube of side 2τ√k, whatever the number of columns.
     """
@@ -60,7 +61,7 @@ def counts(rng: np.random.Generator, n: int, d: int, k: int = 5, total: int = 50
 
 
 def tree_factor(component: bnp.Component, X: np.ndarray, y: np.ndarray) -> list[float]:
-    """Costs of a pass without a kd-tree over those of a pass with it, at the clusters y."""
+    """Evaluations of a pass without a kd-tree divided by those of a pass with it, at the clusters y."""
     with jax.enable_x64(True):
         k = int(y.max()) + 1
         parts = [
@@ -84,7 +85,10 @@ def multinomial_factor(rng: np.random.Generator, n: int = 10_000, d: int = 8) ->
 
 
 def agglomerative_factors(rng: np.random.Generator, n: int) -> list[float]:
-    """Naive evaluations over those of conga lines, in all and after the first merge; the same in all for the other engine."""
+    """Naive evaluations divided by those of conga lines (all, after the first merge) and of the other engine (all).
+
+    The last number is the evaluations of conga lines divided by those with a stored matrix of pairs.
+    """
     X, _ = normal_clusters(rng, n, 2, 10, 3.0)
     component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative")
     model = functools.partial(dpm, component=component, concentration=ALPHA)
@@ -139,7 +143,7 @@ def verdicts(by_n: Factors, by_d: Factors, by_tau: Factors, abc: Factors, mme_by
 
 
 def draw(panels: dict[str, tuple[str, Factors]], path: Path) -> None:
-    """One panel for each experiment: mean factor ± standard deviation."""
+    """Plot one panel per experiment: mean factor ± standard deviation."""
     figure = Figure(figsize=(9.6, 5.6), layout="constrained")
     grid = figure.subplots(2, 3).ravel()
     for axes, (title, (name, factors)) in zip(grid, panels.items(), strict=True):
@@ -166,10 +170,10 @@ def draw(panels: dict[str, tuple[str, Factors]], path: Path) -> None:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--repetitions", type=int, default=3, help="data sets for each point")
+    parser.add_argument("--repetitions", type=int, default=3, help="data sets per point")
     options = parser.parse_args()
     if options.repetitions < 1:
-        parser.error("--repetitions must be 1 or more")
+        parser.error("--repetitions must be at least 1")
     full = options.full
     experiments = {
         "BKM + kd-tree": (kmeans_factor, "n", (5_000, 10_000, 20_000, 40_000, 80_000) if full else (1_000, 2_000, 8_000)),
@@ -180,7 +184,7 @@ def main() -> None:
         "MME + kd-tree, n fixed": (multinomial_factor, "d", (2, 4, 8, 16, 32) if full else (2, 8)),
     }
     report = Report(options.out, "me_figure5")
-    report("ME Figure 5: evaluations without over evaluations with a fast data structure (the paper: seconds over seconds)")
+    report("ME Figure 5: evaluations without a fast data structure, divided by those with it (the paper: ratios of run times)")
     report(f"{options.repetitions} data sets for each point, seed {options.seed}; BKM: n = 20000, d = 2, tau = 3, K = 5;")
     report("ABC: d = 2, tau = 3, K = 10; MME: n = 10000, d = 8, K = 5; unless varied. Mean ± standard deviation.")
     found: dict[str, tuple[str, Factors]] = {}

@@ -1,7 +1,7 @@
 """Kurihara & Welling (2009), Figures 3 and 4: Bayesian k-means in the plane, and the agglomerative tree of some mails.
 
-Figure 3 is made of data as for Table 1, of a number of rows that the paper does not give; Figure 4 of 25 spam mails and 25
-others from spambase, attributes zero or not, drawn at random.
+Figure 3 uses data as in Table 1; the paper does not give the number of rows. Figure 4 uses 25 spam mails and 25 other mails,
+drawn at random from spambase, with each attribute reduced to zero or not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OMEGA, PHI = 0.1, 1.0
 
 
 def draw_clusters(axes: Axes, X: np.ndarray, labels: np.ndarray, title: str) -> None:
-    """Rows in the colours of their clusters, and an ellipse of two standard deviations for each."""
+    """Plot the rows in the colours of their clusters, with an ellipse of two standard deviations per cluster."""
     colors = matplotlib.colormaps["tab20"](np.arange(labels.max() + 1) % 20)
     axes.scatter(X[:, 0], X[:, 1], s=3, lw=0, alpha=0.6, c=colors[labels], rasterized=True)
     for k, color in enumerate(colors):
@@ -48,7 +48,7 @@ def draw_clusters(axes: Axes, X: np.ndarray, labels: np.ndarray, title: str) -> 
 
 
 def figure3(report: Report, out: Path, seed: int, n: int, sets: int, default: bool) -> None:
-    """Clusters of Bayesian k-means at three separations; of the data sets the one with the median number is drawn."""
+    """Clusters of Bayesian k-means at three separations; the data set with the median number of clusters is drawn."""
     report(f"Figure 3: {sets} data sets of {CLUSTERS} Gaussians in the plane for each tau, N = {n}")
     report(
         "BKM: the paper's search; default: the package's (starts 1, 2, 4, 8, 16; polish) in the same model; free energy in nats"
@@ -85,7 +85,7 @@ def agglomerative(X: np.ndarray) -> bnp.AgglomerativeBayesianClustering:
 
 
 def linkage_by_energy(fit: bnp.AgglomerativeBayesianClustering) -> np.ndarray:
-    """SciPy's matrix with height −F, from zero at single rows and never falling towards the root."""
+    """SciPy's linkage matrix with height −F, which is zero at single rows and never decreases towards the root."""
     children = fit.dendrogram_.children
     n = len(children) + 1
     height = np.concatenate([np.zeros(n), fit.free_energies_[0] - fit.free_energies_[1:]])
@@ -95,7 +95,7 @@ def linkage_by_energy(fit: bnp.AgglomerativeBayesianClustering) -> np.ndarray:
 
 
 def figure4(report: Report, out: Path, seed: int, subsets: int) -> None:
-    """The tree of one subset, and the purity of this and other trees over several."""
+    """The tree of one subset, and the purity of this and other trees over several subsets."""
     fits, purity = [], {name: np.zeros(subsets) for name in ("ABC", *LINKAGES)}
     for k in range(subsets):
         X, y = spambase(np.random.default_rng([seed, k]), 25)
@@ -112,18 +112,20 @@ def figure4(report: Report, out: Path, seed: int, subsets: int) -> None:
         report(f"    {name:<9}{values.mean():.3f} ± {values.std(ddof=1):.3f}, from {values.min():.3f} to {values.max():.3f}")
     report(f"  the paper's one example: {PAPER_PURITY}")
     report(
-        f"  drawn: the subset of median purity, {purity['ABC'][typical]:.3f}, {fit.n_clusters_} clusters at least free energy"
+        f"  drawn: the subset of median purity, {purity['ABC'][typical]:.3f}, "
+        f"{fit.n_clusters_} clusters at the least free energy"
     )
     report(f"  free energy (nats): single mails {energies[0]:.1f}, least {energies.min():.1f}, one cluster {energies[-1]:.1f}")
     inside = purity["ABC"].min() <= PAPER_PURITY <= purity["ABC"].max()
-    report(f"  purity of the paper's example is within what subsets give: {'reproduces' if inside else 'DOES NOT REPRODUCE'}")
+    outcome = "reproduces" if inside else "DOES NOT REPRODUCE"
+    report(f"  purity of the paper's example is within the range of the subsets: {outcome}")
     best = max(LINKAGES[:3], key=lambda name: purity[name].mean())
     gap = purity["ABC"] - purity[best]
     error = gap.std(ddof=1) / np.sqrt(subsets)
     decided = "reproduces" if gap.mean() > 2 * error else "DOES NOT REPRODUCE" if gap.mean() < -2 * error else "not decided"
     report(f"  ABC purer than single, complete and average linkage: {decided}; ABC - {best} = {gap.mean():+.3f} ± {error:.3f}")
     report(f"  the paper adds {PAPER_OFFSET} to −F so that no height is negative; {energies[0]:.1f}, the free energy of single")
-    report("  rows, is enough: 50 rows of 57 bits cannot cost 11000, so that the paper's attributes or units were others.")
+    report("  rows, is enough: 50 rows of 57 bits cannot cost 11000, so the paper used other attributes or units.")
 
     figure = Figure(figsize=(11.0, 4.0), layout="constrained")
     axes = figure.subplots()

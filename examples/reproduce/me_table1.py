@@ -1,11 +1,12 @@
 """Kurihara & Welling (2009), Table 1: the number of clusters that six methods find in mixtures of ten Gaussians.
 
-The paper says of its data only that no two centroids are closer than tau × the mean of the two stds and that the rows of each
-cluster are multiplied by a random matrix. Here a std is the root mean square distance of a cluster's rows from its centroid:
-with that of one column instead, isotropic methods in many columns find one cluster where the paper's find ten. The cube of the
-centroids has one diagonal in any number of columns, at which the rivals come near the paper's numbers for small tau.
+The paper says about its data only that no two centroids are closer than tau × the mean of the two stds and that the rows of
+each cluster are multiplied by a random matrix. Here a std is the root mean square distance of a cluster's rows from its
+centroid: with the std of one column instead, isotropic methods find one cluster in many columns, where the paper's find ten.
+The cube of the centroids has the same diagonal in any number of columns, such that the competitors come near the paper's
+numbers for small tau.
 
-`--full` leaves out 5000 rows and 64 columns, where the sampler alone takes hours: `--n` and `--d` ask for them.
+`--full` omits 5000 rows and 64 columns, where the sampler alone takes hours; `--n` and `--d` add them.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from bnp_hier.models import dpm
 
 CLUSTERS = 10
 DIAGONAL = 10.0
-"""Diagonal of the cube of the centroids where tau asks for no more, in mean stds of one column."""
+"""Diagonal of the cube of the centroids unless tau requires a larger one, in mean stds of one column."""
 
 CONCENTRATION = 2.0
 """φ0 of Eq. 21; also the Dirichlet process's concentration for the sampler, as in Eq. 23."""
 
 MOST_SAMPLED = 32
-"""Most clusters of the sampler."""
+"""Maximum number of clusters of the sampler."""
 
 METHODS = ("G-means", "k-means+BIC", "MoG+BIC", "BKM", "VBMG", "CGibbs")
 DEFAULT = "BKM default"
-"""The package's own search, from several starts, in the model of BKM; not in the paper, and only run in two columns."""
+"""The package's own search, from several starts, in the model of BKM; not in the paper, and run only with two columns."""
 
 TAUS, SIZES, DIMENSIONS = (0.1, 0.5, 2.0), (100, 1000, 5000), (2, 32, 64)
 
@@ -105,7 +106,7 @@ class Found(NamedTuple):
 
 
 def separated_gaussians(rng: np.random.Generator, tau: float, n: int, d: int) -> Subset:
-    """Rows of ten Gaussians with full covariances, none of whose centroids is nearer to another than tau × the mean std."""
+    """Rows of ten Gaussians with full covariances, whose centroids are all at least tau × the mean std apart."""
     std = np.sqrt(d) * rng.uniform(0.5, 1.5, CLUSTERS)
     one, other = np.triu_indices(CLUSTERS, 1)
     least, side = tau * (std[one] + std[other]) / 2.0, DIAGONAL / np.sqrt(d)
@@ -123,7 +124,7 @@ def separated_gaussians(rng: np.random.Generator, tau: float, n: int, d: int) ->
 
 
 def paper_model(X: np.ndarray, seed: int) -> Callable[[np.ndarray], None]:
-    """The paper's model and prior (Eqs. 15 and 21), without the label part, which an estimator's `prior` says."""
+    """The paper's model and prior (Eqs. 15 and 21), without the prior over labels, which is the estimator's `label_prior`."""
     return partial(
         dpm, component=bnp.NormalInverseWishart.from_data(X, rule="me", random_state=seed), concentration=CONCENTRATION
     )
@@ -140,7 +141,7 @@ def default_search(X: np.ndarray, seed: int) -> bnp.BayesianKMeans:
 
 
 def collapsed_gibbs(X: np.ndarray, y: np.ndarray, seed: int, sweeps: int) -> Found:
-    """Mean number of clusters over the second half of the sweeps, single-item moves only; the last partition's agreement."""
+    """Mean number of clusters over the second half of the sweeps, single-item moves only; agreement of the last partition."""
     kernel = bnp.PartitionGibbs(paper_model(X, seed), split_merge=0, max_clusters=MOST_SAMPLED)
     with jax.enable_x64(True):
         run = MCMC(kernel, num_warmup=sweeps // 2, num_samples=sweeps - sweeps // 2, progress_bar=False)
@@ -176,13 +177,13 @@ def spread(values: np.ndarray) -> str:
 
 
 def paired(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """Mean difference and its standard error over data sets that both were run on."""
+    """Mean difference and its standard error over the data sets that both methods were run on."""
     gap = left - right
     return float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
 
 
 def outcome(gap: float, error: float) -> str:
-    """Whether the difference is below zero, in the words of the other reproductions."""
+    """Whether the difference is below zero, in the wording of the other reproductions."""
     if abs(gap) < 2 * error or gap == error == 0:
         return "not decided, the difference is below 2 standard errors"
     return "reproduces" if gap < 0 else "DOES NOT REPRODUCE"
@@ -195,7 +196,7 @@ def paper_errors(cells: list[Cell]) -> dict[str, float]:
 
 
 def verdicts(report: Report, numbers: dict[Cell, dict[str, np.ndarray]]) -> None:
-    """The paper's claims, tested on |K − 10| paired by data set."""
+    """Report the paper's claims, tested on |K − 10| paired by data set."""
     cells = list(numbers)
     error = {name: np.concatenate([abs(numbers[cell][name] - CLUSTERS) for cell in cells]) for name in METHODS}
     theirs = paper_errors(cells) if set(cells) <= set(PAPER) else None
@@ -237,7 +238,7 @@ def verdicts(report: Report, numbers: dict[Cell, dict[str, np.ndarray]]) -> None
 
 
 def draw(numbers: dict[Cell, dict[str, np.ndarray]], path: Path) -> None:
-    """Mean number of clusters ± std for each method, N from left to right; hollow: the paper's."""
+    """Plot the mean number of clusters ± std of each method, with N from left to right; hollow markers are the paper's."""
     taus = sorted({tau for tau, _, _ in numbers})
     sizes, dims = sorted({n for _, n, _ in numbers}), sorted({d for _, _, d in numbers})
     figure = Figure(figsize=(3.6 * len(dims) + 0.8, 2.3 * len(taus) + 0.8), layout="constrained")
@@ -273,8 +274,8 @@ def draw(numbers: dict[Cell, dict[str, np.ndarray]], path: Path) -> None:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--repetitions", type=int, help="data sets in each cell; 2, or 5 with --full (the paper: 10)")
-    parser.add_argument("--sweeps", type=int, help="of the collapsed sampler; 40, or 60 with --full (the paper does not say)")
+    parser.add_argument("--repetitions", type=int, help="data sets per cell; 2, or 5 with --full (the paper: 10)")
+    parser.add_argument("--sweeps", type=int, help="sweeps of the sampler; 40, or 60 with --full (not given in the paper)")
     parser.add_argument("--tau", type=float, nargs="+", help="only these separations")
     parser.add_argument("--n", type=int, nargs="+", help="only these numbers of rows")
     parser.add_argument("--d", type=int, nargs="+", help="only these numbers of columns")
@@ -282,7 +283,7 @@ def main() -> None:
     repetitions = options.repetitions or (5 if options.full else 2)
     sweeps = options.sweeps or (60 if options.full else 40)
     if repetitions < 2 or sweeps < 2:
-        parser.error("--repetitions and --sweeps must be 2 or more")
+        parser.error("--repetitions and --sweeps must be at least 2")
     taus = options.tau or (TAUS if options.full else (0.5, 2.0))
     sizes = options.n or SIZES[: 2 if options.full else 1]
     dims = options.d or DIMENSIONS[: 2 if options.full else 1]

@@ -1,11 +1,11 @@
 """Kurihara & Welling (2009), Table 2: dendrogram purity of agglomerative Bayesian clustering and of classical linkage trees.
 
-The paper gives neither its subsets nor its Beta hyperparameters, and its digits (CEDAR Buffalo) are not free: scikit-learn's
-digits stand in. Every method sees the same random subset, drawn by class. All three Bayesian trees minimise the free energy
-with Dirichlet weights on the labels, α = 2. "ABC" has the paper's prior for this algorithm on full covariances (its Eq. 22),
-or, for bits, the package's Beta prior. The purity of Gaussian trees depends much on the scale of the prior: "10x" has ten
-times the printed scale, chosen after looking at the purity; "least F" has, on each subset, the scale (or Beta strength) of a
-grid that gives the least free energy, without looking at the classes.
+The paper gives neither its subsets nor its Beta hyperparameters, and its digits (CEDAR Buffalo) are not freely available, so
+we use scikit-learn's digits instead. Every method sees the same random subset, drawn by class. All three Bayesian trees
+minimise the free energy with Dirichlet weights on the labels, α = 2. "ABC" has the paper's prior for this algorithm on full
+covariances (its Eq. 22), or, for binary data, the package's Beta prior. The purity of Gaussian trees depends much on the scale
+of the prior: "10x" has ten times the printed scale, chosen after looking at the purity; "least F" has, on each subset, the
+scale (or Beta strength) of a grid that gives the least free energy, without looking at the classes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SCALES, STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0), (2.0, 0.5, 1.0, 4.0, 8.0)
 
 
 def numbers(rng: np.random.Generator, name: str, size: int = 10, common: float = 0.9) -> Subset:
-    """Columns without a value that more than `common` of all rows have; `size` rows of each class."""
+    """`size` rows per class, without columns in which more than a share `common` of all rows have the same value."""
     data = load(name)
     shares = np.array([np.unique(column, return_counts=True)[1].max() for column in data.X.T]) / len(data.y)
     rows = per_class(data.y, size, rng)
@@ -61,7 +61,7 @@ def numbers(rng: np.random.Generator, name: str, size: int = 10, common: float =
 
 
 def mnist(rng: np.random.Generator, size: int = 10, columns: int = 50) -> Subset:
-    """Pixels by a new random Gaussian projection; `size` images of each digit."""
+    """A new random Gaussian projection of the pixels of `size` images per digit."""
     X, y = numbers(rng, "mnist_1000", size, common=1.0)
     return X @ rng.normal(size=(X.shape[1], columns)) / np.sqrt(columns), y
 
@@ -107,7 +107,7 @@ def standard_error(values: np.ndarray) -> np.ndarray:
 
 
 def verdicts(name: str, values: np.ndarray) -> list[str]:
-    """Whether each Bayesian tree is purer than each of the paper's three linkages; and its gap to Ward."""
+    """Whether each Bayesian tree is purer than the best of the paper's three linkages, and its gap to Ward."""
     column = {method: row for method, row in zip(METHODS, values.T, strict=True) if not np.isnan(row).any()}
     best = max(PAPER_METHODS[1:], key=lambda method: column[method].mean())
     lines = []
@@ -128,7 +128,7 @@ def verdicts(name: str, values: np.ndarray) -> list[str]:
 
 
 def draw(tables: dict[str, np.ndarray], path: Path) -> None:
-    """Purity of every method on every data set, ± one standard deviation over subsets; hollow: the paper's."""
+    """Plot the purity of every method on every data set, ± one standard deviation; hollow markers are the paper's."""
     figure = Figure(figsize=(2.5 * len(tables) + 0.8, 3.2), layout="constrained")
     place = np.arange(len(METHODS))
     theirs = np.array([METHODS.index(method) for method in PAPER_METHODS])
@@ -148,16 +148,16 @@ def draw(tables: dict[str, np.ndarray], path: Path) -> None:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--repetitions", type=int, help="subsets of each data set; 3, or 10 with --full")
+    parser.add_argument("--repetitions", type=int, help="subsets per data set; 3, or 10 with --full")
     parser.add_argument("--data", nargs="+", help="only these data sets")
     options = parser.parse_args()
     repetitions = options.repetitions or (10 if options.full else 3)
     if repetitions < 2:
-        parser.error("--repetitions must be 2 or more: the spreads are those over repetitions")
+        parser.error("--repetitions must be at least 2, because the spreads are computed over repetitions")
     sets = makers(options.full)
     unknown = sorted(set(options.data or ()) - set(sets))
     if unknown:
-        parser.error(f"--data must be among {', '.join(sets)}, but has {', '.join(unknown)}")
+        parser.error(f"--data must be among {', '.join(sets)}; got {', '.join(unknown)}")
     report = Report(options.out, "me_table2")
     report("ME Table 2: dendrogram purity (pairs drawn by leaf), mean ± standard deviation over random subsets")
     report(f"{repetitions} repetitions, seed {options.seed}, {'paper sizes' if options.full else 'small sizes'}")

@@ -1,6 +1,6 @@
-"""What the reproductions of Xu, Heller & Ghahramani (2009), "Tree-based inference for Dirichlet process mixtures", share.
+"""Shared code of the reproductions of Xu, Heller & Ghahramani (2009), "Tree-based inference for Dirichlet process mixtures".
 
-Import it before JAX: `quick_to_compile` sets flags that JAX reads once.
+Import this module before JAX, because `quick_to_compile` sets flags that JAX reads only once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ PRIOR = "alpha = 1; Gaussian sets: NormalInverseWishart.from_data, bits: BetaBer
 
 
 def quick_to_compile() -> None:
-    """Many small programs that run a few times: quick to compile matters more than quick to run."""
+    """Favour fast compilation over fast programs, because there are many small programs that run only a few times."""
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
 
 
 def arguments(description: str | None, script: str) -> argparse.ArgumentParser:
-    """Arguments that all scripts have."""
+    """A parser with the options shared by all scripts."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--full", action="store_true", help="the paper's sizes (minutes); quick sizes otherwise")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("output"), help="folder of the .txt and .png")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).with_name("output"), help="folder for the .txt and .png files"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(script=Path(script).stem)
     return parser
@@ -54,7 +56,7 @@ class Report:
         self.lines.append(text)
 
     def verdict(self, claim: str, holds: bool, found: str) -> None:
-        """State one claim of the paper and what holds here."""
+        """Report one claim of the paper and whether it holds here."""
         self.say(f"- claim: {claim}")
         self.say(f"  {'reproduces' if holds else 'does not reproduce'}: {found}")
 
@@ -67,7 +69,7 @@ class Report:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns aligned to the right, the first to the left; numbers to two places."""
+    """Format a table with right-aligned columns, except the first, and floats to two decimal places."""
     written = [list(header)] + [[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*written, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in written]
@@ -78,9 +80,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def synthetic_sets(n: int, seed: int) -> dict[str, np.ndarray]:
-    """Sets I-III of the paper's footnote: rows in turn from the two Gaussians (I: far apart, II: close), III: one Gaussian.
+    """Sets I-III of the paper's footnote: rows alternate between two Gaussians (I: far apart, II: close); III has one Gaussian.
 
-    The footnote gives no mean for set III; any will do, as the prior is centred on the data.
+    The footnote gives no mean for set III; any mean works, because the prior is centred on the data.
     """
     rng = np.random.default_rng(seed)
     sets = {}
@@ -103,7 +105,7 @@ def gaussian_set(name: str, seed: int) -> np.ndarray:
 
 
 def binary_set(name: str, seed: int) -> np.ndarray:
-    """Bits of digits (300 x 64), newsgroups (300 x 500 words) or spambase (200 x 57), rows in a random order."""
+    """Binary digits (300 x 64), newsgroups (300 x 500 words) or spambase (200 x 57), rows in a random order."""
     from common import load
 
     rng = np.random.default_rng(seed)
@@ -124,7 +126,7 @@ def _information_gain(bits: np.ndarray, y: Any) -> np.ndarray:
 
 
 def model_of(X: np.ndarray, bits: bool = False) -> Callable[..., None]:
-    """Dirichlet-process mixture with alpha = 1 and a prior centred on all rows of the set, the same at every size."""
+    """A Dirichlet-process mixture with alpha = 1 and a prior centred on all rows of the set, the same at every size."""
     import bnp_hier as bnp
     from bnp_hier.models import dpm
 
@@ -138,7 +140,7 @@ def model_of(X: np.ndarray, bits: bool = False) -> Callable[..., None]:
 def truncated_exact(X: np.ndarray, component: Any, truncation: int, finite: bool) -> float:
     """Log evidence of the truncated stick-breaking mixture, or of the finite Dirichlet one, with alpha = 1; small n.
 
-    Labels are given out one after the other: f_k(S) sums over the items of S that get label k, the rest goes on.
+    Labels are assigned one after the other: f_k(S) sums over the items of S that get label k; the others get later labels.
     """
     import jax
 
@@ -153,7 +155,7 @@ def truncated_exact(X: np.ndarray, component: Any, truncation: int, finite: bool
     if finite:
         block = block + gammaln(sizes + 1.0 / truncation) - gammaln(1.0 / truncation)
     below = [sets[(sets & s) == sets] for s in sets]
-    reached = block  # label K takes all that is left
+    reached = block  # label K gets all remaining items
     for _ in range(truncation - 1):
         new = np.empty(2**n)
         for s in sets:

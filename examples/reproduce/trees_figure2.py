@@ -18,7 +18,7 @@ from bnp_hier.trees import Dendrogram
 
 
 def nine_points(ratio: float) -> np.ndarray:
-    """A triangle of triangles: neighbours in a cluster are 1 apart, cluster centres `ratio`."""
+    """A triangle of triangles: points in a cluster are 1 apart, cluster centres `ratio`."""
     angles = np.pi / 2 + 2 * np.pi * np.arange(3) / 3
     corner = np.column_stack([np.cos(angles), np.sin(angles)]) / np.sqrt(3)
     return (ratio * corner[:, None] + corner[None]).reshape(9, 2)
@@ -47,7 +47,7 @@ def alternatives_at_root(children: np.ndarray) -> list[np.ndarray]:
 
 
 parser = common.arguments(__doc__, __file__)
-parser.add_argument("--ratio", type=float, default=3.0, help="distance of cluster centres in units of the distance inside")
+parser.add_argument("--ratio", type=float, default=3.0, help="distance between cluster centres over that within clusters")
 options = parser.parse_args()
 report = common.Report(options, "Trees, Figure 2: alternative trees of nine equidistant points")
 report.say("(the figure is small: quick and full sizes are the same)")

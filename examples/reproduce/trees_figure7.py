@@ -1,4 +1,4 @@
-"""Trees, Figure 7: how much the alternative trees tighten the BHC bound, beside the package's other tree bounds."""
+"""Trees, Figure 7: how much the alternative trees tighten the BHC bound, compared with the package's other tree bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ report.say(
 
 
 def gains(model: Any, X: np.ndarray, start: int) -> dict[str, float]:
-    """The BHC bound, and by how much each other bound is higher (nats)."""
+    """The BHC bound, and how much higher each other bound is (nats)."""
     bhc = bnp.BHC(model, refine=None, progress_bar=False).fit(X)
     found = {"bhc": bhc.log_evidence_bound_}
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""Trees, Figure 8: Bayes k-means BHC against exact greedy BHC: bound and run time."""
+"""Trees, Figure 8: bound and run time of Bayes k-means BHC and of exact greedy BHC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAPER_CLUSTERS = {"iris": 4, "abalone": 31, "wine": 5}
 
 
 def timed(bhc: bnp.BHC, X: np.ndarray, repeats: int) -> float:
-    """Median wall time of a fit (s), after one that compiles."""
+    """Median wall time of a fit (s), after a first fit that compiles."""
     bhc.fit(X)
     times = []
     for _ in range(repeats):
@@ -29,7 +29,7 @@ def timed(bhc: bnp.BHC, X: np.ndarray, repeats: int) -> float:
 
 parser = common.arguments(__doc__, __file__)
 parser.add_argument("--samples", type=int, help="random samples of rows at each size; 3, or 1 in a quick run")
-parser.add_argument("--repeats", type=int, default=5, help="timed fits of each sample")
+parser.add_argument("--repeats", type=int, default=5, help="timed fits per sample")
 options = parser.parse_args()
 full, seed = options.full, options.seed
 samples = options.samples or (3 if full else 1)

@@ -22,20 +22,20 @@ TRUNCATION = {"I": 10, "II": 10, "III": 10, "iris": 20, "abalone": 40, "wine": 2
 
 
 def fits(model: Any, X: np.ndarray, truncation: int, restarts: int, seed: int) -> dict[str, Any]:
-    """All estimators on the same rows."""
+    """Fit all estimators to the same rows."""
     found: dict[str, Any] = {
         "greedy": bnp.BHC(model, refine=None, progress_bar=False).fit(X),
         "BHC": bnp.BHC(model, random_state=seed, progress_bar=False).fit(X),
     }
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a bound that has not quite settled is still a bound
+        warnings.simplefilter("ignore", RuntimeWarning)  # a bound that has not quite converged is still a bound
         for name, form in FORMS.items():
             found[name] = bnp.VariationalDP(model, form, truncation, n_init=restarts, random_state=seed).fit(X)
     return found
 
 
 def tree_prior_mass(children: np.ndarray) -> float:
-    """log [d Γ(α)/Γ(n + α)], α = 1: prior probability of the tree's partitions; what the bound has and p(D|T) has not."""
+    """log [d Γ(α)/Γ(n + α)], α = 1: prior probability of the tree's partitions, which the bound includes and p(D|T) omits."""
     n = len(children) + 1
     sizes, log_d = [1] * n, [0.0] * n
     for left, right in children:
@@ -45,7 +45,7 @@ def tree_prior_mass(children: np.ndarray) -> float:
 
 
 def bounds(found: dict[str, Any]) -> dict[str, float]:
-    """Bounds of one size (nats)."""
+    """All bounds for one data set (nats)."""
     out = {"greedy": found["greedy"].log_evidence_bound_, "BHC": found["BHC"].log_evidence_bound_}
     for kind in ("alternatives", "pairs"):
         out[kind] = float(tree_bound(found["BHC"], kind))
@@ -78,10 +78,11 @@ report = common.Report(options, "Trees, Figures 5 and 6: evidence bounds and hel
 report.say(f"abalone columns: {', '.join(common.ABALONE_COLUMNS)} (the paper does not say which five); wine: the first six")
 report.say("bound targets: BHC, alternatives, pairs, exact: the Dirichlet process; VB, O-CSB: stick-breaking truncated at K;")
 report.say(
-    "  O-CDP: a finite mixture of K with Dirichlet(1/K) weights, another model. 'for DP': a bound on the process by the same q"
+    "  O-CDP: a finite mixture of K with Dirichlet(1/K) weights, another model. "
+    "'for DP': a bound on the process from the same q"
 )
 report.say(
-    "starts of the variational forms: random responsibilities and greedy passes over the rows by turns, all climbed to the end"
+    "starts of the variational forms: random responsibilities and greedy passes over the rows in turn, all fully optimised"
 )
 names5 = ["greedy", "BHC", "alternatives", "pairs", "VB", "O-CSB", "O-CDP"]
 
@@ -182,7 +183,7 @@ report.say()
 
 
 def verdict(claim: str, cases: list[dict[str, Any]], holds: list[bool], share: float = 1.0) -> None:
-    """A claim about cases: whether at least the share of each set's sizes holds (more than it, if less than all)."""
+    """Report whether a claim holds in every set: in all of its cases, or in more than `share` of them if that is below 1."""
     failing = [f"{one['set']} n={one['n']}" for one, ok in zip(cases, holds, strict=True) if not ok]
     shown = ", ".join(failing[:8]) + (f" and {len(failing) - 8} more" if len(failing) > 8 else "")
     shares: dict[str, list[bool]] = {}
