@@ -212,7 +212,8 @@ def figure_8(report: Report, out: Path, wanted: list[str]) -> None:
             distance = np.linalg.norm(X - X[end], axis=1)
             nearest = {group: np.sort(distance[(y == group) & (distance > 0)])[:4].mean() for group in (0, 1)}
             report(
-                f"  point {end + 1}: mean distance to the 4 nearest points of the blob {nearest[0]:.2f}, of its own line {nearest[1]:.2f}"
+                f"  point {end + 1}: mean distance to the 4 nearest points of the blob {nearest[0]:.2f}, "
+                f"of its own line {nearest[1]:.2f}"
             )
             mates = fit.labels_ == fit.labels_[end]
             holds = (mates & (y == 1)).sum() > (mates & (y == 0)).sum() and purity["BHC"] > purity["average linkage"]
