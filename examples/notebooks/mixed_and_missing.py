@@ -22,8 +22,8 @@
 # %% tags=["parameters"]
 n_rows = 250
 n_held_out = 200
-num_warmup = 100
-num_samples = 200
+num_warmup = 200
+num_samples = 500
 num_chains = 4
 num_draws = 200
 
@@ -250,7 +250,7 @@ for panel, (title, (rows, fit)) in zip(panels, cases.items(), strict=True):
     means[title] = {
         "truth": truth[:, 1].mean(),
         "observed values": np.nanmean(rows[:, 1]),
-        "with missing values filled in": whole.mean(),
+        "missing filled in": whole.mean(),
     }
 panels[0].set_ylabel("mean of its predictive draws")
 plt.show()
