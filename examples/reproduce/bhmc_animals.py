@@ -1,8 +1,8 @@
 """Huang et al. (2021), Figures 3 and 4: five chains on the animals, the reported tree, and the update of the proportions.
 
 The paper's settings: 33 animals by 102 binary features, seven principal components (not scaled), α = 0.4, γ0 = 1, γ = 0.5,
-σ² = 1, L = 4, H = N(0, I). It does not say which animals belong to its five groups; the groups
-below are our choice, with herbivores in a broad and in a narrow sense.
+σ² = 1, L = 4, H = N(0, I). It does not say which animals belong to its five groups; the groups below are our choice, with
+herbivores in a broad and in a narrow sense.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, m
 
 
 def capacity(run: Run) -> str:
-    """How many nodes and components were used, and how often the capacity was exceeded, over all sweeps."""
+    """How many nodes and components were used, and how often there was no room for more, over all sweeps."""
     hits = run.draws.sample_stats["capacity_hits"][:, -1]
     mass = run.draws.sample_stats["truncated_probability"][:, -1]
     nodes, components = run.draws.samples[run.draws.sites.mixing].shape[-2:]

@@ -162,7 +162,7 @@ def greedy_vb(sample: Sample) -> Fit:
 
 
 def random_vb(sample: Sample) -> Fit:
-    """The same model and truncation from random responsibilities, by scikit-learn."""
+    """The same model and truncation, fitted by scikit-learn from random responsibilities."""
     fit = BayesianGaussianMixture(
         n_components=min(10 * (int(sample.z.max()) + 1), len(sample.X)),
         weight_concentration_prior=CONCENTRATION,
@@ -214,7 +214,7 @@ class Results(NamedTuple):
 
 
 def experiment(seed: int, sizes: Sizes) -> Results:
-    """Every method on every sample."""
+    """Run every method on every sample."""
     rows: list[list[tuple]] = []
     found_sizes: list[list[np.ndarray]] = [[] for _ in range(len(METHODS) + 1)]
     for index in tqdm(range(sizes.samples), desc="samples"):
@@ -277,7 +277,7 @@ def similar(values: np.ndarray, one: str, other: str) -> str:
 
 
 def better(values: np.ndarray, one: str, other: str) -> str:
-    """Whether the first has the larger mean."""
+    """Whether the first method has the larger mean."""
     mean, error = paired(values, one, other)
     outcome = "not decided" if abs(mean) < 2 * error else "reproduces" if mean > 0 else "DOES NOT REPRODUCE"
     return f"{one} has higher NMI than {other}: {outcome}; {one} - {other} = {mean:+.3f} ± {error:.3f}"

@@ -6,7 +6,7 @@ centroid: with the std of one column instead, isotropic methods find one cluster
 The cube of the centroids has the same diagonal in any number of columns, such that the competitors come near the paper's
 numbers for small tau.
 
-`--full` omits 5000 rows and 64 columns, where the sampler alone takes hours; `--n` and `--d` add them.
+`--full` omits 5000 rows and 64 columns, where the sampler alone takes hours; select them with `--n` and `--d`.
 """
 
 from __future__ import annotations
