@@ -3,9 +3,9 @@
 The paper gives neither its subsets nor its Beta hyperparameters, and its digits (CEDAR Buffalo) are not freely available, so
 we use scikit-learn's digits instead. Every method sees the same random subset, drawn by class. All three Bayesian trees
 minimise the free energy with Dirichlet weights on the labels, α = 2. "ABC" has the paper's prior for this algorithm on full
-covariances (its Eq. 22), or, for binary data, the package's Beta prior. The purity of Gaussian trees depends strongly on the scale
-of the prior: "10x" has ten times the printed scale, chosen after looking at the purity; "least F" has, on each subset, the
-scale (or Beta strength) of a grid that gives the least free energy, without looking at the classes.
+covariances (its Eq. 22), or, for binary data, the package's Beta prior. The purity of Gaussian trees depends strongly on the
+scale of the prior: "10x" has ten times the printed scale, chosen after looking at the purity; "least F" has, on each subset,
+the scale (or Beta strength) of a grid that gives the least free energy, without looking at the classes.
 """
 
 from __future__ import annotations
