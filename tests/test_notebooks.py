@@ -1,4 +1,10 @@
-"""The notebooks run at reduced sizes, and the executed ones beside them are in step with their sources."""
+"""The notebooks run at reduced sizes, and the executed copies beside them match their sources.
+
+To execute one again, silencing two warnings of tqdm and JAX that do not concern the reader::
+
+    export PYTHONWARNINGS="ignore:IProgress not found,ignore:Some donated buffers"
+    jupytext --to ipynb --execute examples/notebooks/NAME.py
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "examples" / "notebooks").glob("*.py"))
 NAMES = [source.stem for source in SOURCES]
 
-# reduced values of names in the cell tagged "parameters"; every notebook needs some
+# reduced values of names in the cell tagged "parameters"; every notebook needs at least one
 SMALL: dict[str, dict[str, Any]] = {
     "how_many_clusters": {
         "num_warmup": 20,
@@ -48,7 +54,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "tree_with_uncertainty": {"num_warmup": 10, "num_samples": 20, "num_chains": 2, "num_partitions": 100},
 }
-# a slash at the start of a word and another after it; closing tags of HTML stand after "<"
+# a slash at the start of a word and another one later in it, but not after "<" as in closing HTML tags
 ABSOLUTE_PATH = re.compile(r"(?<![\w.<>/:)\]-])/[A-Za-z][\w.-]*/[\w.-]+|\b[A-Z]:\\\w")
 
 
@@ -70,7 +76,7 @@ def _parameters(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def _texts(notebook: nbformat.NotebookNode) -> list[str]:
-    """All outputs but pictures."""
+    """All text outputs."""
     texts = []
     for cell in _code(notebook):
         for output in cell.outputs:
@@ -81,13 +87,13 @@ def _texts(notebook: nbformat.NotebookNode) -> list[str]:
 
 def test_there_are_notebooks() -> None:
     assert len(NAMES) == len(SMALL) == 6
-    # nothing executed is left behind whose source has gone
+    # no executed copy is left without its source
     assert [path.stem for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))] == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_has_reduced_sizes(name: str) -> None:
-    assert SMALL.get(name), f"give reduced parameters of {name} in SMALL"
+    assert SMALL.get(name), f"add reduced parameters of {name} to SMALL"
     names = {
         target.id
         for statement in ast.parse(_parameters(_source(name)).source).body
@@ -106,14 +112,23 @@ def test_runs_at_reduced_size(name: str, tmp_path: Path) -> None:
     parameters.source += "".join(f"\n{key} = {value!r}" for key, value in SMALL[name].items())
     script = tmp_path / f"{name}.py"
     script.write_text(jupytext.writes(notebook, "py:percent"), encoding="utf-8")  # magics become comments
-    # chains this short warn that they have not mixed, and Agg that it shows nothing
+    # such short chains warn that they have not mixed, and the Agg backend that it cannot show figures
     words = [sys.executable, "-W", "ignore", str(script)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=900, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_executed_notebook_is_in_step_with_its_source(name: str) -> None:
+def test_shows_no_workarounds_and_ends_with_conclusions(name: str) -> None:
+    notebook = _source(name)
+    assert not [
+        cell.source for cell in _code(notebook) if re.search(r"switch_backend|filterwarnings|simplefilter", cell.source)
+    ]
+    assert notebook.cells[-1].source.startswith("## What to conclude, and what not\n")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_executed_notebook_matches_its_source(name: str) -> None:
     source, executed = _source(name), _executed(name)
     assert [(cell.cell_type, cell.source) for cell in executed.cells] == [
         (cell.cell_type, cell.source) for cell in source.cells

@@ -253,9 +253,9 @@ panels[1].legend()
 plt.show()
 
 # %% [markdown]
-# Hardly any replicate is as well-behaved as the data: in the replicates the worst apprentices fail more often than real
-# ones ever do, and more tasks succeed at once. So a single success, with the same probability at every attempt, is not the
-# whole story.
+# Hardly any replicate is as well-behaved as the data: in the replicates the worst apprentices fail more often than the real
+# ones ever do, and more tasks are done without a failure. So a single success, with the same probability at every attempt,
+# is not the whole story.
 
 # %% [markdown]
 # ## A likelihood that is not conjugate
