@@ -263,7 +263,7 @@ plt.show()
 # The negative binomial has a shape r: it counts failures before the r-th success, and r = 1 is the geometric. With r
 # unknown, nothing can be integrated out. In this case, write the parameters of the clusters as sites in a plate of slots.
 # `AuxiliaryGibbs` updates the labels and NUTS everything else. The partition prior needs a maximum number of clusters,
-# which is the number of slots. This sampler mixes more slowly than `PartitionGibbs`, so it gets three times as many draws.
+# which is the number of slots. This sampler mixes more slowly than `PartitionGibbs`, so it gets four times as many draws.
 
 
 # %%
@@ -280,7 +280,7 @@ def r_th_success(X, slots=15):
 
 auxiliary = MCMC(
     Gibbs([(bnp.AuxiliaryGibbs(r_th_success), ["z"]), (NUTS(r_th_success), None)]),
-    **settings | {"num_samples": 3 * num_samples},
+    **settings | {"num_samples": 4 * num_samples},
 )
 auxiliary.run(jax.random.key(0), X)
 idata_r = bnp.to_arviz(auxiliary, X)
