@@ -55,9 +55,9 @@ def compare(
           smallest expected variation of information found by its search; estimators: `labels_`).
         - `log_joint`: log p(X, point estimate) at the method's hyperparameters (MCMC: their posterior medians), in nats; NaN,
           like the bound, if the cluster parameters cannot be integrated out (`AuxiliaryGibbs`).
-        - `log_joint_shared`: log p(X, point estimate) at hyperparameters shared by all methods: those of the first estimator, or
-          of the first chains if there is none (nats). Compare partitions between methods by this column. NaN where `log_joint`
-          is, and for a fit of a model other than the first.
+        - `log_joint_shared`: log p(X, point estimate) at hyperparameters shared by all methods: those of the first estimator,
+          or of the first chains if there is none (nats). Compare partitions between methods by this column. NaN where
+          `log_joint` is, and for a fit of a model other than the first.
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters (nats), and its kind: the
           tree bound for BHC, the variational bound together with the model it bounds, and otherwise the log joint of one
           partition.

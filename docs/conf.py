@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -21,8 +22,26 @@ try:
 except PackageNotFoundError:
     release = version = ""
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
+nb_execution_mode = "off"  # the notebooks are executed where they are edited, and committed with their output
+nb_merge_streams = True
+
+# links to the documentation of other packages; their inventories are fetched, so that the build needs a network (-t online)
+if tags.has("online") or os.environ.get("READTHEDOCS") == "True":  # type: ignore[name-defined]  # noqa: F821
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "arviz": ("https://python.arviz.org/en/stable/", None),
+        "jax": ("https://docs.jax.dev/en/latest/", None),
+        "matplotlib": ("https://matplotlib.org/stable/", None),
+        "networkx": ("https://networkx.org/documentation/stable/", None),
+        "numpy": ("https://numpy.org/doc/stable/", None),
+        "numpyro": ("https://num.pyro.ai/en/stable/", None),
+        "pandas": ("https://pandas.pydata.org/docs/", None),
+        "python": ("https://docs.python.org/3/", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy/", None),
+        "sklearn": ("https://scikit-learn.org/stable/", None),
+    }
 html_theme = "furo"
 html_math_renderer = "mathml"  # browsers draw it themselves: no script, no network
 html_title = "bnp_hier"
@@ -31,7 +50,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 smartquotes = False  # quotes in docstrings are of code
-default_role = "code"  # docstrings put names in single backquotes
+default_role = "py:obj"  # docstrings put names in single backquotes: a link where there is a page, code otherwise
 napoleon_google_docstring = False
 napoleon_attr_annotations = False
 # one list under the class; as objects of their own, attributes would stand beside the properties of the same name
@@ -62,7 +81,17 @@ def _displayed(translator: Any, node: Any) -> None:
     raise SkipNode
 
 
+def _copy_notebooks(app: Any) -> None:
+    """Sphinx reads only what lies in its own folder."""
+    source, target = Path(app.srcdir).parent / "examples" / "notebooks", Path(app.srcdir) / "notebooks"
+    target.mkdir(exist_ok=True)
+    for notebook in source.glob("*.ipynb"):
+        if not (copy := target / notebook.name).exists() or copy.read_bytes() != notebook.read_bytes():
+            shutil.copyfile(notebook, copy)
+
+
 def setup(app: Any) -> None:
-    """Register the filter of members, and formulas as MathML."""
+    """Register the notebooks, the filter of members, and formulas as MathML."""
+    app.connect("builder-inited", _copy_notebooks)
     app.add_html_math_renderer("mathml", inline_renderers=(_formula, None), block_renderers=(_displayed, None))
     app.connect("autodoc-skip-member", _skip)

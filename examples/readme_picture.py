@@ -23,7 +23,14 @@ options = parser.parse_args()
 data = bnp.datasets.load("iris")
 model = partial(dpm, component=bnp.NormalInverseWishart.from_data(data.X), concentration=dist.Gamma(1.0, 1.0))
 kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
-mcmc = MCMC(kernel, num_warmup=options.num_warmup, num_samples=options.num_samples, num_chains=4, chain_method=jax.vmap, progress_bar=False)
+mcmc = MCMC(
+    kernel,
+    num_warmup=options.num_warmup,
+    num_samples=options.num_samples,
+    num_chains=4,
+    chain_method=jax.vmap,
+    progress_bar=False,
+)
 mcmc.run(jax.random.key(0), data.X)
 draws = np.asarray(mcmc.get_samples(group_by_chain=True)["z"])
 labels = bnp.point_estimate(draws)

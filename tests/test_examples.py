@@ -7,10 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _blocks(page: str, language: str = "python") -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
 
 SHIPPED_CELLS = "3366 4250 4250 1926 6528 24000 10000"
@@ -23,10 +29,39 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def test_readme_is_one_page() -> None:
+    """About 600 words beside code, the table and the addresses of links; whatever it links to is there."""
+    prose = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^\|.*$|^\[\w+\]: .*$", "", prose, flags=re.MULTILINE)
+    prose = re.sub(r"\]\([^)]*\)", "]", re.sub(r"!\[[^\]]*\]", "", prose))
+    assert 300 < len(prose.split()) < 650
+    targets = dict(re.findall(r"^\[(\w+)\]: (\S+)$", README, flags=re.MULTILINE))
+    assert set(re.findall(r"\]\[(\w+)\]", README)) == set(targets)
+
+
+@pytest.mark.optimised
 @pytest.mark.slow
-def test_readme_quick_start() -> None:
+def test_readme_example_prints_what_it_shows() -> None:
+    """Counts and R-hat within what other versions of JAX, and so other random numbers, may change."""
+    (code,) = _blocks("README.md")
+    printed = _run("-c", code).stdout
+    headline, example = _blocks("README.md", "text")
+    shown, found = (np.array(re.findall(r"-?\d+\.\d*", text), dtype=float) for text in (example, printed))
+    probabilities, now = (re.findall(r"[\d.]+", text[text.index("[") :]) for text in (example, printed))
+    for k in range(min(len(probabilities), len(now))):
+        assert abs(float(probabilities[k]) - float(now[k])) < 0.12
+    assert re.findall(r"^(Gibbs|BHC) +(\d)", printed, flags=re.MULTILINE) == [("Gibbs", "3"), ("BHC", "2")]
+    np.testing.assert_allclose(found[:2], shown[:2], atol=1.5)
+    share = dict(zip(("two", "three", "four"), map(float, now[2:5]), strict=True))
+    for name, percent in re.findall(r"(two|three|four)\D* (\d+)%", headline.lower().replace("probability ", "")):
+        assert abs(share[name] - float(percent) / 100) < 0.12
+
+
+@pytest.mark.slow
+def test_quick_start() -> None:
+    (block,) = _blocks("docs/guide/quick_start.md")
     code, changes = re.subn(
-        r"num_warmup=500, num_samples=1000, num_chains=4", "num_warmup=20, num_samples=30, num_chains=2", BLOCKS[0]
+        r"num_warmup=500, num_samples=1000, num_chains=4", "num_warmup=20, num_samples=30, num_chains=2", block
     )
     assert changes == 1
     printed = _run("-c", code + "\nassert set(idata['posterior'].data_vars) >= {'alpha', 'z', 'n_clusters'}\n").stdout
@@ -35,61 +70,95 @@ def test_readme_quick_start() -> None:
 
 
 @pytest.mark.slow
-def test_readme_own_model() -> None:
+def test_own_model() -> None:
     check = "\nassert set(bhc.hyperparameters_) == {'alpha', 'rate'} and len(bhc.objective_trace_) > 1\n"
-    _run("-c", BLOCKS[1] + check)
+    _run("-c", _blocks("docs/guide/your_own_model.md")[0] + check)
 
 
 @pytest.mark.slow
-def test_readme_posterior(tmp_path: Path) -> None:
-    code = BLOCKS[2].replace('"iris-run.npz"', repr(str(tmp_path / "run.npz"))).replace("num_samples=1000", "num_samples=200")
+def test_posterior(tmp_path: Path) -> None:
+    (block,) = _blocks("docs/guide/posterior.md")
+    code = block.replace('"iris-run.npz"', repr(str(tmp_path / "run.npz"))).replace("num_samples=1000", "num_samples=200")
     check = "\nagain = bnp.ResumableRun.load(run.path, mcmc, X)\nassert again.finished and len(estimate) == 150\n"
-    check += "assert 0 < ball.radius < 2 and doubt.expected_loss.shape == (150,)\n"
+    check += "assert 0 < ball.radius < 2 and doubt.expected_loss.shape == (150,) and len(nearby) == 150\n"
     check += "assert parameters['parameters'].shape[:2] == (4, 200)\n"
     assert "n_clusters" in _run("-W", "ignore", "-c", code + check).stdout
 
 
 @pytest.mark.slow
-def test_readme_any_likelihood() -> None:
-    assert "Student" in _run("-W", "ignore", "-c", BLOCKS[3]).stdout
+def test_any_likelihood() -> None:
+    assert "Student" in _run("-W", "ignore", "-c", _blocks("docs/guide/your_own_model.md")[1]).stdout
 
 
 @pytest.mark.slow
-def test_readme_trees_and_evidence() -> None:
+def test_trees_and_evidence() -> None:
     check = "\nassert bhc.log_evidence_bound_ <= pairs + 1e-9 and pairs.coclustering().shape == (30, 30)\n"
     check += "assert len(table) >= 9 and fast.n_clusters_ >= 1\n"
-    printed = _run("-c", BLOCKS[4] + check).stdout
+    printed = _run("-c", _blocks("docs/guide/trees_and_evidence.md")[0] + check).stdout
     assert "pairs" in printed and "lower bound" in printed
 
 
 @pytest.mark.slow
-def test_readme_hard_assignments() -> None:
+def test_hard_assignments() -> None:
     check = "\nassert abs(bkm.free_energy_ + bkm.log_joint_) < 1e-6 and bkm.free_energy_ <= tree.free_energy_ + 1e-6\n"
     check += "assert reference.n_clusters_ == bkm.n_clusters_\n"
-    _run("-c", BLOCKS[5] + check)
+    _run("-c", _blocks("docs/guide/hard_assignments.md")[0] + check)
 
 
 @pytest.mark.slow
-def test_readme_streams() -> None:
-    _run("-c", BLOCKS[6] + "\nassert stream.n_clusters_ == 3 and stream.n_seen_ == 20_050 and len(stream.labels_) == 50\n")
+def test_streams() -> None:
+    check = "\nassert stream.n_clusters_ == 3 and stream.n_seen_ == 20_050 and len(stream.labels_) == 50\n"
+    _run("-c", _blocks("docs/guide/many_rows.md")[0] + check)
 
 
 @pytest.mark.slow
-def test_readme_hierarchical_mixtures() -> None:
-    code = BLOCKS[7].replace("num_warmup=300, num_samples=300, num_chains=4", "num_warmup=10, num_samples=15, num_chains=2")
+def test_hierarchical_mixtures() -> None:
+    (block,) = _blocks("docs/guide/hierarchical_mixtures.md")
+    code = block.replace("num_warmup=300, num_samples=300, num_chains=4", "num_warmup=10, num_samples=15, num_chains=2")
     check = "\nassert tree.n_items == 150 and len(draws.support(tree)) == tree.n_nodes and figure.axes\n"
     assert "log_tree_prior" in _run("-W", "ignore", "-c", code + check).stdout
 
 
+def _shown(text: str) -> np.ndarray:
+    return np.array(re.findall(r"-?\d+\.\d*|-?\d+", text), dtype=float)
+
+
+@pytest.mark.slow
+def test_choosing_priors_shows_its_output() -> None:
+    """The tables of expected and found numbers of clusters: both deterministic."""
+    printed = _run("-c", "\n".join(_blocks("docs/guide/priors.md"))).stdout
+    expected, found = _blocks("docs/guide/priors.md", "text")
+    lines = printed.splitlines()
+    np.testing.assert_allclose(_shown("\n".join(lines[: len(expected.splitlines())])), _shown(expected), rtol=1e-6)
+    np.testing.assert_allclose(_shown("\n".join(lines[-len(found.splitlines()) :])), _shown(found), atol=0.11)
+
+
+@pytest.mark.optimised
+@pytest.mark.slow
+def test_the_bad_run_is_bad_and_the_good_one_good() -> None:
+    """R-hat as the page says: far from 1, nearly, and at most 1.01 (with room for other random numbers)."""
+    check = """
+assert bnp.diagnostics(bad)["rhat"].max() > 1.2
+assert bnp.diagnostics(better)["rhat"].max() < bnp.diagnostics(bad)["rhat"].max()
+assert bnp.diagnostics(good)["rhat"].max() < 1.02 and bnp.diagnostics(good)["ess_bulk"].min() > 300
+"""
+    _run("-c", "\n".join(_blocks("docs/guide/when_chains_disagree.md")) + check)
+
+
 def test_what_a_fresh_machine_must_pass_begins_with_the_second_command() -> None:
-    _, second = re.findall(r"```sh\n(python3 -m venv .*?)\n```", (ROOT / "README.md").read_text(encoding="utf-8"))
+    _, second = re.findall(r"```sh\n(python3 -m venv .*?)\n```", README)
     install, tests = second.rsplit(" && ", 1)
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert lines.index("unset BNP_HIER_DATA") < lines.index(install) < lines.index(tests)
 
 
-def test_readme_has_no_untested_code() -> None:
-    assert len(BLOCKS) == 8
+def test_guides_have_no_untested_code() -> None:
+    pages = sorted((ROOT / "docs" / "guide").glob("*.md"))
+    counts = {page.stem: len(_blocks(str(page.relative_to(ROOT)))) for page in pages}
+    tested = {"quick_start": 1, "your_own_model": 2, "posterior": 1, "trees_and_evidence": 1, "hard_assignments": 1}
+    tested |= {"many_rows": 1, "hierarchical_mixtures": 1, "priors": 3, "when_chains_disagree": 3}
+    assert {name: count for name, count in counts.items() if count} == tested
+    assert len(_blocks("README.md")) == 1
 
 
 @pytest.mark.slow

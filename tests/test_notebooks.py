@@ -164,7 +164,7 @@ def test_other_slashes_are_no_paths(text: str) -> None:
     assert not ABSOLUTE_PATH.search(text)
 
 
-def test_readme_names_every_notebook() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_documentation_has_every_notebook() -> None:
+    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
     for name in sorted({*NAMES, *SMALL}):
-        assert f"examples/notebooks/{name}.ipynb" in readme
+        assert f"(notebooks/{name}.ipynb)" in page and f"\nnotebooks/{name}\n" in page

@@ -211,8 +211,11 @@ def _parts(
     """Family and columns of each part; there is a single part unless the family is "mixed"."""
     if family != "mixed":
         return [(FAMILIES[family], tuple(range(len(kinds))))]
-    part_for = {kind: part for part in FAMILIES.values() for kind in part.part_for}
-    chosen = [part_for[kind.kind] for kind in kinds]
+    part_for: dict[str, type[Component]] = {}
+    for part in FAMILIES.values():
+        for kind in part.part_for:
+            part_for.setdefault(kind, part)
+    chosen = [part_for[column.kind] for column in kinds]
     groups = {part: tuple(j for j, other in enumerate(chosen) if other is part) for part in dict.fromkeys(part_for.values())}
     indicators = part_for["category"]  # one part per category
     parts = [(part, columns) for part, columns in groups.items() if part is not indicators and columns]

@@ -138,7 +138,7 @@ def _write_merges(fit: BinaryTree, method: str, data: Dataset, threshold: float,
                 tree_figure(merges, names=data.item_names, threshold=threshold).savefig(draft, dpi=150)
         elif file.suffix.lower() == ".html":
             title = f"{data.name}: tree by {METHODS[method].title if method in METHODS else method}"
-            write_tree_page(file, merges, title=title, names=data.item_names, threshold=threshold, classes=data.y)
+            write_tree_page(file, merges, title=title, names=data.item_names, threshold=threshold, classes=data.classes)
         else:
             write_text(file, newick + "\n")
     if as_json:

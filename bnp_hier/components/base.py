@@ -208,7 +208,7 @@ class Component(ABC):
         if not self.allows_missing and np.isnan(matrix).any():
             raise ValueError(
                 f"X has a missing value (NaN) at {first_cell(np.isnan(matrix))}; {type(self).__name__} needs complete rows: "
-                "drop or impute them, or use a family whose columns are independent (such as NormalInverseGamma)"
+                "drop or impute them, or use a family that allows missing values (such as NormalInverseGamma for numbers)"
             )
         self._validate_values(matrix)
 

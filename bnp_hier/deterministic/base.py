@@ -49,7 +49,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     """
 
     model: Model
-    optimize: bool | str
+    optimize: bool | str = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"model": [callable], "optimize": ["boolean"]}
 

@@ -1,4 +1,4 @@
-"""The report on a comparison: what was found, how sure it is, and the figures, in one HTML file."""
+"""The report on a comparison: findings, their certainty, and figures, in one HTML file."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from bnp_hier.reports.headlines import headline
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.tree_page import tree_figures
 from bnp_hier.reports.verdicts import (
+    DIAGNOSTICS,
     IN_WORDS,
     ROUGH_RHAT,
     agreement,
@@ -79,9 +80,6 @@ HEADINGS = {
 }
 """Columns of the comparison that the report shows, and their headings."""
 
-DIAGNOSTICS = {"rhat": "R-hat", "ess_bulk": "effective sample size, bulk", "ess_tail": "effective sample size, tails"}
-"""Headings of a table of convergence diagnostics."""
-
 
 @dataclass(frozen=True)
 class Findings:
@@ -123,7 +121,7 @@ class Findings:
         seconds: Mapping[str, float] | None = None,
         random_state: int = 0,
     ) -> Findings:
-        """Compare the fits and read their draws."""
+        """Compare the fits and collect their draws."""
         named = partial(to_arviz, feature_names=data.feature_names, item_names=data.item_names)
         with shared_programs():
             labels = {name: partition_of(fit, data.X) for name, fit in fits.items()}
@@ -141,7 +139,7 @@ class Findings:
 
     @property
     def lead(self) -> str:
-        """The method that the figures follow: chains if there are any, otherwise the most probable partition."""
+        """The method shown in the figures: the first chains, or else the method with the most probable partition."""
         return next(iter(self.certainty), None) or str(self.table["log_joint_shared"].fillna(-np.inf).idxmax())
 
     def headline(self) -> str:
@@ -152,11 +150,11 @@ class Findings:
         return headline(self.lead, self.labels, number_of_clusters(self.draws(self.lead)), converged=not rhat > ROUGH_RHAT)
 
     def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
-        """For each method that is chains: mean probability of each row to be with another of its cluster; NaN if alone."""
+        """For each chain method, each row's mean probability of sharing a cluster with the others of its own; NaN if alone."""
         return {f"{name} certainty": certainty.own for name, certainty in self.certainty.items()}
 
     def notes(self) -> list[str]:
-        """What was found, in plain sentences."""
+        """The findings in plain sentences."""
         known = {} if self.data.y is None else {name: association(self.draws(name), self.data.y) for name in self.fits}
         found = [*best_partition(self.table), *agreement(self.table, known), *held_out_verdict(self.table)]
         for name, fit in self.fits.items():
@@ -174,7 +172,7 @@ class Findings:
         return found
 
     def comparison(self) -> pd.DataFrame:
-        """The table of methods for people: headings in words, log joints at hyperparameters that all share."""
+        """The table of methods with headings in words, and log joints at shared hyperparameters."""
         shown = self.table[[name for name in HEADINGS if name in self.table]].rename(columns=HEADINGS)
         if not self.table["capacity_hits"].fillna(0).any():
             shown = shown.drop(columns=HEADINGS["capacity_hits"])
@@ -183,7 +181,7 @@ class Findings:
     # ---- sections ---------------------------------------------------------------------------------------------------------
 
     def methods(self) -> Section:
-        """The table, and how alike the partitions are."""
+        """The table of methods, and the agreement of their partitions."""
         alike = [f"NMI {name}" for name in self.table.index]
         shared = _written(shared_hyperparameters(self.fits, self.data.X))
         caption = f"Methods compared; the log joint of each method's partition is at the same hyperparameters ({shared})"
@@ -226,7 +224,7 @@ class Findings:
         return Section("Evidence", text=text, tables={"Lower bounds on the log evidence": table})
 
     def chains(self) -> Section:
-        """Diagnostics of methods that are Markov chains."""
+        """Convergence of the methods that are Markov chains."""
         tables, figures = {}, {}
         for name in self.certainty:
             table = diagnostics(self.packages[name]).rename(columns=DIAGNOSTICS)
@@ -240,7 +238,7 @@ class Findings:
         return Section("Chains", tables=tables, figures=figures)
 
     def certainty_of_rows(self) -> Section:
-        """How probable each number of clusters is, and the rows in doubt with their alternatives."""
+        """The probability of each number of clusters, and the least certain rows with their alternatives."""
         tables, figures = {}, {}
         for name, certainty in self.certainty.items():
             figures[f"{name}: posterior distribution of the number of clusters"] = _figure(
@@ -273,7 +271,7 @@ class Findings:
         return Section("Figures", figures=figures)
 
     def clusters(self) -> Section:
-        """What is in each cluster of the leading method, folded up."""
+        """The content of each cluster of the leading method, collapsed."""
         labels, data, classes = self.labels[self.lead], self.data, self.data.classes
         folds: dict[str, list[str]] = {}
         for cluster in np.argsort(-np.bincount(labels), kind="stable")[:30]:
@@ -312,11 +310,11 @@ def write_report(
     findings
         The results of the methods.
     problems
-        What failed or is missing.
+        What failed or is missing, in sentences.
     warnings
-        Choices that look wrong.
+        Doubtful choices, in sentences without a capital or a full stop.
     facts
-        Name -> value of what the run was; the version of the package and the date are added.
+        Name -> value: settings of the run; the version of the package and the date are added.
     files
         File beside the report -> what it contains.
     reproduce
@@ -347,20 +345,20 @@ def _partitions(package: Any) -> Int[np.ndarray, "chain draw n"]:
 
 
 def _figure(axes: Any) -> Figure:
-    """The figure that a plot made."""
+    """The figure of a plot."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     return figure
 
 
 def _written(hyperparameters: Mapping[str, Any]) -> str:
-    """The scalar hyperparameters of a bound, in words."""
+    """The scalar hyperparameters, for a table."""
     values = ", ".join(f"{name} = {float(value):.3g}" for name, value in hyperparameters.items() if np.ndim(value) == 0)
     return values or "fixed"
 
 
 def _some(n: int, most: int, seed: int) -> Int[np.ndarray, " m"]:
-    """All of n rows, or so many drawn at random."""
+    """All n rows, or a random sample of them."""
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
@@ -369,7 +367,7 @@ def _of(shown: int, n: int) -> str:
 
 
 def _described(data: Dataset, rows: Int[np.ndarray, " m"], most: int = 6) -> str:
-    """The columns in which a cluster differs most from all rows."""
+    """The columns in which a cluster differs most from the whole data set."""
     with np.errstate(invalid="ignore", divide="ignore"):
         here, all_rows = data.X[rows], data.X
         seen = ~np.isnan(all_rows)

@@ -1,4 +1,4 @@
-"""Trees as figures that leave room for their names, and as pages with what is in their clusters."""
+"""Trees as figures with room for the names of their leaves, and as pages that list the items of each cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.datasets import Dataset
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.hierarchies import hierarchy_draws
-from bnp_hier.reports.verdicts import chains_verdict, clusters_at_cuts, support_verdict
+from bnp_hier.reports.verdicts import DIAGNOSTICS, chains_verdict, clusters_at_cuts, support_verdict
 from bnp_hier.reports.web_page import Section, write_page
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.trees import Dendrogram, Hierarchy
@@ -27,24 +27,24 @@ from bnp_hier.utils.wording import listed
 __all__ = ["SampledTree", "tree_figure", "tree_figures", "write_tree_page"]
 
 MOST_NAMED = 250
-"""Most leaves for which the figure is made as wide as their names need."""
+"""Largest number of leaves for which the figure is as wide as their names require."""
 
 INCHES_A_NAME = 0.15
-"""Width of a leaf whose name can be read."""
+"""Width per leaf at which names are legible."""
 
 LEAST_INCHES = 10.0
-"""Width of a small tree, and of one without names."""
+"""Width of small trees and of trees without names."""
 
 
 def tree_figure(tree: Dendrogram, names: Sequence[str] | None = None, threshold: float = 0.5) -> Figure:
-    """The dendrogram, wide enough to name up to 250 leaves if they have names.
+    """Plot the dendrogram, wide enough for the names of up to 250 leaves.
 
     Parameters
     ----------
     tree
         The tree.
     names
-        n names of the leaves; without them, item numbers where there is room.
+        Names of the n leaves; without them, item numbers are shown where there is room.
     threshold
         Merge probability below which a branch is cut.
     """
@@ -56,7 +56,7 @@ def tree_figure(tree: Dendrogram, names: Sequence[str] | None = None, threshold:
 
 
 def tree_figures(tree: Dendrogram, names: Sequence[str] | None = None, threshold: float = 0.5) -> dict[str, Figure]:
-    """Caption -> figure: the tree, and where its names make it wider than a page, the whole of it without them before.
+    """Captions and figures of the tree; if its names make it wider than a page, a first figure shows it without them.
 
     Parameters
     ----------
@@ -67,11 +67,14 @@ def tree_figures(tree: Dendrogram, names: Sequence[str] | None = None, threshold
     caption = f"Branches whose merge probability is below {threshold:g} are grey and dashed"
     if figure.get_size_inches()[0] <= LEAST_INCHES:
         return {caption: figure}
-    return {f"The whole tree. {caption}": tree_figure(tree, None, threshold), "The same with names, to scroll": figure}
+    return {
+        f"The whole tree. {caption}": tree_figure(tree, None, threshold),
+        "The same tree with names; scroll sideways": figure,
+    }
 
 
 def doubtful_merges(tree: Dendrogram, items: Sequence[str]) -> pd.DataFrame:
-    """The merges nearest to even odds, at most twelve, of those with a probability between 0.01 and 0.99.
+    """Up to twelve merges with probabilities between 0.01 and 0.99, those closest to even odds.
 
     Parameters
     ----------
@@ -103,7 +106,7 @@ def write_tree_page(
     threshold: float = 0.5,
     classes: ArrayLike | None = None,
 ) -> Path:
-    """Write a tree as one HTML file: the figure, and every cluster of the cut with its items, folded up.
+    """Write a tree as one HTML file: the figure, and the items of every cluster of the cut, collapsed.
 
     Parameters
     ----------
@@ -118,7 +121,7 @@ def write_tree_page(
     threshold
         Merge probability below which a branch is cut.
     classes
-        (n,) known classes, counted for each cluster.
+        (n,) known classes, which are counted in each cluster.
     """
     labels = tree.cut(threshold)
     items = [str(i) for i in range(tree.n_items)] if names is None else [str(name) for name in names]
@@ -139,13 +142,13 @@ def write_tree_page(
         Section(f"Clusters, cut at merge probability {threshold:g}", folds=folds),
         Section(
             "How much the cut matters",
-            text="Clusters if the tree is cut at other merge probabilities, and the merges nearest to even odds:",
+            text="The number of clusters at other merge probabilities, and the merges closest to even odds:",
             facts=cuts,
             tables={"Merges in doubt": merges} if len(merges) else {},
         ),
         Section(
             "Newick",
-            text="Branch lengths are differences of heights: nats lost by calling a node one cluster, 0 where that is sure.",
+            text="Branch lengths are differences in height: nats lost if a node is one cluster, 0 where that is certain.",
             code=tree.to_newick(names),
         ),
     ]
@@ -154,22 +157,22 @@ def write_tree_page(
 
 @dataclass(frozen=True)
 class SampledTree:
-    """The medoid tree of chains over trees of any branching, and how sure it is.
+    """The medoid tree of chains over trees of any branching, and how well the draws support it.
 
     Parameters
     ----------
     tree
         The draw with the least expected variation of information from all others.
     support
-        (nodes,) share of the draws that have a node of the same items.
+        (nodes,) share of the draws that have a node with the same items.
     diagnostics
-        R-hat and effective sample sizes of numbers that describe a tree.
+        R-hat and effective sample sizes of summaries of the trees.
     notes
         What was found, in sentences.
     problems
         What is missing.
     facts
-        Name -> value of what the run was.
+        Name -> value: data, model and chains of the run.
     """
 
     tree: Hierarchy
@@ -198,30 +201,30 @@ class SampledTree:
         return cls(tree, support, table, notes, list(problems), facts)
 
     def figure(self, data: Dataset) -> Figure:
-        """The tree, ends named, coloured by the known classes if there are any, support beside the nodes."""
-        drawn = plots.hierarchy(self.tree, names=data.item_names, labels=data.y, support=self.support).figure
+        """Plot the tree with named leaves, coloured by the known classes if any, and the support beside the nodes."""
+        drawn = plots.hierarchy(self.tree, names=data.item_names, labels=data.classes, support=self.support).figure
         assert isinstance(drawn, Figure)
         return drawn
 
     def write_page(self, path: str | os.PathLike[str], data: Dataset) -> Path:
-        """One HTML file: findings, figure, every node of the first level with its items, diagnostics, Newick text."""
+        """Write one HTML file: findings, figure, the items of every node of the first level, diagnostics, and Newick text."""
         items = [str(i) for i in range(self.tree.n_items)] if data.item_names is None else list(data.item_names)
         nodes = [node for node in np.flatnonzero(self.tree.levels == 1) if self.tree.sizes[node]]
         folds: dict[str, list[str]] = {}
         for place, node in enumerate(sorted(nodes, key=lambda node: -self.tree.sizes[node])):
             rows = self.tree.items(int(node))
             lines = []
-            if data.y is not None:
-                found, counts = np.unique(data.y[rows], return_counts=True)
+            if data.classes is not None:
+                found, counts = np.unique(data.classes[rows], return_counts=True)
                 lines.append("Known classes: " + ", ".join(f"{found[i]} ({counts[i]})" for i in np.argsort(-counts)[:10]))
             lines.append(", ".join(items[i] for i in rows))
             folds[f"Branch {place}: {len(rows)} items, in {self.support[node]:.0%} of the draws"] = lines
         sections = [
             Section("What is missing", notes=self.problems),
             Section("What was found", notes=self.notes),
-            Section("Tree", figures={"Ends are named; beside a node, the share of the draws that have it": self.figure(data)}),
+            Section("Tree", figures={"The number beside a node is the share of the draws that contain it": self.figure(data)}),
             Section("Branches of the root", folds=folds),
-            Section("Chains", tables={"R-hat and effective sample sizes of numbers that describe a tree": self.diagnostics}),
+            Section("Chains", tables={"Convergence of summaries of the trees": self.diagnostics.rename(columns=DIAGNOSTICS)}),
             Section("The run", facts=self.facts),
             Section("Newick", code=self.tree.to_newick(data.item_names)),
         ]

@@ -1,4 +1,4 @@
-"""Plain-language readings of what the methods found: what agrees, what is certain, and what not to trust."""
+"""Findings in plain language: which methods agree, what is certain, and what not to trust."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
-"""R-hat up to which, and bulk effective sample size from which on, chains are said to agree (Vehtari et al. 2021)."""
+"""Largest R-hat and smallest effective sample size of chains that are said to have converged (Vehtari et al. 2021)."""
 
 ROUGH_RHAT = 1.05
-"""R-hat up to which chains are said to have nearly converged."""
+"""Largest R-hat of chains that are said to have nearly converged."""
 
 IN_WORDS = {
     "log_joint": "the log joint",
@@ -47,23 +47,26 @@ IN_WORDS = {
     "lca_depth": "the mean depth of the lowest common ancestor",
 }
 
+DIAGNOSTICS = {"rhat": "R-hat", "ess_bulk": "effective sample size, bulk", "ess_tail": "effective sample size, tails"}
+"""Headings of a table of convergence diagnostics."""
+
 AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
-"""Normalised mutual information from which on partitions are said to agree, and to differ somewhat."""
+"""Least normalised mutual information of partitions that are said to agree, and to differ somewhat."""
 
 SURE = 0.9
 """Share of the draws that must contain a node of a tree for it to be called certain."""
 
 IDENTICAL = 1.0 - 1e-9
-"""Agreement from which on partitions are the same."""
+"""Least agreement of partitions that are called identical."""
 
 UNRELATED = 0.05
-"""Adjusted Rand index below which clusters are said not to be the known classes."""
+"""Adjusted Rand index below which the clusters are said not to recover the known classes."""
 
 CHANCE = 0.05
-"""P-value from which on an association is taken for chance."""
+"""Least p-value of an association that is attributed to chance."""
 
 WEAK, STRONG = 0.3, 0.5
-"""Cramér's V below which an association is called weak, and from which on strong."""
+"""Cramér's V below which an association is called weak, and above which it is called strong."""
 
 NEAR = float(np.log(3.0))
 """Nats within which two partitions are called about equally probable: odds of less than three to one."""
@@ -115,12 +118,12 @@ def _odds(nats: float) -> str:
 
 
 class Association(NamedTuple):
-    """How strongly clusters and classes go together.
+    """Strength of the association between clusters and known classes.
 
-    - **value** - Cramér's V with Bergsma's (2013) correction for bias, 0 at independence and 1 if one tells the other: the
+    - **value** - Cramér's V with Bergsma's (2013) correction for bias, 0 if independent and 1 if one determines the other; the
       median over the draws.
-    - **low**, **high** - between which 95 % of the draws lie.
-    - **p_value** - of Pearson's chi-squared test of independence, the median over the draws; rough where clusters are small.
+    - **low**, **high** - 95% interval of the draws.
+    - **p_value** - of Pearson's chi-squared test of independence, the median over the draws; approximate for small clusters.
     """
 
     value: float
@@ -139,7 +142,7 @@ def association(draws: Int[np.ndarray, "chain draw n"], classes: ArrayLike, most
     classes
         (n,) classes.
     most
-        Most draws that are looked at, evenly spaced.
+        Largest number of draws used, evenly spaced.
     """
     from scipy.stats import chi2_contingency
     from sklearn.metrics.cluster import contingency_matrix
@@ -180,55 +183,58 @@ def agreement(table: pd.DataFrame, associations: Mapping[str, Association] | Non
         one, other = np.unravel_index(off.argmin(), off.shape)
         word = "agree" if low >= AGREE else "differ somewhat" if low >= DIFFER_SOMEWHAT else "disagree"
         yield (
-            f"The methods' partitions {word}: the least alike are {names[int(one)]} and {names[int(other)]}, with normalised "
-            f"mutual information {low:.2f}."
+            f"The methods' partitions {word}: the least similar are those of {names[int(one)]} and {names[int(other)]}, with a "
+            f"normalised mutual information of {low:.2f}."
         )
     if "ARI" in table:
         best = table["ARI"].idxmax()
         index, information = float(table.loc[best, "ARI"]), float(table.loc[best, "NMI"])
         if index >= IDENTICAL:
             exact = [str(name) for name in table.index[table["ARI"] >= IDENTICAL]]
-            yield f"The known classes are found exactly, by {conjoined(exact)}."
+            yield f"The known classes are recovered exactly by {conjoined(exact)}."
         elif index < UNRELATED:
             yield from _unlike(max(index, 0.0), associations or {})
         else:
             yield (
-                f"Of the known classes {best} recovers most: adjusted Rand index {index:.2f} (1 is all, 0 is chance), "
-                f"normalised mutual information {information:.2f}."
+                f"{best} recovers the known classes best: adjusted Rand index {index:.2f} (1 for a perfect match, 0 by "
+                f"chance), normalised mutual information {information:.2f}."
             )
 
 
 def _unlike(index: float, associations: Mapping[str, Association]) -> Iterator[str]:
-    """What clusters that are not the known classes have to do with them."""
-    line = f"No method recovers the known classes: adjusted Rand index at most {index:.2f} (1 is all, 0 is chance)"
+    """How clusters that do not recover the known classes relate to them."""
+    line = (
+        f"No method recovers the known classes: the adjusted Rand index is at most {index:.2f} (1 for a perfect match, 0 by "
+        "chance)"
+    )
     if not associations:
         yield f"{line}."
         return
     name, strongest = max(associations.items(), key=lambda item: item[1].value)
     value, low, high, p_value = strongest
-    span = f", 95 % of its draws between {low:.2f} and {high:.2f}" if low < high else ""
+    span = f" (95% of its draws between {low:.2f} and {high:.2f})" if low < high else ""
     size = f"bias-corrected Cramér's V {value:.2f}{span}; chi-squared test of independence, p = {p_value:.2g}"
     if p_value >= CHANCE:
-        yield f"{line}, and no association of clusters and classes beyond chance is seen ({name}: {size})."
+        yield f"{line}, and the clusters show no association with the classes beyond chance ({name}: {size})."
     else:
         strength = "strongly" if value >= STRONG else "moderately" if value >= WEAK else "weakly"
-        yield f"{line}; but the clusters of {name} are {strength} associated with them ({size})."
+        yield f"{line}, but the clusters of {name} are {strength} associated with them ({size})."
 
 
 def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
-    """Which method predicts rows that none has seen best."""
+    """Which method predicts held-out rows best."""
     if "held_out" not in table:
         return
     scores = table["held_out"].sort_values(ascending=False)
     best = scores.index[0]
-    line = f"{best} predicts the held-out rows best: {scores.iloc[0]:.3f} nats a row"
+    line = f"{best} predicts the held-out rows best, with {scores.iloc[0]:.3f} nats per row"
     error = float(table.loc[best, "held_out_se"])
     close = [str(name) for name in scores.index[1:] if scores.iloc[0] - scores[name] < error]
-    yield line + (f"; less than one standard error ({error:.3f}) behind: {conjoined(close)}." if close else ".")
+    yield line + (f"; within one standard error ({error:.3f}): {conjoined(close)}." if close else ".")
 
 
 def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[str]:
-    """Whether the chains of a method agree, and if not, what not to trust.
+    """Whether the chains of a method have converged, and if not, what not to trust.
 
     Parameters
     ----------
@@ -240,26 +246,26 @@ def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterato
         Number of chains.
     """
     if chains < 2:
-        yield f"{name}: one chain cannot tell whether it has converged; run four (--chains 4)."
+        yield f"{name}: a single chain cannot show whether it has converged; run four (--chains 4)."
         return
     moving = diagnostics.dropna(subset=["ess_bulk"])
     if not len(moving):
-        yield f"{name}: nothing moved in any chain, or there are too few draws to tell; run longer (--samples)."
+        yield f"{name}: no chain moved, or there are too few draws to judge convergence; run longer (--samples)."
         return
     worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
     bad = [IN_WORDS.get(str(of), str(of)) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
     words = in_words(chains)
     if bad and worst <= ROUGH_RHAT:
         yield (
-            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not on {conjoined(bad)}; run longer "
+            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not for {conjoined(bad)}; run longer "
             "(--samples)."
         )
     elif bad:
-        yield f"{name}: R-hat {worst:.2f}: the {words} chains differ. Do not trust {conjoined(bad)}; run longer (--samples)."
+        yield f"{name}: the {words} chains disagree (R-hat {worst:.2f}). Do not trust {conjoined(bad)}; run longer (--samples)."
     elif least < LEAST_ESS:
         yield (
             f"{name}: the {words} chains have converged (R-hat {worst:.3f}), but the effective sample size is only "
-            f"{least:.0f}: good for means, too few for intervals; run longer (--samples)."
+            f"{least:.0f}: enough for means, too few for intervals; run longer (--samples)."
         )
     else:
         yield f"{name}: the {words} chains have converged (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
@@ -285,8 +291,8 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certaint
     yield f"{name}: the most probable number of clusters is {mode} (probability {probability[mode]:.0%}{span})."
     n, certain = len(certainty.labels), int(certainty.certain.sum())
     rule = (
-        f"certain means that a row shares its cluster with the rest of it with a mean probability of at least {CERTAIN:.0%}, "
-        f"and with the rows of any other cluster with at most {ELSEWHERE:.0%}"
+        f"certain: a mean probability of at least {CERTAIN:.0%} of sharing a cluster with the other rows of its own, and of at "
+        f"most {ELSEWHERE:.0%} with those of any other"
     )
     torn, alone = int(certainty.torn.sum()), int(certainty.alone.sum())
     more = f"; for {torn} of them another cluster is at least half as probable as their own" if torn else ""
@@ -298,12 +304,12 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certaint
 
 
 def clusters_at_cuts(tree: Dendrogram) -> dict[float, int]:
-    """Merge probability at which a tree is cut -> number of clusters, to see whether the cut matters."""
+    """Number of clusters of a tree cut at several merge probabilities, to see whether the cut matters."""
     return {threshold: int(tree.cut(threshold).max()) + 1 for threshold in (0.1, 0.3, 0.5, 0.7, 0.9)}
 
 
 def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray, "s n"]) -> Iterator[str]:
-    """How much the cut of a tree depends on where it is cut.
+    """How much the number of clusters depends on where a tree is cut.
 
     Parameters
     ----------
@@ -322,13 +328,13 @@ def tree_verdict(name: str, clusters: Mapping[float, int], draws: Int[np.ndarray
     least, most = int(np.searchsorted(probability, 0.025)), int(np.searchsorted(probability, 0.975))
     drawn = f"{least}" if least == most else f"{least} to {most}"
     yield (
-        f"{name}: cut anywhere between merge probabilities {thresholds[0]:g} and {thresholds[-1]:g} the tree has {span} "
-        f"clusters; partitions drawn from it have {drawn} (95 %)."
+        f"{name}: cutting the tree at merge probabilities from {thresholds[0]:g} to {thresholds[-1]:g} gives {span} clusters; "
+        f"95% of the partitions drawn from it have {drawn}."
     )
 
 
 def support_verdict(tree: Hierarchy, support: Float[np.ndarray, " nodes"]) -> Iterator[str]:
-    """How much of a tree the draws share.
+    """How well the draws support a tree.
 
     Parameters
     ----------
@@ -339,10 +345,10 @@ def support_verdict(tree: Hierarchy, support: Float[np.ndarray, " nodes"]) -> It
     """
     inner = (tree.sizes > 1) & (tree.sizes < tree.n_items)
     if not inner.any():
-        yield "The tree has no node of several items below its root."
+        yield "Below its root, the tree has no node with several items."
         return
     sure = int((support[inner] >= SURE).sum())
     yield (
-        f"Of {int(inner.sum())} nodes that hold several items, {sure} are in at least {SURE:.0%} of the draws, and "
-        f"{int((support[inner] < 0.5).sum())} in less than half: read the tree by the shares beside its nodes."
+        f"Of {int(inner.sum())} nodes with several items, {sure} occur in at least {SURE:.0%} of the draws and "
+        f"{int((support[inner] < 0.5).sum())} in less than half: judge the tree by the shares beside its nodes."
     )

@@ -34,7 +34,7 @@ _WIDE = 1150
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading of its own; what is empty is left out, and so is an empty section.
+    """A part of a page with its own heading; empty content is left out, and so are empty sections.
 
     Parameters
     ----------
@@ -47,16 +47,16 @@ class Section:
     facts
         Name -> value.
     tables
-        Caption -> DataFrame, its index as row headers. Numbers are rounded column by column; columns with "log" or
-        "evidence" in their name to one or two decimals. A missing value is a dash.
+        Caption -> DataFrame, whose index becomes the row headers. Numbers are rounded column by column, those of columns with
+        "log" or "evidence" in their name to one or two decimals. Missing values are shown as dashes.
     figures
-        Caption -> figure; the caption is the text for those who cannot see the figure, too.
+        Caption -> figure; the caption is also the alternative text.
     folds
-        Summary -> sentences, folded up until asked for.
+        Summary -> sentences, collapsed until opened.
     links
         File beside the page -> what it contains.
     code
-        Text in fixed width.
+        Text in a fixed-width font.
     """
 
     heading: str
@@ -73,19 +73,19 @@ class Section:
 def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[Section], headline: str = "") -> Path:
     """Write a page as one HTML file that needs nothing else: no script, no other file, no network.
 
-    The page is laid out for phones and laptops, in light and dark mode, and every figure is there in both. All text is taken as
-    plain text, never as HTML.
+    The page suits phones and laptops, in light and dark mode, and contains every figure in both. All text is treated as plain
+    text, never as HTML.
 
     Parameters
     ----------
     path
-        File to write; missing folders are made. The file is replaced as a whole, so that it is never half-written.
+        File to write; missing folders are created. The file is replaced as a whole, so it is never half-written.
     title
         Heading of the page.
     sections
-        What is on it.
+        Its content.
     headline
-        What it all comes to, in large type under the title.
+        The conclusion, in large type below the title.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[S
 
 @functools.cache
 def _templates() -> Environment:
-    """The templates; whatever they print is plain text, its control characters written out."""
+    """The templates, which print everything as plain text, with control characters written out."""
     return Environment(
         loader=PackageLoader("bnp_hier.reports"),
         autoescape=True,
@@ -111,7 +111,7 @@ def _templates() -> Environment:
 
 
 class _Image(NamedTuple):
-    """A figure as a page shows it.
+    """A figure as shown on the page.
 
     - **light**, **dark** - PNG, in base 64, for a light and for a dark page.
     - **width**, **height** - in pixels of the page.
@@ -139,7 +139,7 @@ class _Column(NamedTuple):
 
 
 def _view(section: Section) -> dict[str, Any]:
-    """What the template shows of a section."""
+    """The content of a section, for the template."""
     images = {caption: _image(figure) for caption, figure in section.figures.items()}
     tables = {caption: _table(table) for caption, table in section.tables.items()}
     links = [(quote(name), name, what) for name, what in section.links.items()]

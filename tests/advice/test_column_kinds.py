@@ -130,3 +130,16 @@ def test_categories_are_parts_of_their_own() -> None:
         component_for(X, feature_names=names, categories=[(0, 1)])
     advice = bnp.recommend(X, feature_names=names, categories=[(1, 2, 3)])
     assert advice.family == "mixed" and advice.columns[1].kind == "category"
+
+
+def test_the_first_family_of_the_registry_models_a_kind_of_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LateCounts(bnp.GammaPoisson):
+        pass
+
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.poisson(3.0, 60), rng.normal(size=60), rng.integers(0, 2, 60)])
+    before = component_for(X, "mixed").component
+    monkeypatch.setitem(FAMILIES, "late", LateCounts)
+    after = component_for(X, "mixed").component
+    assert [type(part) for part in after.parts] == [type(part) for part in before.parts]
+    assert bnp.GammaPoisson in map(type, after.parts)

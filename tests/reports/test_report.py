@@ -38,7 +38,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     for words in ("BHC failed: &lt;no reason&gt;", "Column &#39;width&#39; numbers the rows.", "<dd>7</dd>", "bnp-hier x"):
         assert words in page, words
     assert "MAP-DP found the most probable single partition: 2 clusters" in page
-    assert "The known classes are found exactly, by MAP-DP." in page
+    assert "The known classes are recovered exactly by MAP-DP." in page
     assert "Known classes: odd (12)" in page and "row 23" in page
     assert "Distinguishing features, mean or share of ones here (in all rows): " in page
     assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
@@ -51,7 +51,7 @@ def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_p
     fits = {"MAP-DP": partition, "BHC": bnp.BHC(MODEL, progress_bar=False).fit(X)}
     findings = Findings.of(DATA, fits)
     notes = " ".join(findings.notes())
-    assert "cut anywhere between merge probabilities 0.1 and 0.9" in notes
+    assert "cutting the tree at merge probabilities from 0.1 to 0.9" in notes
     assert "All methods found the same partition: 2 clusters." in notes
     (bounds,) = findings.evidence().tables.values()
     value = bounds["log evidence at least (nats)"]

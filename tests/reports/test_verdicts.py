@@ -42,7 +42,7 @@ def test_agreement() -> None:
     (line,) = agreement(alike)
     assert "disagree" in line and "Gibbs and MAP-DP" in line and "0.50" in line
     (line, truth) = agreement(alike.clip(lower=0.92).assign(ARI=[0.1, 0.9, 0.3], NMI=[0.2, 0.8, 0.4]))
-    assert "agree:" in line and truth.startswith("Of the known classes BHC recovers most") and "0.90" in truth
+    assert "agree:" in line and truth.startswith("BHC recovers the known classes best") and "0.90" in truth
 
 
 def test_same_partitions_and_classes() -> None:
@@ -52,9 +52,12 @@ def test_same_partitions_and_classes() -> None:
     assert list(best_partition(same)) == ["All methods found the same partition: 3 clusters."]
     assert list(agreement(same)) == []
     (line,) = agreement(same.assign(ARI=[-0.01, 0.02, 0.0], NMI=[0.0, 0.01, 0.0]))
-    assert line == "No method recovers the known classes: adjusted Rand index at most 0.02 (1 is all, 0 is chance)."
+    assert (
+        line
+        == "No method recovers the known classes: the adjusted Rand index is at most 0.02 (1 for a perfect match, 0 by chance)."
+    )
     (line,) = agreement(same.assign(ARI=[1.0, 0.9, 1.0], NMI=[1.0, 0.9, 1.0]))
-    assert line == "The known classes are found exactly, by Gibbs and MAP-DP."
+    assert line == "The known classes are recovered exactly by Gibbs and MAP-DP."
 
 
 def test_classes_that_are_not_recovered_may_be_associated() -> None:
@@ -71,9 +74,9 @@ def test_classes_that_are_not_recovered_may_be_associated() -> None:
     none = association(rng.integers(2, size=(1, 5, 400)), weak)
     *_, line = agreement(scores, {"BHC": none, "Gibbs": found})
     assert "No method recovers the known classes" in line and "the clusters of Gibbs are weakly associated with them" in line
-    assert f"V {found.value:.2f}, 95 % of its draws between {found.low:.2f} and {found.high:.2f}" in line
+    assert f"V {found.value:.2f} (95% of its draws between {found.low:.2f} and {found.high:.2f})" in line
     *_, line = agreement(scores, {"BHC": none})
-    assert "no association of clusters and classes beyond chance is seen" in line
+    assert "the clusters show no association with the classes beyond chance" in line
 
 
 def test_association_against_known_values() -> None:
@@ -95,7 +98,7 @@ def test_association_against_known_values() -> None:
 def test_held_out() -> None:
     assert list(held_out_verdict(table(clusters=[1, 1, 1]))) == []
     (line,) = held_out_verdict(table(held_out=[-2.0, -2.05, -3.0], held_out_se=[0.1, 0.1, 0.1]))
-    assert line.startswith("Gibbs predicts") and "behind: BHC." in line and "MAP-DP" not in line
+    assert line.startswith("Gibbs predicts") and "within one standard error (0.100): BHC." in line and "MAP-DP" not in line
 
 
 def test_chains() -> None:
@@ -105,22 +108,22 @@ def test_chains() -> None:
             [900.0, 500.0, 700.0],
         ),
         "effective sample size is only 90": ([1.0, 1.005, 1.0], [900.0, 90.0, 700.0]),
-        "the four chains have nearly converged (R-hat 1.030), but not on the number": ([1.0, 1.03, 1.0], [900.0] * 3),
-        "R-hat 1.20: the four chains differ. Do not trust the number of clusters and alpha": ([1.0, 1.2, 1.1], [900.0] * 3),
+        "the four chains have nearly converged (R-hat 1.030), but not for the number": ([1.0, 1.03, 1.0], [900.0] * 3),
+        "the four chains disagree (R-hat 1.20). Do not trust the number of clusters and alpha": ([1.0, 1.2, 1.1], [900.0] * 3),
         "R-hat inf": ([1.0, np.inf, 1.0], [900.0] * 3),
-        "nothing moved": ([np.nan] * 3, [np.nan] * 3),
+        "no chain moved": ([np.nan] * 3, [np.nan] * 3),
     }
     for words, (rhat, ess) in cases.items():
         (line,) = chains_verdict("Gibbs", diagnostics(rhat, ess), 4)
         assert words in line, line
-    assert "one chain cannot tell" in next(chains_verdict("Gibbs", diagnostics([np.nan] * 3, [100.0] * 3), 1))
+    assert "a single chain cannot show" in next(chains_verdict("Gibbs", diagnostics([np.nan] * 3, [100.0] * 3), 1))
 
 
 def test_clusters() -> None:
     sure = np.tile([0, 0, 1, 1], (1, 40, 1))
     number, rows = clusters_verdict("Gibbs", sure, RowCertainty.of(sure, sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 2 (probability 100%)."
-    assert rows.startswith("Gibbs: every row's cluster is certain (certain means that a row shares its cluster")
+    assert rows.startswith("Gibbs: every row's cluster is certain (certain: a mean probability of at least 90%")
     mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
     number, rows = clusters_verdict("Gibbs", mixed, RowCertainty.of(mixed, sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 3 (probability 60%; 95% of the draws have 2 to 3)."
@@ -148,4 +151,6 @@ def test_no_row_is_certain_where_the_heat_map_has_doubts() -> None:
 def test_trees() -> None:
     draws = np.array([[0, 0, 1]] * 50 + [[0, 1, 2]] * 50)
     (line,) = tree_verdict("BHC", {0.1: 2, 0.5: 2, 0.9: 3}, draws)
-    assert "between merge probabilities 0.1 and 0.9 the tree has 2 to 3 clusters; partitions drawn from it have 2 to 3" in line
+    assert (
+        "at merge probabilities from 0.1 to 0.9 gives 2 to 3 clusters; 95% of the partitions drawn from it have 2 to 3." in line
+    )
