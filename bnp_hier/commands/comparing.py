@@ -217,6 +217,8 @@ def _print(findings: Any, report: Path) -> None:
     table = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table])
     sampled = list(findings.certainty)  # at the hyperparameters of the others, their one partition is the bound
     table.loc[sampled, "evidence_bound"] = table.loc[sampled, "log_joint_shared"]
+    truncated = [name for name, fit in findings.fits.items() if hasattr(fit, "bound_target_")]
+    table.loc[truncated, "evidence_bound"] = np.nan  # a bound on the evidence of another model
     out.print(f"\n{findings.headline()}\n", style="bold", highlight=False)
     caption = "log joint and evidence in nats, at the same hyperparameters; more in the report"
     print_table(table.rename(columns=SHOWN).dropna(axis=1, how="all"), "Methods compared", caption)

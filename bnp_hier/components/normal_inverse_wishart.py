@@ -154,8 +154,8 @@ class NormalInverseWishart(AboutOrigin, Component):
             scale = s² d S / trace(S), where S is the covariance of the data and s a distance between close rows (Kurihara &
             Welling 2009, Eq. 21). "agglomerative": kappa = 0.01, nu = d and scale = 0.01 s² I (their Eq. 22).
         kappa
-            Number of prior observations behind the mean; overrides the rule's value. With 0.1, cluster means spread over about
-            three standard deviations of the data.
+            Number of prior observations behind the mean; overrides the rule's value. The standard deviation of cluster means
+            is √(`within` / `kappa`) times that of the data, 1.7 times with the values of the rule "within".
         nu
             Degrees of freedom; overrides the rule's value. d + 2 is the smallest whole number for which E[Σ] exists.
         within
