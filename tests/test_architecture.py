@@ -1,4 +1,4 @@
-"""The rooms of the package and the floors that they stand on."""
+"""The layers of the package: what may import what, and how long a file, a function and a list of arguments may be."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
             yield path, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_floors_hold() -> None:
-    """The contracts of pyproject.toml: a room imports from itself and from the floors below it."""
+def test_layers_hold() -> None:
+    """The contracts of pyproject.toml: a layer imports only from itself and from the layers below it."""
     program = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
