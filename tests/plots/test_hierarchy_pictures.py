@@ -383,7 +383,7 @@ def test_montage_of_many_images_is_bounded_and_readable() -> None:
         (np.full((15, 6, 4), np.nan), {}, "images must be finite"),
         (np.full((15, 6, 4, 3), 7.5), {}, "colours of type float64 must be from 0 to 1, but they range from 7.5 to 7.5"),
         (np.full((15, 6, 4), "a"), {}, "images must be numbers"),
-        (IMAGES, {"X": np.zeros((3, 2))}, r"X must have one row per item, 15, but it has shape \(3, 2\)"),
+        (IMAGES, {"X": np.zeros((3, 2))}, r"X must have one row per item, 15 in total, but it has shape \(3, 2\)"),
         (IMAGES, {"level": 9}, "level must be a whole number from 1 to the tree's depth, 3, but it is 9"),
         (IMAGES, {"count": 0}, "count must be 1 or more, but it is 0"),
         (IMAGES, {"most_nodes": 0}, "most_nodes must be 1 or more, but it is 0"),
