@@ -20,9 +20,9 @@
 #
 # - **Bayesian k-means** returns one partition of **all 1,000,000 rows**. The rows may stay on disk, and new rows can be
 #   added later.
-# - **Parallel split-merge** samples from the posterior and updates all labels in every step. **Here it sees only the first
-#   100,000 rows**, a tenth of the data, so that the notebook runs in a few minutes on two cores. It accepts a million rows
-#   too, but the time per step grows with the number of rows.
+# - **Parallel split-merge** samples from the posterior and updates all labels in every step. **Here it sees only the
+#   first 100,000 rows**, a tenth of the data, so that the notebook runs in a few minutes on two cores. It accepts a
+#   million rows too, but the time per step grows with the number of rows.
 # - **Randomized BHC** builds a tree, **here of the first 20,000 rows only**.
 
 # %% tags=["parameters"]
@@ -61,9 +61,9 @@ densities, clusters, seconds, rows_seen = {}, {}, {}, {}
 # %% [markdown]
 # ## The points
 #
-# Twelve normal clusters of different sizes and shapes in two columns. Neighbouring clusters touch, but none hides another.
-# The rows are written to a file in single precision, one chunk at a time, as a program without enough memory for all of
-# them would do.
+# Twelve normal clusters of different sizes and shapes in two columns. Neighbouring clusters touch, but no cluster hides
+# another. The rows are written to a file in single precision, one chunk at a time, as in a program that cannot keep all
+# of them in memory.
 
 # %%
 rng = np.random.default_rng(289)
@@ -101,8 +101,8 @@ print(f"mean held-out log density under the truth: {log_true.mean():.3f} nats pe
 # %% [markdown]
 # ## Bayesian k-means, from disk
 #
-# The prior is set from the first thousand rows. `fit` receives the memory-mapped file, reads it chunk by chunk as often as
-# necessary, and keeps no copy of it. It finds the twelve clusters.
+# The prior is set from the first thousand rows. `fit` receives the memory-mapped file, reads it chunk by chunk as often
+# as necessary, and keeps no copy. It finds the twelve clusters.
 
 # %%
 on_disk = np.load(path, mmap_mode="r")
@@ -115,9 +115,10 @@ seconds["Bayesian k-means, from disk"] = time.perf_counter() - start
 print(f"{streamed.n_clusters_} clusters, NMI with the truth {normalized_mutual_info_score(truth, streamed.labels_):.3f}")
 
 # %% [markdown]
-# Rows from another source, such as a database, are passed as a function that restarts the iteration at every call.
-# `partial_fit` then adds further rows one after the other, using only the clusters' sufficient statistics. This is how to
-# add today's rows to yesterday's fit. A single pass assigns each row to the cluster that fits best *so far*.
+# Rows from another source, such as a database, are passed as a function that returns a new iterator over chunks at
+# every call. `partial_fit` then adds further rows one after the other, using only the clusters' sufficient statistics:
+# use it to add today's rows to yesterday's fit. It makes a single pass, so each row is assigned to the cluster that
+# fits best *so far*.
 
 # %%
 most = int(0.95 * n_rows)
@@ -157,9 +158,10 @@ print(f"rows assigned one by one in the last pass: {in_memory.touched_rows_ / n_
 # Each step draws all labels at once and proposes many splits and merges. The sampler runs on `X[:n_sampled_rows]`, the
 # first 100,000 rows. Two choices save memory:
 #
-# - rows in single precision with `x64` enabled: the rows are read as they are, and sums are accumulated in double
+# - rows in single precision with `x64` enabled: the rows stay in single precision, and sums are accumulated in double
 #   precision. Here the setting applies to one cell only; `numpyro.enable_x64()` enables it for a whole session;
-# - `keep_labels=False`: each draw keeps the counts and sufficient statistics of the clusters, not a label for every row.
+# - `keep_labels=False`: each draw keeps the counts and sufficient statistics of the clusters, not a label for every
+#   row.
 
 # %%
 kernel = bnp.ParallelSplitMerge(model, max_clusters=24, keep_labels=False)
@@ -187,12 +189,13 @@ pd.DataFrame(
 ).T.round(3)
 
 # %% [markdown]
-# Both chains start from a fit to 5,000 rows. R-hat near 1 indicates that they agree on these label-invariant quantities (it
-# is NaN where all draws are equal). With so few draws this is only a first check. Clusters that overlap more converge far
-# more slowly: R-hat is then large, and the draws are a search rather than a sample.
+# Both chains start from a fit to 5,000 rows. R-hat near 1 indicates that they agree on these label-invariant quantities
+# (it is NaN where all draws are equal). With so few draws this is only a first check. With more overlap between the
+# clusters, chains converge far more slowly: R-hat is then large, and the draws are the trace of a search rather than a
+# sample from the posterior.
 #
-# What was kept is enough for predictions: the predictive density of a draw is a mixture of the densities of its clusters,
-# weighted by their sizes, and that of a new cluster, weighted by the concentration (here 1).
+# The retained counts and statistics are enough for predictions: the predictive density of a draw is a mixture of the
+# densities of its clusters, weighted by their sizes, and that of a new cluster, weighted by the concentration (here 1).
 
 
 # %%
@@ -250,7 +253,7 @@ table.astype({"rows": "Int64", "clusters": int}).sort_values("below the truth").
 # %% [markdown]
 # ## Memory
 #
-# What each choice saves, in megabytes, computed from the arrays themselves:
+# The sizes of the arrays, in megabytes, show what each choice saves:
 
 # %%
 draws = num_chains * num_samples
@@ -275,18 +278,18 @@ folder.cleanup()
 #
 # **Conclude:**
 #
-# - When clusters are well separated, hard assignments lose next to nothing: Bayesian k-means, fitted to all million rows,
-#   is within a thousandth of a nat of the true density, in a fraction of the sampler's time. Adding rows later hardly
-#   changes the result.
+# - When clusters are well separated, hard assignments lose next to nothing: Bayesian k-means, fitted to all million
+#   rows, comes within a thousandth of a nat of the true density, in a fraction of the sampler's time. Adding rows later
+#   hardly changes the result.
 # - The sampler saw only 100,000 of the million rows and is a few ten-thousandths of a nat behind. What it adds is the
-#   uncertainty of the number and the sizes of the clusters.
+#   uncertainty about the number and the sizes of the clusters.
 # - The randomized tree of 20,000 rows is a few hundredths of a nat behind. Use it to explore, not to predict.
 #
 # **Do not conclude:**
 #
-# - That the sampler has been tried on a million rows: in this notebook it has not. Expect its time per step to grow with
-#   the number of rows.
+# - That the sampler has been tried on a million rows: it has not, in this notebook. Expect its time per step to grow
+#   with the number of rows.
 # - That R-hat near 1 over so few draws proves convergence, or that two chains that start from a similar fit explore
 #   everything.
-# - That hard assignments are always enough. With more overlap (not shown here), they found too few clusters and the sampler
-#   predicted better, although its chains were far from agreement after so few steps.
+# - That hard assignments are always enough. With more overlap (not shown here), they found too few clusters and the
+#   sampler predicted better, although its chains were far from agreement after so few steps.

@@ -60,9 +60,9 @@ model = partial(dpm, component=component, concentration=1.0)
 # %% [markdown]
 # ## A few rows: the exact answer
 #
-# The evidence p(X) is a sum over all partitions of the rows. A dozen rows have four million partitions, which is no
-# problem: `bnp.evidence.exact` sums over them by dynamic programming. So here we can compare every bound and estimate with
-# the exact value.
+# The evidence p(X) is a sum over all partitions of the rows. A dozen rows have four million partitions, and
+# `bnp.evidence.exact` sums over all of them by dynamic programming. For so few rows we can therefore compare every
+# bound and estimate with the exact value.
 
 # %%
 sizes = dict(num_warmup=num_warmup, num_samples=num_samples, num_chains=num_chains, num_particles=num_particles)
@@ -75,10 +75,10 @@ bnp.plots.evidence_bounds(few, ax=axes)
 plt.show()
 
 # %% [markdown]
-# The lower bounds lie to the left of the exact value, as bounds for the same model must, and both estimates are close to
-# it. The best single partition (MAP-DP) is one of millions of terms. The tree bounds include more of the terms and come
-# closer the more they include. The variational bounds are the loosest here, and three of the five are bounds for the
-# truncated or finite model named in the table rather than for the Dirichlet-process mixture.
+# The lower bounds lie to the left of the exact value, as bounds for the same model must, and both estimates are close
+# to it. The best single partition (MAP-DP) is only one of millions of terms. The tree bounds include more terms, and
+# the more they include, the closer they come. The variational bounds are the loosest here, and three of the five are
+# bounds for the truncated or finite model named in the table rather than for the Dirichlet-process mixture.
 
 # %% [markdown]
 # ## What the prior says before any data
@@ -127,10 +127,10 @@ for name, run in runs.items():
 pd.DataFrame(summary).T.astype(float).round(2)
 
 # %% [markdown]
-# More concentrations come at no extra cost. The prior probability of a partition into K clusters is proportional to α to
-# the power K, so the draws of one run at α, weighted by (α'/α)^K, give the posterior at another α'. Going down from 1 to
-# 0.2 is safe. Going far up is not, as the result would depend on the few draws with the most clusters. Going down from 5 to
-# 1 is a rough check of the run at 1.
+# More concentrations come at no extra cost. The prior probability of a partition into K clusters is proportional to α
+# to the power K, so the draws of one run at α, weighted by (α'/α)^K, give the posterior at another α'. Reweighting
+# downwards from 1 to 0.2 is safe. Reweighting far upwards is not, because the result would depend on the few draws with
+# the most clusters. Reweighting from 5 to 1 is a rough check of the run at 1.
 
 
 # %%
@@ -170,13 +170,13 @@ figure.supylabel("probability")
 plt.show()
 
 # %% [markdown]
-# The data rule out one cluster and pull the posterior away from the prior. But they do not override the prior: the number
-# of clusters increases with α. The extra clusters are small ones, which the prior favours and the data do not rule out. At
-# α = 1 the point estimate has fewer clusters than the posterior mode: small clusters come and go, and no particular set of
-# them is shared by most draws.
+# The data rule out a single cluster and pull the posterior away from the prior. They do not override it, however: the
+# number of clusters increases with α. The extra clusters are small ones, which the prior favours and the data do not
+# rule out. At α = 1 the point estimate has fewer clusters than the posterior mode: small clusters come and go, and no
+# particular set of them is shared by most draws.
 #
-# With a hyperprior, the answer is an average over the concentrations that suit the data. That is the honest default, but it
-# still depends on the prior: another hyperprior gives another average.
+# With a hyperprior, the answer is an average over the concentrations that suit the data. That is a sensible default,
+# but it still depends on the prior: a different hyperprior gives a different average.
 
 # %% [markdown]
 # ## The tree, and how much its cut matters
@@ -199,10 +199,10 @@ print(f"cut at probability one half: {bhc.n_clusters_} clusters")
 pd.DataFrame({name: pd.Series(p) for name, p in cuts.items()}).fillna(0).loc[1:].rename_axis("clusters").round(2)
 
 # %% [markdown]
-# The two distributions barely agree: the tree puts its weight on fewer clusters than MCMC does, and on a narrower range.
-# One tree contains only partitions that are nested in it. The stray rows between the clusters form small groups in many
-# different ways, few of which fit into any one tree. Read the spread within a tree as a quick and optimistic view of the
-# uncertainty.
+# The two distributions barely agree: the tree puts its weight on fewer clusters than MCMC does, and on a narrower
+# range. A tree contains only partitions that are nested in it. The stray rows between the clusters can form small
+# groups in many different ways, and any one tree contains only a few of them. The spread within a tree is a quick look
+# at the uncertainty, and an optimistic one.
 
 # %% [markdown]
 # ## All rows: bounds and an estimate
@@ -226,16 +226,16 @@ print(f"{particles.value - bounds['tree (pairs)']:.1f} nats")
 print(particles.verdict)
 
 # %% [markdown]
-# The best hard partition lies many nats below the estimate. The gap is the weight of all other partitions: the posterior
-# probability of the best one is e to the power of minus the gap. The number of clusters in any one partition is therefore a
-# count from one of very many partitions that are about as good. The tree bounds are hardly better here. This is the
-# comparison with MCMC again, in nats.
+# The best hard partition lies many nats below the estimate. The gap measures the weight of all other partitions: the
+# posterior probability of the best one is e to the power of minus the gap. The number of clusters in any one partition
+# is therefore that of just one among very many partitions that are about as good. The tree bounds are hardly better
+# here, which repeats the comparison with MCMC, in nats.
 
 # %% [markdown]
 # ## Do predictions depend on it?
 #
-# The leave-one-out predictive density, with the labels summed out (nats). If one number of clusters were right, priors that
-# favour it would predict better.
+# The next table shows the leave-one-out predictive density, with the labels summed out (nats). If one number of
+# clusters were right, priors that favour it should predict better.
 
 # %%
 ranking = bnp.compare_models(runs, X)
@@ -243,19 +243,20 @@ ranking[["elpd", "se", "elpd_diff", "dse", "mcse", "warning"]].round(2)
 
 # %% [markdown]
 # The densities differ by about one nat at most, summed over all rows, although the concentrations and the numbers of
-# clusters differ a lot. A small extra cluster changes the density little. Predictions are robust to the choice of α, which
-# is good news for prediction and bad news for anyone who hopes to choose the number of clusters by it.
+# clusters differ a lot. A small extra cluster changes the density little. Predictions are robust to the choice of α,
+# which is good news for prediction, and bad news for anyone who hopes to choose the number of clusters by predictive
+# performance.
 
 # %% [markdown]
 # ## What more data would do: a warning
 #
-# One would like the posterior to settle on the true number as more rows are added. With a Dirichlet process it need not.
-# Miller & Harrison (2013, 2014) prove, for mixtures such as this one with a fixed concentration, that the posterior number
-# of clusters is **not consistent**: when the data come from a finite mixture, the posterior does not concentrate on its
-# number of components.
+# One would like the posterior to settle on the true number as more rows are added. With a Dirichlet process this need
+# not happen. Miller & Harrison (2013, 2014) prove, for mixtures such as this one with a fixed concentration, that the
+# posterior number of clusters is **not consistent**: when the data come from a finite mixture, the posterior does not
+# concentrate on its number of components.
 #
-# The simplest case is data from *one* normal with known variance, clustered with exactly that normal as the component and α
-# = 1.
+# The simplest case is data from *one* normal with known variance, clustered with exactly that normal as the component
+# and α = 1.
 
 # %%
 normal = bnp.NormalKnownCovariance(mean=np.zeros(1), prior_covariance=np.eye(1), covariance=np.eye(1))
@@ -286,24 +287,24 @@ pd.DataFrame(result).T.rename_axis("rows").round(2)
 #
 # **Conclude:**
 #
-# - For these wines it is certain that there are several clusters, and uncertain how many. The posterior is a range, and the
+# - It is certain that these wines form several clusters, but uncertain how many. The posterior is a range, and the
 #   range shifts with the concentration.
-# - Report the prior next to the posterior, and the number of clusters under at least two concentrations. Put a hyperprior
-#   on α.
+# - Report the prior next to the posterior, and the number of clusters under at least two concentrations. Put a
+#   hyperprior on α.
 # - Prefer questions with stable answers: does this pair belong together, how large are the big clusters, what is the
-#   density here? The numbers differ in the small clusters.
-# - Use bounds to see how much is left out, not to count clusters. A single partition, or a single tree, may carry a tiny
-#   share of the posterior: with all rows, their bounds are about ten nats too low.
+#   density here? It is mainly the small clusters that make the numbers differ.
+# - Use bounds to see how much a partition or a tree leaves out, not to count clusters. A single partition, or a single
+#   tree, may carry a tiny share of the posterior: with all rows, their bounds are about ten nats too low.
 #
 # **Do not conclude:**
 #
-# - That the posterior number of clusters estimates "the true number". With a fixed concentration it is not consistent, even
-#   if the component is right. A prior on α can repair this in theory if the component is right (Ascolani and others 2023).
-#   If it is wrong, extra clusters compensate for it, and the number grows for that reason too. If you believe in a finite
-#   number of clusters, put a prior on that number instead.
+# - That the posterior number of clusters estimates "the true number". With a fixed concentration it is not consistent,
+#   even if the component is right. A prior on α can repair this in theory if the component is right (Ascolani et al.
+#   2023). If the component is wrong, extra clusters compensate for it, and the number grows for that reason too. If you
+#   believe in a finite number of clusters, put a prior on that number instead.
 # - That the α with the best predictions has the right number of clusters.
 #
 # J. W. Miller and M. T. Harrison, "A simple example of Dirichlet process mixture inconsistency for the number of
 # components", NIPS 2013; "Inconsistency of Pitman-Yor process mixtures for the number of components", JMLR 15, 2014. F.
-# Ascolani, A. Lijoi, G. Rebaudo and G. Zanella, "Clustering consistency with Dirichlet process mixtures", Biometrika 110,
-# 2023.
+# Ascolani, A. Lijoi, G. Rebaudo and G. Zanella, "Clustering consistency with Dirichlet process mixtures", Biometrika
+# 110, 2023.

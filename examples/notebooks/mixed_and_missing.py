@@ -48,8 +48,9 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## The data
 #
-# The data are simulated, so that the missing values are known: pumps of four types, where the type was not recorded. A pump
-# has a temperature and a vibration (continuous), an alarm (binary), a number of stops (a count), and an oil (one of three).
+# The data are simulated, so that the missing values are known. They describe pumps of four types, but the type is not
+# recorded. For each pump the table has its temperature and vibration (continuous), whether it raised an alarm (binary),
+# its number of stops (a count), and its oil (one of three).
 
 # %%
 rng = np.random.default_rng(0)
@@ -75,9 +76,10 @@ def pumps(n):
 complete, kind = pumps(n_rows + n_held_out)
 
 # %% [markdown]
-# Now we remove values. Pumps that stop often have lost their vibration sensor, so vibration is missing more often where
-# there are many stops; the number of stops is always known. This is *missing at random*: whether a value is missing depends
-# on what is observed, not on the missing value itself. Alarms, temperatures and oils are missing purely by chance.
+# Now we remove values. Pumps that stop often tend to have lost their vibration sensor, so vibration is missing more
+# often where there are many stops; the number of stops is always known. This is *missing at random*: whether a value is
+# missing depends on what is observed, not on the missing value itself. Alarms, temperatures and oils are missing
+# completely at random.
 
 # %%
 lost = pd.DataFrame(False, index=complete.index, columns=complete.columns)
@@ -91,8 +93,9 @@ frame.head(4).round(2)
 # %% [markdown]
 # ## What does the package recommend?
 #
-# The package expects numeric tables: a categorical column becomes one column per category. `bnp.recommend` reports what it
-# finds in the columns, which likelihoods it would use, and which methods fit the time budget.
+# The package expects numeric tables, so a categorical column is first converted to one column per category.
+# `bnp.recommend` reports what it finds in the columns, which likelihoods it would use, and which methods fit the time
+# budget.
 
 # %%
 oils = pd.get_dummies(frame["oil"], prefix="oil", dtype=float)
@@ -104,8 +107,8 @@ print(pd.DataFrame(advice.columns).round(2).to_string(index=False))
 print(advice)
 
 # %% [markdown]
-# `bnp.check_model` looks for choices that do not suit the columns. This is what it says about the usual shortcut of
-# treating every column as normal:
+# `bnp.check_model` looks for modelling choices that do not suit the columns. This is what it reports about the usual
+# shortcut of treating every column as normal:
 
 # %%
 shortcut = partial(dpm, component=bnp.NormalInverseGamma.from_data(numbers), concentration=1.0)
@@ -115,10 +118,10 @@ for warning in bnp.check_model(shortcut, numbers):
 # %% [markdown]
 # ## A model by hand
 #
-# The recommendation treats each oil as a separate binary column, as if a pump could have two oils. `DirichletMultinomial`
-# on the three columns is the better likelihood: one count among three columns is a category. It does not accept NaN, but a
-# row of three zeros contains no count and therefore no information about the oil, which is exactly what a missing category
-# means.
+# The recommendation treats each oil as a separate binary column, as if a pump could have two oils.
+# `DirichletMultinomial` on the three columns is the better likelihood: a category is a single count among three
+# columns. It does not accept NaN, but a row of three zeros contains no count and therefore no information about the
+# oil, which is exactly what a missing category means.
 #
 # The model is ordinary NumPyro. It has priors on the concentration `alpha` and on `width`, the expected variance within
 # clusters as a share of the variance of the whole column.
@@ -193,7 +196,7 @@ pd.crosstab(bnp.point_estimate(z), kind[:n_rows], rownames=["cluster"], colnames
 #
 # Given its cluster, the columns of a pump are independent. A draw for a missing value is therefore a new value from the
 # pump's cluster, for one posterior draw of the partition and the parameters; the pump's observed values have already
-# contributed to which cluster it is in. `to_arviz(..., posterior_predictive=...)` draws such values for every entry of the
+# influenced which cluster that is. `to_arviz(..., posterior_predictive=...)` draws such values for every entry of the
 # table.
 
 
@@ -236,10 +239,11 @@ scores(run).round(2)
 # %% [markdown]
 # ## When not to trust it
 #
-# So far the observed columns could explain why values are missing: pumps that stop often lack the sensor, and the number of
-# stops shows which pumps these are. Now take the same table, but let the sensor fail when the vibration itself is large:
-# every value above 4.2 is lost. This is *missing not at random*: none of the largest values is left to learn from. In the
-# figure, correct predictions lie on the grey line. The dashed line is the mean of the observed values.
+# So far the observed columns could explain why values are missing: pumps that stop often lack the sensor, and the
+# number of stops shows which pumps these are. Now take the same table, but let the sensor fail when the vibration
+# itself is large: every value above 4.2 is lost. This is *missing not at random*: none of the largest values remains to
+# learn from. In the figure, correct predictions lie on the grey line. The dashed line is the mean of the observed
+# values.
 
 # %%
 broken = X.copy()
@@ -274,20 +278,20 @@ pd.DataFrame(means).T.round(2).rename_axis("mean vibration")
 # **Conclude:**
 #
 # - The methods find the same four groups, which are the true pump types, and their held-out densities are practically
-#   equal. Only the sampler sets two pumps apart. Such agreement is no surprise when the groups are this distinct. If you do
-#   not find it in your data, ask why.
-# - Predicting missing values from the clusters has a far smaller error than one value per column, and the intervals are
-#   about as wide as they should be: the 90% intervals contain slightly more than nine values in ten.
-# - If values are missing at random, the mean of the observed vibrations is too low, because the pumps with large values are
-#   the ones that lack the sensor. With the missing values filled in, the mean is right: the number of stops showed which
-#   pumps these are.
+#   equal. Only the sampler sets two pumps apart. Such agreement is no surprise when the groups are this distinct. If your
+#   own data do not show it, find out why.
+# - Predicting missing values from the clusters gives far smaller errors than using one value per column, and the
+#   intervals are about as wide as they should be: the 90% intervals contain slightly more than nine values in ten.
+# - If values are missing at random, the mean of the observed vibrations is too low, because the pumps with large values
+#   are the ones that lack the sensor. With the missing values filled in, the mean is right: the number of stops showed
+#   which pumps these are.
 #
 # **Do not conclude:**
 #
-# - That filling in missing values is always safe. If values are missing because they are large, the filled-in values are
-#   all too low, and so is the mean. **Nothing in the table alone reveals this.** Whether values are missing at random must
-#   be known from how the data were collected.
-# - That the columns are related only as the model says. Within a cluster the columns are independent here, so one column is
-#   informative about another only through the cluster.
-# - That missingness itself is never informative. If it depends on the type of the row, add a binary column that marks the
-#   missing values.
+# - That filling in missing values is always safe. If values are missing because they are large, the filled-in values
+#   are all too low, and so is the mean. **Nothing in the table alone reveals this.** You have to know from how the data
+#   were collected whether values are missing at random.
+# - That the columns are related only as the model says. Within a cluster the columns are independent here, so one
+#   column is informative about another only through the cluster.
+# - That missingness itself is never informative. If the chance that a value is missing depends on the type of the row,
+#   add a binary column that marks the missing values.

@@ -48,8 +48,8 @@ plt.rcParams["figure.dpi"] = 80
 # %% [markdown]
 # ## The data
 #
-# 33 animals and 102 features that an animal has (1) or does not have (0), such as "lives in water". The table is included
-# in the package.
+# The table has 33 animals and 102 features that an animal has (1) or does not have (0), such as "lives in water". It is
+# included in the package.
 
 # %%
 data = bnp.datasets.load("animals33")
@@ -68,9 +68,9 @@ for cluster in range(bhc.n_clusters_):
     print(f"{cluster}: " + ", ".join(names[item] for item in np.flatnonzero(bhc.labels_ == cluster)))
 
 # %% [markdown]
-# The tree is cut where a merge has less than even odds. The numbers are log odds, in nats, that all items under a node form
-# one cluster rather than being split as the tree shows; 0 means even odds, and 3 about 20 to 1. Merges undone by the cut
-# are dashed and grey.
+# The tree is cut where a merge has less than even odds. The numbers are log odds, in nats, that all items under a node
+# form one cluster rather than being split as the tree shows; 0 means even odds, and 3 about 20 to 1. Merges above the
+# cut are dashed and grey.
 
 # %%
 axes = bnp.plots.dendrogram(bhc.dendrogram_, names=names, annotate=10)
@@ -79,8 +79,8 @@ axes.get_figure()
 # %% [markdown]
 # ### How uncertain is the cut?
 #
-# Almost all merges are clear: their log odds are far from 0. Those that are not determine the number of clusters, so look
-# at them one by one.
+# Almost all merges are clear-cut: their log odds are far from 0. The few others determine the number of clusters, so
+# look at them one by one.
 
 # %%
 tree = bhc.dendrogram_
@@ -92,8 +92,8 @@ for merge in np.flatnonzero(np.abs(tree.log_odds) < 4):
     print(f"probability {tree.probabilities[merge]:.2f}: {sides[0]}  +  {sides[1]}")
 
 # %% [markdown]
-# The tree represents all partitions that it can be cut into, and each of them has a posterior probability. Samples of these
-# partitions show how many clusters there are, and which animals have the least certain place.
+# The tree represents all partitions that it can be cut into, and each of them has a posterior probability. Samples of
+# these partitions show how many clusters there may be, and which animals are hardest to place.
 
 # %%
 partitions = bhc.sample_partitions(0, num_partitions)
@@ -106,10 +106,10 @@ loss = pd.Series(bnp.assignment_uncertainty(partitions, bhc.labels_).expected_lo
 # %% [markdown]
 # ### Partitions that the tree cannot produce
 #
-# A binary tree limits from the start which items can form a cluster. `tree_bound` enlarges the set of partitions: it lets
-# branches move ("alternatives", "recursive"), or lets any two disjoint nodes form a cluster ("pairs"). All numbers are
-# lower bounds on the log evidence, so the largest is the best. The gain of a bound is probability mass that the plain tree
-# missed.
+# A binary tree restricts which items can form a cluster. `tree_bound` enlarges the set of partitions: it lets branches
+# move ("alternatives", "recursive"), or lets any two disjoint nodes form a cluster ("pairs"). All numbers are lower
+# bounds on the log evidence, so the largest is the best. The gain of such a bound is probability mass that the plain
+# tree misses.
 
 # %%
 bounds = {kind: bnp.evidence.tree_bound(bhc, kind) for kind in ("bhc", "alternatives", "recursive", "pairs")}
@@ -118,9 +118,9 @@ table["mass relative to pairs"] = np.exp(table.iloc[:, 0] - float(bounds["pairs"
 table.round(2)
 
 # %% [markdown]
-# The tree's own partitions carry about half of the mass that "pairs" finds. How much both miss, no lower bound can tell.
-# Uncertainty computed from the tree alone is therefore too small. These are the pairs of items whose probability of sharing
-# a cluster changes most:
+# The tree's own partitions carry about half of the mass that "pairs" finds. No lower bound can show how much both of
+# them miss. Uncertainty computed from the tree alone is therefore too small. These are the pairs of items whose
+# probability of sharing a cluster changes most:
 
 # %%
 by_tree, by_pairs = bhc.coclustering(), bounds["pairs"].coclustering()
@@ -138,9 +138,9 @@ axes.get_figure()
 # %% [markdown]
 # ## BHMC: many trees
 #
-# Trees with three levels and any number of branches. Following Huang et al. (2021), the items are described by seven
-# principal components. The components of the mixture are normal with a known variance and shared by all nodes of the tree.
-# Four chains start from different points.
+# BHMC samples trees with three levels and any number of branches. Following Huang et al. (2021), the items are
+# described by seven principal components. The components of the mixture are normal with a known variance and are shared
+# by all nodes of the tree. Four chains start from different points.
 
 # %%
 Z = bnp.datasets.principal_components(X, 7)
@@ -190,8 +190,9 @@ support = draws.support(central)
 bnp.plots.hierarchy(central, names=names, support=support).get_figure()
 
 # %% [markdown]
-# Most supports are small. Even the medoid is one of very many trees, and most of its nodes rarely appear with exactly these
-# items. So ask instead which groups of animals appear most often, whatever the rest of the tree looks like.
+# Most supports are small. Even the medoid is only one of very many trees, and most of its nodes rarely appear with
+# exactly these items. A better question is which groups of animals appear most often, whatever the rest of the tree
+# looks like.
 
 # %%
 chains, length = draws.shape
@@ -201,10 +202,10 @@ for clade, count in clades.most_common(8):
     print(f"{count / len(kept):.2f}  " + ", ".join(names[item] for item in sorted(clade)))
 
 # %% [markdown]
-# The insects, the birds and the predators head the list, but none of these groups appears exactly, to the animal, in half
-# of the draws. This is a strict criterion: one animal more or less, and a group does not count. Co-clustering at a level
-# asks the same of pairs: it is the share of draws in which two animals are under one node. Summed over the levels, it
-# measures how far down the tree they stay together.
+# The insects, the birds and the predators head the list, but none of these groups appears with exactly these members in
+# half of the draws. The criterion is strict: a group with one animal more or one less does not count. Co-clustering at
+# a level asks the same question about pairs: it is the share of draws in which two animals are under the same node.
+# Summed over the levels, it measures how far down the tree they stay together.
 
 # %%
 shared_levels = sum(draws.coclustering(level) for level in range(1, draws.sites.depth + 1))
@@ -234,12 +235,12 @@ distances = {
 pd.DataFrame(distances).corr("spearman").round(2)
 
 # %% [markdown]
-# The rank correlations compare how late two animals meet in a BHC tree with how few levels they share in the draws of BHMC.
-# The correlation between the two methods is clearly positive and hardly depends on which description BHC used: where the
-# trees differ, the reason is the method.
+# The rank correlations compare how late two animals meet in a BHC tree with how few levels they share in the draws of
+# BHMC. The correlation between the two methods is clearly positive and hardly depends on which description BHC used:
+# where the trees differ, the reason is the method.
 #
-# Level by level: BHC's tree is cut into as many clusters as the medoid tree has, and compared with it. Shuffled names show
-# the score that the numbers of clusters alone would give.
+# The next figure compares the trees level by level: BHC's tree is cut into as many clusters as the medoid tree has at
+# that level. The scores with shuffled names show what the numbers of clusters alone would give.
 
 # %%
 counts = [len(np.unique(central.labels_at(level))) for level in range(1, central.depth + 1)]
@@ -255,19 +256,19 @@ bnp.plots.level_scores({title: each.scores(central.paths.tolist())[["NMI", "ARI"
 #
 # **Conclude:**
 #
-# - Insects, birds, predators, and hoofed animals with apes are groups, whichever method and description is used. On which
-#   animals belong together, the two trees agree far better than chance.
+# - Insects, birds, predators, and hoofed animals with apes form groups, whichever method and description is used. The
+#   two trees agree far better than chance about which animals belong together.
 # - BHC finds eight clusters, perhaps seven: the fish may belong with the sea animals.
-# - The penguin is between the birds and the seals. The tree alone is sure that it belongs with the seals; over more
-#   partitions it is almost as likely to be with the birds. This one item shows how much a single binary tree understates
-#   the uncertainty.
+# - The penguin is between the birds and the seals. According to the tree alone, it certainly belongs with the seals;
+#   over a larger set of partitions, it is almost as likely to belong with the birds. This one item shows how much a
+#   single binary tree understates the uncertainty.
 #
 # **Do not conclude:**
 #
-# - "This is *the* tree." Its nodes have posterior probabilities below one half, most of them far below; report them with
-#   the tree.
-# - "Eight clusters have a probability of two thirds." This holds among the partitions of one tree, for one model, at one
-#   concentration.
-# - "R-hat is near 1, so the tree is right." R-hat measures how well the chains explored the posterior of the model. With
-#   1,000 items instead of 33 it matters even more: chains then often differ.
+# - "This is *the* tree." Its nodes have posterior probabilities below one half, and most of them far below. Report
+#   these probabilities with the tree.
+# - "Eight clusters have a probability of two thirds." This holds among the partitions of one tree, for one model, at
+#   one concentration.
+# - "R-hat is near 1, so the tree is right." R-hat measures how well the chains explored the posterior of the model.
+#   With 1,000 items instead of 33 it matters even more, because the chains then often disagree.
 # - Anything about descent. The tree is built from 102 features that people chose to record.

@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Which clustering should I believe?
 #
-# One data set, one model and six ways to fit it: MCMC and five fast methods. They do not quite agree. This notebook shows
-# how to see the differences, how to find out which of them matter, and which method to trust for which question.
+# One data set, one model and six ways to fit it: MCMC and five fast methods. Their results do not quite agree. This
+# notebook shows how to see the differences, how to find out which of them matter, and which method to trust for which
+# question.
 
 # %%
 # %matplotlib inline
@@ -42,9 +43,9 @@ n_rows = 120
 # %% [markdown]
 # ## The data
 #
-# Fisher's iris data: four measurements of 150 flowers. We cluster 120 of them and hold out the other 30 from every method,
-# to score predictions. The species are not used for fitting. They are the botanists' classification, which need not be what
-# the measurements alone support.
+# Fisher's iris data: four measurements of 150 flowers. We cluster 120 of them and hold out the other 30 from every
+# method, to score predictions. The species are not used for fitting. They are the botanists' classification, which the
+# measurements alone need not support.
 
 # %%
 data = bnp.datasets.load("iris")
@@ -106,17 +107,17 @@ bnp.diagnostics(idata).round(3)
 
 # %% [markdown]
 # The partition mixes far more slowly than the number of draws suggests: thousands of draws are worth hundreds of
-# independent ones. The traces show why. A chain stays near one size of the largest cluster for a while and then jumps,
-# because two clusters merge or one splits. (The plot shows every fourth draw.)
+# independent ones. The traces show why. The size of the largest cluster stays about the same for a while and then
+# jumps, because two clusters merge or one splits. (The plot shows every fourth draw.)
 
 # %%
 posterior = idata["posterior"]
 bnp.plots.traces({name: posterior[name].values[:, ::4] for name in ("n_clusters", "largest_cluster")})
 
 # %% [markdown]
-# In the rank plots, each chain's line should fluctuate around the dashed line. More or less, they do: no chain is confined
-# to one part of the space. Still, the R-hat of the number of clusters is slightly above 1.01, and for a paper we would run
-# this ten times longer. For the conclusions below it is long enough, because they rest on large probabilities and not on
+# In the rank plots, each chain's line should fluctuate around the dashed line. They roughly do: no chain is confined to
+# one part of the space. Still, three of the five R-hats are slightly above 1.01, and for a paper we would run this ten
+# times longer. For the conclusions below the run is long enough, because they rest on large probabilities and not on
 # their second digit.
 
 # %%
@@ -136,9 +137,9 @@ table = bnp.compare({"MCMC": mcmc, **fast}, X, held_out=Y, truth=species)
 table[["clusters", "log_joint", "evidence_bound", "held_out", "held_out_se", "ARI"]].astype(float).round(2)
 
 # %% [markdown]
-# The methods report two or three clusters. Their log joints lie within 1.2 nats of each other, which is next to nothing:
-# the next flower alone costs about two nats. The held-out densities differ by less than half of their standard error. So
-# neither number can tell which partition is right, and the method with the highest log joint has not won anything.
+# The methods report two or three clusters. Their log joints lie within 1.2 nats of each other, which is next to
+# nothing: the next flower alone costs about two nats. The held-out densities differ by less than half of their standard
+# error. So neither number shows which partition is right, and the highest log joint does not make a method the winner.
 
 # %% [markdown]
 # ## How far apart are the partitions?
@@ -204,11 +205,11 @@ for name, labels in sizes.items():
     print(f"{name:9}", *sorted(np.bincount(labels)[np.unique(labels)], reverse=True))
 
 # %% [markdown]
-# Read it like an interval. At the coarse end there are two clusters; at the fine end the large cluster is broken up. Any
-# statement that is true of some of these partitions and false of others is not settled by these data.
+# Read it like an interval. At the coarse end there are two clusters; at the fine end the large cluster is broken up.
+# These data do not settle any statement that is true of some of these partitions and false of others.
 #
-# Now put the fast methods on the same scale: their distance from the point estimate (`VI to MCMC`), and their mean distance
-# from all draws (`expected VI`), which the point estimate minimises.
+# Now put the fast methods on the same scale: their distance from the point estimate (`VI to MCMC`), and their mean
+# distance from all draws (`expected VI`), which the point estimate minimises.
 
 
 # %%
@@ -226,7 +227,7 @@ scale.round(3)
 
 # %% [markdown]
 # Every fast partition lies inside the ball: none is wrong, and each of them is a fair summary. What a single partition
-# lacks is the ball.
+# does not provide is the ball.
 
 # %% [markdown]
 # ## Which flowers are in doubt?
@@ -258,9 +259,9 @@ figure.colorbar(points, ax=right)
 plt.show()
 
 # %% [markdown]
-# The uncertain flowers are in the large cluster and next to it. Setosa is almost free of doubt. The table lists the flowers
-# that deserve a second look. The responsibilities of the variational method show far less doubt, because they are
-# conditional on one arrangement of the clusters:
+# The uncertain flowers are in the large cluster and next to it. There is almost no doubt about setosa. The table lists
+# the flowers that deserve a second look. The responsibilities of the variational method show far less doubt, because
+# they are conditional on one arrangement of the clusters:
 
 # %%
 soft = fast["VB"].responsibilities_.max(1)
@@ -285,21 +286,22 @@ pd.DataFrame(probabilities[np.argsort(certain)[:5]], columns=clusters).round(2)
 #
 # **Conclude:**
 #
-# - **What all methods and nearly all draws share.** Setosa is a cluster, and this model with this prior does not separate
-#   versicolor from virginica. All 150 flowers give the same result: there MAP-DP and BHC both find two clusters, and in the
-#   MCMC posterior three clusters have a probability of about 0.6, with two to five possible.
-# - **MCMC is the method to believe on uncertainty**: the number of clusters, co-clustering and credible balls. But check
-#   R-hat and the effective sample sizes first; the latter are far smaller than the number of draws.
-# - **Use MAP-DP, Bayesian k-means or agglomerative clustering** when you need one good partition quickly. Here they agree
-#   with MCMC on all but a few flowers and predict as well. Where they disagree with one another, run MCMC.
-# - **Use BHC** when you want a tree, a bound on the evidence, or some measure of uncertainty without running chains. **Use
-#   the variational method** when you want responsibilities, which leave out the uncertainty about the clusters themselves.
+# - **What all methods and nearly all draws share.** Setosa is a cluster, and this model with this prior does not
+#   separate versicolor from virginica. With all 150 flowers the result is the same: MAP-DP and BHC both find two
+#   clusters, and in the MCMC posterior three clusters have a probability of about 0.6, with two to five possible.
+# - **For uncertainty, believe MCMC**: the number of clusters, co-clustering and credible balls. But check R-hat and the
+#   effective sample sizes first; the latter are far smaller than the number of draws.
+# - **Use MAP-DP, Bayesian k-means or agglomerative clustering** when you need one good partition quickly. Here they
+#   agree with MCMC on all but a few flowers and predict as well. Where they disagree with one another, run MCMC.
+# - **Use BHC** when you want a tree, a bound on the evidence, or some measure of uncertainty without running chains.
+#   **Use the variational method** when you want responsibilities, which leave out the uncertainty about the clusters
+#   themselves.
 #
 # **Do not conclude:**
 #
-# - **That three clusters are the three species.** The third cluster, where there is one, is a handful of virginica flowers.
-#   The adjusted Rand index with the species is far below 1 for every method.
-# - **That a small cluster exists because one method reports it.** Log joints within a nat or two of each other are a draw.
-#   Check in the posterior how often these flowers are separated from the rest.
-# - **That six methods in agreement validate the model.** All six share one likelihood and one prior. `bnp.compare_models`
-#   compares other models.
+# - **That three clusters are the three species.** The third cluster, where there is one, is a handful of virginica
+#   flowers. The adjusted Rand index with the species is far below 1 for every method.
+# - **That a small cluster exists because one method reports it.** Log joints within a nat or two of each other are a
+#   tie. Check in the posterior how often these flowers are separated from the rest.
+# - **That six methods in agreement validate the model.** All six share one likelihood and one prior.
+#   `bnp.compare_models` compares other models.

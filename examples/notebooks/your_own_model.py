@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Write your own model
 #
-# The package has families for continuous, binary and count data. Yours may be missing. Here we write one, check it, put
-# priors on its hyperparameters, and fit it by MCMC and by fast methods. A posterior predictive check then shows that the
-# model is wrong, and we replace it with one that is not conjugate.
+# The package has families for continuous, binary and count data, but the one that you need may not be among them. Here
+# we write a new family, check it, put priors on its hyperparameters, and fit it by MCMC and by fast methods. A
+# posterior predictive check then shows that the model is wrong, and we replace it with one that is not conjugate.
 
 # %%
 # %matplotlib inline
@@ -46,9 +46,9 @@ n_rows = 90
 # %% [markdown]
 # ## The data
 #
-# A training centre records for each apprentice how many attempts at each of four tasks failed before the task was done.
-# There are three kinds of apprentices. The numbers are simulated, so we know the truth. The first model lacks one detail: a
-# task counts as done at the *fourth* success, not at the first.
+# A training centre records, for each apprentice and each of four tasks, how many attempts failed before the task was
+# done. There are three kinds of apprentice. The numbers are simulated, so we know the truth, including a detail that
+# our first model will miss: a task counts as done at the *fourth* success, not at the first.
 
 # %%
 rng = np.random.default_rng(3)
@@ -107,7 +107,8 @@ class GeometricBeta(bnp.Component):
 # %% [markdown]
 # ## Is the formula right?
 #
-# Integrate p out numerically, column by column, and compare. A wrong sign here would silently spoil every method.
+# To check it, integrate p out numerically, column by column, and compare. A wrong sign here would silently invalidate
+# every method.
 
 # %%
 family = GeometricBeta(a=np.array([1.0, 2.0, 0.5, 3.0]), b=np.array([2.0, 2.0, 1.5, 0.7]))
@@ -128,8 +129,8 @@ assert np.isclose(family.log_evidence(few), numerical, atol=1e-6)
 # %% [markdown]
 # ## The model, with priors on everything
 #
-# An ordinary NumPyro model: a partition site, an observed site that depends on it, and anything else you like. Here the
-# typical success probability, how much the clusters vary around it, and the concentration all have priors.
+# This is an ordinary NumPyro model: a partition site, an observed site that depends on it, and anything else you like.
+# Here the typical success probability, how much the clusters vary around it, and the concentration all have priors.
 
 
 # %%
@@ -144,9 +145,9 @@ def apprentices(X):
 
 
 # %% [markdown]
-# `check_model` looks for choices that do not suit the data. For a family that it does not know, it can judge the columns
-# and the concentration, but not the prior of the parameters. Here it finds nothing. To see a warning, fix the concentration
-# at 60.
+# `check_model` looks for modelling choices that do not suit the data. For a user-defined family it can check the
+# columns and the concentration, but not the prior of the parameters. Here it finds nothing. To see a warning, we fix
+# the concentration at 60.
 
 
 # %%
@@ -161,8 +162,8 @@ for model in (apprentices, greedy):
 # %% [markdown]
 # ## Prior predictive check
 #
-# What would the model expect before it sees the data? `uncondition` frees the observed site. The prior should allow values
-# like the observed ones without insisting on them.
+# What does the model expect before it sees the data? `uncondition` turns the observed site into a latent one. The prior
+# should allow values like the observed ones without insisting on them.
 
 # %%
 prior = Predictive(numpyro.handlers.uncondition(apprentices), num_samples=300)(jax.random.key(1), X)
@@ -179,8 +180,8 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# The prior covers one cluster to a dozen or so. The observed median is at the high end of what the prior expects, but not
-# out of its reach.
+# The prior covers one cluster to a dozen or so. The observed median is at the high end of the prior, but not
+# implausible under it.
 
 # %% [markdown]
 # ## MCMC
@@ -233,9 +234,9 @@ plt.show()
 # %% [markdown]
 # ## Does the model fit?
 #
-# A good partition does not prove a good model. Draw new data from the posterior and look at something the model was not
-# fitted to: the largest number of failures, and the share of entries without a failure. A geometric distribution always has
-# its mode at zero and a long tail.
+# A good partition does not prove that the model is good. Draw new data from the posterior and look at something the
+# model was not fitted to: the largest number of failures, and the share of entries without a failure. A geometric
+# distribution always has its mode at zero and a long tail.
 
 # %%
 replicates = idata["posterior_predictive"]["X"].values
@@ -260,10 +261,11 @@ plt.show()
 # %% [markdown]
 # ## A likelihood that is not conjugate
 #
-# The negative binomial has a shape r: it counts failures before the r-th success, and r = 1 is the geometric. With r
-# unknown, nothing can be integrated out. In this case, write the parameters of the clusters as sites in a plate of slots.
-# `AuxiliaryGibbs` updates the labels and NUTS everything else. The partition prior needs a maximum number of clusters,
-# which is the number of slots. This sampler mixes more slowly than `PartitionGibbs`, so it gets four times as many draws.
+# The negative binomial distribution counts the failures before the r-th success; r = 1 gives the geometric
+# distribution. With r unknown, there is no conjugate prior that would let us integrate the parameters out. In this
+# case, write the parameters of the clusters as sites in a plate of slots. `AuxiliaryGibbs` updates the labels and NUTS
+# everything else. The partition prior needs a maximum number of clusters, which is the number of slots. This sampler
+# mixes more slowly than `PartitionGibbs`, so it gets four times as many draws.
 
 
 # %%
@@ -297,9 +299,9 @@ low, high = np.quantile(r, [0.025, 0.975])
 print(f"r: mean {r.mean():.1f}, 95 % between {low:.1f} and {high:.1f} (simulated with 4)")
 
 # %% [markdown]
-# No: r = 1 is far outside the interval, and the true value is inside. The second question: which model predicts a left-out
-# apprentice better? `compare_models` computes leave-one-out densities with the labels summed out. Its `warning` column
-# shows where chains are too short or where the draws carry too little information about some row.
+# No: r = 1 is far outside the interval, and the true value is inside. The second question: which model predicts a
+# left-out apprentice better? `compare_models` computes leave-one-out densities with the labels summed out. Its
+# `warning` column shows whether chains are too short or the draws carry too little information about some row.
 
 # %%
 ranking = bnp.compare_models({"geometric": mcmc, "negative binomial": auxiliary}, X)
@@ -319,15 +321,15 @@ pd.concat({name: pd.crosstab(z, truth) for name, z in labels.items()}, names=["m
 #
 # **Conclude:**
 #
-# - A conjugate family is one class with four short methods. Check its log marginal likelihood by integration; then every
-#   method works.
+# - A conjugate family is one class with four short methods. Check its log marginal likelihood by numerical integration;
+#   then every method works.
 # - Hyperpriors are ordinary sample statements. MCMC returns their posterior, `optimize=True` a fitted value.
-# - If a family cannot be integrated out, `AuxiliaryGibbs` handles any likelihood. This costs the fast methods, the evidence
-#   bounds and some speed, but not the comparison by leave-one-out densities.
+# - If the parameters cannot be integrated out, `AuxiliaryGibbs` handles any likelihood. You lose the fast methods, the
+#   evidence bounds and some speed, but not the comparison by leave-one-out densities.
 #
 # **Do not conclude:**
 #
-# - That a model fits because its clusters look right. Here both models find the same clusters, the first with a wrong
-#   likelihood, and only the predictive check showed it. Look at the prior predictive distribution before the fit and at the
-#   posterior predictive distribution after it.
+# - That a model fits because its clusters look right. Here both models find the same clusters, although the likelihood
+#   of the first is wrong. The predictive check revealed this; the clusters did not. Look at the prior predictive
+#   distribution before the fit and at the posterior predictive distribution after it.
 # - That the better of two models is a good one. Repeat the check for the new model.
