@@ -294,7 +294,8 @@ def _trouble(found: LeaveOneOut, chains: pd.DataFrame) -> list[str]:
     if rhat > MOST_RHAT or ess < LEAST_ESS:
         worst = f"largest R-hat {rhat:.3f}, smallest effective sample size {ess:.0f}"
         out.append(
-            f"the chains have not mixed or are too short ({worst}); expected at most {MOST_RHAT} and at least {LEAST_ESS}"
+            f"the chains have not mixed or are too short ({worst}); expected an R-hat of at most {MOST_RHAT} and a size of at "
+            f"least {LEAST_ESS}"
         )
     for name, bad in (
         (f"a Kish share of the draws below {LEAST_KISH}", found.kish_i < LEAST_KISH),
@@ -303,6 +304,6 @@ def _trouble(found: LeaveOneOut, chains: pd.DataFrame) -> list[str]:
         if bad.any():
             rows = ", ".join(map(str, np.flatnonzero(bad)[:10]))
             out.append(
-                f"some rows ({bad.sum()}) have {name}: refit without them (rows {rows}{', ...' if bad.sum() > 10 else ''})"
+                f"{name} in {bad.sum()} of {len(bad)} rows: refit without them (rows {rows}{', ...' if bad.sum() > 10 else ''})"
             )
     return out

@@ -51,7 +51,7 @@ for each in COMMANDS.items():
 
 
 @app.callback(
-    epilog="Exit codes: 0 success; 1 an error, reported in one line; 2 wrong usage; 3 finished, but part of the result is "
+    epilog="Exit codes: 0 success; 1 an error, reported in one line; 2 a usage error; 3 finished, but part of the result is "
     "missing, as the output explains; 130 interrupted."
 )
 def _commands(

@@ -145,12 +145,13 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
             skewed.append(kinds[j].name)
     if skewed:
         yield (
-            f"{_named(skewed, 'show')} a long tail to the right, for which {family} needs additional clusters: take logarithms"
+            f"{_named(skewed, 'show')} a long right tail, which {family} can only model with additional clusters: take "
+            "logarithms"
         )
     if spiky:
         yield (
-            f"{_named(spiky, 'contain')} one number in more than {SPIKE:.0%} of the rows, such as 0 for none: {family} puts "
-            "these rows in a narrow cluster; mark them in an additional binary column, and treat the number as missing"
+            f"{_named(spiky, 'contain')} the same number in more than {SPIKE:.0%} of the rows (such as 0 for none): {family} "
+            "puts these rows in a narrow cluster; mark them in an additional binary column and treat the number as missing"
         )
 
 
@@ -171,7 +172,7 @@ def _scale(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[
             worst = which[np.argmax(np.abs(np.log(ratio[which])))]
             yield (
                 f"the prior expects clusters {what} in {_named([names[j] for j in which])} (standard "
-                f"deviation in {names[worst]!r}: {spread.within[worst]:.3g} within a cluster, {deviation[worst]:.3g} in all "
+                f"deviation in {names[worst]!r}: {spread.within[worst]:.3g} within a cluster, {deviation[worst]:.3g} over all "
                 f"rows): {advice}"
             )
     far = np.abs(np.nanmean(columns, axis=0) - spread.mean) > FAR * np.maximum(spread.of_mean, deviation)
@@ -199,11 +200,11 @@ def _concentration(alpha: float, discount: float, n: int) -> Iterator[str]:
     expected = mean_clusters(alpha, n, discount)
     if expected > n / 3:
         yield (
-            f"concentration {alpha:.3g} expects {expected:.0f} clusters among {n} rows a priori: lower it "
-            "(bnp_hier.concentration_for finds the value for a given expected number)"
+            f"with concentration {alpha:.3g}, the prior expects {expected:.0f} clusters among {n} rows: lower the "
+            "concentration (bnp_hier.concentration_for finds the value for a given expected number)"
         )
     elif expected < 1.02:
         yield (
-            f"concentration {alpha:.3g} expects a single cluster almost surely: raise it (bnp_hier.concentration_for finds the "
-            "value for a given expected number), or give it a prior"
+            f"with concentration {alpha:.3g}, the prior expects a single cluster almost surely: raise the concentration "
+            "(bnp_hier.concentration_for finds the value for a given expected number) or give it a prior"
         )

@@ -108,7 +108,7 @@ def compare(
     """
     chosen = None if methods is None else method_names(methods)
     if not 0.0 <= held_out < 1.0:
-        raise ValueError(f"--held-out must be a share from 0 up to, but not including, 1, but it is {held_out}")
+        raise ValueError(f"--held-out must be at least 0 and less than 1, but it is {held_out}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
     check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
     whole = read_data(data, truth, items, drop, header)
@@ -124,7 +124,7 @@ def compare(
     plan = plan_methods(size_of(suited.component, training.X), default_budget(n) if minutes is None else 60 * minutes, wanted)
     chosen, skipped = _taken(plan, chosen)
     options = {advice.name: advice.options for advice in plan}
-    if warmup is not None or samples is not None:  # as asked for, however long that takes
+    if warmup is not None or samples is not None:  # as requested, even if they exceed the budget
         options = dict.fromkeys(options, wanted)
     outcome = _run(chosen, model, training, options)
     words = {
@@ -215,7 +215,7 @@ def _command(data: str, words: Mapping[str, object], drop: list[str] | None, hea
 def _print(findings: Any, report: Path) -> None:
     """The headline, the table, the findings, and where the report is."""
     table = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table])
-    sampled = list(findings.certainty)  # at the hyperparameters of the others, their one partition is the bound
+    sampled = list(findings.certainty)  # their bound is the log joint of the point estimate
     table.loc[sampled, "evidence_bound"] = table.loc[sampled, "log_joint_shared"]
     truncated = [name for name, fit in findings.fits.items() if hasattr(fit, "bound_target_")]
     table.loc[truncated, "evidence_bound"] = np.nan  # a bound on the evidence of another model
@@ -239,7 +239,7 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
         return data, None
     if n - m < 2:
         raise ValueError(
-            f"--held-out {share:g} keeps {m} of {n} rows from the methods and leaves {n - m}; they need at least 2"
+            f"--held-out {share:g} holds out {m} of {n} rows and leaves {n - m} for the methods, which need at least 2"
         )
     order = np.random.default_rng(seed).permutation(n)
     kept, rest = np.sort(order[m:]), order[:m]
@@ -258,7 +258,7 @@ def _write_files(folder: Path, findings: Any) -> dict[str, str]:
             written["tree.nwk"] = FILES["tree.nwk"]
     for name, package in findings.packages.items():
         _write_package(folder / _package_file(name), package)
-        written[_package_file(name)] = f"the draws of {name} and what follows from them, for ArviZ (netCDF)"
+        written[_package_file(name)] = f"the draws of {name} and quantities computed from them, for ArviZ (netCDF)"
     return {"labels.csv": FILES["labels.csv"], **written}
 
 

@@ -96,7 +96,7 @@ Header = Annotated[
     typer.Option(
         "--header/--no-header",
         help="Whether the first row of a CSV file contains the column names; without names, they are called x0, x1 and so on.",
-        show_default="--header, but a first row of numbers only is an error",
+        show_default="--header, but a first row that contains only numbers is an error",
     ),
 ]
 

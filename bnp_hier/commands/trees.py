@@ -142,7 +142,8 @@ def _write_merges(fit: BinaryTree, method: str, data: Dataset, threshold: float,
         else:
             write_text(file, newick + "\n")
     if as_json:
-        bound = fit.log_evidence_bound_ if isinstance(fit, EvidenceBound) else fit.log_joint_  # of one partition: a bound, too
+        # the log joint of one partition is a lower bound, too
+        bound = fit.log_evidence_bound_ if isinstance(fit, EvidenceBound) else fit.log_joint_
         print_json(
             {
                 "data": data.name,

@@ -130,8 +130,8 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
         with np.errstate(over="ignore"):
             reach = np.nanmax(np.abs(matrix[:, column] - mean[column]))
         raise ValueError(
-            f"X deviates from its mean by up to {reach:.1e} in column {column}, whose square is outside the range of double "
-            "precision: change the units of the column"
+            f"X deviates from its mean by up to {reach:.1e} in column {column}, and the square of this deviation is outside "
+            "the range of double precision: change the units of the column"
         )
     return mean, variance
 
@@ -159,6 +159,6 @@ def close_distance(X: np.ndarray, random_state: int, share: float = 0.1, pairs: 
 def no_log_marginal(component: Component, rows: Iterable[int]) -> ValueError:
     """Return the error for rows whose log marginal likelihood as one cluster is NaN or infinite."""
     return ValueError(
-        f"{type(component).__name__} assigns the rows {', '.join(map(str, sorted(rows)))} together no finite log marginal "
-        "likelihood"
+        f"the log marginal likelihood of {type(component).__name__} is not finite for the cluster of rows "
+        f"{', '.join(map(str, sorted(rows)))}"
     )

@@ -146,9 +146,9 @@ def check_digits(
     if not (squares < largest).all():
         j = int(np.argmax(squares))
         raise ValueError(
-            f"column {j} of X reaches {np.sqrt(squares[j]):.1e} prior standard deviations from the centre of the rows or from "
-            f"the prior mean, whose squares are out of the range of {kind} precision: {advice}adapt the prior of {name} to the "
-            "column"
+            f"column {j} of X has values up to {np.sqrt(squares[j]):.1e} prior standard deviations from the centre of the rows "
+            f"or from the prior mean, and the squares of these distances are outside the range of {kind} precision: {advice}"
+            f"adapt the prior of {name} to the column"
         )
     unit = float(limits.eps) / 2
     groups = _neighbors(Y)
@@ -159,8 +159,8 @@ def check_digits(
             j = int(np.unravel_index(np.argmax(nats), nats.shape)[1])
             at = reference[j]
             raise ValueError(
-                f"{kind} precision is not sufficient for column {j} of X: statistics are kept about {at:.6g}, and the log "
-                f"marginal likelihood of some rows as one cluster would be wrong by {nats.sum(1).max():.2g} nats; {advice}"
+                f"{kind} precision is not sufficient for column {j} of X: statistics are computed about {at:.6g}, and the "
+                f"log marginal likelihood of some clusters would be wrong by {nats.sum(1).max():.2g} nats; {advice}"
                 f"clip the outliers of the column, or adapt the prior of {name} to it"
             )
     if parameters:

@@ -135,13 +135,13 @@ class DirichletMultinomial(Component):
         # the counts of a few very frequent words may look continuous
         bag = whole and d >= BAG_COLUMNS and zeros > (0.5 if counts >= 0.1 * d else 0.9) and larger <= 0.02 * d
         if bag and "count" in columns.found:
-            return f"{d} columns of counts, {zeros:.0%} of them 0, as for words in texts: rows differ in proportions"
+            return f"{d} columns of counts, {zeros:.0%} of them 0, as is typical of word counts: rows differ in proportions"
         return None
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
         """Weight of the prior of the category probabilities, in rows with the average total of X."""
         words = float(np.nansum(X)) / len(X)
-        return {"the sum of concentration, in rows,": float(np.sum(self.concentration)) / max(words, 1.0)}
+        return {"the total concentration": float(np.sum(self.concentration)) / max(words, 1.0)}
 
     @property
     def dim(self) -> int:

@@ -87,13 +87,16 @@ class GammaPoisson(Component):
         return None
 
     def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
-        """Warn if the prior has more events than a cluster; its weight in rows is not checked: it is large for rare events."""
+        """Warn if the prior counts as more events than a cluster has.
+
+        Its weight in rows is not checked, because it is large whenever events are rare.
+        """
         shape = np.broadcast_to(self.shape, self.dim)
         events = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(0), 1) * limit
         if (shape > np.maximum(events, 3.0)).any():
             yield (
-                f"the prior outweighs the data: shape is {shape.max():.3g} events, more than a cluster with a tenth of the "
-                "rows has; lower shape and rate together, or use GammaPoisson.from_data"
+                f"the prior outweighs the data: shape counts as {shape.max():.3g} events, more than a cluster with a tenth "
+                "of the rows has; lower shape and rate together, or use GammaPoisson.from_data"
             )
 
     @property

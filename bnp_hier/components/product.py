@@ -103,14 +103,20 @@ class ProductComponent(Component):
             raise TypeError(f"ProductComponent: columns must be whole numbers, but they include {wrong[0]!r}")
         columns = tuple(tuple(int(c) for c in group) for group in self.columns)
         if not parts or len(parts) != len(columns):
-            raise ValueError(f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one each")
+            raise ValueError(
+                f"ProductComponent: {len(parts)} parts but {len(columns)} groups of columns; expected one group per part"
+            )
         if sorted(c for group in columns for c in group) != list(range(sum(map(len, columns)))):
-            raise ValueError(f"ProductComponent: the groups {columns} must contain each of the columns 0, ..., d - 1 once")
+            raise ValueError(
+                f"ProductComponent: the groups {columns} must contain each of the columns 0, ..., d - 1 exactly once"
+            )
         for part, group in zip(parts, columns, strict=True):
             if not isinstance(part, Component):
                 raise TypeError(f"ProductComponent: {part!r} is not a component")
             if part.dim != len(group):
-                raise ValueError(f"ProductComponent: {type(part).__name__} has {part.dim} columns, but its group {len(group)}")
+                raise ValueError(
+                    f"ProductComponent: {type(part).__name__} has {part.dim} columns, but its group has {len(group)}"
+                )
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "columns", columns)
 

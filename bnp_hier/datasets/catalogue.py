@@ -182,9 +182,9 @@ class _Entry(NamedTuple):
 def _find(name: str, entry: _Entry, data_home: str | Path | None) -> Dataset:
     """Read the file of the data set if it exists, otherwise download the data set."""
     home = _home(data_home)
-    advice = f"name the folder that contains it with data_home= or in the environment variable {_FOLDER_VARIABLE}"
+    advice = f"pass the folder that contains it as data_home= or in the environment variable {_FOLDER_VARIABLE}"
     if home is None:
-        problem = f"data set {name!r}: looked for {entry.file}, but no folder was named"
+        problem = f"data set {name!r}: looked for {entry.file}, but no folder was given"
     else:
         path = home / entry.file
         if path.is_file():

@@ -88,8 +88,8 @@ class Dataset:
             for indicator in _indicators(column, levels):
                 if times[indicator] != 1:
                     raise ValueError(
-                        f"{self.name}: {times[indicator]} columns have the name {indicator!r}, expected exactly one: the "
-                        f"indicator of the column of text {column!r}; {_RENAME}"
+                        f"{self.name}: {times[indicator]} columns have the name {indicator!r}, expected exactly one, the "
+                        f"indicator of the text column {column!r}; {_RENAME}"
                     )
 
     @property
@@ -398,7 +398,7 @@ class Table:
         if twice is not None:
             owners = [name for name in names if name == twice or twice in _indicators(name, levels.get(name, ()))]
             raise ValueError(
-                f"{self.name}: the columns {_listed(owners)} both produce a column named {twice!r}, as columns of text are "
+                f"{self.name}: the columns {_listed(owners)} both produce a column named {twice!r}, as text columns are "
                 f"converted to indicators named column=text; {_RENAME}"
             )
         return np.column_stack(values), tuple(found)

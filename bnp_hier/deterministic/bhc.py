@@ -157,7 +157,7 @@ class BHC(DeterministicClustering):
         if np.asarray(values.discount) != 0:
             raise ValueError("BHC needs a Dirichlet process: the model's discount must be the number 0")
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
-            raise ValueError("BHC counts partitions into any number of clusters: the model must not set max_clusters")
+            raise ValueError("BHC sums over partitions into any number of clusters, so the model must not set max_clusters")
         key_first, key_search = jax.random.split(random_key(self.random_state))
         build = partial(self._first_tree, key=key_first)
         children = build(problem.values)

@@ -139,7 +139,7 @@ class DPMeans(ClusterMixin, BaseEstimator):
         self._validate_params()
         matrix = self._finite_rows(X, reset=True, min_rows=2)
         if (self.penalty is None) == (self.n_clusters is None):
-            raise ValueError("give either penalty or n_clusters, but not both")
+            raise ValueError("specify either penalty or n_clusters, but not both")
         with jax.enable_x64(True):
             if self.penalty is not None:
                 penalty = float(self.penalty)

@@ -219,7 +219,7 @@ class MAPDP(StreamingClustering):
 
     def _descended(self, values: MixtureValues, orders: np.ndarray, starts: np.ndarray, limit: int) -> _Found:
         """Find the best partition over all orders and initialisations."""
-        # slots are added until every row that wants a new cluster finds one free
+        # slots are added until there is a free one for every row that opens a new cluster
         slots = min(max(default_capacity(orders.shape[1]), 2 * int(starts.max()) + 2), limit)
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
         X, paths = jnp.asarray(values.X), jnp.asarray(orders)
@@ -230,7 +230,8 @@ class MAPDP(StreamingClustering):
             slots = min(2 * slots, limit)
         check_seated(values.component, np.asarray(result.labels))
         traces = [_traces(result)]
-        # every round reduces the number of clusters or increases the log joint; the cap guards against endless rounding noise
+        # every round reduces the number of clusters or increases the log joint; the cap prevents endless rounds caused by
+        # rounding errors
         for _ in range(X.shape[0] if self.merge else 0):
             merged, changed = _merge(values.component, X, prior, result.labels, slots)
             check_seated(values.component, np.asarray(merged))

@@ -204,8 +204,8 @@ def tree_bound(
             undefined = ~(reached < np.inf)
             if undefined.any():
                 raise ValueError(
-                    f"the log marginal likelihood of {type(component).__name__} is not finite for row "
-                    f"{order[undefined.argmax()]} together with some of the rows before it in the tree's leaf order"
+                    f"the log marginal likelihood of {type(component).__name__} is not finite for a "
+                    f"cluster of row {order[undefined.argmax()]} and some of the rows before it in the tree's leaf order"
                 )
             return TreeBound(float(reached[-1]) + constant, kind, 0, n * (n + 1) // 2 - 2 * n + 1)
         family = UnionFamily(component, X, alpha, tree, 1 if kind == "recursive" else None, budget, start)

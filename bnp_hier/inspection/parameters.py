@@ -68,7 +68,7 @@ def difference(saved: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray])
             return f"{name}, which only the {'saved' if name in saved else 'given'} model has"
         old, new = saved[name], given[name]
         if old.shape != new.shape:
-            return f"{name} of shape {old.shape}, but the model given has {new.shape}"
+            return f"{name} of shape {old.shape}, but the given model has {new.shape}"
         if old.dtype.kind in "iufb" and new.dtype.kind in "iufb":
             unlike = ~np.isclose(old.astype(float), new.astype(float), rtol=1e-5, atol=0.0, equal_nan=True)
         else:
@@ -76,7 +76,7 @@ def difference(saved: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray])
         if unlike.any():
             place = tuple(int(i) for i in np.argwhere(unlike)[0])
             where = f"{name}[{', '.join(map(str, place))}]" if place else name
-            return f"{where}={_word(old[place])}, but the model given has {_word(new[place])}"
+            return f"{where}={_word(old[place])}, but the given model has {_word(new[place])}"
     return ""
 
 

@@ -386,7 +386,7 @@ class BHMCGibbs(PartitionKernel):
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # with a finite root, K is the model's
-        # the last component of an infinite root stands for the rest
+        # the last component of an infinite root represents all the others
         capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
         hits, mass = count_refused(self, capacity, state, lost, swept.refused)
         return BHMCGibbsState(
@@ -418,7 +418,7 @@ class BHMCGibbs(PartitionKernel):
         if unknown:
             own = [sites.paths, sites.mixing, sites.parameters, sites.labels]
             raise ValueError(
-                f"BHMCGibbs has no conditional of known form for the latent sites {unknown}: use "
+                f"BHMCGibbs has no update for the latent sites {unknown}: use "
                 f"Gibbs([(BHMCGibbs(model), {own}), (NUTS(model), None)])"
             )
 

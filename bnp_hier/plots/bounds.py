@@ -57,7 +57,7 @@ def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
         raise ValueError(f"increments must be a vector with one entry per merge, but they have shape {heights.shape}")
     wrong = np.flatnonzero((heights < -1e-9) | np.isinf(heights))  # rounding may push differences slightly below 0
     if len(wrong):
-        raise ValueError(f"increments must be finite and 0 or more, but that of merge {wrong[0]} is {heights[wrong[0]]}")
+        raise ValueError(f"increments must be finite and not negative, but that of merge {wrong[0]} is {heights[wrong[0]]}")
     merges = np.flatnonzero(~np.isnan(heights))
     values = np.maximum(heights[merges], 0.0)
     top = values.max(initial=0.0)
@@ -140,7 +140,7 @@ def evidence_bounds(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     kinds = [str(kind) for kind in table["kind"]]
     unknown = [kind for kind in kinds if kind not in _KINDS]
     if unknown:
-        raise ValueError(f"kinds must be {', '.join(map(repr, _KINDS))}, but one is {unknown[0]!r}")
+        raise ValueError(f"kinds must be one of {', '.join(map(repr, _KINDS))}, but one is {unknown[0]!r}")
     value = np.asarray(table["value"], dtype=np.float64)
     error = np.asarray(table["standard_error"], dtype=np.float64)
     failed = np.array([str(verdict).startswith("failed") for verdict in table["verdict"]])

@@ -34,18 +34,18 @@ _MOST_CLASSES = 9  # length of the palette
 # in points (1/72 inch)
 _TEXT = 7.5
 _LINE = 1.3 * _TEXT
-_WIDTH, _HEIGHT, _TALLEST = 570.0, 70 * _LINE, 14_000.0  # of new axes: at most by default, and if every node is requested
+_WIDTH, _HEIGHT, _TALLEST = 570.0, 70 * _LINE, 14_000.0  # of new axes; the last is the limit if every node is requested
 _NARROWEST = 270.0
 _FEWEST_LINES = 3.0
-_CIRCLE, _LARGEST = 3.2, 18.0  # diameters: of the circle of one item, and at most of the root
+_CIRCLE, _LARGEST = 3.2, 18.0  # diameter of the circle of one item, and largest diameter of the root
 _WIDEST_COLUMN = 100.0
-_MOST_LINES, _FEW_LINES = 6, 2  # of text beside an end: at most, and if there is not enough room at every end
-_PARAGRAPH = 0.5  # lines between texts of several lines
-_WIDEST_SPACING = 2.0  # from one line to the next, in lines of text
-_LEFT = 14.0  # of the root
-_GAP = 3.0  # before text
+_MOST_LINES, _FEW_LINES = 6, 2  # of text beside an end: the limit, and the limit if there is too little room
+_PARAGRAPH = 0.5  # space between texts of several lines, in lines
+_WIDEST_SPACING = 2.0  # largest distance between consecutive lines, in lines of text
+_LEFT = 14.0  # space to the left of the root
+_GAP = 3.0  # space before text
 _KEY_ROW = 12.0
-_SQUARE = 8.0  # in the colour of a name
+_SQUARE = 8.0  # square in the colour of a name
 
 
 def hierarchy(
@@ -101,7 +101,7 @@ def hierarchy(
     """
     n = tree.n_items
     if names is not None and len(names) != n:
-        raise ValueError(f"names must have one entry for each of the {n} items, but they have {len(names)}")
+        raise ValueError(f"names must have one entry for each of the {n} items, but there are {len(names)}")
     lowest = checked_level(tree, level)
     if min_size is not None and min_size < 1:
         raise ValueError(f"min_size must be 1 or more, but it is {min_size}")
@@ -246,7 +246,7 @@ def _chosen(
     """Branches, their items, and the number of lines their circles need; by default, as many branches as there are lines."""
     sizes, parents = tree.sizes, tree.parents
     order = largest_first(tree, lowest)
-    is_last = np.zeros(len(order), dtype=bool)  # among its siblings: it takes the line of the group of siblings not yet drawn
+    is_last = np.zeros(len(order), dtype=bool)  # of the siblings: it takes the line of the group not yet drawn
     is_last[len(order) - 1 - np.unique(parents[order[::-1]], return_index=True)[1]] = True
     lines = np.cumsum(~is_last) + 1
     limit = capacity

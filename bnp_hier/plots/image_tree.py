@@ -29,11 +29,11 @@ __all__ = ["montage"]
 _MOST_IN_ROW = 6
 _TEXT = 7.0  # in points
 # in inches
-_LARGEST, _SMALLEST = 0.34, 0.1  # height of an image: at most, and the minimum to which it shrinks in large figures
+_LARGEST, _SMALLEST = 0.34, 0.1  # largest and smallest height of an image, small in large figures
 _WIDEST, _TALLEST, _NARROWEST = 14.0, 16.0, 3.5
-_BETWEEN = 0.45  # from a montage to the next level
+_BETWEEN = 0.45  # space between a montage and the next level
 _CAPTION = 0.16
-_APART = 0.07  # from a montage to the one below it
+_APART = 0.07  # space between a montage and the one below it
 _NOTE, _NOTE_HEIGHT = 1.9, 0.08
 _HEAD, _MARGIN = 0.35, 0.1
 

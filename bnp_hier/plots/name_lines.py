@@ -28,7 +28,7 @@ def text_width(size: float) -> Callable[[str], float]:
 
     @cache
     def width(text: str) -> float:
-        # rendering moves letters to whole pixels
+        # 2% more, because rendering moves letters to whole pixels
         return 1.02 * float(text_to_path.get_text_width_height_descent(text, font, False)[0])
 
     return width

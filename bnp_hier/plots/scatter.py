@@ -67,9 +67,9 @@ def pairs(
     X = as_matrix(X)
     n, d = X.shape
     if feature_names is not None and len(feature_names) != d:
-        raise ValueError(f"feature_names must have one entry for each of the {d} columns, but they have {len(feature_names)}")
+        raise ValueError(f"feature_names must have one entry for each of the {d} columns, but there are {len(feature_names)}")
     if point_names is not None and len(point_names) != n:
-        raise ValueError(f"point_names must have one entry for each of the {n} rows, but they have {len(point_names)}")
+        raise ValueError(f"point_names must have one entry for each of the {n} rows, but there are {len(point_names)}")
     if max_columns < 1:
         raise ValueError(f"max_columns must be 1 or more, but it is {max_columns}")
     clusters, codes = cluster_codes(labels, n)

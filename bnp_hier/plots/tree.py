@@ -79,7 +79,7 @@ def dendrogram(
 
     n = tree.n_items
     if names is not None and len(names) != n:
-        raise ValueError(f"names must have one entry for each of the {n} items, but they have {len(names)}")
+        raise ValueError(f"names must have one entry for each of the {n} items, but there are {len(names)}")
     if annotate is not None and annotate < 0:
         raise ValueError(f"annotate must be 0 or more, but it is {annotate}")
     parts = tree.cut(threshold)

@@ -35,7 +35,7 @@ def dark(figure: Figure) -> Iterator[Figure]:
     figure
         The figure.
     """
-    # all are read before any is changed: a colour may be reached in two ways, as that of axes and of their patch
+    # all are read before any is changed: a colour may be reached in two ways, through axes and through their patch
     found = [(write, read()) for artist in figure.findobj() for read, write in _colours(artist)]
     changes = [(write, before, after) for write, before in found if (after := _on_dark(before)) is not None]
     try:

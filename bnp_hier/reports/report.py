@@ -69,13 +69,13 @@ TELLING = 0.3
 HEADINGS = {
     "clusters": "clusters",
     "log_joint_shared": "log joint (nats)",
-    "held_out": "held-out log density (nats a row)",
-    "held_out_se": "its standard error",
+    "held_out": "held-out log density (nats per row)",
+    "held_out_se": "standard error of the held-out log density",
     "NMI": "NMI with the known classes",
     "ARI": "adjusted Rand index",
     "seconds": "seconds",
     "rhat": "largest R-hat",
-    "ess": "least effective sample size",
+    "ess": "smallest effective sample size",
     "capacity_hits": "capacity hits",
 }
 """Columns of the comparison that the report shows, and their headings."""
@@ -195,10 +195,10 @@ class Findings:
         """Lower bounds on the log evidence, and their gaps to the best one."""
         shared = _written(shared_hyperparameters(self.fits, self.data.X))
         rows: list[tuple[str, float, str]] = []
-        targets: list[str] = []  # a variational bound is one on another model's evidence
+        targets: list[str] = []  # a variational bound is on the evidence of a truncated model
         for name, row in self.table.iterrows():
             fit = self.fits[str(name)]
-            if isinstance(fit, Chains):  # one partition, compared where the others are
+            if isinstance(fit, Chains):  # the point estimate, at the hyperparameters of the others
                 rows.append((f"{name}: one partition", float(row["log_joint_shared"]), shared))
             else:
                 at = _written(fit.hyperparameters_)
@@ -207,18 +207,18 @@ class Findings:
                     kinds = ("alternatives", "recursive", "pairs")
                     rows += [(f"{name}: {kind}", float(tree_bound(fit, kind)), at) for kind in kinds]
             targets += [getattr(fit, "bound_target_", "")] * (len(rows) - len(targets))
-        heads = ["lower bound", "log evidence at least (nats)", "hyperparameters"]
+        heads = ["lower bound", "log evidence, at least (nats)", "hyperparameters"]
         table = pd.DataFrame(rows, columns=heads).set_index("lower bound")
         groups = table[heads[1]].groupby([table["hyperparameters"].to_numpy(), np.array(targets)])
         gap = groups.transform("max") - table[heads[1]]
-        table.insert(1, "below the tightest (nats)", gap.where(groups.transform("size") > 1))
+        table.insert(1, "gap to the tightest (nats)", gap.where(groups.transform("size") > 1))
         table = table[np.isfinite(table[heads[1]])].sort_values(heads[1], ascending=False, kind="stable")
         if not len(table):
             return Section("Evidence")
         text = (
-            "Each number is a lower bound on the log evidence of the model at the hyperparameters in its row: the higher, the "
-            "tighter. Bounds at different hyperparameters, or on the evidence of a truncated model, bound different numbers "
-            "and are not compared. A single partition bounds the evidence by its log joint, a tree by the sum over all "
+            "Each number is a lower bound on the log evidence of the model at the hyperparameters in its row; higher bounds "
+            "are tighter. Bounds at different hyperparameters, or on the evidence of a truncated model, bound different "
+            "numbers and are not compared. A single partition bounds the evidence by its log joint, a tree by the sum over all "
             "partitions that it contains."
         )
         return Section("Evidence", text=text, tables={"Lower bounds on the log evidence": table})
@@ -247,7 +247,7 @@ class Findings:
             doubtful = certainty.most_uncertain(self.data.item_names, self.data.classes)
             if len(doubtful):
                 tables[f"{name}: the least certain rows, with their mean probability of sharing a cluster"] = doubtful
-        return Section("How certain it is", tables=tables, figures=figures)
+        return Section("How certain the clusters are", tables=tables, figures=figures)
 
     def figures(self) -> Section:
         """The columns by cluster, the co-clustering probabilities, and the tree."""
@@ -325,7 +325,7 @@ def write_report(
     sections = [
         Section("What is missing", notes=problems),
         Section("What was found", notes=findings.notes()),
-        Section("Check this before you trust it", notes=[f"{warning[0].upper()}{warning[1:]}." for warning in warnings]),
+        Section("Check before you trust the results", notes=[f"{warning[0].upper()}{warning[1:]}." for warning in warnings]),
         findings.certainty_of_rows(),
         findings.methods(),
         findings.figures(),
@@ -334,7 +334,7 @@ def write_report(
         findings.chains(),
         Section("Files", links=files or {}),
         Section("The run", facts=run),
-        Section("How to reproduce it", code=reproduce),
+        Section("How to reproduce this report", code=reproduce),
     ]
     title = f"{findings.data.name}: Bayesian nonparametric clustering"
     return write_page(path, title=title, headline=findings.headline(), sections=sections)
@@ -387,4 +387,4 @@ def _described(data: Dataset, rows: Int[np.ndarray, " m"], most: int = 6) -> str
         return f"{data.feature_names[j]} {own[j]:.{min(digits, 12)}f} ({mean[j]:.{min(digits, 12)}f})"
 
     features = ", ".join(written(j) for j in order)
-    return f"Distinguishing features, mean or share of ones here (in all rows): {features}" if order else ""
+    return f"Distinguishing features, with mean or share of ones in this cluster (in all rows): {features}" if order else ""

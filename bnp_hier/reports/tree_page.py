@@ -148,7 +148,8 @@ def write_tree_page(
         ),
         Section(
             "Newick",
-            text="Branch lengths are differences in height: nats lost if a node is one cluster, 0 where that is certain.",
+            text="The height of a node is the largest −log merge probability (nats) in its subtree; branch lengths are "
+            "differences in height.",
             code=tree.to_newick(names),
         ),
     ]

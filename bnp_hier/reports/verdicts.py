@@ -227,7 +227,7 @@ def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
         return
     scores = table["held_out"].sort_values(ascending=False)
     best = scores.index[0]
-    line = f"{best} predicts the held-out rows best, with {scores.iloc[0]:.3f} nats per row"
+    line = f"{best} predicts the held-out rows best, with a mean log density of {scores.iloc[0]:.3f} nats per row"
     error = float(table.loc[best, "held_out_se"])
     close = [str(name) for name in scores.index[1:] if scores.iloc[0] - scores[name] < error]
     yield line + (f"; within one standard error ({error:.3f}): {conjoined(close)}." if close else ".")
@@ -291,8 +291,8 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certaint
     yield f"{name}: the most probable number of clusters is {mode} (probability {probability[mode]:.0%}{span})."
     n, certain = len(certainty.labels), int(certainty.certain.sum())
     rule = (
-        f"certain: a mean probability of at least {CERTAIN:.0%} of sharing a cluster with the other rows of its own, and of at "
-        f"most {ELSEWHERE:.0%} with those of any other"
+        f"certain: the mean probability of sharing a cluster is at least {CERTAIN:.0%} with the other rows of its own cluster "
+        f"and at most {ELSEWHERE:.0%} with the rows of any other"
     )
     torn, alone = int(certainty.torn.sum()), int(certainty.alone.sum())
     more = f"; for {torn} of them another cluster is at least half as probable as their own" if torn else ""
@@ -350,5 +350,5 @@ def support_verdict(tree: Hierarchy, support: Float[np.ndarray, " nodes"]) -> It
     sure = int((support[inner] >= SURE).sum())
     yield (
         f"Of {int(inner.sum())} nodes with several items, {sure} occur in at least {SURE:.0%} of the draws and "
-        f"{int((support[inner] < 0.5).sum())} in less than half: judge the tree by the shares beside its nodes."
+        f"{int((support[inner] < 0.5).sum())} in less than half: judge each node by the share beside it."
     )

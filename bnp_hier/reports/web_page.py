@@ -102,7 +102,7 @@ def _templates() -> Environment:
     return Environment(
         loader=PackageLoader("bnp_hier.reports"),
         autoescape=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # what a macro gives is text already
+        finalize=lambda value: printable(value) if type(value) is str else value,  # macros return Markup
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

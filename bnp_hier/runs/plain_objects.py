@@ -148,7 +148,7 @@ def _state(value: Any) -> dict[str, Any]:
         return {name: part for name, part in value.__getstate__().items() if name != "model"}
     if dataclasses.is_dataclass(value):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    raise NotPlainError(f"an object of type {_type_name(type(value))} cannot be saved without code")
+    raise NotPlainError(f"an object of type {_type_name(type(value))} cannot be saved as plain data")
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------------

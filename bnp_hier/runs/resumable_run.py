@@ -244,7 +244,7 @@ class ResumableRun:
         if fingerprint((args, dict(kwargs))) != self._data:
             shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves((args, kwargs))) or "none"
             raise ValueError(
-                f"the run was started with other data or arguments than these (of shapes {shapes}): their values differ"
+                f"the data or arguments (of shapes {shapes}) are not those with which the run was started: their values differ"
             )
 
     def _init(
@@ -488,8 +488,8 @@ class ResumableRun:
             raise ValueError(f"{os.fspath(path)} was saved with {unlike}")
         if mcmc.num_samples % mcmc.thinning != remainder or steps > run._total:
             raise ValueError(
-                f"{os.fspath(path)} has {steps} steps, of num_samples={header['num_samples']}, and cannot be continued by the "
-                f"MCMC object with num_samples={mcmc.num_samples}"
+                f"{os.fspath(path)} has {steps} steps of a run with num_samples={header['num_samples']}, and cannot be "
+                f"continued by the MCMC object with num_samples={mcmc.num_samples}"
             )
         if versions != _versions():
             warnings.warn(
@@ -514,7 +514,7 @@ class ResumableRun:
         for name in [*saved, *(name for name in given if name not in saved)]:
             old, new = saved.get(name, "missing"), given.get(name, "missing")
             if old != new:
-                raise ValueError(f"{os.fspath(path)} was saved with {name}={old}, but the kernel given has {new}")
+                raise ValueError(f"{os.fspath(path)} was saved with {name}={old}, but the given kernel has {new}")
 
 
 def _versions() -> dict[str, str]:

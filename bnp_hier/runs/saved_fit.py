@@ -171,7 +171,7 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
     """
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such file; bnp-hier fit writes one")
+        raise FileNotFoundError(f"{path}: there is no such file; expected a file written by bnp-hier fit")
     try:
         header, leaves = read_checkpoint(path)
     except ValueError as error:

@@ -56,7 +56,8 @@ class Dendrogram:
         children = children.astype(np.int64)
         if children.ndim != 2 or children.shape[1] != 2 or log_odds.shape != (children.shape[0],):
             raise ValueError(
-                f"Dendrogram: children must be (n - 1, 2) and log_odds (n - 1,), got {children.shape} and {log_odds.shape}"
+                "Dendrogram: children must have shape (n - 1, 2) and log_odds shape (n - 1,), but their shapes are "
+                f"{children.shape} and {log_odds.shape}"
             )
         if np.isnan(log_odds).any():
             raise ValueError(
@@ -85,7 +86,9 @@ class Dendrogram:
         """
         Z = np.asarray(Z, dtype=np.float64)
         if Z.ndim != 2 or Z.shape[1] != 4 or (Z[:, :2] != Z[:, :2].astype(int)).any():
-            raise ValueError(f"Z must be a linkage matrix, (n - 1, 4) with node numbers first, but its shape is {Z.shape}")
+            raise ValueError(
+                f"Z must be a linkage matrix, shape (n - 1, 4), with node numbers first, but it has shape {Z.shape}"
+            )
         return cls(Z[:, :2].astype(int), -Z[:, 2])
 
     @property

@@ -78,7 +78,7 @@ def newick_of_paths(paths: Int[np.ndarray, "n depth"], names: Sequence[str] | No
 
 def _quoted(names: Sequence[str] | None, n: int) -> list[str]:
     if names is not None and len(names) != n:
-        raise ValueError(f"names must have one entry per item, {n} in total, but it has {len(names)}")
+        raise ValueError(f"names must have one entry per item, {n} in total, but there are {len(names)}")
     return [_newick_name(str(name)) for name in (names if names is not None else range(n))]
 
 

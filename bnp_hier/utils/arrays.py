@@ -35,7 +35,7 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
     """
     if isinstance(X, jax.Array) and not X.is_fully_addressable:
         raise ValueError(
-            f"{name} is distributed over several processes, of which this one has {len(X.addressable_shards)} of "
+            f"{name} is distributed over several processes, and this one has only {len(X.addressable_shards)} of its "
             f"{len(X.global_shards)} shards, so its values cannot be read here; pass the whole table to every process, or "
             "compute what is needed from rows that all processes have"
         )

@@ -45,7 +45,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(f"{os.fspath(path)} is a folder, expected the name of a file")
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder, expected a file name")
     if target.exists() and not target.is_file():
         yield target
         return

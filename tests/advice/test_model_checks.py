@@ -59,11 +59,11 @@ def test_priors_read_off_the_data_are_sound(name: str) -> None:
         (niw(nu=80.0), X, "outweighs the data: nu - d counts as 77 rows"),
         (nig(shape=30.0, rate=30.0), X, "outweighs the data: 2 shape counts as 60 rows"),
         (bnp.BetaBernoulli(np.full(3, 40.0), np.full(3, 40.0)), BITS, "outweighs the data: a . b counts as 80 rows"),
-        (bnp.GammaPoisson(np.full(2, 300.0), np.full(2, 100.0)), COUNTS, "outweighs the data: shape is 300 events"),
-        (bnp.DirichletMultinomial(np.full(2, 500.0)), COUNTS, "outweighs the data: the sum of concentration, in rows"),
+        (bnp.GammaPoisson(np.full(2, 300.0), np.full(2, 100.0)), COUNTS, "outweighs the data: shape counts as 300 events"),
+        (bnp.DirichletMultinomial(np.full(2, 500.0)), COUNTS, "outweighs the data: the total concentration counts as"),
         (bnp.NormalInverseWishart.from_data(X[:5]), X[:5], "5 rows are few for the full covariance matrix of 3 columns"),
-        (bnp.NormalInverseGamma.from_data(np.exp(2 * X)), np.exp(2 * X), "long tail to the right.*take logarithms"),
-        (bnp.NormalInverseGamma.from_data(SPIKE), SPIKE, "column .x0. contains one number in more than 30% of the rows"),
+        (bnp.NormalInverseGamma.from_data(np.exp(2 * X)), np.exp(2 * X), "long right tail.*take logarithms"),
+        (bnp.NormalInverseGamma.from_data(SPIKE), SPIKE, "column .x0. contains the same number in more than 30% of the rows"),
     ],
 )
 def test_choices_that_look_wrong(component: bnp.Component, rows: np.ndarray, message: str) -> None:

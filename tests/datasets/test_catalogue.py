@@ -305,7 +305,7 @@ def test_an_unknown_name() -> None:
 def test_sets_that_cannot_be_downloaded(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         load(name)
-    assert f"looked for {name}.csv.gz, but no folder was named, and the data set cannot be downloaded" in str(caught.value)
+    assert f"looked for {name}.csv.gz, but no folder was given, and the data set cannot be downloaded" in str(caught.value)
     assert "data_home= or in the environment variable BNP_HIER_DATA" in str(caught.value)
     with pytest.raises(FileNotFoundError) as caught:
         load(name, data_home=tmp_path)
@@ -315,7 +315,7 @@ def test_sets_that_cannot_be_downloaded(tmp_path: Path, name: str) -> None:
 
 def test_a_folder_that_is_not_there_is_not_replaced_by_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BNP_HIER_DATA", str(tmp_path / "typo"))
-    with pytest.raises(FileNotFoundError, match=r"typo.letter\.csv\.gz, but there is no such folder; name the folder"):
+    with pytest.raises(FileNotFoundError, match=r"typo.letter\.csv\.gz, but there is no such folder; pass the folder"):
         load("letter")
 
 

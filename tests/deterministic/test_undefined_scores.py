@@ -87,7 +87,7 @@ def without(rows: list[int]) -> partial:
     ("kind", "rows", "named"),
     [
         ("pairs", [0, 1, 5], "rows 0, 1, 5"),
-        ("intervals", [1, 2, 3], r"row \d together with some of the rows before it in the tree's leaf order"),
+        ("intervals", [1, 2, 3], r"cluster of row \d and some of the rows before it in the tree's leaf order"),
     ],
 )
 def test_a_bound_that_needs_an_undefined_union_says_so(kind: str, rows: list[int], named: str) -> None:

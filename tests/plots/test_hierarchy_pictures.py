@@ -292,7 +292,7 @@ def test_drawn_in_given_axes() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"names": ["a", "b"]}, "names must have one entry for each of the 15 items, but they have 2"),
+        ({"names": ["a", "b"]}, "names must have one entry for each of the 15 items, but there are 2"),
         ({"labels": [0, 1]}, r"labels must have one entry per item, shape \(15,\), but they have shape \(2,\)"),
         ({"level": 0}, "level must be a whole number from 1 to the tree's depth, 3, but it is 0"),
         ({"level": 4}, "level must be a whole number from 1 to the tree's depth, 3, but it is 4"),

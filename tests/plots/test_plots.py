@@ -293,7 +293,7 @@ def test_tree_of_one_item() -> None:
 
 
 def test_tree_refuses() -> None:
-    with pytest.raises(ValueError, match="names must have one entry for each of the 6 items, but they have 2"):
+    with pytest.raises(ValueError, match="names must have one entry for each of the 6 items, but there are 2"):
         plots.dendrogram(SMALL, names=["a", "b"])
     with pytest.raises(ValueError, match=r"labels.*\(6,\).*\(3,\)"):
         plots.dendrogram(SMALL, labels=[0, 1, 2])
@@ -443,9 +443,9 @@ def test_pairs_refuses() -> None:
             plots.pairs(bad, labels=np.zeros(len(bad)))
     with pytest.raises(ValueError, match=r"labels.*\(4,\).*\(3,\)"):
         plots.pairs(X, labels=[0, 1, 2])
-    with pytest.raises(ValueError, match="feature_names.*2 columns, but they have 1"):
+    with pytest.raises(ValueError, match="feature_names.*2 columns, but there are 1"):
         plots.pairs(X, labels=np.zeros(4), feature_names=["a"])
-    with pytest.raises(ValueError, match="point_names.*4 rows, but they have 1"):
+    with pytest.raises(ValueError, match="point_names.*4 rows, but there are 1"):
         plots.pairs(X, labels=np.zeros(4), point_names=["a"])
     with pytest.raises(ValueError, match="max_columns.*0"):
         plots.pairs(X, labels=np.zeros(4), max_columns=0)

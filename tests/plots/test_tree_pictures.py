@@ -454,5 +454,5 @@ def test_table_refuses() -> None:
         plots.evidence_bounds(evidence_table().drop(columns=["target", "verdict"]))
     with pytest.raises(ValueError, match="empty"):
         plots.evidence_bounds(evidence_table().iloc[:0])
-    with pytest.raises(ValueError, match="kinds must be 'exact'.*one is 'guess'"):
+    with pytest.raises(ValueError, match="kinds must be one of 'exact'.*one is 'guess'"):
         plots.evidence_bounds(evidence_table(kind="guess"))

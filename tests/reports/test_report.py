@@ -40,7 +40,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     assert "MAP-DP found the most probable single partition: 2 clusters" in page
     assert "The known classes are recovered exactly by MAP-DP." in page
     assert "Known classes: odd (12)" in page and "row 23" in page
-    assert "Distinguishing features, mean or share of ones here (in all rows): " in page
+    assert "Distinguishing features, with mean or share of ones in this cluster (in all rows): " in page
     assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
     assert "<h2>Chains</h2>" not in page and findings.lead == "MAP-DP"
     assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
@@ -54,11 +54,11 @@ def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_p
     assert "cutting the tree at merge probabilities from 0.1 to 0.9" in notes
     assert "All methods found the same partition: 2 clusters." in notes
     (bounds,) = findings.evidence().tables.values()
-    value = bounds["log evidence at least (nats)"]
+    value = bounds["log evidence, at least (nats)"]
     named = {"MAP-DP: one partition", "BHC: tree", "BHC: alternatives", "BHC: recursive", "BHC: pairs"}
     assert set(bounds.index) == named and value.is_monotonic_decreasing
     assert value["BHC: tree"] <= value["BHC: alternatives"] <= value["BHC: recursive"] <= value["BHC: pairs"] + 1e-9
-    gap = bounds["below the tightest (nats)"]
+    gap = bounds["gap to the tightest (nats)"]
     assert (
         gap.idxmin() == value.idxmax()
         and gap.min() == 0.0

@@ -123,7 +123,7 @@ def test_clusters() -> None:
     sure = np.tile([0, 0, 1, 1], (1, 40, 1))
     number, rows = clusters_verdict("Gibbs", sure, RowCertainty.of(sure, sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 2 (probability 100%)."
-    assert rows.startswith("Gibbs: every row's cluster is certain (certain: a mean probability of at least 90%")
+    assert rows.startswith("Gibbs: every row's cluster is certain (certain: the mean probability of sharing a cluster is")
     mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
     number, rows = clusters_verdict("Gibbs", mixed, RowCertainty.of(mixed, sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 3 (probability 60%; 95% of the draws have 2 to 3)."

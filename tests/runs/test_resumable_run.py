@@ -153,18 +153,18 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             partial(_partition, num_warmup=0, num_samples=21),
             X,
-            "5 steps, of num_samples=5, and cannot be continued .* num_samples=21",
+            "5 steps of a run with num_samples=5, and cannot be continued .* num_samples=21",
         ),
         pytest.param(
             partial(_composition, num_warmup=0, num_samples=5, thinning=5),
             X,
-            "saved with kernel=PartitionGibbs, but the kernel given has Gibbs",
+            "saved with kernel=PartitionGibbs, but the given kernel has Gibbs",
             marks=pytest.mark.slow,
         ),
-        (partial(_other, split_merge=2), X, "saved with PartitionGibbs.split_merge=1, but the kernel given has 2"),
-        (partial(_other, proposal="restricted_gibbs"), X, "PartitionGibbs.proposal=sequential, but the kernel given has"),
-        (partial(_other, concentration=2.0), X, r"saved with z\.concentration=1, but the model given has 2"),
-        (partial(_other, kappa=0.5), X, r"saved with X\.component\.kappa=.*, but the model given has 0\.5"),
+        (partial(_other, split_merge=2), X, "saved with PartitionGibbs.split_merge=1, but the given kernel has 2"),
+        (partial(_other, proposal="restricted_gibbs"), X, "PartitionGibbs.proposal=sequential, but the given kernel has"),
+        (partial(_other, concentration=2.0), X, r"saved with z\.concentration=1, but the given model has 2"),
+        (partial(_other, kappa=0.5), X, r"saved with X\.component\.kappa=.*, but the given model has 0\.5"),
     ],
 )
 def test_a_file_goes_on_only_where_it_began(saved: Path, build, data: np.ndarray, match: str) -> None:

@@ -146,7 +146,7 @@ def test_a_users_own_model_is_given_again(model, tmp_path: Path) -> None:
     again = load_fit(path, model=model)
     assert again.fit.model is model
     np.testing.assert_array_equal(again.fit.predict_proba(times), fit.predict_proba(times))
-    with pytest.raises(ValueError, match=r"saved with .*component\.b\[0\]=2, but the model given has 3"):
+    with pytest.raises(ValueError, match=r"saved with .*component\.b\[0\]=2, but the given model has 3"):
         load_fit(path, model=partial(_own_model, scale=3.0) if model is _own_model else partial(
             dpm, component=ExponentialGamma(np.full(2, 2.5), np.full(2, 3.0)), concentration=1.0
         ))  # fmt: skip

@@ -36,7 +36,7 @@ def test_links_folders_and_devices(tmp_path: Path) -> None:
     (tmp_path / "link.txt").symlink_to(tmp_path / "file.txt")
     write_text(tmp_path / "link.txt", "there")
     assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "file.txt").read_text() == "there"
-    with pytest.raises(IsADirectoryError, match="is a folder, expected the name of a file"):
+    with pytest.raises(IsADirectoryError, match="is a folder, expected a file name"):
         write_text(tmp_path, "x")
     write_text("/dev/null", "x")
     assert Path("/dev/null").is_char_device()

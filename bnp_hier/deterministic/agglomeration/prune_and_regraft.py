@@ -138,7 +138,7 @@ def _sweep(component: Component, tree: _Tree, concentration: Array, order: Int[A
         sibling = jnp.where(left == nodes, right, left)
         scores, under_root = _insertion_masses(parent, root, single_with, mass[sibling], mass, tree.mass[node])
         scores = jnp.where(under_root, scores, -jnp.inf)
-        # marks the failure: no number of moves can make this positive again
+        # a failure makes the counter so negative that later moves cannot make it positive again
         tree = tree._replace(moves=tree.moves - jnp.where((jnp.isnan(scores) & under_root).any(), 1 << 40, 0))
         target = scores.argmax()
         better = (scores[target] > tree.mass[tree.root] + LEAST_GAIN) & (node != tree.root)

@@ -197,7 +197,7 @@ def prune_regraft(
         branches = there & (fresh > 0) & (fresh <= (place < 0).sum())
         log_branch = jnp.where(branches, log_weight, -jnp.inf)
 
-        # a chain from the prior, or the present one
+        # a chain from the prior, or the current one
         begin = draw_index(jnp.where(branches, jnp.exp(log_branch - log_branch.max()), 0.0), u[1])
 
         def draw_next(shares: Array, at: Array) -> tuple[Array, Array]:

@@ -37,7 +37,7 @@ def open_tables(cells: Int[Array, " n"], opening: Float[Array, " n"], key: Array
     # the first customer always opens a table, even where the parent's proportion underflows to zero
     leads = (rank == 0) | (opens * (a + rank) < a)
     leader = jnp.where(leads, at, begin + jnp.minimum(friend * rank, jnp.maximum(rank - 1, 0)).astype(int))
-    for _ in range(max(1, (n - 1).bit_length())):  # friends of friends, twice as far each time
+    for _ in range(max(1, (n - 1).bit_length())):  # friends of friends: the distance doubles each time
         leader = leader[leader]
     return jnp.zeros_like(leader).at[order].set(order[leader])
 
