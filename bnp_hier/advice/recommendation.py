@@ -230,7 +230,7 @@ def _chains(chains: Sequence[Method], size: Size, budget: float, left: float, op
         cut = "" if taken == options else f"; shortened to {taken.chains} chains of {taken.samples} draws to fit the budget"
         limited = replace(taken, time_limit=taken.time_limit or time_for_chains)
         advice = Advice(name, method.title, True, seconds, method.gives + cut, limited)
-    because = f"{method.title} samples the same posterior and suits a table of this size better"
+    because = f"{method.title} draws from the same posterior and suits a table of this size better"
     skipped = [Advice(other.name, other.title, False, other.seconds(size, taken), because, taken) for other in others]
     return [advice, *skipped]
 

@@ -183,7 +183,7 @@ def predict(
         print_table(table.set_index("item"), "Predictions", f"cluster {len(sizes) - 1} denotes a new cluster" if new else "")
     else:
         found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
-        out.print(f"rows assigned to {found or 'no cluster of the fit'}; a new cluster: {new}", highlight=False)
+        out.print(f"rows assigned to {found or 'no cluster of the fit'}; to a new cluster: {new}", highlight=False)
     out.print(f"predictions: {out_file}", highlight=False)
 
 

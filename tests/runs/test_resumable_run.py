@@ -148,8 +148,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("build", "data", "match"),
     [
         (_partition, X, "saved with num_warmup=0, but the MCMC object has 7"),
-        (partial(_partition, num_warmup=0), X + 1.0, r"other data .*\(of shapes \(12, 2\)\): their values differ"),
-        (partial(_partition, num_warmup=0), X[:11], "other data"),
+        (
+            partial(_partition, num_warmup=0),
+            X + 1.0,
+            r"data or arguments \(of shapes \(12, 2\)\) are not those .*: their values differ",
+        ),
+        (partial(_partition, num_warmup=0), X[:11], "are not those with which the run was started"),
         (
             partial(_partition, num_warmup=0, num_samples=21),
             X,

@@ -323,7 +323,7 @@ def test_newick_by_hand():
     tree = Dendrogram([[2, 0], [3, 1]], [np.log(1.0), np.log(0.25)])
     first, second = np.log(2), np.log(5)
     assert tree.to_newick(["a", "b", "c"]) == f"((c:{first:.6g},a:{first:.6g}):{second - first:.6g},b:{second:.6g});"
-    with pytest.raises(ValueError, match="names must have one entry per item, 3 in total, but it has 2"):
+    with pytest.raises(ValueError, match="names must have one entry per item, 3 in total, but there are 2"):
         tree.to_newick(["a", "b"])
 
 
@@ -420,8 +420,8 @@ BAD = {
     "beyond the root": ([[0, 7]], [0.0], "exactly once"),
     "three children": ([[0, 1, 2]], [0.0], r"children must have shape \(n - 1, 2\).*are \(1, 3\) and \(1,\)"),
     "a flat list": ([0, 1], [0.0], r"children must have shape \(n - 1, 2\)"),
-    "odds missing": ([[0, 1], [3, 2]], [0.0], r"log_odds \(n - 1,\), got \(2, 2\) and \(1,\)"),
-    "odds as table": ([[0, 1]], [[0.0]], r"log_odds \(n - 1,\)"),
+    "odds missing": ([[0, 1], [3, 2]], [0.0], r"log_odds shape \(n - 1,\), .* are \(2, 2\) and \(1,\)"),
+    "odds as table": ([[0, 1]], [[0.0]], r"log_odds shape \(n - 1,\)"),
     "half a node": ([[0.5, 1]], [0.0], "whole|integer"),
     "NaN odds": ([[0, 1]], [np.nan], "NaN|nan|number"),
 }
@@ -609,7 +609,7 @@ def test_bad_use_of_hierarchies():
         Hierarchy.from_names([("a", None, "b")])
     with pytest.raises(ValueError, match="there are no paths"):
         Hierarchy.from_names([])
-    with pytest.raises(ValueError, match="names must have one entry per item, 5 in total, but it has 1"):
+    with pytest.raises(ValueError, match="names must have one entry per item, 5 in total, but there are 1"):
         tree.to_newick(["a"])
     with pytest.raises(ValueError, match="X must have one row per item, 5"):
         tree.representatives(np.zeros((4, 2)))
@@ -637,5 +637,5 @@ def test_bad_counts(counts):
 
 
 def test_no_linkage_matrix():
-    with pytest.raises(ValueError, match=r"Z must be a linkage matrix, .* but its shape is \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"Z must be a linkage matrix, .* but it has shape \(2, 3\)"):
         Dendrogram.from_linkage(np.zeros((2, 3)))
