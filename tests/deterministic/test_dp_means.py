@@ -79,8 +79,8 @@ def test_few_sweeps_warn() -> None:
 @pytest.mark.parametrize(
     ("options", "X", "message"),
     [
-        ({}, np.eye(3), "give either penalty or n_clusters"),
-        ({"penalty": 1.0, "n_clusters": 2}, np.eye(3), "give either penalty or n_clusters"),
+        ({}, np.eye(3), "specify either penalty or n_clusters"),
+        ({"penalty": 1.0, "n_clusters": 2}, np.eye(3), "specify either penalty or n_clusters"),
         ({"n_clusters": 4}, np.eye(3), "n_clusters is 4, but X has only 3 rows"),
         ({"penalty": 1.0}, np.array([[1.0], [np.nan]]), "X has a missing value .NaN. at row 1, column 0"),
     ],

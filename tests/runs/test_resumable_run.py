@@ -151,7 +151,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             partial(_partition, num_warmup=0),
             X + 1.0,
-            r"data or arguments \(of shapes \(12, 2\)\) are not those .*: their values differ",
+            r"\(of shapes \(12, 2\)\) are not those .*: their values differ",
         ),
         (partial(_partition, num_warmup=0), X[:11], "are not those with which the run was started"),
         (
