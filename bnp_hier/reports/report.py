@@ -74,7 +74,7 @@ HEADINGS = {
     "NMI": "NMI with the known classes",
     "ARI": "adjusted Rand index",
     "seconds": "seconds",
-    "rhat": "largest R-hat",
+    "rhat": "largest R\u2011hat",
     "ess": "smallest effective sample size",
     "capacity_hits": "capacity hits",
 }
@@ -228,7 +228,7 @@ class Findings:
         tables, figures = {}, {}
         for name in self.certainty:
             table = diagnostics(self.packages[name]).rename(columns=DIAGNOSTICS)
-            table.index = pd.Index([IN_WORDS.get(str(of), str(of)).removeprefix("the ") for of in table.index], name="of")
+            table.index = pd.Index([IN_WORDS.get(str(of), str(of)).removeprefix("the ") for of in table.index], name="quantity")
             tables[f"{name}: convergence of quantities that do not depend on how clusters are numbered"] = table
             posterior = self.packages[name]["posterior"]
             caption = f"{name}: traces and rank histograms; the histograms of chains that agree follow the dashed line"
@@ -354,7 +354,7 @@ def _figure(axes: Any) -> Figure:
 def _written(hyperparameters: Mapping[str, Any]) -> str:
     """The scalar hyperparameters, for a table."""
     values = ", ".join(f"{name} = {float(value):.3g}" for name, value in hyperparameters.items() if np.ndim(value) == 0)
-    return values or "fixed"
+    return values or "fixed in the model"
 
 
 def _some(n: int, most: int, seed: int) -> Int[np.ndarray, " m"]:

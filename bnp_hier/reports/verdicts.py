@@ -47,7 +47,7 @@ IN_WORDS = {
     "lca_depth": "the mean depth of the lowest common ancestor",
 }
 
-DIAGNOSTICS = {"rhat": "R-hat", "ess_bulk": "effective sample size, bulk", "ess_tail": "effective sample size, tails"}
+DIAGNOSTICS = {"rhat": "R\u2011hat", "ess_bulk": "effective sample size, bulk", "ess_tail": "effective sample size, tails"}
 """Headings of a table of convergence diagnostics."""
 
 AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
