@@ -54,9 +54,9 @@ def to_arviz(
         Number of draws from a tree, and their seed (whole number or JAX key); the seed is also used for recovered labels and
         for replicated data.
     posterior_predictive
-        True draws replicated data for every draw; a whole number, for that many evenly spaced draws of every chain.
+        If True, replicate the data for every draw; if a whole number, for that many evenly spaced draws of every chain.
     feature_names, item_names
-        Coordinates of the columns and rows of X, such as those of a data set; counted from 0 by default.
+        Coordinates of the columns and rows of X, such as those of a data set; by default, 0, 1, ....
 
     Raises
     ------
@@ -203,7 +203,7 @@ def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | 
     Parameters
     ----------
     fit, X, num_samples, random_state
-        As in `to_arviz`. For an estimator with a single partition, this partition of the other rows is held fixed.
+        As in `to_arviz`. For an estimator with a single partition, the partition of the other rows is held fixed.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | 
     -----
     RuntimeWarning
         If the R-hat of a label-invariant summary exceeds 1.01 or its effective sample size is below 400, or if a row has a
-        Kish share below 0.1 or a Monte Carlo error above 0.1 nats; in the latter case, refit without those rows.
+        Kish share below 0.1 or a Monte Carlo error above 0.1 nats; for such rows, refit the model without them.
 
     Raises
     ------

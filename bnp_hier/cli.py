@@ -55,7 +55,9 @@ for each in COMMANDS.items():
     "missing, as the output explains; 130 interrupted."
 )
 def _commands(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may be given anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the full traceback of an error; accepted anywhere in a command.")
+    ] = False,
 ) -> None:
     """Bayesian nonparametric clustering: one model, every inference method."""
 

@@ -46,7 +46,7 @@ def compare_models(
         - `mcse`: Monte Carlo standard error of `elpd`.
         - `p_loo`: effective number of parameters.
         - `least_kish`: smallest Kish effective share of the draws over all rows.
-        - `warning`: whether `loo` warns.
+        - `warning`: whether `loo` warned about this model.
 
     Warns
     -----
@@ -56,7 +56,7 @@ def compare_models(
     Raises
     ------
     ValueError, TypeError, NotFittedError
-        If there is no fit, or a fit has not run or does not match X.
+        If `fits` is empty, or a fit has not run or does not match X.
 
     Notes
     -----

@@ -91,7 +91,7 @@ def bhmc_finite(
     process (the same limit in which a finite mixture becomes a Dirichlet-process mixture).
 
     Sites: `alpha`, `gamma0` and `gamma` (those given as distributions); for each level l below the root `branches_l`
-    (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), with the children of a node next to each other;
+    (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), with the children of a node adjacent;
     `mixing_0` (max_components,) at the root; `parameters` (max_components, ...); `X` (observed, pointwise); and the
     deterministic sites `leaf_weights` (branching^depth,) and `leaf_mixing` (branching^depth, max_components).
 

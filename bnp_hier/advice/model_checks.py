@@ -1,4 +1,4 @@
-"""Warn about questionable models: an unsuitable likelihood, a prior out of scale or too strong, useless columns."""
+"""Warn about questionable models: an unsuitable likelihood, a prior on the wrong scale or too strong, useless columns."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class _Part(NamedTuple):
 
 
 def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Warnings about modelling choices that look wrong for these data, each with a suggestion.
+    """Return warnings about modelling choices that look wrong for these data, each with a suggestion.
 
     The checks look for counts or bits modelled as normal; long tails and spikes in columns modelled as normal; a prior whose
     clusters are wider than all data, or far narrower, in some columns (for instance, when columns on different scales share
     one prior scale); a prior mean far from the data; a prior or a concentration that outweighs the data; and columns that
-    number the rows, are constant, or are mostly missing. The prior of a user-defined family is checked only as far as the
-    family provides the hints of `Component`. The absence of warnings does not show that a model is adequate.
+    number the rows, are constant, or are mostly missing. The prior of a user-defined family is checked only to the
+    extent that the family implements the hints of `Component`. The absence of warnings does not show that a model is adequate.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Recommend a likelihood with its prior, and the methods that fit the time budget, for a table."""
+"""Recommend a likelihood, its prior and the methods that fit the time budget, for a table."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A recommendation of what to run on a table, and why; prints as text.
+    """Recommended component and methods for a table, with the reasons; prints as text.
 
     Parameters
     ----------
     family, family_reason
         Likelihood of one cluster, named as for `bnp-hier --family`, and the reason for choosing it.
     component
-        That likelihood, with the prior that its `from_data` derives from the data.
+        The likelihood, with the prior that its `from_data` derives from the data.
     model
         Dirichlet-process mixture of the component, with concentration ~ Gamma(1, 1).
     columns
@@ -98,7 +98,7 @@ class Recommendation:
     def fit(self, X: ArrayLike) -> Outcome:
         """Run the chosen methods; `bnp_hier.compare(outcome.fits, X)` then compares them.
 
-        Ctrl-C keeps the finished methods, and the draws collected so far by MCMC.
+        After Ctrl-C, the results of finished methods and the MCMC draws collected so far are kept.
         """
         return run_methods(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.methods})
 
@@ -121,7 +121,7 @@ def recommend(
     random_state: int = 0,
     progress_bar: bool = True,
 ) -> Recommendation:
-    """Recommend a component with its default prior, and the methods that fit the time budget; warn about what looks wrong.
+    """Recommend a component with its default prior and the methods that fit the time budget, and warn about dubious choices.
 
     The component is inferred from the columns (bits, counts, continuous numbers, missing values). Methods are chosen in order
     of priority as long as they fit the remaining time. Nothing is run.
@@ -136,7 +136,7 @@ def recommend(
     feature_names
         Names of the columns.
     categories
-        Groups of columns; each group contains the indicators of one category, as in `Dataset.categories`.
+        Groups of columns; each group contains the indicators of one categorical column, as in `Dataset.categories`.
     budget
         Time budget for all methods together, in seconds on two cores; of the expected times, only the order of magnitude is
         reliable. By default `default_budget` of the number of rows.

@@ -1,1 +1,1 @@
-"""The commands of `bnp-hier`, and what they share."""
+"""The commands of `bnp-hier`, and the code that they share."""

@@ -55,7 +55,7 @@ def evidence(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Use only this many rows, drawn at random.", show_default=f"all; more than {MOST_ROWS} rows are an error"
+            help="Use only this many rows, drawn at random.", show_default=f"all; an error if there are more than {MOST_ROWS}"
         ),
     ] = None,
     particles: Annotated[int, typer.Option(help="Number of particles of the particle filter.")] = 200,
@@ -68,9 +68,9 @@ def evidence(
 ) -> None:
     """Compute all bounds and estimates of the log evidence, with a verdict on each.
 
-    On the same rows, differences between concentrations, or between priors of one family, are log Bayes factors, in nats.
-    A family of counts or bits and a family of continuous numbers cannot be compared: one gives probabilities, the other
-    densities.
+    For the same rows, differences between concentrations, or between priors of one family, are log Bayes factors (nats).
+    A family for counts or bits cannot be compared with one for continuous numbers: the first yields probabilities, the
+    second densities.
     """
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
     if plot is not None and plot.suffix.lower() not in FIGURES:

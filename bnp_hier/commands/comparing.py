@@ -89,10 +89,10 @@ def compare(
     minutes: Minutes = None,
     concentration: Concentration = None,
     held_out: Annotated[
-        float, typer.Option(help="Share of the rows to hold out from all methods, on which their predictions are scored.")
+        float, typer.Option(help="Share of the rows to hold out from all methods for scoring their predictions.")
     ] = 0.0,
     seed: Seed = 0,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and the files beside it.")] = Path(
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its accompanying files.")] = Path(
         "bnp-hier-report"
     ),
     chains: Chains = 4,

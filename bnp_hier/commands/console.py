@@ -95,8 +95,8 @@ Header = Annotated[
     bool | None,
     typer.Option(
         "--header/--no-header",
-        help="Whether the first row of a CSV file contains the column names; without names, they are called x0, x1 and so on.",
-        show_default="--header, but a first row that contains only numbers is an error",
+        help="Whether the first row of a CSV file contains the column names; if not, the columns are named x0, x1, ....",
+        show_default="--header; an error if the first row contains only numbers",
     ),
 ]
 

@@ -51,7 +51,7 @@ __all__ = ["fit", "predict"]
 MOST_SHOWN = 20
 """Maximum number of predictions that are printed row by row."""
 
-Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the cluster of every row.")]
+Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the cluster labels of all rows.")]
 
 
 def fit(
@@ -65,7 +65,9 @@ def fit(
     concentration: MixtureConcentration = None,
     depth: Depth = 3,
     seed: Seed = 0,
-    out_file: Annotated[Path, typer.Option("--out", help="File for the fit; bnp_hier.load_fit reads it.")] = Path("fit.npz"),
+    out_file: Annotated[Path, typer.Option("--out", help="File for the fit; load it with bnp_hier.load_fit.")] = Path(
+        "fit.npz"
+    ),
     labels_file: Labels = None,
     chains: Chains = 4,
     warmup: FixedWarmup = None,

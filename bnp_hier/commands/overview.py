@@ -36,7 +36,7 @@ def datasets(
     header: Header = None,
     as_json: Json = False,
 ) -> None:
-    """List the data sets available by name, or describe one of them or a file: its size and the kinds of its columns."""
+    """List the available data sets, or describe a data set or file: its size and the kinds of its columns."""
     if name is None:
         table = sets.listing()
         if as_json:

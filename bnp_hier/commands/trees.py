@@ -1,4 +1,4 @@
-"""`bnp-hier tree`: a binary tree of merges or a tree of any branching, as Newick text, a figure or a page."""
+"""`bnp-hier tree`: a binary tree of merges or a tree with any branching, as Newick text, a figure or a web page."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def tree(
     method: Annotated[
         str,
         typer.Option(
-            help="bhc: a binary tree with the probability of every merge. bhmc: a tree of any branching, sampled by MCMC, with "
-            "the share of draws that contain each node."
+            help="bhc: a binary tree with the probability of every merge. bhmc: a tree with any branching, sampled by MCMC, "
+            "with the share of draws that contain each node."
         ),
     ] = "bhc",
     truth: Truth = None,
@@ -79,8 +79,8 @@ def tree(
 ) -> None:
     """Build a tree with the probability of every merge or node, and write it as Newick text, a figure or a web page.
 
-    DATA may also be a fit saved by `bnp-hier fit` with the method bhc, agglomerative or bhmc, under any file name. Without
-    --out, the tree is printed as Newick text.
+    DATA may also be a file, of any name, saved by `bnp-hier fit` with the method bhc, agglomerative or bhmc.
+    Without --out, the tree is printed as Newick text.
     """
     if method not in TREE_METHODS:
         raise ValueError(f"--method must be one of {', '.join(TREE_METHODS)}, but it is {method!r}")

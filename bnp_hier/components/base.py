@@ -219,7 +219,7 @@ class Component(ABC):
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:
-        """The reason, as a clause, for choosing this family for these columns; None if it is not to be chosen automatically."""
+        """Reason, as a clause, for choosing this family for these columns; None if it should not be chosen automatically."""
         return None
 
     def parts_and_columns(self) -> tuple[tuple[Component, tuple[int, ...]], ...]:
@@ -231,7 +231,7 @@ class Component(ABC):
         return None
 
     def prior_rows(self, X: Float[np.ndarray, "n d"]) -> dict[str, float]:
-        """Weights of the prior, in rows, by the name of the hyperparameter that determines the weight."""
+        """Weights of the prior, in equivalent numbers of rows, by the name of the hyperparameter that determines each."""
         return {}
 
     def prior_warnings(self, X: Float[np.ndarray, "n d"], limit: float) -> Iterator[str]:
@@ -241,7 +241,7 @@ class Component(ABC):
     # ---- numerical precision -----------------------------------------------------------------------------------------
 
     def centred_on(self, X: ArrayLike) -> Self:
-        """The same component with statistics kept about the centre of the rows where that improves precision.
+        """The same component with statistics taken about the centre of the rows where that improves precision.
 
         No probability depends on this reference point, but statistics about different points must not be added. Rows whose
         values cannot be read (traced, or on another process's devices) always get a new reference point.
@@ -249,7 +249,7 @@ class Component(ABC):
         return self
 
     def reference(self) -> Float[Array | np.ndarray, " d"]:
-        """The point about which statistics are kept; 0 in columns whose statistics do not use one."""
+        """The point about which statistics are taken; 0 in columns whose statistics do not use one."""
         return np.zeros(self.dim)
 
     def translated(self, by: Float[Array | np.ndarray, " d"]) -> Self:
@@ -310,7 +310,7 @@ class Component(ABC):
     # ---- primitives for single-site updates and merges; `row` holds the statistics of one row ------------------------
 
     def cache(self, stats: Statistics) -> Statistics:
-        """What `cached_log_predictive` needs of a cluster: the statistics, or for instance a matrix factor."""
+        """The values that `cached_log_predictive` needs for a cluster: its statistics or, for instance, a matrix factor."""
         return stats
 
     def update_cache(self, cache: Statistics, row: Statistics, sign: ArrayLike) -> Statistics:

@@ -52,7 +52,7 @@ class BetaBernoulli(Component):
     Parameters
     ----------
     a, b
-        Prior counts of ones and zeros per column: vectors of length d, > 0.
+        Pseudo-counts of ones and zeros per column: vectors of length d, > 0.
 
     Notes
     -----

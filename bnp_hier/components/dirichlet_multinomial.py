@@ -1,4 +1,4 @@
-"""Rows of counts of categories."""
+"""Rows of category counts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class DirichletMultinomial(Component):
     Parameters
     ----------
     concentration
-        Prior counts per category: a vector of length d, > 0.
+        Pseudo-counts per category: a vector of length d, > 0.
     total_count
         Total of each row when data are drawn; densities use the actual totals of the rows.
 

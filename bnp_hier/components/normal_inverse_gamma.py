@@ -66,7 +66,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         Number of prior observations behind the means, and shape and rate of the inverse-gamma prior of the variances: numbers
         or vectors of length d, all > 0.
     origin
-        Reference point about which statistics are kept, (d,), by default `mean`. It affects numerical precision, but no
+        Reference point about which statistics are taken, (d,), by default `mean`. It affects numerical precision, but no
         probability; see `centred_on`.
 
     Notes

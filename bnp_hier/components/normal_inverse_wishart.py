@@ -108,7 +108,7 @@ class NormalInverseWishart(AboutOrigin, Component):
     scale
         Scale matrix of the covariance prior, (d, d), positive definite; E[Σ] = scale / (nu - d - 1).
     origin
-        Reference point about which statistics are kept, (d,), by default `mean`. It affects numerical precision, but no
+        Reference point about which statistics are taken, (d,), by default `mean`. It affects numerical precision, but no
         probability; see `centred_on`.
 
     Notes

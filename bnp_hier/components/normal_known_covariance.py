@@ -64,7 +64,7 @@ class NormalKnownCovariance(AboutOrigin, Component):
     covariance
         Known covariance of the rows of one cluster, (d, d), positive definite.
     origin
-        Reference point about which statistics are kept, (d,), by default `mean`. It affects numerical precision, but no
+        Reference point about which statistics are taken, (d,), by default `mean`. It affects numerical precision, but no
         probability; see `centred_on`.
 
     Notes
@@ -88,7 +88,7 @@ class NormalKnownCovariance(AboutOrigin, Component):
     def from_data(cls, X: ArrayLike, *, within: float = 0.3) -> Self:
         """Build a prior centred on the data, with diagonal covariance matrices.
 
-        The variances of cluster means are the column variances, those of the rows of a cluster `within` × the column variances.
+        The variances of the cluster means are the column variances; those within a cluster are `within` × the column variances.
 
         Raises
         ------

@@ -55,7 +55,7 @@ class UninformativeNormal(AboutOrigin, Component):
     low, high
         Corners of the box, (d,) each, low < high in every column.
     origin
-        Reference point about which statistics are kept, (d,), by default the centre of the box. It affects numerical
+        Reference point about which statistics are taken, (d,), by default the centre of the box. It affects numerical
         precision, but no probability; see `centred_on`.
 
     Notes
@@ -89,7 +89,7 @@ class UninformativeNormal(AboutOrigin, Component):
 
     @classmethod
     def from_data(cls, X: ArrayLike) -> Self:
-        """Use the box of the paper, from the smallest to the largest value of each column of X, (n, d).
+        """Build the component with the box of the paper, from the smallest to the largest value of each column of X, (n, d).
 
         Raises
         ------
@@ -156,7 +156,7 @@ class UninformativeNormal(AboutOrigin, Component):
         return jnp.where(defined, value, jnp.where(stats.n == 0, 0.0, -jnp.inf))
 
     def expected_natural_parameters(self, stats: BoxStatistics) -> BoxStatistics:
-        """As for every family, except that a cluster without a posterior gets a huge negative coefficient and so no rows."""
+        """As for every family, but a cluster without a posterior gets a huge negative coefficient and therefore no rows."""
         defined, _ = self._scatter(stats)
         natural = super().expected_natural_parameters(stats)
         refused = -jnp.sqrt(jnp.finfo(natural.n.dtype).max)
@@ -184,7 +184,7 @@ class UninformativeNormal(AboutOrigin, Component):
         raise self._no_density()
 
     def log_marginal_of_row_pairs(self, left: BoxStatistics, right: BoxStatistics) -> NoReturn:
-        """Not available: an improper prior gives the clusters of one row, of which pairs are formed, no density.
+        """Not available: an improper prior gives the single-row clusters that would be paired no density.
 
         Raises
         ------

@@ -12,7 +12,7 @@ __all__ = ["principal_components"]
 
 
 def principal_components(X: ArrayLike, n_components: int | None = None) -> Float[np.ndarray, "n k"]:
-    """Scores of the rows on the first principal components; columns are centred but not scaled.
+    """Compute the scores of the rows on the first principal components; columns are centred but not scaled.
 
     Parameters
     ----------

@@ -60,16 +60,16 @@ class Dataset:
         The path of each row in a known hierarchy of classes, as names from the top down; None if there is none. The format is
         that of `bnp_hier.Hierarchy.scores`.
     levels
-        Name of each categorical column of text -> its distinct texts. ``X`` contains such a column as indicators named
-        "column=text". With two texts, there is one indicator, of the second text, which is NaN if the value is missing; with
-        more texts, there is one per text, and all are 0 if the value is missing.
+        Name of each categorical text column -> its distinct values. ``X`` contains such a column as indicators named
+        "column=value". If there are two values, the only indicator is that of the second, and it is NaN where the value is
+        missing. If there are more, each has an indicator, and all of them are 0 where the value is missing.
     class_names
         Label in ``y`` -> name of its class, where the labels are numeric codes; labels without a name keep their number.
 
     Raises
     ------
     ValueError
-        If the name of an indicator of a column of text is not the name of exactly one column.
+        If the indicator of a categorical column is not the name of exactly one column of ``X``.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Dataset:
 
     @property
     def classes(self) -> Shaped[np.ndarray, " n"] | None:
-        """The labels ``y`` by name, for people to read; None if there are no labels."""
+        """The labels ``y`` as class names, for display; None if there are no labels."""
         if self.y is None or not self.class_names:
             return self.y
         labels = (label.item() for label in self.y)
@@ -102,7 +102,7 @@ class Dataset:
 
     @property
     def categories(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of columns of ``X``, each the indicators of one column with three or more distinct texts."""
+        """Groups of columns of ``X``, each the indicators of one column with three or more distinct values."""
         place = {name: j for j, name in enumerate(self.feature_names)}
         more = (_indicators(name, levels) for name, levels in self.levels.items() if len(levels) > 2)
         return tuple(tuple(place[indicator] for indicator in indicators) for indicators in more)
@@ -201,7 +201,7 @@ def read_columns(
     items
         Name of the column of row names, if any.
     levels
-        Categorical columns and their distinct texts, as in a `Dataset`.
+        Categorical columns and their distinct values, as in a `Dataset`.
     header
         As in :func:`read_table`.
 
@@ -213,7 +213,7 @@ def read_columns(
     Raises
     ------
     FileNotFoundError, ImportError, ValueError
-        As in :func:`read_table`, and if a categorical column contains a text that is not among its levels. Columns
+        As in :func:`read_table`, and if a categorical column contains a value that is not among its levels. Columns
         that are not requested may contain anything.
     """
     table, levels = Table.read(path, header), levels or {}
@@ -399,7 +399,7 @@ class Table:
             owners = [name for name in names if name == twice or twice in _indicators(name, levels.get(name, ()))]
             raise ValueError(
                 f"{self.name}: the columns {_listed(owners)} both produce a column named {twice!r}, as text columns are "
-                f"converted to indicators named column=text; {_RENAME}"
+                f"converted to indicators named column=value; {_RENAME}"
             )
         return np.column_stack(values), tuple(found)
 

@@ -1,4 +1,4 @@
-"""Agglomerative Bayesian clustering: greedy merges, each the one that reduces the free energy most."""
+"""Agglomerative Bayesian clustering: each greedy merge is the one that reduces the free energy the most."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Found(NamedTuple):
 
 
 class AgglomerativeBayesianClustering(DeterministicClustering):
-    """Agglomerative clustering (Kurihara & Welling) in which each merge reduces the free energy −log p(X, labels) most.
+    """Agglomerative clustering (Kurihara & Welling): each merge reduces the free energy −log p(X, labels) as much as possible.
 
     Every row starts as its own cluster and merging continues until one cluster is left; the partition with the lowest free
     energy along the way is kept. The matching data-dependent prior is
@@ -83,7 +83,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         log prior; otherwise they are fixed at their prior medians.
     engine
         "row_best": every cluster stores its best partner. "conga_line": Eppstein's data structure, used in the paper; it
-        makes the same merges with O(n² log² n) evaluations in the worst case, but more than "row_best" in practice.
+        makes the same merges with O(n² log² n) evaluations in the worst case, but needs more than "row_best" in practice.
     max_rounds
         Maximum number of rounds of `optimize`.
     progress_bar
@@ -104,7 +104,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         Number of pairs for which the change in free energy was computed while building this tree; scanning all pairs before
         each merge would take (n − 1) n (n + 1)/6.
     n_clusters_, log_joint_, component_, concentration_, hyperparameters_
-        Common to all estimators.
+        Number of clusters, log p(X, `labels_`) (nats), component, concentration, and dictionary of the hyperparameters.
 
     Notes
     -----

@@ -120,7 +120,8 @@ class BayesianKMeans(StreamingClustering):
     visited_nodes_, touched_rows_ : int
         Number of boxes examined and of rows scored individually in the last pass with a kd-tree; 0 and n without one.
     n_clusters_, log_joint_, component_, concentration_, hyperparameters_
-        Common to all estimators; `log_joint_` is computed under the model's partition prior, whatever `label_prior` is.
+        Number of clusters, log p(X, `labels_`) under the model's partition prior, whatever `label_prior` is (nats),
+        component, concentration, and dictionary of the hyperparameters.
 
     Notes
     -----

@@ -97,7 +97,7 @@ class BHC(DeterministicClustering):
     node_weights_ : ndarray
         (2n − 1,) posterior probability, under the tree, that each node's items form one cluster.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
-        Common to all estimators.
+        Number of clusters, component, concentration, dictionary of the hyperparameters, and log p(X, `labels_`) (nats).
 
     Notes
     -----
@@ -258,7 +258,7 @@ class BHC(DeterministicClustering):
         return np.logaddexp.reduce(self._log_node_weights(X), axis=1)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
-        """Probability of each label for a random item of the new row's cluster and, in the last column, of a new cluster.
+        """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new cluster.
 
         The probabilities are averaged over the partitions of the tree: if the row joins the cluster of node k, its label
         distribution is that of the node's items in `labels_`.
@@ -286,7 +286,7 @@ class BHC(DeterministicClustering):
     def sample_partitions(self, key: int | Array, num_samples: int) -> Int[np.ndarray, "s items"]:
         """Draw exact, independent samples from the posterior over the partitions of the tree.
 
-        Going down from the root, each node becomes a cluster with its merge probability r.
+        Starting at the root, each node becomes a cluster with its merge probability r; otherwise, its children are visited.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class BHC(DeterministicClustering):
         return np.stack([canonical_labels(draw) for draw in top[:items].T])
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
-        """Posterior probability, over the partitions of the tree, that two items are in the same cluster."""
+        """Posterior probability of each pair of items to be in the same cluster, over the partitions of the tree."""
         check_is_fitted(self, "counts_")
         tree = self.dendrogram_
         n, order, sizes = tree.n_items, tree.leaf_order(), tree.sizes

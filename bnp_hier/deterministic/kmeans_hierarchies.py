@@ -12,7 +12,7 @@ __all__ = ["recursive_kmeans"]
 
 
 def recursive_kmeans(X: ArrayLike, depth: int, branching: int, random_state: int = 0) -> Hierarchy:
-    """Hierarchy found by splitting the rows into `branching` clusters by k-means, recursively down to a given depth.
+    """Build a hierarchy by splitting the rows into `branching` clusters with k-means, recursively down to a given depth.
 
     A cluster with fewer distinct rows than `branching` is split into as many clusters as it has distinct rows. Each split is
     made by scikit-learn's `KMeans` with ten initialisations.

@@ -121,7 +121,7 @@ class MAPDP(StreamingClustering):
     init_log_joints_ : ndarray
         (n_init,) final log joint for each order.
     n_clusters_, component_, concentration_, hyperparameters_
-        Common to all estimators.
+        Number of clusters, component, concentration, and dictionary of the hyperparameters.
 
     Notes
     -----

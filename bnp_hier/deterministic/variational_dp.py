@@ -238,7 +238,7 @@ class VariationalDP(DeterministicClustering):
         `NormalInverseWishart.from_data`, and concentration 1.
     inference
         Approximation of the Dirichlet process. "stick_breaking": truncated stick-breaking, in which the last of the K
-        components takes the rest of the stick, with a factor q for each stick proportion (Blei & Jordan 2006).
+        components receives the rest of the stick, with a factor q for each stick proportion (Blei & Jordan 2006).
         "collapsed_stick_breaking": the same model with the stick proportions integrated out, a tighter bound (Kurihara,
         Welling & Teh 2007). "collapsed_dirichlet": a finite mixture with weights ~ Dirichlet(α/K) integrated out (same
         paper).
@@ -291,7 +291,8 @@ class VariationalDP(DeterministicClustering):
     converged_ : bool
         Whether the best initialisation converged within `max_iter`; if not, `fit` raises a warning.
     n_clusters_, component_, concentration_, hyperparameters_, log_joint_
-        Common to all estimators. `log_joint_` is log p(X, `labels_`) under the Dirichlet process.
+        Number of clusters, component, concentration, dictionary of the hyperparameters, and log p(X, `labels_`) under the
+        Dirichlet process (nats).
 
     Notes
     -----

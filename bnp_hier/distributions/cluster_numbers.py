@@ -46,7 +46,7 @@ def mean_clusters(alpha: float, n: int, discount: float) -> float:
 
 
 def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float[np.ndarray, " n1"]:
-    """Prior distribution of the number of clusters of n items.
+    """Compute the prior distribution of the number of clusters among n items.
 
     The recursion P_{i+1}(k) = P_i(k) (i − kδ)/(i + α) + P_i(k − 1) (α + (k − 1)δ)/(i + α) sums only positive terms. The result
     is exact up to rounding, except that large numbers of clusters with a total probability below 1e-14 √n are set to 0.
@@ -101,7 +101,7 @@ def _recursion(alpha: Array, discount: Array, n: Array, empty: Float[Array, " s"
 
 
 def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -> float:
-    """Concentration α for which the prior expected number of clusters of n items is `expected_clusters`.
+    """Find the concentration α for which the prior expected number of clusters among n items is `expected_clusters`.
 
     Parameters
     ----------

@@ -17,7 +17,9 @@ __all__ = ["StickBreaking"]
 
 
 class StickBreaking(dist.Distribution):
-    """Weights w_k = β_k Π_{j<k} (1 − β_j) with β_k ~ Beta(1, concentration) for k < truncation and β_truncation = 1.
+    """Distribution of the truncated stick-breaking weights of a Dirichlet process.
+
+    The weights are w_k = β_k Π_{j<k} (1 − β_j), with β_k ~ Beta(1, concentration) for k < truncation and β_truncation = 1.
 
     Parameters
     ----------

@@ -65,9 +65,10 @@ def _as_they_are(constraint: _RowProportions) -> IdentityTransform:
 
 
 class TreeMixing(dist.Distribution):
-    """Proportions of components at every node of a tree, with Dirichlet priors centred on the parent's proportions.
+    """Distribution of the component proportions at every node of a tree, with Dirichlet priors centred on the parent's.
 
-    The root has Dir(γ0/K, ..., γ0/K) for K components, or the weights of a Dirichlet process; all others have Dir(γ β_parent).
+    The root's proportions have the prior Dir(γ0/K, ..., γ0/K) for K components, or are the weights of a Dirichlet process;
+    those of all other nodes have the prior Dir(γ β_parent).
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class TreeMixing(dist.Distribution):
     root_concentration
         γ0 > 0; larger values favour more components.
     concentration
-        γ > 0: how closely a node follows its parent. Proportions become sparser with depth, the more so the smaller γ is.
+        γ > 0: how closely a node follows its parent. Proportions become sparser with depth, especially if γ is small.
     components
         Number of components K ≥ 1.
     max_nodes
@@ -93,11 +94,11 @@ class TreeMixing(dist.Distribution):
 
     `log_prob` is a density with respect to the measure Π dβ_k/β_k over the positive proportions, times the probability of the
     zeros: the usual Dirichlet density times Π β_k. The usual density is unbounded and so large near zero that its rounding
-    errors would exceed the differences due to the concentrations. Huang et al. (2021), section 3 and Algorithm 1.
+    errors would exceed the differences due to the concentrations. See Huang et al. (2021), section 3 and Algorithm 1.
 
     With an infinite root, draws contain the first K − 1 weights of `StickBreaking`, and the last component lumps all others
-    together: choose K large enough that its weight is negligible. `log_prob` treats the components as those that some items
-    have, however they are numbered: γ0^{number of positive ones} Π dβ_k/β_k β_last^{γ0 − 1}, the limit of K! times the finite
+    together: choose K large enough that its weight is negligible. `log_prob` refers to the components that have items,
+    irrespective of their numbering: γ0^{number of positive ones} Π dβ_k/β_k β_last^{γ0 − 1}, the limit of K! times the finite
     density. It has no finite integral, but forms a proper joint density with the items' labels.
 
     Raises

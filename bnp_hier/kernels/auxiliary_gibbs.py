@@ -118,7 +118,7 @@ class AuxiliaryGibbs(PartitionKernel):
 
     @property
     def capacity_advice(self) -> str:
-        """How to allow more clusters."""
+        """Advice on how to allow more clusters."""
         assert self._sites is not None
         return f'raise max_clusters of the site "{self._sites.partition}" and the size of the plate over the cluster parameters'
 

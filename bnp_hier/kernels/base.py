@@ -85,7 +85,7 @@ class PartitionKernel(MCMCKernel):
 
     @property
     def capacity_advice(self) -> str:
-        """What to raise when the capacity is reached: `max_clusters` of the kernel or of the model, whichever is smaller."""
+        """What to raise if the capacity is reached: `max_clusters` of the kernel or of the model, whichever is smaller."""
         assert self._sites is not None, "`init` must be called first"
         own, model = self._max_clusters, self._sites.max_clusters
         places = []

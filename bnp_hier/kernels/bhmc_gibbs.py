@@ -105,7 +105,7 @@ class BHMCGibbs(PartitionKernel):
         below a node as draws from its proportions; this does not leave the posterior invariant and is provided only to
         reproduce the paper.
     init
-        Initial tree and components of each chain, unless `init_params` of `MCMC.run` has paths and labels:
+        Initial tree and components of each chain, unless `init_params` of `MCMC.run` contains paths and labels:
 
         - "overdispersed": one of the options below, chosen by the key of the chain.
         - "one_path": all items on one path, in one component.
@@ -207,7 +207,7 @@ class BHMCGibbs(PartitionKernel):
 
     @property
     def capacity_advice(self) -> str:
-        """How to allow larger trees."""
+        """Advice on how to allow larger trees."""
         sites = self._sites
         assert sites is not None
         advice = f'raise max_nodes of the site "{sites.paths}"'

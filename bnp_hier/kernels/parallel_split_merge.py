@@ -88,7 +88,7 @@ class ParallelSplitMergeState(NamedTuple):
 
 
 class ParallelSplitMerge(PartitionKernel):
-    """Exact parallel sampler for the partition of a mixture that updates all rows at once by matrix products.
+    """Exact parallel sampler for the partition of a mixture, which updates all rows at once by matrix products.
 
     A step proposes splits and merges of many disjoint sets of clusters, each with a Metropolis-Hastings correction, and then
     draws the labels of all rows except one per cluster, given weights and parameters. For small tables, it ends with a sweep of

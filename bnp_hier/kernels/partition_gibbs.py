@@ -91,7 +91,7 @@ class PartitionGibbs(PartitionKernel):
     restricted_scans
         Number of restricted Gibbs scans that lead to the launch state of "restricted_gibbs".
     init
-        Initial partition of each chain, unless `init_params` of `MCMC.run` has labels:
+        Initial partition of each chain, unless `init_params` of `MCMC.run` contains labels:
 
         - "overdispersed": one of the named options below, chosen by the key of the chain. Chains start from different
           partitions, so that R-hat can detect whether they have forgotten them; the same key leads to the same start.

@@ -25,7 +25,7 @@ _COLUMNS = ("value", "standard_error", "kind", "target", "verdict")
 
 
 def bound_increments(increments: ArrayLike, *, ax: Axes | None = None) -> Axes:
-    """Plot how much the relocations at each merge alone raise the bound, and the distribution of these gains.
+    """Plot the increase of the tree bound due to the relocations at each merge, and the distribution of these increases.
 
     Merges are ordered from left to right as the tree made them; the root is last. High stems mark where the clustering is
     uncertain (Xu, Heller & Ghahramani 2009, Figure 2b). The five highest are numbered.

@@ -1,4 +1,4 @@
-"""Layout of a tree for drawing: chains of only children as one branch, small siblings grouped, and positions for both."""
+"""Layout of a tree for drawing: chains of single children as one branch, small siblings grouped, and positions for both."""
 
 from __future__ import annotations
 

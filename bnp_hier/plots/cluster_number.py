@@ -22,17 +22,17 @@ _MOST_WRITTEN = 15
 
 
 def number_of_clusters(probabilities: ArrayLike, *, ax: Axes | None = None) -> Axes:
-    """Bar chart of the posterior distribution of the number of clusters.
+    """Plot a bar chart of the posterior distribution of the number of clusters.
 
-    The most probable number has the darker bar. Numbers at both ends with a probability below 0.001 are left out; up to 15
-    bars have their probability above them.
+    The most probable number has the darker bar. Numbers at either end with a probability below 0.001 are left out. If
+    there are at most 15 bars, the probabilities are written above them.
 
     Parameters
     ----------
     probabilities
         (K + 1,) probabilities of 0, 1, ..., K clusters, such as those of `bnp_hier.number_of_clusters`.
     ax
-        Axes to draw in; by default those of a new figure (`ax.figure`), which pyplot does not hold on to.
+        Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
 
     Returns
     -------

@@ -60,9 +60,9 @@ def hierarchy(
 ) -> Axes:
     """Draw a tree with any branching, from the root at the left, as in Figure 4 of Huang et al. (2021).
 
-    Levels are columns, with the number of nodes at each level above them. A circle is a node: the more items it contains,
-    the larger it is (its diameter grows with their fourth root, as the key shows). A square stands for several siblings,
-    drawn without their descendants. The names of the items are written beside each end, as many as fit. Only children
+    Levels are columns, with the number of nodes at each level above them. A circle is a node; its diameter grows
+    with the fourth root of the number of its items, as the key shows. A square represents several siblings, drawn without
+    their descendants. Beside the end of each branch, as many names of its items are written as fit. Only children
     contain the same items as their parents and are drawn as part of one line, without circles. Siblings with more items are
     placed higher.
 
@@ -76,12 +76,13 @@ def hierarchy(
         n names of the items, by default item numbers.
     labels
         (n,) clusters or known classes to colour by, whole numbers or text. Nodes with several classes are drawn as pie charts,
-        and beside mixed ends each name follows a square in its colour. Up to nine classes are listed below the tree.
+        and at branches with several classes, a square in the colour of its class precedes each name. Up to nine classes are
+        listed below the tree.
     level
         Level below which nothing is drawn, at least 1.
     min_size
         Siblings with fewer items than this are drawn together as "k nodes, m items"; 1 draws every node, in a new figure as
-        tall as necessary. By default, the largest nodes are drawn, as many as there are lines of text for.
+        tall as necessary. By default, the largest nodes are drawn, as many as the available lines of text allow.
     support
         (nodes,) posterior probability of each node, such as the share of draws that contain a node with the same items;
         written, where there is room, beside the circles of nodes that contain more than one item but not all.

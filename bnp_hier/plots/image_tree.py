@@ -50,8 +50,8 @@ def montage(
 ) -> Figure:
     """Draw a tree with the most representative images of every node, as in Figure 5 of Huang et al. (2021).
 
-    The root is at the left and levels are columns. Each node shows up to `count` of its items, those nearest to their mean,
-    nearest first, below the number of its items. Siblings with more items are placed higher. Only children contain the same
+    The root is at the left and levels are columns. Each node shows the number of its items and, below it, up to `count` of
+    them: those nearest to their mean, nearest first. Siblings with more items are placed higher. Only children contain the same
     items as their parents and are not shown again.
 
     Parameters
@@ -59,7 +59,7 @@ def montage(
     tree
         The tree, of any size and depth.
     images
-        (n, h, w) brightnesses, or (n, h, w, 3) red, green and blue: whole numbers from 0 to 255 or others from 0 to 1.
+        (n, h, w) brightnesses, or (n, h, w, 3) red, green and blue: integers from 0 to 255 or floats from 0 to 1.
     X
         (n, d) rows in which similar images are close together, see `Hierarchy.representatives`; by default, the flattened
         images.

@@ -49,7 +49,8 @@ def dendrogram(
         The tree, of any size and depth.
     labels
         (n,) clusters or known classes to colour by, whole numbers or text; by default, the clusters of the cut. Kept nodes
-        that contain several are black. Given labels, if at most nine, are listed beside the tree.
+        that contain several are black. If `labels` has at most nine distinct values, they are listed beside
+        the tree.
     names
         n names for the leaves, by default item numbers; drawn if they fit, for up to about 60 leaves.
     threshold

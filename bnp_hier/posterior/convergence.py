@@ -25,7 +25,7 @@ TAILS = (0.05, 0.95)
 
 
 def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """R-hat and effective sample sizes of the label-invariant variables and the hyperparameters.
+    """Compute R-hat and effective sample sizes of the label-invariant variables and the hyperparameters.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
 
 
 def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
-    """Posterior probabilities of 0, 1, ..., K clusters, where K is the largest number in any draw.
+    """Return the posterior probabilities of 0, 1, ..., K clusters, where K is the largest number in any draw.
 
     Parameters
     ----------

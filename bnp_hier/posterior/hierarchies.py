@@ -210,7 +210,7 @@ class HierarchyDraws:
         return int(chain), int(draw)
 
     def support(self, tree: Hierarchy) -> Float[np.ndarray, " nodes"]:
-        """Share of the draws that contain a node with the same items, for every node of a tree.
+        """For every node of a tree, return the share of the draws that contain a node with the same items.
 
         Raises
         ------
@@ -234,7 +234,9 @@ class HierarchyDraws:
         return np.mean([np.isin(mine, sets(paths)) for paths in flat], axis=0)
 
     def coclustering(self, level: int) -> Float[np.ndarray, "n n"]:
-        """Share of the draws in which two items are under the same node of a level, from 1 (the root's children) to the depth.
+        """For every pair of items, return the share of the draws in which both are under the same node of a level.
+
+        Levels are numbered from 1 (the root's children) to the depth.
 
         Raises
         ------
@@ -246,7 +248,7 @@ class HierarchyDraws:
         return coclustering(self.paths[..., level - 1])
 
     def predict(self, X: ArrayLike, draw: Draw) -> Float[np.ndarray, "m nodes"]:
-        """Probabilities of the paths of new items in the tree of one draw, in float64.
+        """Return the probabilities of the paths of new items in the tree of one draw, in float64.
 
         Each item is added to the tree separately, given all sampled sites of the draw.
 

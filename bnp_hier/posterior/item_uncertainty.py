@@ -73,7 +73,7 @@ def _sizes(labels: np.ndarray) -> np.ndarray:
 
 
 def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | None = None) -> Float[np.ndarray, "n k"]:
-    """Mean co-clustering probability of each item with the items of each cluster of a partition.
+    """Compute the mean co-clustering probability of each item with the items of each cluster of a partition.
 
     An item is not counted with itself, so that the entry for its own cluster is `assignment_uncertainty`'s `coclustering`. A
     row of the matrix need not sum to 1: a draw in which two clusters are merged counts for both.
@@ -85,7 +85,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
     estimate
         (n,) whole numbers, such as a `point_estimate`.
     max_draws
-        Most distinct partitions that are used, evenly spaced among the draws; all by default. The cost is O(s n k).
+        Maximum number of distinct partitions used, evenly spaced among the draws; by default, all. The cost is O(s n k).
 
     Returns
     -------
@@ -95,7 +95,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
     Raises
     ------
     ValueError
-        If the draws or the estimate have a wrong shape or type, or `max_draws` is not positive.
+        If the draws or the estimate have the wrong shape or type, or `max_draws` is not positive.
 
     Examples
     --------

@@ -24,12 +24,12 @@ __all__ = ["cluster_probabilities"]
 def cluster_probabilities(
     fit: Any, X: ArrayLike, estimate: ArrayLike, new_rows: ArrayLike, *, num_samples: int = 200
 ) -> Float[np.ndarray, "m k1"]:
-    """Probability that each new row belongs to each cluster of an estimate, averaged over partition draws.
+    """Compute the probability that each new row belongs to each cluster of an estimate, averaged over partition draws.
 
     In each draw, the row joins one of the draw's clusters or a new one, according to its predictive probabilities. The
-    probability of a draw's cluster is divided among the clusters of the estimate in proportion to the members that they share
-    with it. The result is therefore the probability that a member drawn at random from the cluster that the row joins belongs
-    to the given cluster of the estimate.
+    probability of a draw's cluster is divided among the clusters of the estimate in proportion to the number of members
+    that they share with it. The result is therefore the probability that a random member of the cluster that the row joins
+    belongs to the given cluster of the estimate.
 
     Parameters
     ----------

@@ -20,9 +20,9 @@ TILE = 512
 
 
 def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n n"]:
-    """Share of the draws in which two items are in the same cluster.
+    """Return the share of the draws in which two items are in the same cluster, for every pair of items.
 
-    Besides the result, only one block of draws is held in memory, so an iterator can supply more draws than fit at once.
+    Only the result and one block of draws are in memory at a time, so an iterator can supply more draws than fit in memory.
 
     Parameters
     ----------

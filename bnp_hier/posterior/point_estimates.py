@@ -146,7 +146,7 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
 
 
 def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, random_state: int = 0) -> Int[np.ndarray, " n"]:
-    """Return the partition with the smallest posterior expected loss found by a greedy search; never worse than the best draw.
+    """Search for the partition with the smallest posterior expected loss; the result is never worse than the best draw.
 
     Items are moved one at a time to the cluster, possibly a new one, that minimises the mean loss over all draws, until no
     item moves. The search starts from the best draw, and from partitions built item by item in random orders.

@@ -1,1 +1,1 @@
-"""Reports and pages."""
+"""HTML reports on comparisons, and pages of trees."""

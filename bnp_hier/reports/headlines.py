@@ -1,4 +1,4 @@
-"""The one sentence that a comparison comes to: how many clusters there are, how sure that is, and which methods agree."""
+"""One-sentence summary of a comparison: the number of clusters, how certain it is, and which methods agree."""
 
 from __future__ import annotations
 

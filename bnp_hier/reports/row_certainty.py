@@ -1,4 +1,4 @@
-"""Which rows are certain of their cluster, and where the others might belong instead."""
+"""Certainty of the assignment of each row, and alternative clusters for uncertain rows."""
 
 from __future__ import annotations
 

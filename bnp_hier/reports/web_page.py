@@ -1,4 +1,4 @@
-"""One self-contained HTML page of sections: sentences, tables, figures."""
+"""A self-contained HTML page whose sections contain text, tables and figures."""
 
 from __future__ import annotations
 

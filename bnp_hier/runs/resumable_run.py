@@ -58,15 +58,16 @@ class ResumableRun:
     ----------
     mcmc
         Specifies kernel, numbers of steps and chains, chain method, thinning, and whether to show a progress bar. It is not run
-        itself. The data are constants of the compiled program, as with `jit_model_args=False`.
+        itself. The data are compiled into the program as constants, as with `jit_model_args=False`.
     checkpoint_every
         Length of a chunk: the number of steps of each chain between checkpoints, a multiple of the thinning.
     path
         File to which the run is saved after each chunk, so that a killed process also loses at most one chunk. All draws so
         far are written each time, so use long chunks if draws are large.
     time_limit
-        Time limit in seconds for each call of `run` and `resume`, or None for no limit. After it, the call returns without an
-        error at the end of the current chunk, but not before there are draws; `finished` reports whether the run is complete.
+        Time limit in seconds for each call of `run` and `resume`, or None for no limit. When it is exceeded, the call returns
+        without an error at the end of the current chunk, but not before there are draws; `finished` reports whether the run is
+        complete.
     chunk_fields
         Fields of the kernel's state that are collected once per chunk, at its end, and returned among the extra fields: for
         example "z", the labels of a very large number of rows, if the kernel does not collect them at every step.
@@ -214,7 +215,7 @@ class ResumableRun:
         self._advance(_Progress(0, state, ()), args, kwargs)
 
     def resume(self, *args: Any, **kwargs: Any) -> None:
-        """Continue from the last completed chunk; if the run has finished, nothing is done.
+        """Continue from the last completed chunk; has no effect if the run has finished.
 
         Parameters
         ----------
@@ -369,7 +370,7 @@ class ResumableRun:
 
     @staticmethod
     def parts_of(run: MCMC | ResumableRun, *args: Any) -> dict[str, Any]:
-        """Take a run apart, without the model, for `from_parts`.
+        """Return the parts of a run, without the model, from which `from_parts` rebuilds it.
 
         Parameters
         ----------
@@ -447,8 +448,8 @@ class ResumableRun:
         path
             The file.
         mcmc
-            An `MCMC` object built like the one that was saved, with the same model. Options of the kernel that matter after the
-            start and the parameters of the distributions of the model's sites are compared. `num_samples` may be larger.
+            An `MCMC` object built like the one that was saved, with the same model. Kernel options that matter after the
+            start, and the parameters of the distributions at the model's sites, must match. `num_samples` may be larger.
         args, kwargs
             The data and other arguments of the model, as they were passed to `run`.
         checkpoint_every

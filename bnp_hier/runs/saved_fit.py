@@ -51,9 +51,9 @@ class SavedFit:
     seconds
         Run time of the fit.
     notes
-        Remarks on the fit, in sentences.
+        Remarks on the fit, one sentence each.
     versions
-        Versions of the libraries with which it was made, by name.
+        Versions of the libraries used for the fit, by name.
     """
 
     fit: Any
@@ -66,7 +66,7 @@ class SavedFit:
 
     @cached_property
     def trees(self) -> HierarchyDraws | None:
-        """The draws of trees if the fit is of a hierarchical mixture, otherwise None."""
+        """The tree draws if the fitted model is a hierarchical mixture, otherwise None."""
         return hierarchy_draws(self.fit, self.data.X) if is_hierarchical(self.fit, self.data.X) else None
 
     @cached_property

@@ -28,7 +28,7 @@ class Dendrogram:
     Parameters
     ----------
     children
-        (n − 1, 2) node numbers merged at each step. Items are 0, ..., n − 1; the node made by merge t is n + t.
+        (n − 1, 2) numbers of the nodes merged at each step. Items are 0, ..., n − 1; the node made by merge t is n + t.
     log_odds
         (n − 1,) log posterior odds that the items under each node form one cluster rather than being split as in the tree
         (nats); log r/(1 − r) for BHC. Other algorithms may use any merge score whose larger values mean tighter clusters.
@@ -268,7 +268,7 @@ class Dendrogram:
         return newick_of_merges(self.children, height[self.parents[:-1]] - height[:-1], names)
 
     def purity(self, y: ArrayLike, pick: str = "pair") -> float:
-        """Dendrogram purity: for two random items of a class, the expected proportion of this class in their smallest subtree.
+        """Dendrogram purity: for two random items of a class, the expected share of this class in their smallest subtree.
 
         Parameters
         ----------
@@ -276,8 +276,8 @@ class Dendrogram:
             (n,) class labels.
         pick
             "pair": all pairs of items of the same class are equally likely. "leaf": an item is drawn uniformly and then another
-            one of its class, as in the paper, so that large classes have less weight. Both agree if all classes have the same
-            size.
+            one of its class, as in the paper, so that large classes have less weight. The two agree if all classes are of
+            equal size.
 
         Returns
         -------

@@ -39,7 +39,7 @@ class Hierarchy:
     Raises
     ------
     ValueError
-        If a number occurs on two levels or under two parents, or an array does not have one entry per item or node.
+        If a node number occurs on two levels or under two parents, or an array does not have one entry per item or node.
 
     Examples
     --------

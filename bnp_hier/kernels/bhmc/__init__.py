@@ -1,1 +1,1 @@
-"""The moves of `BHMCGibbs`, and what they share."""
+"""The moves of `BHMCGibbs`, and the code that they share."""
