@@ -139,9 +139,14 @@ def recommend(
         Groups of columns; each group contains the indicators of one categorical column, as in `Dataset.categories`.
     budget
         Time budget for all methods together, in seconds on two cores; of the expected times, only the order of magnitude is
-        reliable. By default `default_budget` of the number of rows.
+        reliable. By default, from 115 s for few rows to 360 s for 10,000 rows or more.
     random_state, progress_bar
-        Options of `Recommendation.fit`.
+        Seed of the methods, and whether they show progress bars, when run by `Recommendation.fit`.
+
+    Returns
+    -------
+    recommendation
+        `Recommendation`, which prints as text; its `fit` runs the chosen methods.
 
     Raises
     ------

@@ -120,7 +120,7 @@ class BayesianKMeans(StreamingClustering):
     visited_nodes_, touched_rows_ : int
         Number of boxes examined and of rows scored individually in the last pass with a kd-tree; 0 and n without one.
     n_clusters_, log_joint_, component_, concentration_, hyperparameters_
-        Number of clusters, log p(X, `labels_`) under the model's partition prior, whatever `label_prior` is (nats),
+        Number of clusters, log p(X, `labels_`) under the model's partition prior, even with another `label_prior` (nats),
         component, concentration, and dictionary of the hyperparameters.
 
     Notes

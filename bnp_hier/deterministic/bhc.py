@@ -316,7 +316,7 @@ class BHC(DeterministicClustering):
         return np.stack([canonical_labels(draw) for draw in top[:items].T])
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
-        """Posterior probability of each pair of items to be in the same cluster, over the partitions of the tree."""
+        """Posterior co-clustering probability of each pair of items, over the partitions of the tree."""
         check_is_fitted(self, "counts_")
         tree = self.dendrogram_
         n, order, sizes = tree.n_items, tree.leaf_order(), tree.sizes

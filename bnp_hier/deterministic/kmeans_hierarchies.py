@@ -28,6 +28,11 @@ def recursive_kmeans(X: ArrayLike, depth: int, branching: int, random_state: int
     random_state
         Seed of the random number generator.
 
+    Returns
+    -------
+    tree
+        `Hierarchy` of the rows.
+
     Raises
     ------
     ValueError

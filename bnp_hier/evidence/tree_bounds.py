@@ -90,7 +90,7 @@ class TreeBound(float):
         return self._partitions().weights()
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
-        """Posterior probability of each pair of items to be in the same cluster, over the partitions included in the bound.
+        """Posterior co-clustering probability of each pair of items, over the partitions included in the bound.
 
         Raises
         ------

@@ -62,9 +62,9 @@ def hierarchy(
 
     Levels are columns, with the number of nodes at each level above them. A circle is a node; its diameter grows
     with the fourth root of the number of its items, as the key shows. A square represents several siblings, drawn without
-    their descendants. Beside the end of each branch, as many names of its items are written as fit. Only children
-    contain the same items as their parents and are drawn as part of one line, without circles. Siblings with more items are
-    placed higher.
+    their descendants. Beside the end of each branch, as many names of its items are written as fit. A single
+    child contains the same items as its parent and is drawn as part of one line, without a circle. Siblings with more items
+    are placed higher.
 
     Circles and squares are stored in `ax.collections` as one collection labelled "nodes" and one labelled "groups".
 

@@ -51,8 +51,8 @@ def montage(
     """Draw a tree with the most representative images of every node, as in Figure 5 of Huang et al. (2021).
 
     The root is at the left and levels are columns. Each node shows the number of its items and, below it, up to `count` of
-    them: those nearest to their mean, nearest first. Siblings with more items are placed higher. Only children contain the same
-    items as their parents and are not shown again.
+    them: those nearest to their mean, nearest first. Siblings with more items are placed higher. A single child
+    contains the same items as its parent and is not shown again.
 
     Parameters
     ----------

@@ -45,6 +45,11 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     loss
         "vi" or "binder", as in `point_estimate`.
 
+    Returns
+    -------
+    ball
+        `CredibleBall`: the radius, the share of the draws inside, and the bounds of the ball.
+
     Raises
     ------
     ValueError

@@ -44,6 +44,11 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
     loss
         "vi" or "binder", as in `point_estimate`.
 
+    Returns
+    -------
+    uncertainty
+        `AssignmentUncertainty`: each item's share of the expected loss, and its mean co-clustering probability.
+
     Raises
     ------
     ValueError

@@ -30,6 +30,11 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
         Label draws, (s, n) or (chain, draw, n) whole numbers, or an iterator over such arrays. Clusters may be labelled
         differently in every draw.
 
+    Returns
+    -------
+    matrix
+        (n, n) symmetric shares, with ones on the diagonal.
+
     Raises
     ------
     ValueError
