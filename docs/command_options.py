@@ -1,4 +1,4 @@
-"""Tables of options in ``commands.md``, read from the commands; ``python docs/command_options.py`` writes them anew."""
+"""Tables of options in ``commands.md``, read from the commands; ``python docs/command_options.py`` updates the page."""
 
 from __future__ import annotations
 
