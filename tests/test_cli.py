@@ -67,7 +67,7 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
     assert tree.strip().endswith(";") and all(f"{item}:" in tree for item in labels["item"])
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") >= 4 and "bnp-hier compare" in page and "--truth group" in page
-    for heading in ("What was found", "Comparison", "Figures", "Clusters of Gibbs", "Evidence", "Chains", "The run"):
+    for heading in ("What was found", "Methods", "Figures", "Clusters of Gibbs", "Evidence", "Chains", "The run"):
         assert f"<h2>{heading}</h2>" in page
     assert "What is missing" not in page and "BHC: pairs" in page and "R-hat" in page
 

@@ -337,7 +337,7 @@ def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
     run.save(tmp_path / "run.npz")
     again = bnp.ResumableRun.load(tmp_path / "run.npz", mcmc(), X)
     np.testing.assert_array_equal(again.get_extra_fields(True)["z"]["z"], fields["z"]["z"])
-    with pytest.raises(ValueError, match=r"chunk_fields has \['summary'\]"):
+    with pytest.raises(ValueError, match=r"chunk_fields contains \['summary'\]"):
         bnp.ResumableRun(mcmc(), chunk_fields=("summary",))
 
 

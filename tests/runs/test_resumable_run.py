@@ -102,6 +102,7 @@ def test_interrupted_run_resumes_to_the_draws_of_one_run(
     assert os.listdir(tmp_path) == ["run.npz"]
 
 
+@pytest.mark.optimised  # as for users: without optimisations, programs of different lengths round differently
 @pytest.mark.slow
 def test_composition_with_nuts_resumes_from_a_file(tmp_path: Path) -> None:
     """Step size and mass matrix adapt until the end of warm-up, and no longer."""
