@@ -32,7 +32,9 @@ from tests import strictness  # noqa: E402
 # in the plain run alone: benchmarks measure what users have, and slow tests, which compute for long, run as users do
 LOOSE = any(mark in argument for mark in ("benchmark", "slow", "exhaustive") for argument in sys.argv)
 if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # workers inherit the choice
-    install_import_hook("bnp_hier", "tests.strictness.checked")
+    # native kernels are not Python functions: Numba compiles them as they are written
+    parts = [path.stem for path in (Path(__file__).parents[1] / "bnp_hier").iterdir() if path.stem not in ("__init__", "native")]
+    install_import_hook([f"bnp_hier.{part}" for part in parts], "tests.strictness.checked")
     strictness.leave_expected_errors_to_the_package()
     strictness.forbid_promotion()
 

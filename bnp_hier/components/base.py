@@ -17,6 +17,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.hints import Columns, Spread
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced, own_arrays
 
 __all__ = ["Component", "ComponentLikelihood", "ComponentPredictive", "Quadratic", "Statistics"]
@@ -320,6 +321,13 @@ class Component(ABC):
     def cached_log_predictive(self, cache: Statistics, row: Statistics) -> Float[Array, "..."]:
         """Log predictive density of one row per batch entry, computed from the cache; batch dimensions broadcast (nats)."""
         return self.log_marginal(jax.tree.map(jnp.add, cache, row)) - self.log_marginal(cache)
+
+    def native(self) -> tuple[Part, ...] | None:
+        """Describe the family to the native kernels; None, the default, means that XLA programs run instead.
+
+        Densities and statistics of the kernels must be those of this class; see `bnp_hier.native.families`.
+        """
+        return None
 
     def log_marginal_up_to(self, count: int) -> Callable[[Statistics], Float[Array, "..."]]:
         """`log_marginal` for clusters of at most `count` rows; a family may tabulate terms that depend only on the count."""

@@ -18,6 +18,7 @@ from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
 from bnp_hier.components.special import log_beta
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 
 __all__ = ["BetaBernoulli"]
@@ -186,6 +187,10 @@ class BetaBernoulli(Component):
     def cached_log_predictive(self, cache: BitCache, row: BitStatistics) -> Float[Array, "..."]:
         """Log of the product of Bernoulli probabilities over the observed cells (nats)."""
         return (row.ones * cache.log_one + row.zeros * cache.log_zero).sum(-1)
+
+    def native(self) -> tuple[Part, ...]:
+        """The native family "bernoulli"."""
+        return (Part("bernoulli", tuple(range(self.dim)), (self.a, self.b)),)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """The values 0 and 1."""

@@ -19,6 +19,7 @@ from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 
 __all__ = ["DirichletMultinomial", "GivenTotalMultinomial"]
@@ -176,6 +177,10 @@ class DirichletMultinomial(Component):
         a = self.concentration + cache.total
         cells = log_gamma_ratio(a, row.total).sum(-1)
         return row.log_coefficient + cells - log_gamma_ratio(a.sum(-1), row.total.sum(-1))
+
+    def native(self) -> tuple[Part, ...]:
+        """The native family "multinomial"."""
+        return (Part("multinomial", tuple(range(self.dim)), (self.concentration,)),)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """The counts."""

@@ -18,6 +18,7 @@ from bnp_hier.components.counts import check_counts
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = ["GammaPoisson"]
@@ -131,6 +132,11 @@ class GammaPoisson(Component):
         a, b = self.shape + cache.total, self.rate + cache.n
         columns = log_gamma_ratio(a, row.total) - a * jnp.log1p(row.n / b) - row.total * jnp.log(b + row.n)
         return columns.sum(-1) - row.log_factorial
+
+    def native(self) -> tuple[Part, ...]:
+        """The native family "poisson"."""
+        rate = jnp.broadcast_to(self.rate, (self.dim,)) if is_traced(self) else np.broadcast_to(self.rate, (self.dim,))
+        return (Part("poisson", tuple(range(self.dim)), (self.shape, rate)),)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """The counts."""

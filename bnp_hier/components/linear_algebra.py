@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = [
     "UNROLLED_UP_TO",
+    "cholesky_factor",
     "cholesky_with_rank_one",
     "inverse_and_log_det",
+    "inverse_factor",
     "log_det",
     "log_det_and_form",
     "log_det_and_form_of_entries",
@@ -106,6 +112,19 @@ def _eliminated(
             for j in range(k + 1, i + 1):
                 lower[i, j] = lower[i, j] - ratio * lower[j, k]
     return total, form
+
+
+def cholesky_factor(matrix: ArrayLike) -> Float[Array | np.ndarray, "d d"]:
+    """Lower Cholesky factor, computed by NumPy in double precision unless the matrix is traced."""
+    return jnp.linalg.cholesky(jnp.asarray(matrix)) if is_traced(matrix) else np.linalg.cholesky(np.asarray(matrix, float))
+
+
+def inverse_factor(factor: Float[Array | np.ndarray, "d d"]) -> Float[Array | np.ndarray, "d d"]:
+    """Inverse of a lower-triangular matrix, computed by NumPy in double precision unless the matrix is traced."""
+    if is_traced(factor):
+        return solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True)
+    # not by SciPy's triangular solver, whose BLAS keeps threads spinning
+    return np.tril(np.linalg.solve(factor, np.eye(len(factor))))
 
 
 def whiten(factor: Float[Array, "d d"], rows: Float[Array, "... d"]) -> Float[Array, "... d"]:

@@ -19,6 +19,7 @@ from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["NormalInverseGamma"]
@@ -233,6 +234,14 @@ class NormalInverseGamma(AboutOrigin, Component):
             - (shape + 0.5) * jnp.log1p(difference**2 / spread)
         )
         return (row.n * cells).sum(-1)
+
+    def native(self) -> tuple[Part, ...]:
+        """The native family "diagonal"."""
+        xp, d = (jnp if is_traced(self) else np), self.dim
+        kappa, shape, rate = (xp.broadcast_to(xp.asarray(value, float), (d,)) for value in (self.kappa, self.shape, self.rate))
+        offset = xp.subtract(self.mean, self.reference()) / xp.sqrt(rate)
+        constants = (kappa, shape, xp.log(rate), 1.0 / xp.sqrt(rate), self.reference(), offset)
+        return (Part("diagonal", tuple(range(d)), constants),)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """Standardised rows."""

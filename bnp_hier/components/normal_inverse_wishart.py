@@ -19,8 +19,10 @@ from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, 
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
+    cholesky_factor,
     cholesky_with_rank_one,
     inverse_and_log_det,
+    inverse_factor,
     log_det,
     log_det_and_form,
     log_det_and_form_of_entries,
@@ -31,6 +33,7 @@ from bnp_hier.components.linear_algebra import (
 )
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = ["NormalInverseWishart"]
@@ -445,6 +448,16 @@ class NormalInverseWishart(AboutOrigin, Component):
         difference = row.total - cache.mean
         square = quadratic_form(cache.inverse, difference)
         return cache.log_norm - cache.log_det / 2 - (nu + 1) / 2 * jnp.log1p(kappa / (kappa + 1) * square)
+
+    def native(self) -> tuple[Part, ...]:
+        """The native family "normal"."""
+        factor = cholesky_factor(self.scale)
+        whitener = inverse_factor(factor)
+        xp = jnp if is_traced(self) else np
+        log_det = 2.0 * xp.log(xp.diagonal(factor)).sum()
+        offset = whitener @ xp.subtract(self.mean, self.reference())
+        constants = (self.kappa, self.nu, log_det, offset, self.reference(), whitener)
+        return (Part("normal", tuple(range(self.dim)), constants),)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """Whitened rows."""

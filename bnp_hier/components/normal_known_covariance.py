@@ -18,7 +18,8 @@ from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Spread
-from bnp_hier.components.linear_algebra import whiten
+from bnp_hier.components.linear_algebra import cholesky_factor, inverse_factor, whiten
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["NormalKnownCovariance"]
@@ -220,6 +221,18 @@ class NormalKnownCovariance(AboutOrigin, Component):
         log_scale = jnp.log(jnp.diagonal(cache.factor, axis1=-2, axis2=-1)).sum(-1)
         log_scale = log_scale - jnp.log(jnp.diagonal(self._factor)).sum()
         return log_scale - (y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI
+
+    def native(self) -> tuple[Part, ...]:
+        """The native family "known"."""
+        xp = jnp if is_traced(self) else np
+        factor = cholesky_factor(self.covariance)
+        whitener = inverse_factor(factor)
+        prior = whitener @ xp.asarray(self.prior_covariance) @ whitener.T
+        values, vectors = xp.linalg.eigh((prior + prior.T) / 2)
+        at_mean = -self.dim / 2 * LOG_2PI - xp.log(xp.diagonal(factor)).sum()
+        offset = whitener @ xp.subtract(self.mean, self.reference())
+        constants = (at_mean, self.reference(), whitener, offset, xp.maximum(values, 0.0), vectors)
+        return (Part("known", tuple(range(self.dim)), constants),)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
         """Whitened rows."""

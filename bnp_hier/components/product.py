@@ -22,6 +22,7 @@ from bnp_hier.components.hints import Columns
 from bnp_hier.components.missing import ColumnGroups
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.parameter_spaces import IndependentBlocks
+from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, is_traced
 
 __all__ = ["ProductComponent"]
@@ -246,6 +247,16 @@ class ProductComponent(Component):
     def log_marginal_of_row_pairs(self, left: Any, right: Any) -> Float[Array, "a b"]:
         """Sum of the log marginal likelihoods of the parts (nats)."""
         return _total(p.log_marginal_of_row_pairs(a, b) for p, a, b in zip(self.parts, left, right, strict=True))
+
+    def native(self) -> tuple[Part, ...] | None:
+        """The native families of the parts, if all have one."""
+        found = []
+        for part, group in zip(self.parts, self.columns, strict=True):
+            inner = part.native()
+            if inner is None:
+                return None
+            found += [one._replace(columns=tuple(group[column] for column in one.columns)) for one in inner]
+        return tuple(found)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... q"]:
         """Concatenated coordinates of the parts."""

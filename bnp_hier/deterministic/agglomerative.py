@@ -14,7 +14,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
-from bnp_hier.deterministic.agglomeration.greedy_merging import Merges, agglomerate, row_leaves
+from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
+from bnp_hier.deterministic.agglomeration.leaves import Merges, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import node_statistics
 from bnp_hier.deterministic.alternation import alternate, labels_and_slots
 from bnp_hier.deterministic.base import DeterministicClustering
@@ -154,7 +155,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     def _tree(self, values: MixtureValues, _: _Found | None = None) -> _Found:
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
         engine = agglomerate if self.engine == "row_best" else conga_line_merges
-        merges = engine(component, row_leaves(component, X), alpha, self.label_prior, progress_bar=self.progress_bar)
+        merges = engine(component, row_leaves(X), alpha, self.label_prior, progress_bar=self.progress_bar)
         children = jnp.asarray(merges.children)
         energies = np.asarray(_energies(component, jnp.asarray(X), jnp.asarray(alpha), children, self.label_prior))
         return _Found(_after(merges.children, int(energies.argmin())), merges, energies)

@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.input_validation import input_rows
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
-from bnp_hier.partitions.capacities import in_steps
-from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.scoring import check_log_weights, in_chunks, mixture_log_weights
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
+from bnp_hier.partitions.scoring import check_log_weights
+from bnp_hier.partitions.seating import Prior, log_seating
 
-__all__ = ["DeterministicClustering", "summarize"]
-
-
-@partial(jax.jit, static_argnames="slots")
-def summarize(
-    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], prior: Prior, slots: int
-) -> tuple[Float[Array, ""], Statistics]:
-    """Return log p(X, labels) in nats and the sufficient statistics of the clusters."""
-    rows = component.suff_stats(X)
-    return log_joint(component, rows, labels, prior, slots), cluster_statistics(rows, labels, slots)
+__all__ = ["DeterministicClustering"]
 
 
 class DeterministicClustering(ClusterMixin, BaseEstimator):
@@ -64,18 +50,15 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self.labels_ = np.asarray(labels, dtype=np.int64)
         self.counts_ = np.bincount(self.labels_)
         self.n_clusters_ = len(self.counts_)
-        slots = in_steps(self.n_clusters_)
         prior = Prior(self.concentration_, self.discount_)
-        joint, stats = summarize(self.component_, values.X, jnp.asarray(self.labels_), prior, slots)
-        self.log_joint_ = float(joint)
+        self.log_joint_, self._stats_ = joint_and_statistics(self.component_, np.asarray(values.X), self.labels_, prior)
         if np.isnan(self.log_joint_):
-            marginals = np.asarray(self.component_.log_marginal(stats))
+            marginals = np.asarray(self.component_.log_marginal(jax.tree.map(jnp.asarray, self._stats_)))
             rows = np.flatnonzero(np.isnan(marginals)[self.labels_])
             raise ValueError(
                 f"log p(X, labels) is NaN: the log marginal likelihood of {type(self.component_).__name__} is NaN for the "
                 f"cluster of rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
             )
-        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.n_clusters_], stats)
 
     def _describe(self, problem: Problem) -> MixtureValues:
         """Set the attributes that do not depend on the partition."""
@@ -135,14 +118,11 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         matrix = self._new_rows(X)
+        prior = Prior(self.concentration_, self.discount_)
+        weights = log_seating(self.counts_.astype(float), prior, float(self._max_clusters_ or np.inf))
         with jax.enable_x64(True):
-            counts = jnp.asarray(self.counts_, dtype=float)
-            prior = Prior(self.concentration_, self.discount_)
-            most = float(self._max_clusters_ or np.inf)
-            log_weights = in_chunks(
-                lambda rows: mixture_log_weights(self.component_, self._stats_, counts, prior, rows, most), matrix
-            )
-        return check_log_weights(log_weights, matrix)
+            densities = log_predictives(self.component_, self._stats_, matrix, int(self.counts_.sum()))
+        return check_log_weights(densities + weights, matrix)
 
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new cluster.

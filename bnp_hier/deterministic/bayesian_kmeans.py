@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.agglomeration.partition_search import descend
 from bnp_hier.deterministic.alternation import alternate, labels_and_slots
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS, free_energy
@@ -26,8 +25,8 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
+from bnp_hier.partitions.search import descend
 from bnp_hier.partitions.seating import Prior
-from bnp_hier.partitions.sweeps import check_seated
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
 from bnp_hier.utils.randomness import random_generators
@@ -367,13 +366,10 @@ class BayesianKMeans(StreamingClustering):
         n = len(found.labels)
         if not self.polish or n > POLISH_UP_TO:
             return found
-        component, X, prior = values.component, jnp.asarray(values.X), _prior(values)
-        slots = min(n, limit, 2 * slots_for(int(found.labels.max()) + 1))
-        order = jnp.arange(n)[None]
-        descent = descend(component, X, prior, order, jnp.asarray(found.labels)[None], slots, self.max_iter)
-        moved = np.asarray(descent.labels[0])
-        check_seated(component, moved)
-        stats, counts = sum_by_label(component, np.asarray(X), moved, slots)
+        component, X, prior = values.component, np.asarray(values.X), _prior(values)
+        descent = descend(component, X, prior, np.arange(n)[None], found.labels[None], min(n, limit), self.max_iter)
+        moved = descent.labels[0]
+        stats, counts = sum_by_label(component, X, moved, slots_for(int(moved.max()) + 1))
         energy = float(free_energy(component, stats, counts, prior, self.label_prior))
         return found._replace(labels=moved, trace=[*found.trace, energy]) if energy < found.trace[-1] else found
 

@@ -6,15 +6,12 @@ import warnings
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.components import Component
-from bnp_hier.deterministic.agglomeration.partition_search import Descent, descend
 from bnp_hier.deterministic.alternation import alternate, labels_and_slots
 from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
@@ -23,25 +20,14 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.partitions.capacities import default_capacity
 from bnp_hier.partitions.leave_one_out import leave_one_out_densities
-from bnp_hier.partitions.merging import merge_best_pair
+from bnp_hier.partitions.search import descend
 from bnp_hier.partitions.seating import Prior
-from bnp_hier.partitions.sweeps import check_seated
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, WholeNumber
-from bnp_hier.utils.randomness import random_generators, random_key
+from bnp_hier.utils.randomness import random_generators
 
 __all__ = ["MAPDP"]
-
-
-@partial(jax.jit, static_argnames="slots")
-def _merge(
-    component: Component, X: Float[Array, "n d"], prior: Prior, starts: Int[Array, "r n"], slots: int
-) -> tuple[Int[Array, "r n"], Array]:
-    """Make one merge in each partition if any increases the log joint; also return which partitions changed."""
-    rows = component.suff_stats(X)
-    return jax.vmap(lambda labels: merge_best_pair(component, rows, labels, prior, slots))(starts)
 
 
 INITS = ("sequential", "single", "k-means++")
@@ -178,9 +164,8 @@ class MAPDP(StreamingClustering):
                 stacklevel=4,
             )
         n = problem.X.shape[0]
-        keys = jax.random.split(random_key(self.random_state), max(self.n_init - 1, 1))
-        shuffled = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
-        orders = np.concatenate([np.arange(n)[None], np.asarray(shuffled)])[: self.n_init]
+        rng = random_generators(self.random_state)[0]
+        orders = np.stack([np.arange(n), *(rng.permutation(n) for _ in range(self.n_init - 1))])
         # a max_clusters declared by the model is part of the model
         limit = min(n, problem.sites.max_clusters or n)
         starts = self._starts(problem.values, limit)
@@ -219,31 +204,11 @@ class MAPDP(StreamingClustering):
 
     def _descended(self, values: MixtureValues, orders: np.ndarray, starts: np.ndarray, limit: int) -> _Found:
         """Find the best partition over all orders and initialisations."""
-        # slots are added until there is a free one for every row that opens a new cluster
-        slots = min(max(default_capacity(orders.shape[1]), 2 * int(starts.max()) + 2), limit)
-        prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
-        X, paths = jnp.asarray(values.X), jnp.asarray(orders)
-        while True:
-            result = descend(values.component, X, prior, paths, jnp.asarray(starts), slots, self.max_iter)
-            if slots == limit or not np.asarray(result.refused).any():
-                break
-            slots = min(2 * slots, limit)
-        check_seated(values.component, np.asarray(result.labels))
-        traces = [_traces(result)]
-        # every round reduces the number of clusters or increases the log joint; the cap prevents endless rounds caused by
-        # rounding errors
-        for _ in range(X.shape[0] if self.merge else 0):
-            merged, changed = _merge(values.component, X, prior, result.labels, slots)
-            check_seated(values.component, np.asarray(merged))
-            if not np.asarray(changed).any():
-                break
-            result = descend(values.component, X, prior, paths, merged, slots, self.max_iter)
-            check_seated(values.component, np.asarray(result.labels))
-            traces.append(_traces(result))
-        joints = np.asarray(result.log_joint)
-        best = int(joints.argmax())
-        trace = np.concatenate([trace[best] for trace in traces])
-        return _Found(np.asarray(result.labels[best]), trace, joints, bool(result.converged[best]))
+        prior = Prior(float(values.concentration), float(values.discount))
+        X = np.asarray(values.X)
+        result = descend(values.component, X, prior, orders, starts, limit, self.max_iter, merge=self.merge)
+        best = int(result.log_joint.argmax())
+        return _Found(result.labels[best], result.traces[best], result.log_joint, bool(result.converged[best]))
 
 
 def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"]:
@@ -259,8 +224,3 @@ def _checked_labels(init: ArrayLike, n: int, limit: int) -> Int[np.ndarray, " n"
     if found.max() >= limit:
         raise ValueError(f"init has {found.max() + 1} clusters, but the model allows at most {limit}")
     return found
-
-
-def _traces(result: Descent) -> list[Float[np.ndarray, " _"]]:
-    """Log joint after each completed sweep, for every order."""
-    return [np.asarray(row)[: int(m)] for row, m in zip(result.trace, result.sweeps, strict=True)]

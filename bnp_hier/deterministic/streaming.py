@@ -43,7 +43,7 @@ def _seat(
     Also returns how often a row needed a new cluster but no slot was free.
     """
     rows = component.suff_stats(X)
-    seating, order = Seating(component, rows, prior), jnp.arange(X.shape[0])
+    seating, order = Seating(component, X, prior), jnp.arange(X.shape[0])
 
     def once(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         labels, _ = state

@@ -167,7 +167,7 @@ def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Ar
 
     The first pass takes the rows in their order, the others in random orders.
     """
-    seating, n = Seating(component, component.suff_stats(X), prior), X.shape[0]
+    seating, n = Seating(component, X, prior), X.shape[0]
 
     def one(key: Array, index: Array) -> Float[Array, "n k"]:
         # one call for all random numbers: every call of a random function is compiled separately and slowly

@@ -16,8 +16,9 @@ from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.inspection.slots import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, count_refused, size_summaries, stop_if_undefined
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, count_refused, stop_if_undefined
 from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
+from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.options import check_options
 

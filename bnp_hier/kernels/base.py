@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import identity, is_prng_key
 
@@ -25,9 +25,7 @@ from bnp_hier.inspection.trace import Model
 __all__ = [
     "PartitionKernel",
     "check_whole_labels",
-    "size_summaries",
     "split_arrays",
-    "spread_rows",
     "stop_if_undefined",
     "undefined_in_one_line",
     "warn_of_capacity",
@@ -167,19 +165,6 @@ def check_whole_labels(labels: np.ndarray, size: int, below: int) -> None:
         )
     if labels.min() < 0 or labels.max() >= below:
         raise ValueError(f"initial labels must lie in 0, ..., {below - 1}, but they span {labels.min()} to {labels.max()}")
-
-
-def size_summaries(counts: Int[Array, " k"]) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, ""]]:
-    """Number of clusters, size of the largest, and entropy of the cluster shares (nats); empty clusters do not count."""
-    sizes = counts.astype(float)
-    shares = sizes / sizes.sum()
-    entropy = -jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0).sum()
-    return (counts > 0).sum(), counts.max(), entropy
-
-
-def spread_rows(n: int) -> Int[np.ndarray, " m"]:
-    """Indices of at most 1,024 evenly spaced rows, over which `truncated_probability` is averaged."""
-    return np.linspace(0, n - 1, min(n, 1024)).astype(int)
 
 
 def count_refused(

@@ -19,7 +19,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, count_refused, size_summaries, spread_rows, stop_if_undefined
+from bnp_hier.kernels.base import PartitionKernel, count_refused, stop_if_undefined
 from bnp_hier.kernels.chunked_rows import row_chunks
 from bnp_hier.kernels.initial_labels import check_labels
 from bnp_hier.kernels.parallel_moves import (
@@ -32,11 +32,12 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_rows,
 )
 from bnp_hier.models import pitman_yor_mixture
-from bnp_hier.partitions.capacities import truncated_probability
+from bnp_hier.partitions.capacities import spread_rows, truncated_probability
 from bnp_hier.partitions.row_features import Features, feature_map
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
+from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.labels import first_come_labels
@@ -277,7 +278,7 @@ def _step(
     labels = draw_labels(keys[3], table, sum_clusters(table, labels, slots), prior)
     if swept:
         order, uniforms = jax.random.uniform(keys[4], (2, size))
-        seating = Seating(values.component, values.component.suff_stats(values.X), prior)
+        seating = Seating(values.component, values.X, prior)
         labels, full = sweep(seating, labels, jnp.argsort(order), uniforms, slots)
         refused = refused + full
     return labels, accepted, refused

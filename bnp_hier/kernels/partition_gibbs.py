@@ -14,21 +14,15 @@ from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
-from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, count_refused, size_summaries, spread_rows, stop_if_undefined
+from bnp_hier.kernels.base import PartitionKernel, count_refused, stop_if_undefined
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
-from bnp_hier.partitions.capacities import default_capacity, truncated_probability
-from bnp_hier.partitions.joint_density import log_joint
+from bnp_hier.partitions.capacities import default_capacity
+from bnp_hier.partitions.gibbs_step import draws_per_step, gibbs_step, partition_diagnostics
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
-from bnp_hier.partitions.split_merge import split_or_merge
-from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.labels import first_come_labels
 from bnp_hier.utils.options import WholeNumber, check_options
@@ -187,45 +181,26 @@ class PartitionGibbs(PartitionKernel):
         sites = self._sites
         assert sites is not None, "`init` must be called before `sample`"
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
-        component, prior = values.component, Prior(values.concentration, values.discount)
-        rows = component.suff_stats(values.X)
-        seating = Seating(component, rows, prior)
-        key, key_sweep, key_moves = jax.random.split(state.rng_key, 3)
-        # a new random order of the items and a fixed number of moves: neither depends on the partition that they change
-        order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
+        seating = Seating(values.component, values.X, Prior(values.concentration, values.discount))
+        key, key_step = jax.random.split(state.rng_key)
+        # one call for all draws: each call of a random function is compiled separately, and slowly
+        draws = jax.random.uniform(key_step, (draws_per_step(sites.size, self._split_merge, self._restricted_scans),))
         old = state.z[sites.partition]
-        labels, refused = sweep(seating, old, jnp.argsort(order), uniforms, self._capacity)
-
-        def move(carry: tuple[Array, Array], key_move: Array) -> tuple[tuple[Array, Array], Array]:
-            labels, refused = carry
-            labels, accepted, hit = split_or_merge(
-                seating, labels, key_move, self._capacity, restricted_scans=self._restricted_scans
-            )
-            return (labels, refused + hit), accepted
-
-        accepted = jnp.zeros((), int)
-        if self._split_merge:
-            keys = jax.random.split(key_moves, self._split_merge)
-            (labels, refused), moves = jax.lax.scan(move, (labels, refused.astype(int)), keys)
-            accepted = moves.sum()
-        labels = first_come_labels(labels, self._capacity)
-        diagnostics = _diagnostics(component, rows, labels, prior, self._capacity)
-        stop_if_undefined("PartitionGibbs", diagnostics[0], labels)
-        asked = jnp.asarray(spread_rows(sites.size))
-        stats = cluster_statistics(rows, labels, self._capacity)
-        counts = cluster_counts(labels, self._capacity).astype(float)
-        some = jax.tree.map(lambda leaf: leaf[asked], rows)
-        mass = truncated_probability(component, stats, counts, some, labels[asked], prior)
-        hits, mass = count_refused(self, f"{self._capacity} clusters", state, refused, mass)
-        return PartitionGibbsState({sites.partition: labels}, *diagnostics, accepted, hits, mass, state.i + 1, key)
-
-
-def _diagnostics(
-    component: Component, rows: Statistics, labels: Int[Array, " n"], prior: Prior, capacity: int
-) -> tuple[Array, Array, Array, Array]:
-    """Log joint (nats), number of clusters, size of the largest, and entropy of the cluster shares (nats)."""
-    counts = cluster_counts(labels, capacity)
-    return log_joint(component, rows, labels, prior, capacity), *size_summaries(counts)
+        step = gibbs_step(seating, old, draws, self._capacity, self._split_merge, self._restricted_scans)
+        stop_if_undefined("PartitionGibbs", step.log_joint, step.labels)
+        hits, mass = count_refused(self, f"{self._capacity} clusters", state, step.refused, step.truncated)
+        return PartitionGibbsState(
+            {sites.partition: step.labels},
+            step.log_joint,
+            step.n_clusters,
+            step.largest_cluster,
+            step.entropy,
+            step.accepted,
+            hits,
+            mass,
+            state.i + 1,
+            key,
+        )
 
 
 @partial(jax.jit, static_argnames=("name", "capacity", "site"))
@@ -238,16 +213,15 @@ def _begin(
     site: str,
 ) -> PartitionGibbsState:
     """Return the state at the given labels, or at the named initialisation."""
-    component, prior, size = values.component, Prior(values.concentration, values.discount), values.X.shape[0]
-    rows = component.suff_stats(values.X)
+    seating, size = Seating(values.component, values.X, Prior(values.concentration, values.discount)), values.X.shape[0]
     key, key_start = jax.random.split(key)
     if labels is None:
         assert name is not None
-        labels = starting_labels(name, Seating(component, rows, prior), key_start, size, capacity)
+        labels = starting_labels(name, seating, key_start, size, capacity)
     else:
         labels = first_come_labels(jnp.asarray(labels).astype(int), size)
         # unchecked labels beyond the capacity share its last slot: a valid start that the chain soon leaves
         labels = jnp.minimum(labels, capacity - 1)
     zero = jnp.zeros((), int)
-    diagnostics = _diagnostics(component, rows, labels, prior, capacity)
+    diagnostics = partition_diagnostics(seating, labels, capacity)
     return PartitionGibbsState({site: labels}, *diagnostics, zero, zero, jnp.zeros(()), zero, key)

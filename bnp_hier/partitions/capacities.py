@@ -13,7 +13,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import take
 
-__all__ = ["default_capacity", "in_steps", "more_slots", "truncated_probability"]
+__all__ = ["default_capacity", "in_steps", "more_slots", "spread_rows", "truncated_probability"]
 
 
 def in_steps(clusters: int) -> int:
@@ -30,6 +30,11 @@ def more_slots(stats: Statistics, extra: int) -> Statistics:
 def default_capacity(n: int) -> int:
     """Initial number of slots in fixed-shape routines: n, but at most 64."""
     return min(n, 64)
+
+
+def spread_rows(n: int) -> Int[np.ndarray, " m"]:
+    """Indices of at most 1,024 evenly spaced rows, over which `truncated_probability` is averaged."""
+    return np.linspace(0, n - 1, min(n, 1024)).astype(int)
 
 
 def truncated_probability(

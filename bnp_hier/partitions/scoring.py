@@ -19,16 +19,18 @@ __all__ = ["CHUNK", "check_log_weights", "in_chunks", "log_weighted_densities", 
 CHUNK = 4096
 """Maximum number of rows predicted at once, to bound memory."""
 
+LEAST_CHUNK = 64
+"""Minimum number of rows predicted at once; fewer are padded."""
+
 
 def in_chunks(
     function: Callable[[Float[Array, "c d"]], Float[Array, "c k"]], X: Float[np.ndarray, "m d"]
 ) -> Float[np.ndarray, "m k"]:
-    """Apply a row-wise function in chunks of equal size, so that it is compiled only once for a large batch."""
+    """Apply a row-wise function in chunks whose sizes are powers of two, so that few programs are compiled."""
     m = X.shape[0]
-    if m <= CHUNK:
-        return np.asarray(function(jnp.asarray(X)))
-    padded = np.concatenate([X, np.broadcast_to(X[:1], (-m % CHUNK, X.shape[1]))])
-    parts = [np.asarray(function(jnp.asarray(part))) for part in np.split(padded, len(padded) // CHUNK)]
+    size = min(CHUNK, max(LEAST_CHUNK, 1 << (m - 1).bit_length()))
+    padded = np.concatenate([X, np.broadcast_to(X[:1], (-m % size, X.shape[1]))])
+    parts = [np.asarray(function(jnp.asarray(part))) for part in np.split(padded, len(padded) // size)]
     return np.concatenate(parts)[:m]
 
 

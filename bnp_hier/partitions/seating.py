@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -22,20 +23,23 @@ class Prior(NamedTuple):
     discount: ArrayLike = 0.0
 
 
-def log_seating(counts: Float[Array, " k"], prior: Prior, max_clusters: ArrayLike = jnp.inf) -> Float[Array, " k1"]:
+def log_seating(
+    counts: Float[Array | np.ndarray, " k"], prior: Prior, max_clusters: ArrayLike = jnp.inf
+) -> Float[Array | np.ndarray, " k1"]:
     """Log probability that the next item joins each cluster (−inf where empty) and, last, opens a new one.
 
     If there are already `max_clusters` clusters, no new one opens, and its probability is shared among the others in proportion
     to their own.
     """
+    xp = np if isinstance(counts, np.ndarray) else jnp
     concentration, discount = prior
     occupied = counts > 0
     clusters = occupied.sum(dtype=counts.dtype)
     room = clusters < max_clusters
-    weights = jnp.append(jnp.where(occupied, counts - discount, 0.0), concentration + clusters * discount)
-    possible = jnp.append(occupied, room)
-    logs = jnp.where(possible, jnp.log(jnp.where(possible, weights, 1.0)), -jnp.inf)
-    return logs - jnp.log(jnp.where(room, counts.sum() + concentration, weights[:-1].sum()))
+    weights = xp.append(xp.where(occupied, counts - discount, 0.0), concentration + clusters * discount)
+    possible = xp.append(occupied, room)
+    logs = xp.where(possible, xp.log(xp.where(possible, weights, 1.0)), -xp.inf)
+    return logs - xp.log(xp.where(room, counts.sum() + concentration, weights[:-1].sum()))
 
 
 def log_slot_seating(counts: Float[Array, " k"], prior: Prior) -> Float[Array, " k"]:

@@ -6,14 +6,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import pack, take
 
@@ -43,15 +45,28 @@ class Seating:
     ----------
     component
         Conjugate component.
-    rows
-        Sufficient statistics of each row, leading dimension n.
+    X
+        Rows, (n, d).
     prior
         Partition prior.
+
+    Notes
+    -----
+    With native kernels, `native` is true, and only the functions of `partitions` that run a kernel accept the object: the other
+    methods are those of the XLA programs.
     """
 
-    def __init__(self, component: Component, rows: Statistics, prior: Prior) -> None:
-        self.component, self.rows, self.prior = component, rows, prior
-        self._empty, self._unpack = ravel_pytree(component.cache(component.empty()))
+    def __init__(self, component: Component, X: Num[Array | np.ndarray, "n d"], prior: Prior) -> None:
+        self.component, self.X, self.prior = component, X, prior
+        self.native = has_kernels(component)
+        if not self.native:  # here, because a loop that first needed them would keep them to itself
+            self._rows = component.suff_stats(X)
+            self._empty, self._unpack = ravel_pytree(component.cache(component.empty()))
+
+    @property
+    def rows(self) -> Statistics:
+        """Sufficient statistics of each row, leading dimension n."""
+        return self.component.suff_stats(self.X) if self.native else self._rows
 
     def _log_count(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.where(count > 0, jnp.log(jnp.where(count > 0, count - self.prior.discount, 1.0)), -jnp.inf)

@@ -13,15 +13,17 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.partitions.engine import kernel_arguments
 from bnp_hier.partitions.seats import Seating, Seats
+from bnp_hier.utils.arrays import in_floats
 
-__all__ = ["split_or_merge"]
+__all__ = ["draws_per_move", "split_or_merge"]
 
 
 def split_or_merge(
     seating: Seating,
     labels: Int[Array, " n"],
-    key: Array,
+    draws: Float[Array, " r"],
     slots: int,
     seated: ArrayLike | None = None,
     restricted_scans: int | None = None,
@@ -39,8 +41,8 @@ def split_or_merge(
         Rows, component, and prior of the partition.
     labels
         (n,) clusters below `slots`.
-    key
-        Random key.
+    draws
+        Uniform draws, as many as `draws_per_move` tells.
     slots
         Capacity.
     seated
@@ -57,10 +59,10 @@ def split_or_merge(
     """
     n, component = labels.shape[0], seating.component
     concentration, discount = seating.prior
+    if seating.native:
+        return _native_move(seating, labels, draws, slots, seated, restricted_scans)
     thrown = restricted_scans is not None
     scans = 1 + (restricted_scans or 0)
-    # one call for all draws: each call of a random function is compiled separately, and slowly
-    draws = jax.random.uniform(key, ((1 + thrown + scans) * n + 3,))
     items = n if seated is None else jnp.asarray(seated)
     first = jnp.minimum((draws[0] * items).astype(int), items - 1)
     shift = 1 + jnp.minimum((draws[1] * (items - 1)).astype(int), items - 2)
@@ -110,6 +112,38 @@ def split_or_merge(
     undefined = ~((marginals < jnp.inf).all() & (whole_marginal < jnp.inf))
     labels = jnp.where(accepted, proposal, labels)
     return jnp.where(undefined, labels.at[anchors].set(-1), labels), accepted.astype(int), refused.astype(int)
+
+
+def draws_per_move(n: int, restricted_scans: int | None = None) -> int:
+    """Number of uniform draws for one move of a partition of n items."""
+    thrown = restricted_scans is not None
+    return 3 + (2 + thrown + (restricted_scans or 0)) * n
+
+
+def _native_move(
+    seating: Seating,
+    labels: Int[Array, " n"],
+    draws: Float[Array, " r"],
+    slots: int,
+    seated: ArrayLike | None,
+    restricted_scans: int | None,
+) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
+    from bnp_hier.native.split_merge import SPLIT_MERGE
+
+    items = labels.shape[0] if seated is None else seated
+    scans = -1 if restricted_scans is None else restricted_scans
+    arguments = (
+        *kernel_arguments(seating.component, seating.X),
+        labels,
+        draws,
+        in_floats(*seating.prior),
+        jnp.stack([jnp.asarray(count, int) for count in (slots, items, scans)]),
+    )
+    number = jax.ShapeDtypeStruct((), jnp.result_type(int))
+    moved, accepted, refused = SPLIT_MERGE.inside(
+        [jax.ShapeDtypeStruct(labels.shape, labels.dtype), number, number], *arguments
+    )
+    return moved, accepted, refused
 
 
 def _scan(

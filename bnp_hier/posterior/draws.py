@@ -21,8 +21,8 @@ from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.forms import find_any_sites
 from bnp_hier.inspection.nested import has_tree
 from bnp_hier.inspection.slots import SlotSites
-from bnp_hier.kernels.base import size_summaries
 from bnp_hier.partitions.scoring import check_log_weights
+from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 from bnp_hier.posterior.point_estimates import point_estimate

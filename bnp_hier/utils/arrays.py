@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.utils.input_cells import real_cells
 
-__all__ = ["as_matrix", "first_cell", "is_traced", "own_arrays", "pack", "take"]
+__all__ = ["as_matrix", "first_cell", "in_floats", "is_traced", "own_arrays", "pack", "take"]
 
 
 _Tree = TypeVar("_Tree")
@@ -72,6 +73,11 @@ def first_cell(where: np.ndarray) -> str:
     """Location of the first true entry of a boolean matrix, as ``row 3, column 1`` (counted from 0)."""
     row, column = np.argwhere(where)[0]
     return f"row {row}, column {column}"
+
+
+def in_floats(*values: ArrayLike) -> Float[Array, " values"]:
+    """Combine numbers in a vector of the default floating-point type."""
+    return jnp.stack([jnp.asarray(value, jnp.result_type(float)) for value in values])
 
 
 def take(tree: _Tree, index: Array) -> _Tree:

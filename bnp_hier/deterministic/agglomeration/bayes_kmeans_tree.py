@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate, cluster_leaves
+from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
+from bnp_hier.deterministic.agglomeration.leaves import cluster_leaves
 from bnp_hier.deterministic.agglomeration.randomized_bhc import Assembly, filled
 from bnp_hier.partitions.merging import merge_best_pair
 from bnp_hier.partitions.seating import Prior
@@ -27,7 +28,7 @@ def _seat(
 ) -> tuple[Int[Array, " n"], Int[Array, ""]]:
     """Cluster the rows: seed rows, then all other rows one by one, one reassignment of all rows, and merges while they help."""
     rows = component.suff_stats(X)
-    seating, k = Seating(component, rows, prior), seeds.shape[0]
+    seating, k = Seating(component, X, prior), seeds.shape[0]
     labels = jnp.full(X.shape[0], -1).at[seeds].set(jnp.arange(k))
     labels, refused = sweep(seating, labels, order[k:], None, slots)
     labels, again = sweep(seating, labels, order, None, slots)
@@ -89,7 +90,7 @@ def build_bayes_kmeans_tree(
     k = int(labels.max()) + 1
     merges = np.empty((0, 2), int)
     if k > 1:
-        merges, *_ = agglomerate(component, cluster_leaves(component, X, labels), concentration)
+        merges, *_ = agglomerate(component, cluster_leaves(X, labels), concentration)
     points, tree = filled(X), Assembly(len(X))
     members = [np.flatnonzero(labels == cluster) for cluster in range(k)]
     branches = tree.hang(merges, [-1] * k, None) if k > 1 else [None]

@@ -13,14 +13,7 @@ from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.agglomeration.greedy_merging import (
-    BAR_FROM,
-    BLOCK,
-    Leaves,
-    Merges,
-    capacity,
-    undefined_score,
-)
+from bnp_hier.deterministic.agglomeration.leaves import BAR_FROM, Leaves, Merges, undefined_score
 from bnp_hier.deterministic.agglomeration.merge_scores import (
     LAST,
     TIE,
@@ -34,6 +27,7 @@ from bnp_hier.deterministic.agglomeration.merge_scores import (
     merge_scorer,
     put,
 )
+from bnp_hier.deterministic.agglomeration.xla_merging import BLOCK, capacity, leaf_statistics, worst_pair
 
 __all__ = ["conga_line_merges"]
 
@@ -210,10 +204,12 @@ def conga_line_merges(
     insertion of a merge are made together, and new lines are built only after subsets have been combined until they are few
     enough again.
     """
-    n, slots = leaves.n, len(leaves.items)
-    n_items = max(slots, capacity(int(leaves.items[:n].sum())))
+    n = leaves.n
+    stats, items = leaf_statistics(component, leaves)
+    slots = len(items)
+    n_items = max(slots, capacity(len(leaves.X)))
     by = MergeScore(component, np.asarray(concentration, float), criterion, n_items)
-    trees = _plant(by, leaves.stats, leaves.items, np.asarray(n))
+    trees = _plant(by, stats, items, np.asarray(n))
     node, slot = np.arange(slots), np.tile(np.arange(slots), 2)
     subsets = _Subsets(n)
     children, log_odds, evaluations = np.zeros((n - 1, 2), int), [], 0
@@ -228,12 +224,12 @@ def conga_line_merges(
             steps = np.asarray(line.scores)[: length - 1]
             if (steps == np.inf).any():
                 tail = int(line.order[steps.argmax()])
-                raise undefined_score(by, leaves, trees, left, tail, children)
+                raise undefined_score(component, leaves, worst_pair(by, trees, left, tail), children)
             subsets.add(subset, node[np.asarray(line.order)[:length]], np.asarray(line.scores)[:length])
             evaluations += int(line.evaluations)
         if subsets.edges.score.max() == -np.inf:
             tail = int(slot[subsets.edges.tail[0]])
-            raise undefined_score(by, leaves, trees, left, tail, children)
+            raise undefined_score(component, leaves, worst_pair(by, trees, left, tail), children)
         pair, last = subsets.edges.best(2 * n), left - 1
         places = slot[list(pair)]
         trees, odds = _join(by, trees, places, np.asarray(last), np.asarray(n + t))

@@ -10,7 +10,8 @@ from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.agglomeration.greedy_merging import BAR_FROM, agglomerate, cluster_leaves, row_leaves
+from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
+from bnp_hier.deterministic.agglomeration.leaves import BAR_FROM, cluster_leaves, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, merge_odds
 from bnp_hier.trees import Dendrogram
 
@@ -102,7 +103,7 @@ def _parts(
 ) -> list[Int[np.ndarray, " _"]]:
     """Rows of each cluster of the subset, together with the other rows assigned to it."""
     rest = np.setdiff1d(rows, subset, assume_unique=True)
-    leaves = cluster_leaves(component, X[subset], labels)
+    leaves = cluster_leaves(X[subset], labels)
     # padded to a power of two, so that few programs are compiled
     padded = np.concatenate([rest, np.full((1 << (len(rest) - 1).bit_length()) - len(rest), rest[0])])
     filtered = np.asarray(_filter(component, leaves.stats, leaves.items, X[padded]))[: len(rest)]
@@ -150,12 +151,12 @@ def randomized_tree(
             if len(rows) <= SUBSET:
                 merges = np.empty((0, 2), int)
                 if len(rows) > 1:
-                    merges, *_ = agglomerate(component, row_leaves(component, X[rows], rows), concentration)
+                    merges, *_ = agglomerate(component, row_leaves(X[rows], rows), concentration)
                 tree.hang(merges, rows.tolist(), branch)
                 bar.update(len(rows))
                 continue
             subset = rng.choice(rows, SUBSET, replace=False)
-            merges, log_odds, _ = agglomerate(component, row_leaves(component, X[subset], subset), concentration)
+            merges, log_odds, _ = agglomerate(component, row_leaves(X[subset], subset), concentration)
             labels = Dendrogram(merges, log_odds).cut()
             if labels.max() == 0:
                 parts = [rows[half] for half in halves_of(points[rows])]

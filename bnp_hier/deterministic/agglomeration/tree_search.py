@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int
 from tqdm import tqdm
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.agglomeration.greedy_merging import Leaves, agglomerate, row_leaves
+from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
+from bnp_hier.deterministic.agglomeration.leaves import Leaves, row_leaves
 from bnp_hier.deterministic.agglomeration.partition_search import Effort, search_partitions
 from bnp_hier.deterministic.agglomeration.prune_and_regraft import prune_regraft
 from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, tree_bound
@@ -56,7 +57,7 @@ class _Search:
 
     def __init__(self, component: Component, X: np.ndarray, concentration: float) -> None:
         self.component, self.X, self.concentration = component, X, concentration
-        self.leaves: Leaves = row_leaves(component, X)
+        self.leaves: Leaves = row_leaves(X)
 
     def bound(self, children: np.ndarray) -> float:
         value = float(tree_bound(self.component, self.X, self.concentration, jnp.asarray(children)))
@@ -171,7 +172,7 @@ def ratio_inside_clusters(
     """
     labels = tree.cut()
     n, k = tree.n_items, int(labels.max()) + 1
-    inside, *_ = agglomerate(component, row_leaves(component, X), concentration, "ratio", groups=labels)
+    inside, *_ = agglomerate(component, row_leaves(X), concentration, "ratio", groups=labels)
     inside = inside[: n - k]
     cluster = np.concatenate([labels, np.zeros(n - k, int)])
     for t, (left, _) in enumerate(inside):

@@ -10,7 +10,7 @@ from jaxtyping import Array
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import log_tree_prior, read_tree
 from bnp_hier.inspection.nested import TreeSites, TreeValues
-from bnp_hier.kernels.base import size_summaries
+from bnp_hier.partitions.sizes import size_summaries
 
 __all__ = ["tree_summaries"]
 

@@ -1,0 +1,165 @@
+"""Kernels: compiled functions that are called on NumPy arrays, or from inside XLA programs, without a Python callback.
+
+A kernel is a function of the address of a table with the address and the size of each of its arguments and results, all of them
+vectors of float64 or int64 numbers. So it serves all shapes with one compilation, which Numba keeps on disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numba
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numba import types
+from numba.core import config
+
+from bnp_hier.native.custom_call import custom_call
+from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS
+from bnp_hier.native.registry import KERNEL_ADDRESSES, OPERATION_ADDRESSES
+
+__all__ = ["Kernel", "cache_folder", "exact", "load_family"]
+
+LOCK = threading.RLock()
+"""Held while anything is compiled or loaded."""
+
+TARGET = "bnp_hier"
+"""Name of the custom call in XLA programs."""
+
+
+@cache
+def _digest() -> str:
+    """Digest of the sources: a compiled kernel contains functions of several files."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Folder of the compiled kernels: in Numba's own cache, next to this file, or in the user's cache; None if none is writable.
+
+    Kernels compiled from other sources have other folders.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bnp_hier"
+    places = [Path(config.CACHE_DIR)] if config.CACHE_DIR else [Path(__file__).parent / "__pycache__", home]
+    for place in places:
+        folder = place / f"kernels-{_digest()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return None
+
+
+@contextmanager
+def _own_cache() -> Iterator[bool]:
+    """Let Numba use `cache_folder` for what is compiled meanwhile; yields whether there is one."""
+    folder, before = cache_folder(), config.CACHE_DIR
+    config.CACHE_DIR = str(folder or before)
+    try:
+        yield folder is not None
+    finally:
+        config.CACHE_DIR = before
+
+
+_compiled: list[Any] = []  # machine code lives as long as these
+
+
+def _address(function: Callable[..., Any], signature: Any) -> int:
+    """Compile a function, or load it from disk, and return the address of its machine code."""
+    with _own_cache() as kept:
+        _compiled.append(numba.cfunc(signature, cache=kept, error_model="numpy")(function))
+    return _compiled[-1].address
+
+
+def load_family(family: int) -> None:
+    """Compile the operations of a family, or load them from disk, unless that has been done."""
+    from importlib import import_module
+
+    from bnp_hier.native.families.operations import ARGUMENTS
+
+    with LOCK:
+        first = family * len(OPERATIONS)
+        if OPERATION_ADDRESSES[first]:
+            return
+        module = import_module(f"bnp_hier.native.families.{FAMILIES[family]}")
+        for place, name in reversed(list(enumerate(OPERATIONS))):
+            OPERATION_ADDRESSES[first + place] = _address(getattr(module, name), types.void(*ARGUMENTS[name]))
+
+
+@cache
+def _custom_call() -> str:
+    """Register the custom call with XLA and return its name."""
+    with LOCK:
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        address = _address(custom_call, types.intp(types.intp))
+        jax.ffi.register_ffi_target(TARGET, capsule(address, None, None), platform="cpu", api_version=1)
+    return TARGET
+
+
+class Kernel:
+    """A compiled function of the address of its table of arguments and results.
+
+    Parameters
+    ----------
+    function
+        The Python function, whose name is in `registry.KERNELS`.
+    ranks
+        Number of dimensions of each argument and then of each result, without those of a batch.
+    """
+
+    def __init__(self, function: Callable[[int], None], *ranks: int) -> None:
+        self._function, self._ranks = function, ranks
+        self._number = KERNELS.index(function.__name__)
+
+    @property
+    def address(self) -> int:
+        """Address of the machine code, compiled or loaded when it is first needed."""
+        with LOCK:
+            if not KERNEL_ADDRESSES[self._number]:
+                KERNEL_ADDRESSES[self._number] = _address(self._function, types.void(types.intp))
+        return KERNEL_ADDRESSES[self._number]
+
+    def __call__(self, *arrays: np.ndarray) -> None:
+        """Run the kernel on arguments followed by results: contiguous NumPy arrays of float64 or int64 numbers.
+
+        It writes to the results. Other Python threads go on meanwhile.
+        """
+        for array in arrays:
+            if array.dtype not in (np.float64, np.int64) or not array.flags.c_contiguous:
+                raise ValueError(f"kernels need contiguous arrays of float64 or int64, but got {array.dtype}, {array.strides}")
+        table = np.array([(array.ctypes.data, array.size) for array in arrays], dtype=np.int64)
+        ctypes.CFUNCTYPE(None, ctypes.c_ssize_t)(self.address)(table.ctypes.data)
+
+    def inside(self, results: Sequence[jax.ShapeDtypeStruct], *arguments: ArrayLike) -> list[Array]:
+        """Run the kernel inside an XLA program for the CPU; under `jax.vmap`, it runs once for each entry of the batch."""
+        self.address  # noqa: B018
+        plan = np.array([self._number, *self._ranks], dtype=np.int32)
+        return jax.ffi.ffi_call(_custom_call(), list(results), vmap_method="expand_dims")(plan, *arguments)
+
+
+def exact(values: ArrayLike) -> ArrayLike:
+    """Return numbers in a form in which all digits of float64 reach a kernel, whatever the precision of JAX.
+
+    In single precision, they travel as pairs of 32-bit words. Traced values are returned as they are.
+    """
+    if isinstance(values, jax.core.Tracer):
+        return values
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    return array if jnp.result_type(float) == np.float64 else array.view(np.uint32)

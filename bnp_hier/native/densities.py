@@ -1,0 +1,94 @@
+"""Densities of rows and of clusters, and sufficient statistics."""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bnp_hier.native.bridge import Kernel
+from bnp_hier.native.memory import compiled, copy, integers, numbers
+from bnp_hier.native.mixtures import cluster_statistics, log_marginals, mixture_from, predict, refresh
+from bnp_hier.native.partitions import log_joint, slots_of
+from bnp_hier.native.seats import Prior, join, leave, seats_of, weigh
+
+__all__ = ["JOINT", "LEAVE_ONE_OUT", "MARGINALS_OF", "PREDICTIVES", "ROWS_OF"]
+
+
+def rows_of(table):
+    """Arguments: component, rows. Result: the statistics of every row."""
+    copy(mixture_from(table, 0, 0).rows, numbers(table, 4))
+
+
+ROWS_OF = Kernel(rows_of, 1, 1, 1, 2, 2)
+
+
+def joint(table):
+    """Arguments: component, rows, labels, α and δ. Results: statistics of the clusters, log joint."""
+    labels, settings, stats = integers(table, 4), numbers(table, 5), numbers(table, 6)
+    mixture, k = mixture_from(table, 0, 0), slots_of(integers(table, 4))
+    copy(cluster_statistics(mixture, labels, k), stats)
+    numbers(table, 7)[0] = log_joint(mixture, Prior(settings[0], settings[1], k), labels, k)
+
+
+JOINT = Kernel(joint, 1, 1, 1, 2, 1, 1, 2, 0)
+
+
+def marginals_of(table):
+    """Arguments: component, no rows, statistics of clusters, largest number of rows in a cluster. Result: log marginals."""
+    found = numbers(table, 6)
+    log_marginals(mixture_from(table, integers(table, 5)[0], 0), numbers(table, 4), len(found), found)
+
+
+MARGINALS_OF = Kernel(marginals_of, 1, 1, 1, 2, 2, 0, 1)
+
+
+def predictives(table):
+    """Arguments: component, rows, statistics of clusters, largest number of rows in a cluster. Result: the log predictive density
+    of every row in every cluster.
+    """
+    stats, found, most = numbers(table, 4), numbers(table, 6), integers(table, 5)[0]
+    mixture = mixture_from(table, most, 0)
+    k = len(stats) // mixture.row
+    caches = np.empty(k * mixture.cache)
+    for cluster in range(k):
+        at = stats.ctypes.data + 8 * cluster * mixture.row
+        refresh(mixture, at, caches.ctypes.data + 8 * cluster * mixture.cache)
+    for i in range(len(found)):
+        found[i] = 0.0
+    for i in range(mixture.n):
+        row = mixture.rows.ctypes.data + 8 * i * mixture.row
+        predict(mixture, caches.ctypes.data, k, row, found.ctypes.data + 8 * i * k)
+
+
+PREDICTIVES = Kernel(predictives, 1, 1, 1, 2, 2, 0, 2)
+
+
+@compiled
+def _log_sum(values, size, highest):
+    total = 0.0
+    for k in range(size):
+        total += math.exp(values[k] - highest)
+    return highest + math.log(total)
+
+
+def leave_one_out(table):
+    """Arguments: component, rows, labels, α and δ, largest number of clusters. Result: log predictive density of every row given
+    all others and their labels.
+    """
+    labels, settings, found = integers(table, 4), numbers(table, 5), numbers(table, 7)
+    mixture, none, n = mixture_from(table, 0, 0), np.empty(0), len(labels)
+    prior = Prior(settings[0], settings[1], integers(table, 6)[0])
+    seats = seats_of(mixture, labels, prior, none, none)
+    for i in range(n):
+        leave(mixture, seats, prior, i, labels[i])
+        size, highest = weigh(mixture, seats, prior, i)
+        occupied = seats.state[1]
+        opening = prior.concentration if occupied < prior.slots else -occupied * prior.discount
+        found[i] = _log_sum(seats.weights, size, highest) - math.log(n - 1 + opening)
+        seats = join(mixture, seats, prior, i, labels[i])
+
+
+LEAVE_ONE_OUT = Kernel(leave_one_out, 1, 1, 1, 2, 1, 1, 0, 1)

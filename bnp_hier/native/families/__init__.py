@@ -1,0 +1,1 @@
+"""Native families: one module for each, with the operations that `operations` describes."""

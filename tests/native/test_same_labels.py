@@ -1,0 +1,132 @@
+"""Kernels and XLA programs find the same labels, item by item, from the same uniform draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bnp_hier.native.availability import xla_programs
+from bnp_hier.partitions.gibbs_step import draws_per_step, gibbs_step
+from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seats import Seating
+from bnp_hier.partitions.split_merge import split_or_merge
+from bnp_hier.partitions.sweeps import sweep
+from tests.native.random_problems import FAMILIES, Problem, random_problem
+
+SIZES = ((12, 1, 12), (30, 3, 6), (24, 7, 24))
+"""Rows, columns and slots."""
+
+PROBLEMS = 15
+"""Per family and size: 315 in all."""
+
+
+def _both(function: Callable[..., Any], *arguments: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """All results of a function for lists of arguments, by kernels and by XLA programs."""
+
+    def run() -> list[np.ndarray]:
+        program = jax.jit(function)
+        return [np.asarray(leaf) for given in zip(*arguments, strict=True) for leaf in jax.tree.leaves(program(*given))]
+
+    kernels = run()
+    with xla_programs():
+        return kernels, run()
+
+
+def _same(kernels: list[np.ndarray], programs: list[np.ndarray]) -> None:
+    for place, (one, other) in enumerate(zip(kernels, programs, strict=True)):
+        if np.issubdtype(one.dtype, np.integer):
+            np.testing.assert_array_equal(one, other, err_msg=str(place))
+        else:
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=str(place))
+
+
+def _problems(family: str, n: int, d: int, draws: int) -> list[Problem]:
+    return [random_problem(family, (seed, n, d, len(family)), n, d, draws) for seed in range(PROBLEMS)]
+
+
+def _arguments(problems: list[Problem]) -> list[list[Any]]:
+    return [list(field) for field in zip(*problems, strict=True)]
+
+
+@pytest.mark.parametrize(("n", "d", "slots"), SIZES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_steps(family: str, n: int, d: int, slots: int, x64: None) -> None:
+    """A sweep followed by moves with sequential allocation; the log joint and all summaries are the same, too."""
+    draws = draws_per_step(n, 3)
+
+    def step(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
+        return gibbs_step(Seating(component, X, Prior(alpha, discount)), labels, uniforms, slots, 3)
+
+    kernels, programs = _both(step, *_arguments(_problems(family, n, d, draws)))
+    _same(kernels, programs)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_restricted_gibbs_proposals(family: str, x64: None) -> None:
+    n, d, slots, scans = 20, 3, 8, 2
+    draws = draws_per_step(n, 4, scans)
+
+    def step(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
+        return gibbs_step(Seating(component, X, Prior(alpha, discount)), labels, uniforms, slots, 4, scans)
+
+    kernels, programs = _both(step, *_arguments(_problems(family, n, d, draws)))
+    _same(kernels, programs)
+    accepted = kernels[5::8]
+    assert sum(accepted) > 0
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sweeps_of_some_items(family: str, drawn: bool, x64: None) -> None:
+    """Items without a cluster, items that do not move, a temperature, further rows by slot, and too few slots."""
+    n, d, slots = 24, 4, 6
+
+    def once(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
+        seating = Seating(component, X, Prior(alpha, discount))
+        others = jax.tree.map(lambda leaf: leaf[:slots] * (jnp.arange(slots) < 2).reshape(-1, *[1] * (leaf.ndim - 1)), seating.rows)
+        start = jnp.where(uniforms[n : 2 * n] < 0.3, -1, labels)
+        order, counts = jnp.argsort(uniforms[:n])[: n - 5], (jnp.arange(slots) < 2).astype(float)
+        return sweep(seating, start, order, uniforms[2 * n :] if drawn else None, slots, 1.7, (others, counts))
+
+    kernels, programs = _both(once, *_arguments(_problems(family, n, d, 3 * n)))
+    _same(kernels, programs)
+    assert sum(kernels[1::2]) > 0  # slots were lacking
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_moves_of_the_first_items(family: str, x64: None) -> None:
+    n, d, seated = 18, 3, 11
+
+    def move(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
+        seen = jnp.where(jnp.arange(n) < seated, labels, -1)
+        return split_or_merge(Seating(component, X, Prior(alpha, discount)), seen, uniforms, n, seated)
+
+    kernels, programs = _both(move, *_arguments(_problems(family, n, d, 3 + 2 * n)))
+    _same(kernels, programs)
+
+
+def test_batches_and_single_precision() -> None:
+    """Under vmap, one level or two, chains find what each finds alone; labels and uniforms are 32-bit numbers."""
+    n = 20
+    problems = [random_problem("normal", seed, n, 2, 6 * draws_per_step(n, 2)) for seed in range(2)]
+    component, X = problems[0].component, problems[0].X
+
+    def chain(labels: Any, uniforms: Any, alpha: Any) -> Any:
+        return gibbs_step(Seating(component, X, Prior(alpha)), labels, uniforms, n, 2)
+
+    labels = jnp.stack([jnp.asarray(problem.labels) for problem in problems])
+    uniforms = jnp.asarray(problems[0].uniforms).reshape(3, 2, -1)
+    alphas = jnp.array([0.5, 1.0, 2.0])
+    assert labels.dtype == jnp.int32 and uniforms.dtype == jnp.float32
+    inner = jax.vmap(chain, (0, 0, None))
+    together = jax.jit(jax.vmap(inner, (None, 0, 0)))(labels, uniforms, alphas)
+    for a in range(3):
+        for b in range(2):
+            alone = jax.jit(chain)(labels[b], uniforms[a, b], alphas[a])
+            for one, many in zip(alone, together, strict=True):
+                np.testing.assert_array_equal(one, many[a, b])
