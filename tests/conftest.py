@@ -33,7 +33,9 @@ from tests import strictness  # noqa: E402
 LOOSE = any(mark in argument for mark in ("benchmark", "slow", "exhaustive") for argument in sys.argv)
 if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # workers inherit the choice
     # native kernels are not Python functions: Numba compiles them as they are written
-    parts = [path.stem for path in (Path(__file__).parents[1] / "bnp_hier").iterdir() if path.stem not in ("__init__", "native")]
+    parts = [
+        path.stem for path in (Path(__file__).parents[1] / "bnp_hier").iterdir() if path.stem not in ("__init__", "native")
+    ]
     install_import_hook([f"bnp_hier.{part}" for part in parts], "tests.strictness.checked")
     strictness.leave_expected_errors_to_the_package()
     strictness.forbid_promotion()

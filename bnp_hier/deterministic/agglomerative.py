@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
+from scipy.special import gammaln
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import Merges, row_leaves
-from bnp_hier.deterministic.agglomeration.tree_evidence import node_statistics
+from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of
 from bnp_hier.deterministic.alternation import alternate, labels_and_slots
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS
@@ -34,19 +32,18 @@ ENGINES = ("row_best", "conga_line")
 """Algorithms that find the best pair; both yield the same merges."""
 
 
-@partial(jax.jit, static_argnames="labels")
 def _energies(
-    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"], labels: str
-) -> Float[Array, " n"]:
+    component: Component, X: Float[np.ndarray, "n d"], alpha: float, merges: Merges, labels: str
+) -> Float[np.ndarray, " n"]:
     """Free energy of the partitions into n, n − 1, ..., 1 clusters that the merges produce (nats)."""
-    n = children.shape[0] + 1
-    stats, sizes = node_statistics((component.suff_stats(X), jnp.ones(n)), children)
-    alpha = jnp.asarray(concentration)
-    label = gammaln(sizes) + jnp.log(alpha) if labels == "dp" else gammaln(sizes + alpha) - gammaln(alpha)
-    cluster = component.log_marginal(stats) + label
+    n, children = len(X), merges.children
+    sizes = Dendrogram(children, merges.log_odds).sizes
+    cluster = evidence_of(component, X, alpha, children).single  # log α + lgamma(n_k) + log marginal
+    if labels == "finite":
+        cluster = cluster - np.log(alpha) - gammaln(sizes) + gammaln(sizes + alpha) - gammaln(alpha)
     change = cluster[n:] - cluster[children].sum(1)
-    inside = cluster[:n].sum() + jnp.concatenate([jnp.zeros(1), jnp.cumsum(change)])
-    total = alpha if labels == "dp" else alpha * jnp.arange(n, 0, -1).astype(alpha.dtype)
+    inside = cluster[:n].sum() + np.concatenate([np.zeros(1), np.cumsum(change)])
+    total = alpha if labels == "dp" else alpha * np.arange(n, 0, -1)
     return -(inside + gammaln(total) - gammaln(n + total))
 
 
@@ -156,8 +153,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
         engine = agglomerate if self.engine == "row_best" else conga_line_merges
         merges = engine(component, row_leaves(X), alpha, self.label_prior, progress_bar=self.progress_bar)
-        children = jnp.asarray(merges.children)
-        energies = np.asarray(_energies(component, jnp.asarray(X), jnp.asarray(alpha), children, self.label_prior))
+        energies = _energies(component, X, alpha, merges, self.label_prior)
         return _Found(_after(merges.children, int(energies.argmin())), merges, energies)
 
 

@@ -315,7 +315,7 @@ class BayesianKMeans(StreamingClustering):
         name = np.full(len(state.counts), -1)
         name[order] = np.arange(len(order))
         self._labels, self._reread = None, lambda: name[assigner.labels(state.scores)]
-        self._set_clusters(state.stats, jnp.asarray(state.counts), order)
+        self._set_clusters(state.stats, state.counts, order)
         self.objective_trace_, self.free_energy_ = np.array(trace), state.free_energy
         self.assignment_, self.visited_nodes_, self.touched_rows_ = "dense", 0, self.n_seen_
 
@@ -367,7 +367,7 @@ class BayesianKMeans(StreamingClustering):
         if not self.polish or n > POLISH_UP_TO:
             return found
         component, X, prior = values.component, np.asarray(values.X), _prior(values)
-        descent = descend(component, X, prior, np.arange(n)[None], found.labels[None], min(n, limit), self.max_iter)
+        descent = descend(values, np.arange(n)[None], found.labels[None], min(n, limit), self.max_iter)
         moved = descent.labels[0]
         stats, counts = sum_by_label(component, X, moved, slots_for(int(moved.max()) + 1))
         energy = float(free_energy(component, stats, counts, prior, self.label_prior))

@@ -14,12 +14,10 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
-from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, node_statistics, node_weights, tree_bound
+from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of, node_weights, statistics_of_nodes, tree_bound
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.deterministic.alternation import alternate
 from bnp_hier.deterministic.base import DeterministicClustering
@@ -27,12 +25,12 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
-from bnp_hier.partitions.scoring import check_log_weights, in_chunks, log_weighted_densities, with_empty
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.clusters import log_predictives
+from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.trees import Dendrogram
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
-from bnp_hier.utils.randomness import random_key
+from bnp_hier.utils.randomness import random_generators, random_key
 
 __all__ = ["BHC", "METHODS"]
 
@@ -158,53 +156,51 @@ class BHC(DeterministicClustering):
             raise ValueError("BHC needs a Dirichlet process: the model's discount must be the number 0")
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
             raise ValueError("BHC sums over partitions into any number of clusters, so the model must not set max_clusters")
-        key_first, key_search = jax.random.split(random_key(self.random_state))
-        build = partial(self._first_tree, key=key_first)
+        rng_first, rng_search = random_generators(self.random_state)
+        build = partial(self._first_tree, seed=int(rng_first.integers(2**63)))
         children = build(problem.values)
         trace = [self._objective(problem, children)]
         if self.optimize:
             children, trace = self._alternate(problem, children, build)
         if self.method == "exact" and self.refine is not None:
-            children = self._searched(problem, children, trace, key_search)
+            children = self._searched(problem, children, trace, rng_search)
         values = problem.values
         X = np.asarray(values.X)
-        log_odds = np.asarray(merge_odds(values.component, X, values.concentration, jnp.asarray(children)))
+        alpha = float(values.concentration)
+        evidence = evidence_of(values.component, X, alpha, children)
         if self.shape == "ratio":
-            tree = Dendrogram(children, log_odds)
-            children, log_odds = ratio_inside_clusters(values.component, X, float(values.concentration), tree)
+            tree = Dendrogram(children, evidence.log_odds)
+            children, _ = ratio_inside_clusters(values.component, X, alpha, tree)
+            evidence = evidence_of(values.component, X, alpha, children)
+        log_odds = evidence.log_odds
         self.X_fit_ = X
         self.dendrogram_ = Dendrogram(children, log_odds)
-        self.log_evidence_bound_ = float(_bound_at(values, jnp.asarray(children)))
+        self.log_evidence_bound_ = evidence.bound
         self.bound_kind_ = "tree"
         self.objective_trace_, self.n_iter_ = np.array(trace), len(trace) - 1
         self.node_weights_ = node_weights(log_odds, children)
         self._finish(problem, self.dendrogram_.cut())
         # nodes of negligible weight do not affect predictions, and a large tree has many of them
         self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
-        stats = _tree_statistics(self.component_, values.X, jnp.asarray(children))
-        # padded to a power of two, so that fits with different numbers of kept nodes share a compiled program
-        padding = max(16, 1 << (len(self._nodes_) - 1).bit_length()) - len(self._nodes_)
-        self._node_stats_ = jax.tree.map(
-            lambda leaf: np.concatenate([leaf := np.asarray(leaf)[self._nodes_], np.zeros((padding, *leaf.shape[1:]))]), stats
-        )
+        self._node_stats_ = statistics_of_nodes(self.component_, X, children, self._nodes_)
 
-    def _first_tree(self, values: MixtureValues, key: Array) -> np.ndarray:
+    def _first_tree(self, values: MixtureValues, seed: int) -> np.ndarray:
         """Build the initial tree with the chosen method, before any search."""
         component, X, alpha = values.component, np.asarray(values.X), float(values.concentration)
         if self.method == "randomized":
-            return randomized_tree(component, X, alpha, key, self.progress_bar)
+            return randomized_tree(component, X, alpha, np.random.default_rng(seed), self.progress_bar)
         if self.method == "bayes_kmeans":
-            return build_bayes_kmeans_tree(component, X, alpha, key)
+            return build_bayes_kmeans_tree(component, X, alpha, np.random.default_rng(seed))
         return greedy_tree(component, X, alpha, self.progress_bar)[0]
 
-    def _searched(self, problem: Problem, children: np.ndarray, trace: list[float], key: Array) -> np.ndarray:
+    def _searched(self, problem: Problem, children: np.ndarray, trace: list[float], rng: np.random.Generator) -> np.ndarray:
         """Improve the tree as set by `refine`, alternating with gradient steps if `optimize` is set; extends the trace."""
         assert self.refine is not None
-        for key_round in jax.random.split(key, self.max_rounds if self.optimize else 1):
+        for _ in range(self.max_rounds if self.optimize else 1):
             before = trace[-1]
             values, log_prior = problem.values, float(problem.prior.log_prob(problem.hyperparameters))
             X, alpha = np.asarray(values.X), float(values.concentration)
-            found = search(values.component, X, alpha, children, self.refine, key_round, self.progress_bar)
+            found = search(values.component, X, alpha, children, self.refine, rng, self.progress_bar)
             children = found.children
             trace.extend(found.trace[1:] + log_prior)
             if self.optimize:
@@ -223,26 +219,22 @@ class BHC(DeterministicClustering):
             if build is None:
                 return before
             # a new tree can be worse than the tree for which the hyperparameters were fitted
-            return max(build(values), before, key=lambda tree: float(_bound_at(values, jnp.asarray(tree))))
+            return max(build(values), before, key=partial(_bound_of, values))
 
         return alternate(problem, children, again, _bound_at, lambda tree: (jnp.asarray(tree),), self.max_rounds)
 
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:
-        return float(_bound_at(problem.values, jnp.asarray(children)) + problem.prior.log_prob(problem.hyperparameters))
+        return _bound_of(problem.values, children) + float(problem.prior.log_prob(problem.hyperparameters))
 
     def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Log of (weight × predictive density) of new rows for each retained node and, last, for a new cluster (nats)."""
-        matrix = self._new_rows(X)
-        kept = len(self._nodes_)
-        expected = np.zeros(len(jax.tree.leaves(self._node_stats_)[0]))
-        expected[:kept] = self.node_weights_[self._nodes_] * self.dendrogram_.sizes[self._nodes_]
-        prior = Prior(self.concentration_)
+        matrix, n = self._new_rows(X), len(self.labels_)
+        expected = self.node_weights_[self._nodes_] * self.dendrogram_.sizes[self._nodes_]
+        weights = np.log(np.append(expected, self.concentration_)) - np.log(n + self.concentration_)  # Σ ω_k n_k = n
         with jax.enable_x64(True):
-            log_weights = in_chunks(
-                lambda rows: _node_log_weights(self.component_, self._node_stats_, jnp.asarray(expected), prior, rows), matrix
-            )
-        return check_log_weights(np.column_stack([log_weights[:, :kept], log_weights[:, -1]]), matrix)
+            densities = log_predictives(self.component_, self._node_stats_, matrix, n)
+        return check_log_weights(densities + weights, matrix)
 
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row, averaged over the partitions of the tree (nats).
@@ -332,20 +324,11 @@ class BHC(DeterministicClustering):
         return out[np.ix_(back, back)]
 
 
-def _bound_at(values: MixtureValues, children: Int[Array, "m 2"]) -> Float[Array, ""]:
+def _bound_of(values: MixtureValues, children: Int[np.ndarray, "m 2"]) -> float:
     """Bound of a fixed tree at the hyperparameters in `values` (nats)."""
+    return evidence_of(values.component, np.asarray(values.X), float(values.concentration), children).bound
+
+
+def _bound_at(values: MixtureValues, children: Int[Array, "m 2"]) -> Float[Array, ""]:
+    """The same with derivatives in the hyperparameters."""
     return tree_bound(values.component, values.X, values.concentration, children)
-
-
-@jax.jit
-def _tree_statistics(component: Component, X: Float[Array, "n d"], children: Int[Array, "m 2"]) -> Statistics:
-    return node_statistics(component.suff_stats(X), children)
-
-
-@jax.jit
-def _node_log_weights(
-    component: Component, stats: Statistics, expected: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
-) -> Float[Array, "m k1"]:
-    n = jnp.round(expected.sum())  # Σ ω_k n_k = n
-    weights = jnp.log(jnp.append(expected, prior.concentration)) - jnp.log(n + prior.concentration)
-    return log_weighted_densities(component, with_empty(component, stats), weights, X)

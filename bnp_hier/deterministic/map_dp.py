@@ -204,9 +204,7 @@ class MAPDP(StreamingClustering):
 
     def _descended(self, values: MixtureValues, orders: np.ndarray, starts: np.ndarray, limit: int) -> _Found:
         """Find the best partition over all orders and initialisations."""
-        prior = Prior(float(values.concentration), float(values.discount))
-        X = np.asarray(values.X)
-        result = descend(values.component, X, prior, orders, starts, limit, self.max_iter, merge=self.merge)
+        result = descend(values, orders, starts, limit, self.max_iter, merge=self.merge)
         best = int(result.log_joint.argmax())
         return _Found(result.labels[best], result.traces[best], result.log_joint, bool(result.converged[best]))
 

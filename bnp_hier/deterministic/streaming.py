@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.distributions.chinese_restaurant import log_partition_prior
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.partitions.capacities import in_steps, more_slots
+from bnp_hier.partitions.clusters import joint_of_clusters
+from bnp_hier.partitions.incremental import seat_rows
 from bnp_hier.partitions.seating import Prior
-from bnp_hier.partitions.seats import Seating
-from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.utils.options import require_count
 
 __all__ = ["StreamingClustering"]
 
 LARGEST = 4096
 """Maximum number of rows seated in one compiled call; chunk sizes are powers of two, so that few programs are compiled."""
-
-
-@partial(jax.jit, static_argnames=("slots", "sweeps"))
-def _seat(
-    component: Component,
-    X: Float[Array, "c d"],
-    stats: Statistics,
-    counts: Float[Array, " k"],
-    prior: Prior,
-    slots: int,
-    sweeps: int,
-) -> tuple[Int[Array, " c"], Statistics, Float[Array, " k"], Int[Array, ""]]:
-    """Seat new rows in the existing clusters, then sweep over them again.
-
-    Also returns how often a row needed a new cluster but no slot was free.
-    """
-    rows = component.suff_stats(X)
-    seating, order = Seating(component, X, prior), jnp.arange(X.shape[0])
-
-    def once(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        labels, _ = state
-        return sweep(seating, labels, order, None, slots, others=(stats, counts))
-
-    labels, refused = jax.lax.fori_loop(0, sweeps, once, (jnp.full(X.shape[0], -1), jnp.int32(0)))
-    stats = jax.tree.map(jnp.add, stats, cluster_statistics(rows, labels, slots))
-    return labels, stats, counts + jax.ops.segment_sum(jnp.ones(labels.shape), labels, slots), refused
-
-
-@jax.jit
-def _joint(component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior) -> Float[Array, ""]:
-    return log_partition_prior(counts, *prior) + component.log_marginal(stats).sum()
 
 
 class StreamingClustering(DeterministicClustering):
@@ -104,40 +67,32 @@ class StreamingClustering(DeterministicClustering):
         return int(self.counts_.sum())
 
     def _take_in(self, X: Float[np.ndarray, "m d"], refinements: int) -> None:
-        prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
-        # a max_clusters declared by the model is part of the model; otherwise slots are added until they suffice
+        prior = Prior(self.concentration_, self.discount_)
+        # a max_clusters declared by the model is part of the model
         limit = self._max_clusters_ or self.n_seen_ + len(X)
-        slots = min(in_steps(self.n_clusters_ + 1), limit)
-        stats = more_slots(self._stats_, slots - self.n_clusters_)
-        counts = jnp.pad(jnp.asarray(self.counts_, float), (0, slots - self.n_clusters_))
+        clusters: tuple[Any, np.ndarray] = (self._stats_, self.counts_.astype(float))
         found: list[np.ndarray] = []
         at = 0
         while at < len(X):
             size = min(LARGEST, 1 << (len(X) - at).bit_length() - 1)
-            chunk = jnp.asarray(X[at : at + size])
-            labels, new_stats, new_counts, refused = _seat(self.component_, chunk, stats, counts, prior, slots, refinements + 1)
-            if int(refused) and slots < limit:  # repeat the chunk with more slots
-                extra = min(slots, limit - slots)
-                stats, counts, slots = more_slots(stats, extra), jnp.pad(counts, (0, extra)), slots + extra
-                continue
-            check_seated(self.component_, np.asarray(labels), first=at)
-            stats, counts = new_stats, new_counts
-            found.append(np.asarray(labels))
+            labels, *seated = seat_rows(self.component_, X[at : at + size], clusters, prior, limit, refinements + 1, at)
+            clusters = (seated[0], seated[1])
+            found.append(labels)
             at += size
         # a cluster that was opened and then abandoned leaves its number unused; existing clusters never become empty
-        used = np.flatnonzero(np.asarray(counts) > 0)
-        number = np.full(slots, -1)
+        used = np.flatnonzero(clusters[1] > 0)
+        number = np.full(len(clusters[1]), -1)
         number[used] = np.arange(len(used))
         self.labels_ = number[np.concatenate(found)]
-        self._set_clusters(stats, counts, used)
+        self._set_clusters(clusters[0], clusters[1], used)
 
-    def _set_clusters(self, stats: Statistics, counts: Float[Array, " s"], order: Int[np.ndarray, " k"]) -> None:
+    def _set_clusters(self, stats: Statistics, counts: Float[np.ndarray, " s"], order: Int[np.ndarray, " k"]) -> None:
         """Set the attributes that describe the clusters in the given slots, in this order; all other slots are empty."""
         self.counts_ = np.asarray(counts)[order].astype(np.int64)
         self.n_clusters_ = len(order)
         self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], stats)
-        prior = Prior(jnp.asarray(self.concentration_), jnp.asarray(self.discount_))
-        self.log_joint_ = float(_joint(self.component_, stats, jnp.asarray(counts), prior))
+        prior = Prior(self.concentration_, self.discount_)
+        self.log_joint_ = joint_of_clusters(self.component_, self._stats_, self.counts_, prior)
         if np.isnan(self.log_joint_):
             raise ValueError(
                 f"log p(X, labels) is NaN: the log marginal likelihood of {type(self.component_).__name__} is NaN for a cluster"

@@ -17,9 +17,10 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
+from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
 from bnp_hier.partitions.seating import Prior, draw_index
 from bnp_hier.partitions.seats import Seating, Seats
-from bnp_hier.partitions.split_merge import split_or_merge
+from bnp_hier.partitions.split_merge import draws_per_move, split_or_merge
 from bnp_hier.utils.arrays import take
 from bnp_hier.utils.options import WholeNumber, check_options
 from bnp_hier.utils.randomness import random_key
@@ -134,12 +135,15 @@ def smc(
         n = problem.X.shape[0]
         limit = min(n, problem.sites.max_clusters or n)
         slots = min(FIRST_CAPACITY, limit)
-        rounds = jnp.asarray(_schedule(n, rejuvenation))
+        rounds = _schedule(n, rejuvenation)
         keys = jax.random.split(random_key(key), num_orders)
         orders = []
         for key_order in tqdm(keys, desc="SMC", unit="order", disable=not progress_bar, leave=False):
+            if has_kernels(values.component):
+                orders.append(_filter_natively(values.component, problem.X, prior, key_order, rounds, num_particles, limit))
+                continue
             while True:
-                schedule = _Schedule(rounds, RESAMPLE_BELOW, slots < limit)
+                schedule = _Schedule(jnp.asarray(rounds), RESAMPLE_BELOW, slots < limit)
                 log_evidence, full = _filter(values.component, values.X, prior, key_order, schedule, num_particles, slots)
                 if slots == limit or not bool(full):
                     break
@@ -218,8 +222,8 @@ def _rejuvenate(seating: Seating, particles: _Particle, seated: Array, key: Arra
     key_moves, key_sweep = jax.random.split(key)
 
     def split_merge(labels: Array, key_move: Array) -> tuple[Array, Array]:
-        keys = jax.random.split(key_move, num_particles)
-        moved, _, refused = jax.vmap(lambda z, k: split_or_merge(seating, z, k, slots, seated))(labels, keys)
+        draws = jax.random.uniform(key_move, (num_particles, draws_per_move(n)))
+        moved, _, refused = jax.vmap(lambda z, u: split_or_merge(seating, z, u, slots, seated))(labels, draws)
         return moved, (refused > 0).any()
 
     def visit(item: Array, carry: tuple[_Particle, Array]) -> tuple[_Particle, Array]:
@@ -273,7 +277,7 @@ def _filter(
     """
     n = X.shape[0]
     key_order, key_labels, key_resample, key_moves = jax.random.split(key, 4)
-    seating = Seating(component, take(component.suff_stats(X), jax.random.permutation(key_order, n)), prior)
+    seating = Seating(component, X[jax.random.permutation(key_order, n)], prior)
 
     def resample(t: Array, particles: _Particle, weights: Array, log_weights: Array) -> tuple[_Particle, Array]:
         chosen = _systematic(log_weights, jax.random.uniform(jax.random.fold_in(key_resample, t)))
@@ -315,3 +319,55 @@ def _filter(
     )
     seating_total = jnp.log(prior.concentration + jnp.arange(1, n).astype(float)).sum()
     return log_evidence + logsumexp(log_weights) - jnp.log(num_particles) - seating_total, full
+
+
+@partial(jax.jit, static_argnames="shape")
+def _uniforms(key: Array, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    return jax.random.uniform(key, shape)
+
+
+def _filter_natively(
+    component: Component,
+    X: Float[np.ndarray, "n d"],
+    prior: Prior,
+    key: Array,
+    rounds: Int[np.ndarray, " n"],
+    num_particles: int,
+    limit: int,
+) -> float:
+    """Log estimate of p(X) from one random row order (nats), NaN if a density is not finite.
+
+    The same as `_filter` with enough slots, with the same random numbers: the kernels add the rows between two rounds of moves,
+    and make the moves.
+    """
+    from bnp_hier.native.particles import EXTEND, MOVE_PARTICLES, SWEEP_PARTICLES
+
+    n = len(X)
+    key_order, key_labels, key_resample, key_moves = jax.random.split(key, 4)
+    given = kernel_arguments(component, X[np.asarray(jax.random.permutation(key_order, n))])
+    three, two = settings(prior, RESAMPLE_BELOW), settings(prior)
+    labels, log_weights, log_evidence = np.full((num_particles, n), -1), np.zeros(num_particles), 0.0
+    state, seen = np.zeros(2, np.int64), 0
+    for last in [*np.flatnonzero(rounds), n - 1]:
+        rows = range(seen, last + 1)
+        keys = [(jax.random.fold_in(key_labels, t), jax.random.fold_in(key_resample, t)) for t in rows]
+        uniforms = np.array([_uniforms(one, (num_particles,)) for one, _ in keys]).reshape(len(rows), num_particles)
+        spins, rise = np.array([_uniforms(other, ()) for _, other in keys]), np.empty(())
+        before, weights = labels.copy(), log_weights.copy()
+        bounds = np.array([limit, seen, last + 1], np.int64)
+        EXTEND(*given, before, weights, three, bounds, uniforms, spins, labels, log_weights, rise, state)
+        log_evidence, seen = log_evidence + float(rise), last + 1
+        for r in range(rounds[last] if not state[1] else 0):
+            key_round = jax.random.fold_in(jax.random.fold_in(key_moves, last), r)
+            key_splits, key_sweep = jax.random.split(key_round)
+            bounds = np.array([limit, seen], np.int64)
+            for key_move in jax.random.split(key_splits, MOVES):
+                draws = np.asarray(_uniforms(key_move, (num_particles, draws_per_move(n))))
+                MOVE_PARTICLES(*given, labels.copy(), draws, two, bounds, labels, state)
+            if not state[1]:
+                draws = np.asarray(_uniforms(key_sweep, (num_particles, n)))
+                SWEEP_PARTICLES(*given, labels.copy(), draws, two, bounds, labels, state)
+        if state[1]:
+            return float("nan")
+    seating_total = np.log(two[0] + np.arange(1, n)).sum()
+    return float(log_evidence + np.logaddexp.reduce(log_weights) - np.log(num_particles) - seating_total)

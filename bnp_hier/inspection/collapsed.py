@@ -51,8 +51,8 @@ class MixtureValues(NamedTuple):
     - **X** - the observed table.
     """
 
-    concentration: Float[Array, ""]
-    discount: Float[Array, ""]
+    concentration: Float[Array, ""] | float
+    discount: Float[Array, ""] | float
     component: Component
     X: Num[Array | np.ndarray, "n d"]
 

@@ -20,7 +20,7 @@ from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, count_refused, stop_if_undefined
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
 from bnp_hier.partitions.capacities import default_capacity
-from bnp_hier.partitions.gibbs_step import draws_per_step, gibbs_step, partition_diagnostics
+from bnp_hier.partitions.gibbs_steps import draws_per_step, gibbs_step, partition_diagnostics
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.utils.arrays import as_matrix, is_traced

@@ -1,7 +1,5 @@
 """Exact greedy agglomeration by a merge score; the native form of `deterministic.agglomeration.greedy_merging`."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -45,9 +43,10 @@ class Forest(NamedTuple):
 
     - **columns** - features, one statistic of all slots after another.
     - **marginal**, **mass** - log marginal of a tree's items as one cluster, and log mass of its tree-consistent partitions.
-    - **score**, **low** - largest score with another tree, an upper bound where `stale`; and the smallest score that ties with it.
-    - **items**, **node**, **group**, **partner**, **stale** - number of items, node number, group, node number of the best partner,
-      and whether that has been merged since.
+    - **score**, **low** - largest score with another tree, an upper bound where `stale`; and the smallest score that ties with
+      it.
+    - **items**, **node**, **group**, **partner**, **stale** - number of items, node number, group, node number of the best
+      partner, and whether that has been merged since.
     - **slot_of** - slot of each node.
     - **ranges** - for every group: its first slot, the first one after its single rows, which come first because their scores
       are quicker to compute, and the one after its last.
@@ -96,7 +95,10 @@ def _score(forest, criterion, joint, a, b):
 
 @separate
 def _scores(mixture, forest, slot, first, last, one, scores):
-    """Compute the scores of one slot with those from `first` to before `last`; its own is −inf. Stop at one that is not finite."""
+    """Compute the scores of one slot with those from `first` to before `last`; its own is −inf.
+
+    If one is not finite, the pair is noted in the progress.
+    """
     n = len(forest.node)
     for t in range(mixture.row):
         one[t] = forest.columns[t * n + slot]
@@ -135,7 +137,7 @@ def _take(forest, slot, best, node):
     forest.score[slot], forest.low[slot] = top, low
 
 
-@separate
+@compiled
 def _offer_all(forest, scores, first, last, slot):
     """Make the slot whose scores are given the best partner of others, where it is; in blocks, of which few have any."""
     at, low = scores.ctypes.data, forest.low.ctypes.data
@@ -242,11 +244,12 @@ def _merge(mixture, forest, pair, union, one):
     return home, odds
 
 
-@separate
+@compiled
 def _choose(forest, pair):
     """Choose what to do next: return the node to be scored again, or −1 after writing the pair to be merged; −2 if none may be.
 
-    Among tied pairs, the one with the smallest node numbers is merged; if a tied score is an old bound, its tree is scored first.
+    Among tied pairs, the one with the smallest node numbers is merged; if a tied score is an old bound, its tree is scored
+    first.
     """
     at, size = forest.score.ctypes.data, forest.ranges[len(forest.ranges) - 1]
     top = largest(at, 0, size)
@@ -271,7 +274,7 @@ def _choose(forest, pair):
     return again if again < NONE else -1
 
 
-@separate
+@compiled
 def _renew(forest, scores, first, last, home, pair):
     """After a merge, make the new tree the best partner of others where it is, and mark those whose partner is gone.
 
@@ -347,9 +350,9 @@ def _plant(mixture, forest, leaf_of, order):
 def agglomerate(table):
     """Merge trees greedily, as far as a budget of scores reaches; called again, it goes on.
 
-    Arguments: component, rows, leaf of every row, leaves in the order of the slots, α, the number of the criterion with the number
-    of merges to reach and the budget. Results, which are also the state: features (statistics, slots), four vectors and five
-    vectors of slots as in `Forest`, slots of nodes, ranges of groups, progress, children, log odds.
+    Arguments: component, rows, leaf of every row, leaves in the order of the slots, α, the number of the criterion with the
+    number of merges to reach and the budget. Results, which are also the state: features (statistics, slots), four vectors and
+    five vectors of slots as in `Forest`, slots of nodes, ranges of groups, progress, children, log odds.
     """
     leaf_of, order, goal = integers(table, 4), integers(table, 5), integers(table, 7)
     n, alpha, total = len(order), numbers(table, 6)[0], len(leaf_of)

@@ -1,7 +1,5 @@
 """Arithmetic that LLVM vectorises: loads and stores without Python's negative indices, logarithms, and largest values."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -176,7 +174,6 @@ def _splat(builder: Any, value: Any) -> Any:
 @intrinsic
 def everywhere(typing_context, value):
     """Return a number in every lane."""
-
     return lanes(types.float64), lambda context, builder, signature, args: _splat(builder, args[0])
 
 
@@ -211,7 +208,12 @@ def _define(symbol: Any, instruction: str) -> None:
         return getattr(builder, instruction)(*args, flags=CONTRACT)
 
 
-for _symbol, _instruction in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv")):
+for _symbol, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
     _define(_symbol, _instruction)
 
 

@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 
 import jax
 
-__all__ = ["kernels_run", "xla_programs"]
+__all__ = ["calls_arrive", "kernels_run", "xla_programs"]
 
 SWITCH = "BNP_HIER_NATIVE"
 """Environment variable that, if it is 0, makes XLA programs run instead of kernels."""
@@ -23,7 +24,7 @@ _off = threading.local()
 def xla_programs() -> Iterator[None]:
     """Run XLA programs instead of native kernels in this thread, for instance to compare the two.
 
-    Programs that JAX has compiled before are discarded at the start and at the end, because they contain calls of kernels or not.
+    Programs that JAX has compiled before are discarded at the start and at the end: they contain calls of kernels, or do not.
     """
     before = getattr(_off, "on", False)
     _off.on = True
@@ -39,24 +40,29 @@ def kernels_run() -> bool:
     """Whether native kernels run: unless they are switched off, Numba is missing, or JAX computes on an accelerator."""
     if getattr(_off, "on", False) or os.environ.get(SWITCH) == "0":
         return False
-    device = jax.config.jax_default_device
+    device = jax.config.read("jax_default_device")
     platform = device if isinstance(device, str) else getattr(device, "platform", None) or jax.default_backend()
-    return platform == "cpu" and _works()
+    return platform == "cpu" and _works("bridge", "Kernel")
+
+
+def calls_arrive() -> bool:
+    """Whether native kernels run inside XLA programs, too."""
+    return kernels_run() and _works("check", "check_calls")
 
 
 @cache
-def _works() -> bool:
-    """Whether kernels can be compiled and called from XLA programs on this machine; warns if not."""
+def _works(module: str, name: str) -> bool:
+    """Whether a module of this folder can be imported, and a function in it called; warns if not."""
     try:
-        from bnp_hier.native.check import check_calls
-
-        check_calls()
+        found = getattr(import_module(f"bnp_hier.native.{module}"), name)
+        if name != "Kernel":
+            found()
     except Exception as error:  # whatever is wrong with the compiler must not stop the package
         warnings.warn(
             f"native kernels cannot be used ({type(error).__name__}: {error}); XLA programs run instead, which are slower and "
             "take longer to compile",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
         return False
     return True

@@ -23,9 +23,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numba import types
-from numba.core import config
+from numba.core import config as numba_config
 
-from bnp_hier.native.custom_call import custom_call
+from bnp_hier.native.call_frames import custom_call
 from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS
 from bnp_hier.native.registry import KERNEL_ADDRESSES, OPERATION_ADDRESSES
 
@@ -36,6 +36,9 @@ LOCK = threading.RLock()
 
 TARGET = "bnp_hier"
 """Name of the custom call in XLA programs."""
+
+
+config: Any = numba_config  # whose attributes are set when it is imported
 
 
 @cache
@@ -49,7 +52,8 @@ def _digest() -> str:
 
 @cache
 def cache_folder() -> Path | None:
-    """Folder of the compiled kernels: in Numba's own cache, next to this file, or in the user's cache; None if none is writable.
+    """Folder of the compiled kernels: in Numba's own cache, next to this file, or in the user's cache; None if none is
+    writable.
 
     Kernels compiled from other sources have other folders.
     """
@@ -151,7 +155,7 @@ class Kernel:
         """Run the kernel inside an XLA program for the CPU; under `jax.vmap`, it runs once for each entry of the batch."""
         self.address  # noqa: B018
         plan = np.array([self._number, *self._ranks], dtype=np.int32)
-        return jax.ffi.ffi_call(_custom_call(), list(results), vmap_method="expand_dims")(plan, *arguments)
+        return list(jax.ffi.ffi_call(_custom_call(), list(results), vmap_method="expand_dims")(plan, *arguments))
 
 
 def exact(values: ArrayLike) -> ArrayLike:

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 __all__ = ["on_cores"]
 
-_A, _B = TypeVar("_A"), TypeVar("_B")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 WORTH_A_THREAD = 20_000
 """Work, in visits of rows, below which starting threads takes longer than they save."""

@@ -1,7 +1,5 @@
 """Densities of rows and of clusters, and sufficient statistics."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -9,12 +7,12 @@ import math
 import numpy as np
 
 from bnp_hier.native.bridge import Kernel
-from bnp_hier.native.memory import compiled, copy, integers, numbers
-from bnp_hier.native.mixtures import cluster_statistics, log_marginals, mixture_from, predict, refresh
+from bnp_hier.native.memory import copy, integers, numbers, separate
+from bnp_hier.native.mixtures import cluster_statistics, log_marginals, mixture_from, mixture_of, predict, refresh
 from bnp_hier.native.partitions import log_joint, slots_of
 from bnp_hier.native.seats import Prior, join, leave, seats_of, weigh
 
-__all__ = ["JOINT", "LEAVE_ONE_OUT", "MARGINALS_OF", "PREDICTIVES", "ROWS_OF"]
+__all__ = ["JOINT", "MARGINALS_OF", "PREDICTIVES", "ROWS_OF", "ROW_DENSITIES"]
 
 
 def rows_of(table):
@@ -46,8 +44,8 @@ MARGINALS_OF = Kernel(marginals_of, 1, 1, 1, 2, 2, 0, 1)
 
 
 def predictives(table):
-    """Arguments: component, rows, statistics of clusters, largest number of rows in a cluster. Result: the log predictive density
-    of every row in every cluster.
+    """Arguments: component, rows, statistics of clusters, largest number of rows in a cluster. Result: the log predictive
+    density of every row in every cluster.
     """
     stats, found, most = numbers(table, 4), numbers(table, 6), integers(table, 5)[0]
     mixture = mixture_from(table, most, 0)
@@ -66,29 +64,36 @@ def predictives(table):
 PREDICTIVES = Kernel(predictives, 1, 1, 1, 2, 2, 0, 2)
 
 
-@compiled
-def _log_sum(values, size, highest):
-    total = 0.0
-    for k in range(size):
-        total += math.exp(values[k] - highest)
-    return highest + math.log(total)
-
-
-def leave_one_out(table):
-    """Arguments: component, rows, labels, α and δ, largest number of clusters. Result: log predictive density of every row given
-    all others and their labels.
+def row_densities(table):
+    """Arguments: component, rows, labels, α and δ, largest number of clusters, new rows. Results: log joint; log predictive
+    density of every row given all others and their labels, and of every new row.
     """
-    labels, settings, found = integers(table, 4), numbers(table, 5), numbers(table, 7)
+    labels, settings, new = integers(table, 4), numbers(table, 5), numbers(table, 7)
+    left_out, found = numbers(table, 9), numbers(table, 10)
     mixture, none, n = mixture_from(table, 0, 0), np.empty(0), len(labels)
-    prior = Prior(settings[0], settings[1], integers(table, 6)[0])
+    prior, slots = Prior(settings[0], settings[1], integers(table, 6)[0]), slots_of(labels)
+    numbers(table, 8)[0] = log_joint(mixture, prior, labels, slots)
     seats = seats_of(mixture, labels, prior, none, none)
-    for i in range(n):
+    for i in range(len(left_out)):
         leave(mixture, seats, prior, i, labels[i])
-        size, highest = weigh(mixture, seats, prior, i)
-        occupied = seats.state[1]
-        opening = prior.concentration if occupied < prior.slots else -occupied * prior.discount
-        found[i] = _log_sum(seats.weights, size, highest) - math.log(n - 1 + opening)
+        left_out[i] = _log_density(mixture, seats, prior, i, n - 1)
         seats = join(mixture, seats, prior, i, labels[i])
+    if len(found) > 0:
+        others = mixture_of(integers(table, 0), integers(table, 1), numbers(table, 2), new, n, 0)
+        again = seats_of(mixture, labels, prior, none, none)
+        for i in range(len(found)):
+            found[i] = _log_density(others, again, prior, i, n)
 
 
-LEAVE_ONE_OUT = Kernel(leave_one_out, 1, 1, 1, 2, 1, 1, 0, 1)
+@separate
+def _log_density(mixture, seats, prior, item, n):
+    """Log density of a row given n others, with its label summed out."""
+    size, highest = weigh(mixture, seats, prior, item)
+    occupied, total = seats.state[1], 0.0
+    for k in range(size):
+        total += math.exp(seats.weights[k] - highest)
+    opening = prior.concentration if occupied < prior.slots else -occupied * prior.discount
+    return highest + math.log(total) - math.log(n + opening)
+
+
+ROW_DENSITIES = Kernel(row_densities, 1, 1, 1, 2, 1, 1, 0, 2, 0, 1, 1)

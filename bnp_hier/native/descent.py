@@ -1,7 +1,5 @@
 """Searches for a probable partition: descents by single rows, merges of two clusters, and annealed sweeps."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -25,9 +23,9 @@ LEAST_GAIN = 1e-9
 def descend(table):
     """Make sweeps in a fixed order until one brings no gain.
 
-    Arguments: component, rows, labels (−1 for a row without a cluster), order, α and δ, slots, log joint before (NaN if unknown).
-    Results: labels in order of appearance; log joint after every sweep, as many as there is room for; number of sweeps, whether the
-    last one brought no gain, and whether a density was not finite, so that some label is −1.
+    Arguments: component, rows, labels (−1 for a row without a cluster), order, α and δ, slots, log joint before (NaN if
+    unknown). Results: labels in order of appearance; log joint after every sweep, as many as there is room for; number of
+    sweeps, whether the last one brought no gain, and whether a density was not finite, so that some label is −1.
     """
     labels, settings, trace, state = integers(table, 8), numbers(table, 6), numbers(table, 9), integers(table, 10)
     copy(integers(table, 4), labels)
@@ -58,8 +56,8 @@ DESCEND = Kernel(descend, 1, 1, 1, 2, 1, 1, 1, 0, 1, 1, 1)
 def merge_pair(table):
     """Merge the two clusters whose union increases the log joint most, if any does.
 
-    Arguments: component, rows, labels, α and δ. Results: labels; whether two were merged, and whether a density was not finite, so
-    that the rows of both clusters have label −1.
+    Arguments: component, rows, labels, α and δ. Results: labels; whether two were merged, and whether a density was not finite,
+    so that the rows of both clusters have label −1.
     """
     labels, settings, state = integers(table, 6), numbers(table, 5), integers(table, 7)
     copy(integers(table, 4), labels)
@@ -105,8 +103,8 @@ MERGE_PAIR = Kernel(merge_pair, 1, 1, 1, 2, 1, 1, 1, 1)
 def anneal(table):
     """Make Gibbs sweeps at given temperatures.
 
-    Arguments: component, rows, labels, uniforms (for every sweep 2n: for the order of the rows, and for the rows), temperatures, α
-    and δ, slots. Results: labels, −1 where a density is not finite.
+    Arguments: component, rows, labels, uniforms (for every sweep 2n: for the order of the rows, and for the rows),
+    temperatures, α and δ, slots. Results: labels, −1 where a density is not finite.
     """
     labels, temperatures, settings, n = integers(table, 9), numbers(table, 6), numbers(table, 7), len(integers(table, 4))
     copy(integers(table, 4), labels)

@@ -15,7 +15,8 @@ class Part(NamedTuple):
 
     - **family** - name in `names.FAMILIES`.
     - **columns** - columns of the data.
-    - **constants** - hyperparameters in the order that the family's module documents, each of any shape; traced values are allowed.
+    - **constants** - hyperparameters in the order that the family's module documents, each of any shape; traced values are
+      allowed.
     """
 
     family: str

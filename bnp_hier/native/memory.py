@@ -1,7 +1,5 @@
 """Views of memory in compiled code, and calls by address."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import ctypes
@@ -72,8 +70,8 @@ def copy(values, out):
 def hold(typing_context: Any, array: Any) -> Any:
     """Keep an array until here.
 
-    Numba frees an array after its last use, even if its address is still used: a function that takes the address of an array that
-    it has made must hold it at the end.
+    Numba frees an array after its last use, even if its address is still used: a function that takes the address of an array
+    that it has made must hold it at the end.
     """
     return types.void(array), lambda context, builder, signature, args: context.get_dummy_value()
 

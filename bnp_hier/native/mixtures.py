@@ -1,10 +1,8 @@
 """A mixture inside a kernel: the parts of its component, the statistics of the rows, and densities of clusters.
 
-A component is a list of parts, each a family with its own columns; statistics and caches of the parts follow one another, and log
-densities are the sums over parts. A kernel gets a component as four arrays, see `components.native`.
+A component is a list of parts, each a family with its own columns; statistics and caches of the parts follow one another, and
+log densities are the sums over parts. A kernel gets a component as four arrays, see `components.native`.
 """
-
-# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -121,7 +119,7 @@ def mixture_of(spec, columns, constants, X, most, tabulate):
         at_constants += spec[3 * p + 2]
     for i in range(n):
         for t in range(row):
-            total[t] += rows[i * row + t]
+            total[t] += rows[i * row + t] * (1 + (most + n - 1) // max(n, 1))
     size = at_constants = 0
     for p in range(count):
         parts[p, WORK] = size

@@ -3,19 +3,25 @@
 __all__ = ["FAMILIES", "KERNELS", "OPERATIONS"]
 
 KERNELS = (
-    "echo",
+    "return_arguments",
     "sweep_rows",
-    "split_merge",
-    "partition_step",
+    "move_once",
+    "step_of_gibbs",
     "descend",
     "merge_pair",
     "anneal",
     "rows_of",
     "joint",
     "agglomerate",
+    "extend",
+    "move_particles",
+    "sweep_particles",
+    "tree_masses",
+    "node_statistics",
+    "prune_regraft",
     "marginals_of",
     "predictives",
-    "leave_one_out",
+    "row_densities",
 )
 """Functions of the kernels; the position of each is its number in compiled XLA programs."""
 

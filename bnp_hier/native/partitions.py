@@ -1,7 +1,5 @@
 """Labels and the joint density of a partition and its rows."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math

@@ -1,7 +1,5 @@
 """Clusters that rows leave and join one at a time; the same conditionals as in `partitions.seats`."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -117,8 +115,8 @@ def leave(mixture, seats, prior, item, slot):
 def weigh(mixture, seats, prior, item):
     """Compute the log weights of a row for the slots; return how many there are, and the largest weight.
 
-    The first free slot stands for a new cluster, unless all `prior.slots` are occupied. The largest weight is NaN if the weights
-    are not those of a distribution.
+    The first free slot stands for a new cluster, unless all `prior.slots` are occupied. The largest weight is NaN if the
+    weights are not those of a distribution.
     """
     occupied, free = seats.state[OCCUPIED], seats.state[FREE]
     opens = occupied < prior.slots

@@ -1,7 +1,5 @@
 """Stable sorting."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Split-merge moves with Metropolis-Hastings correction; the native form of `partitions.split_merge`."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -124,11 +122,11 @@ def split_or_merge(mixture, prior, labels, draws, move):
     return True, False
 
 
-def split_merge(table):
+def move_once(table):
     """Make one split-merge move.
 
-    Arguments: component, rows, labels, draws, α and δ, slots with number of items and of scans. Results: labels, whether the move
-    was accepted, whether a slot was lacking.
+    Arguments: component, rows, labels, draws, α and δ, slots with number of items and of scans. Results: labels, whether the
+    move was accepted, whether a slot was lacking.
     """
     labels, settings, counts = integers(table, 8), numbers(table, 6), integers(table, 7)
     copy(integers(table, 4), labels)
@@ -138,4 +136,4 @@ def split_merge(table):
     integers(table, 9)[0], integers(table, 10)[0] = accepted, refused
 
 
-SPLIT_MERGE = Kernel(split_merge, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0, 0)
+SPLIT_MERGE = Kernel(move_once, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0, 0)

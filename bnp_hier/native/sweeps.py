@@ -1,7 +1,5 @@
 """Sweeps that move single rows between clusters; the native form of `partitions.sweeps`."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 from bnp_hier.native.bridge import Kernel
@@ -16,8 +14,8 @@ __all__ = ["SWEEP", "sweep"]
 def sweep(mixture, prior, seats, labels, order, uniforms, inverse_temperature):
     """Visit rows in order and move each by its conditional, or, without uniforms, to its most probable cluster.
 
-    Labels change in place; a row whose conditional is not a distribution gets −1, and the sweep ends there. Returns the clusters,
-    the number of rows for which no slot was free, and whether the sweep ended early.
+    Labels change in place; a row whose conditional is not a distribution gets −1, and the sweep ends there. Returns the
+    clusters, the number of rows for which no slot was free, and whether the sweep ended early.
     """
     refused = 0
     for item in order:
@@ -39,8 +37,8 @@ def sweep(mixture, prior, seats, labels, order, uniforms, inverse_temperature):
 def sweep_rows(table):
     """Make one sweep.
 
-    Arguments: component, rows, labels, order, uniforms (n, or none), α, δ and temperature, slots, statistics and sizes of further
-    rows by slot. Results: labels, and the number of rows without a free slot.
+    Arguments: component, rows, labels, order, uniforms (n, or none), α, δ and temperature, slots, statistics and sizes of
+    further rows by slot. Results: labels, and the number of rows without a free slot.
     """
     labels = integers(table, 11)
     copy(integers(table, 4), labels)

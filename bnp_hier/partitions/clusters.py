@@ -8,17 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy.special import gammaln
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.partitions.capacities import in_steps
-from bnp_hier.partitions.engine import has_kernels, kernel_arguments
+from bnp_hier.partitions.capacities import in_steps, more_slots
+from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.scoring import in_chunks, log_weighted_densities
 from bnp_hier.partitions.seating import Prior
 
-__all__ = ["joint_and_statistics", "log_predictives", "packed", "row_length", "unpacked"]
+__all__ = ["joint_and_statistics", "joint_of_clusters", "log_predictives", "packed", "row_length", "unpacked"]
 
 
 def packed(stats: Statistics) -> Float[np.ndarray, "k p"]:
@@ -46,11 +47,31 @@ def joint_and_statistics(
 
         given = kernel_arguments(component, X)
         stats, joint = np.empty((k, row_length(component))), np.empty(())
-        settings = np.array([float(prior.concentration), float(prior.discount)])
-        JOINT(*given, np.ascontiguousarray(labels, dtype=np.int64), settings, stats, joint)
+        JOINT(*given, np.ascontiguousarray(labels, dtype=np.int64), settings(prior), stats, joint)
         return float(joint), unpacked(component, stats)
     joint, stats = _summarize(component, jnp.asarray(X), jnp.asarray(labels), prior, in_steps(k))
     return float(joint), jax.tree.map(lambda leaf: np.asarray(leaf)[:k], stats)
+
+
+def joint_of_clusters(component: Component, stats: Statistics, counts: Int[np.ndarray, " k"], prior: Prior) -> float:
+    """Log p(X, labels) from the statistics and sizes of the clusters, all of them with rows (nats)."""
+    k, (alpha, discount) = len(counts), settings(prior)
+    seating = np.log(alpha + discount * np.arange(1, k)).sum() + gammaln(alpha + 1.0) - gammaln(alpha + counts.sum())
+    seating += (gammaln(counts - discount) - gammaln(1.0 - discount)).sum()
+    if has_kernels(component):
+        from bnp_hier.native.densities import MARGINALS_OF
+
+        marginals, most = np.empty(k), np.array(counts.max(), np.int64)
+        MARGINALS_OF(*kernel_arguments(component, np.empty((0, component.dim))), packed(stats), most, marginals)
+    else:
+        padded = more_slots(stats, in_steps(k) - k)
+        marginals = np.asarray(_log_marginals(component, padded))[:k]
+    return float(seating + marginals.sum())
+
+
+@jax.jit
+def _log_marginals(component: Component, stats: Statistics) -> Float[Array, " k"]:
+    return component.log_marginal(stats)
 
 
 def log_predictives(
@@ -77,7 +98,7 @@ def log_predictives(
         return densities
     k = len(jax.tree.leaves(stats)[0])
     slots = in_steps(k + 1)
-    padded = jax.tree.map(lambda leaf: np.concatenate([leaf, np.zeros((slots - k, *np.shape(leaf)[1:]))]), stats)
+    padded = more_slots(stats, slots - k)
     return in_chunks(lambda rows: _log_predictives(component, padded, rows), X)[:, : k + 1]
 
 

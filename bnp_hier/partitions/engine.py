@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from bnp_hier.components import Component
-from bnp_hier.native.availability import kernels_run
+from bnp_hier.native.availability import calls_arrive, kernels_run
 from bnp_hier.native.names import FAMILIES
+from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["has_kernels", "kernel_arguments"]
+__all__ = ["has_calls", "has_kernels", "kernel_arguments", "settings"]
 
 
 def has_kernels(component: Component) -> bool:
@@ -20,7 +24,12 @@ def has_kernels(component: Component) -> bool:
     return kernels_run() and component.native() is not None
 
 
-def kernel_arguments(component: Component, X: ArrayLike) -> tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]:
+def has_calls(component: Component) -> bool:
+    """Whether they also run for it inside XLA programs."""
+    return has_kernels(component) and calls_arrive()
+
+
+def kernel_arguments(component: Component, X: ArrayLike) -> tuple[Any, Any, Any, Any]:
     """Return the first arguments of kernels: families, columns and hyperparameters of the component, and the rows.
 
     Concrete values are passed in double precision, whatever the precision of JAX.
@@ -41,3 +50,8 @@ def kernel_arguments(component: Component, X: ArrayLike) -> tuple[ArrayLike, Arr
         constants = exact(np.concatenate(flat))
     rows = jnp.asarray(X, jnp.result_type(float)) if isinstance(X, jax.core.Tracer) else exact(X)
     return np.ravel(families), np.array(columns), constants, rows
+
+
+def settings(prior: Prior, *more: float) -> Float[np.ndarray, " s"]:
+    """Return the parameters of a partition prior, and further numbers, as an argument of kernels."""
+    return np.array([prior.concentration, prior.discount, *more], dtype=np.float64)

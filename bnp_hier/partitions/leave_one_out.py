@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
@@ -13,9 +15,69 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.partitions.engine import has_calls, kernel_arguments
+from bnp_hier.partitions.joint_density import log_joint
+from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.arrays import in_floats
 
-__all__ = ["leave_one_out_densities"]
+__all__ = ["joint_and_densities", "leave_one_out_densities"]
+
+
+class RowDensities(NamedTuple):
+    """Densities of a hard partition and of rows (nats).
+
+    - **log_joint** - log p(X, partition).
+    - **left_out** - log predictive density of each row given all other rows and their labels.
+    - **new** - log predictive density of each new row.
+    """
+
+    log_joint: Float[Array, ""]
+    left_out: Float[Array, " n"]
+    new: Float[Array, " m"]
+
+
+def joint_and_densities(
+    values: MixtureValues,
+    labels: Int[Array, " n"],
+    slots: int,
+    max_clusters: float,
+    new: Float[Array, "m d"] | None = None,
+    *,
+    leave_out: bool = True,
+) -> RowDensities:
+    """Compute the densities of a partition with labels below `slots`; works under ``jit`` and ``vmap``, without derivatives.
+
+    Parameters
+    ----------
+    values
+        Partition prior, component and rows.
+    labels, slots
+        (n,) clusters from 0, below `slots`.
+    max_clusters
+        Maximum number of clusters under the prior.
+    new
+        New rows, (m, d); none by default.
+    leave_out
+        Whether to compute `left_out`, which is empty otherwise.
+    """
+    prior = Prior(values.concentration, values.discount)
+    rows = jnp.zeros((0, values.component.dim)) if new is None else new
+    if has_calls(values.component):
+        from bnp_hier.native.densities import ROW_DENSITIES
+
+        real, most = jnp.result_type(float), int(min(max_clusters, len(values.X)))
+        shapes = [(), (len(values.X) if leave_out else 0,), (len(rows),)]
+        results = [jax.ShapeDtypeStruct(shape, real) for shape in shapes]
+        given = kernel_arguments(values.component, values.X)
+        return RowDensities(*ROW_DENSITIES.inside(results, *given, labels, in_floats(*prior), np.array(most), rows))
+    component, stats = values.component, cluster_statistics(values.component.suff_stats(values.X), labels, slots)
+    joint = log_joint(component, component.suff_stats(values.X), labels, prior, slots)
+    left_out = leave_one_out_densities(component, values.X, labels, prior, slots, max_clusters) if leave_out else jnp.zeros(0)
+    counts = cluster_counts(labels, slots).astype(float)
+    weights = mixture_log_weights(component, stats, counts, prior, rows, max_clusters)
+    return RowDensities(joint, left_out, logsumexp(weights, axis=1))
 
 
 @partial(jax.jit, static_argnames="slots")

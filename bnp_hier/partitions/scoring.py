@@ -84,4 +84,5 @@ def mixture_log_weights(
 
     If there are already `max_clusters` clusters, the value for a new one is −inf.
     """
-    return log_weighted_densities(component, with_empty(component, stats), log_seating(counts, prior, max_clusters), X)
+    weights = jnp.asarray(log_seating(counts, prior, max_clusters))
+    return log_weighted_densities(component, with_empty(component, stats), weights, X)

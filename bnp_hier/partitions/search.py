@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
+from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.native.cores import on_cores
-from bnp_hier.partitions.capacities import default_capacity
-from bnp_hier.partitions.engine import has_kernels, kernel_arguments
+from bnp_hier.partitions.capacities import default_capacity, in_steps
+from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.merging import merge_best_pair
 from bnp_hier.partitions.seating import Prior
@@ -21,7 +22,7 @@ from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
 from bnp_hier.utils.labels import first_come_labels
 
-__all__ = ["Descent", "anneal", "descend"]
+__all__ = ["Descent", "anneal", "descend", "merge_clusters"]
 
 VISITS_PER_CALL = 4_000_000
 """Visits of rows in one call of a kernel, which Ctrl-C does not interrupt."""
@@ -43,10 +44,8 @@ class Descent(NamedTuple):
 
 
 def descend(
-    component: Component,
-    X: Float[np.ndarray, "n d"],
-    prior: Prior,
-    orders: Int[np.ndarray, "r n"],
+    values: MixtureValues,
+    orders: Int[np.ndarray, "r m"],
     starts: Int[np.ndarray, "r n"],
     limit: int,
     max_iter: int,
@@ -59,10 +58,10 @@ def descend(
 
     Parameters
     ----------
-    component, X, prior
-        Component, rows (n, d), and partition prior.
+    values
+        Partition prior, component and rows (n, d).
     orders
-        (r, n) order of the rows in every descent.
+        (r, m) order of the rows in every descent; the others keep their labels.
     starts
         (r, n) initial labels, −1 for a row that is not assigned yet.
     limit
@@ -78,11 +77,12 @@ def descend(
     ValueError
         If a density is not finite; the message names a row.
     """
-    if has_kernels(component):
-        return _descend_natively(component, X, prior, orders, starts, limit, max_iter, merge)
+    if has_kernels(values.component):
+        return _descend_natively(values, orders, starts, limit, max_iter, merge)
+    component, prior = values.component, Prior(values.concentration, values.discount)
     # slots are added until there is a free one for every row that opens a new cluster
-    slots = min(max(default_capacity(len(X)), 2 * int(starts.max()) + 2), limit)
-    data, paths = jnp.asarray(X), jnp.asarray(orders)
+    slots = min(max(default_capacity(len(values.X)), 2 * int(starts.max()) + 2), limit)
+    data, paths = jnp.asarray(values.X), jnp.asarray(orders)
     while True:
         result = _sweeps(component, data, prior, paths, jnp.asarray(starts), slots, max_iter)
         if slots == limit or not np.asarray(result.refused).any():
@@ -92,7 +92,7 @@ def descend(
     traces = [[trace] for trace in _traces(result)]
     # every round reduces the number of clusters or increases the log joint; the cap prevents endless rounds caused by rounding
     # errors
-    for _ in range(len(X) if merge else 0):
+    for _ in range(len(data) if merge else 0):
         merged, changed = _merge(component, data, prior, result.labels, slots)
         check_seated(component, np.asarray(merged))
         if not np.asarray(changed).any():
@@ -105,10 +105,31 @@ def descend(
     return Descent(np.asarray(result.labels), np.asarray(result.log_joint), whole, np.asarray(result.converged))
 
 
+def merge_clusters(values: MixtureValues, labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Merge the two clusters whose union increases the log joint most, as long as any does; call in float64.
+
+    Raises
+    ------
+    ValueError
+        If a density is not finite; the message names a row.
+    """
+    component, prior = values.component, Prior(values.concentration, values.discount)
+    given = kernel_arguments(component, values.X) if has_kernels(component) else None
+    data, slots = jnp.asarray(values.X), in_steps(int(labels.max()) + 1)
+    for _ in range(int(labels.max())):
+        if given is None:
+            merged, changed = (np.asarray(value)[0] for value in _merge(component, data, prior, labels[None], slots))
+        else:
+            merged, changed = _merge_natively(given, labels, prior)
+        check_seated(component, merged)
+        if not changed:
+            break
+        labels = merged
+    return labels
+
+
 def anneal(
-    component: Component,
-    X: Float[np.ndarray, "n d"],
-    prior: Prior,
+    values: MixtureValues,
     starts: Int[np.ndarray, "r n"],
     temperatures: Float[np.ndarray, "r sweeps"],
     draws: Float[np.ndarray, "r sweeps two n"],
@@ -118,8 +139,8 @@ def anneal(
 
     Parameters
     ----------
-    component, X, prior
-        Component, rows (n, d), and partition prior.
+    values
+        Partition prior, component and rows (n, d).
     starts
         (r, n) initial labels.
     temperatures
@@ -134,19 +155,20 @@ def anneal(
     ValueError
         If a density is not finite; the message names a row.
     """
+    component, prior = values.component, Prior(values.concentration, values.discount)
     if has_kernels(component):
         from bnp_hier.native.descent import ANNEAL
 
-        given, whole = kernel_arguments(component, X), _whole(starts)
-        settings, found = _settings(prior), np.empty(starts.shape, np.int64)
+        given, whole = kernel_arguments(component, values.X), _whole(starts)
+        numbers, found = settings(prior), np.empty(starts.shape, np.int64)
 
         def one(run: int) -> None:
-            ANNEAL(*given, whole[run], _real(draws[run]), _real(temperatures[run]), settings, _whole(limit), found[run])
+            ANNEAL(*given, whole[run], _real(draws[run]), _real(temperatures[run]), numbers, _whole(limit), found[run])
 
         on_cores(one, range(len(starts)), draws.size)
         check_seated(component, found)
         return found
-    annealed = np.asarray(_annealed(component, jnp.asarray(X), prior, starts, temperatures, draws, limit))
+    annealed = np.asarray(_annealed(component, jnp.asarray(values.X), prior, starts, temperatures, draws, limit))
     check_seated(component, annealed)
     return annealed
 
@@ -159,23 +181,26 @@ def _real(values: Any) -> Float[np.ndarray, "..."]:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _settings(prior: Prior, *more: float) -> Float[np.ndarray, " s"]:
-    return np.array([float(prior.concentration), float(prior.discount), *more])
+def _merge_natively(given: Any, labels: Int[np.ndarray, " n"], prior: Prior) -> tuple[Int[np.ndarray, " n"], bool]:
+    from bnp_hier.native.descent import MERGE_PAIR
+
+    merged, state = np.empty(len(labels), np.int64), np.zeros(2, np.int64)
+    MERGE_PAIR(*given, _whole(labels), settings(prior), merged, state)
+    return merged, bool(state[0])
 
 
 def _descend_natively(
-    component: Component,
-    X: Float[np.ndarray, "n d"],
-    prior: Prior,
-    orders: Int[np.ndarray, "r n"],
+    values: MixtureValues,
+    orders: Int[np.ndarray, "r m"],
     starts: Int[np.ndarray, "r n"],
     limit: int,
     max_iter: int,
     merge: bool,
 ) -> Descent:
-    from bnp_hier.native.descent import DESCEND, MERGE_PAIR
+    from bnp_hier.native.descent import DESCEND
 
-    given, n = kernel_arguments(component, X), len(X)
+    component, prior, n = values.component, Prior(values.concentration, values.discount), len(values.X)
+    given = kernel_arguments(component, values.X)
     per_call = max(1, VISITS_PER_CALL // n)
 
     def swept(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -183,7 +208,7 @@ def _descend_natively(
         for sweeps in [per_call] * (max_iter // per_call) + [max_iter % per_call]:
             if sweeps and not ended:
                 found, trace, state = np.empty(n, np.int64), np.empty(sweeps), np.zeros(3, np.int64)
-                DESCEND(*given, labels, order, _settings(prior, reached), _whole(limit), found, trace, state)
+                DESCEND(*given, labels, order, settings(prior, reached), _whole(limit), found, trace, state)
                 check_seated(component, found)
                 labels, ended = found, bool(state[1])
                 parts.append(trace[: state[0]])
@@ -194,10 +219,9 @@ def _descend_natively(
         order = _whole(orders[run])
         labels, trace, converged = swept(_whole(starts[run]), order)
         for _ in range(n if merge else 0):  # for the reason given above
-            merged, state = np.empty(n, np.int64), np.zeros(2, np.int64)
-            MERGE_PAIR(*given, labels, _settings(prior), merged, state)
+            merged, changed = _merge_natively(given, labels, prior)
             check_seated(component, merged)
-            if not state[0]:
+            if not changed:
                 break
             labels, more, converged = swept(merged, order)
             trace = np.concatenate([trace, more])
@@ -234,14 +258,14 @@ def _sweeps(
     component: Component,
     X: Float[Array, "n d"],
     prior: Prior,
-    orders: Int[Array, "r n"],
+    orders: Int[Array, "r m"],
     starts: Int[Array, "r n"],
     slots: int,
     max_iter: int,
 ) -> _Sweeps:
     seating = Seating(component, X, prior)
 
-    def one(order: Int[Array, " n"], start: Int[Array, " n"]) -> _Sweeps:
+    def one(order: Int[Array, " m"], start: Int[Array, " n"]) -> _Sweeps:
         def goes_on(state: Any) -> Array:
             _, _, gained, sweeps, _ = state
             return gained & (sweeps < max_iter)

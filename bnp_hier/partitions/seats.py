@@ -15,7 +15,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.partitions.engine import has_kernels
+from bnp_hier.partitions.engine import has_calls
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import pack, take
 
@@ -58,7 +58,7 @@ class Seating:
 
     def __init__(self, component: Component, X: Num[Array | np.ndarray, "n d"], prior: Prior) -> None:
         self.component, self.X, self.prior = component, X, prior
-        self.native = has_kernels(component)
+        self.native = has_calls(component)
         if not self.native:  # here, because a loop that first needed them would keep them to itself
             self._rows = component.suff_stats(X)
             self._empty, self._unpack = ravel_pytree(component.cache(component.empty()))

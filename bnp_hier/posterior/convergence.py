@@ -67,8 +67,8 @@ def chain_diagnostics(values: Mapping[str, Num[np.ndarray, "chain draw"]]) -> pd
             row["ess_bulk"] = float(az.ess(draws))
             row["ess_tail"] = float(az.ess(draws, method="tail", prob=TAILS))
             if len(draws) > 1:
-                with np.errstate(divide="ignore", invalid="ignore"):  # infinite if every chain is stuck at a different value
-                    row["rhat"] = float(az.rhat(draws))
+                stuck = (np.ptp(draws, axis=1) == 0).all()  # every chain at a value of its own: no variance within chains
+                row["rhat"] = np.inf if stuck else float(az.rhat(draws))
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.leave_one_out import leave_one_out_densities
+from bnp_hier.partitions.leave_one_out import joint_and_densities
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 
@@ -129,16 +127,14 @@ class CollapsedMixture(Mixture):
 
     def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
         """Return log p(X, partition), and log p(x_i | labels and rows of the others) for each row."""
-        read = self.conjugate(values)
-        prior = Prior(read.concentration, read.discount)
-        joint = log_joint(read.component, read.component.suff_stats(read.X), labels, prior, slots)
-        return joint, leave_one_out_densities(read.component, read.X, labels, prior, slots, self._most)
+        found = joint_and_densities(self.conjugate(values), labels, slots, self._most)
+        return found.log_joint, found.left_out
 
     def log_predictive(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
     ) -> Float[Array, " m"]:
         """Return log p(x | X, labels): predictive densities of the clusters and a new one, weighted by the partition prior."""
-        return logsumexp(self.log_weights(labels, values, slots, rows), axis=1)
+        return joint_and_densities(self.conjugate(values), labels, slots, self._most, rows, leave_out=False).new
 
     def log_weights(
         self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]

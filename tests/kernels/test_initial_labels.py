@@ -22,7 +22,6 @@ from tests.oracles.problems import random_problem
 
 N = 8
 PROBLEM = random_problem("niw", N, 0)
-ROWS = PROBLEM.component.suff_stats(PROBLEM.X)
 
 
 @pytest.mark.slow
@@ -31,7 +30,7 @@ def test_every_start_is_legal_random_and_reproducible() -> None:
     slots = {"overdispersed": 5}  # too few for all items alone
 
     def draw(name: str, key: jax.Array) -> jax.Array:
-        return starting_labels(name, Seating(PROBLEM.component, ROWS, Prior(PROBLEM.alpha)), key, N, slots.get(name, N))
+        return starting_labels(name, Seating(PROBLEM.component, PROBLEM.X, Prior(PROBLEM.alpha)), key, N, slots.get(name, N))
 
     functions = {name: jax.jit(jax.vmap(partial(draw, name))) for name in STARTS}
     drawn = {name: np.asarray(function(keys)) for name, function in functions.items()}

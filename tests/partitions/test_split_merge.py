@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +14,9 @@ from numpyro.infer import MCMC
 
 import bnp_hier as bnp
 from bnp_hier import PartitionGibbs
-from bnp_hier.kernels import partition_gibbs
 from bnp_hier.models import pitman_yor_mixture
+from bnp_hier.native.availability import xla_programs
+from bnp_hier.partitions import gibbs_steps
 from bnp_hier.partitions import split_merge as split_merge_moves
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
@@ -58,26 +61,39 @@ def test_a_proposal_left_out_of_the_acceptance_ratio_is_caught(monkeypatch: pyte
         return sides, 0.0 * log_probability
 
     monkeypatch.setattr(split_merge_moves, "_scan", broken)
-    assert _excess("bernoulli", 0.8, 0.3, proposal=proposal, restricted_scans=2) > 2.0
+    with xla_programs():
+        assert _excess("bernoulli", 0.8, 0.3, proposal=proposal, restricted_scans=2) > 2.0
 
 
 @slow
 def test_a_concentration_left_out_of_the_sweep_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(seating, *others):
         prior = Prior(1.0, seating.prior.discount)
-        return sweep(Seating(seating.component, seating.rows, prior), *others)
+        return sweep(Seating(seating.component, seating.X, prior), *others)
 
-    monkeypatch.setattr(partition_gibbs, "sweep", broken)
-    assert _excess("bernoulli", 0.5, 0.0, split_merge=0) > 2.0
+    monkeypatch.setattr(gibbs_steps, "sweep", broken)
+    with xla_programs():
+        assert _excess("bernoulli", 0.5, 0.0, split_merge=0) > 2.0
 
 
-def test_a_uniform_draw_of_zero_accepts_no_bad_move(monkeypatch: pytest.MonkeyPatch) -> None:
+@slow
+@pytest.mark.parametrize("wrong", [Prior(1.0, 0.0), Prior(0.5, 0.3)])
+def test_a_wrong_prior_in_the_kernel_is_caught(monkeypatch: pytest.MonkeyPatch, wrong: Prior) -> None:
+    def broken(seating, *others):
+        return step(Seating(seating.component, seating.X, wrong), *others)
+
+    step = gibbs_steps._native_step
+    monkeypatch.setattr(gibbs_steps, "_native_step", broken)
+    assert _excess("bernoulli", 0.5, 0.0) > 2.0
+
+
+@pytest.mark.parametrize("engine", [nullcontext, xla_programs])
+def test_a_uniform_draw_of_zero_accepts_no_bad_move(engine: Any) -> None:
     """A draw of exactly 0, one in 8 million, must not accept whatever is proposed: here the merge of two far clusters."""
     X = jnp.array([-50.0, 50.0, -51.0, 51.0])[:, None]
     component, labels = bnp.NormalInverseGamma.from_data(X), jnp.array([0, 1, 0, 1])
-    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.zeros(shape))
-    moved, accepted, _ = split_merge_moves.split_or_merge(
-        Seating(component, component.suff_stats(X), Prior(1.0, 0.0)), labels, jax.random.key(0), 4
-    )
+    with engine():
+        seating, draws = Seating(component, X, Prior(1.0, 0.0)), jnp.zeros(split_merge_moves.draws_per_move(4))
+        moved, accepted, _ = jax.jit(lambda: split_merge_moves.split_or_merge(seating, labels, draws, 4))()
     assert not accepted
     np.testing.assert_array_equal(moved, labels)

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import cluster_leaves
+from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.search import Descent, anneal, descend
-from bnp_hier.partitions.seating import Prior
 from bnp_hier.trees import Dendrogram
 
 __all__ = ["Effort", "search_partitions"]
@@ -106,11 +106,11 @@ def search_partitions(
         At most 16 distinct partitions in decreasing order of probability, labelled in order of appearance, and their
         log p(X, partition) (nats).
     """
-    prior, n = Prior(concentration), len(X)
+    values, n = MixtureValues(concentration, 0.0, component, X), len(X)
 
     def repaired(labels: np.ndarray) -> Descent:
         order = np.broadcast_to(np.arange(n), labels.shape)
-        descent = descend(component, X, prior, order, labels, n, MOST_SWEEPS)
+        descent = descend(values, order, labels, n, MOST_SWEEPS)
         if np.isnan(descent.log_joint).any():
             raise ValueError(
                 f"log p(X, partition) is NaN: the log marginal likelihood of {type(component).__name__} is NaN for a cluster"
@@ -122,7 +122,7 @@ def search_partitions(
     best = np.resize(found.labels[:ANNEALED], (RUNS, n))
     temperatures = np.linspace(np.resize(HOT, RUNS), COLD, effort.sweeps, axis=1)
     draws = rng.random((RUNS, effort.sweeps, 2, n))
-    found = found.joined(repaired(anneal(component, X, prior, best, temperatures, draws, n)))
+    found = found.joined(repaired(anneal(values, best, temperatures, draws, n)))
 
     idle = 0
     for _ in range(effort.generations):

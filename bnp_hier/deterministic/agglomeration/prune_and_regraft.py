@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, node_statistics, tree_masses
+from bnp_hier.partitions.engine import has_kernels, kernel_arguments
 
 __all__ = ["prune_regraft"]
 
@@ -208,13 +209,39 @@ def prune_regraft(
     children, moves
         Merges of the new tree, whose bound is at least that of the old one, and the number of subtrees moved.
     """
+    if has_kernels(component):
+        return _natively(component, X, concentration, children, order)
     alpha = jnp.asarray(concentration, float)
     tree = _sweep(component, _plant(component, jnp.asarray(X), alpha, jnp.asarray(children)), alpha, jnp.asarray(order))
     if int(tree.moves) < 0:
-        raise ValueError(
-            f"prune and regraft failed: the log marginal likelihood of {type(component).__name__} is NaN for some set of rows"
-        )
-    pairs, mass, single = np.asarray(tree.children), np.asarray(tree.mass), np.asarray(tree.single)
-    inner = np.arange(len(X), len(pairs))
-    odds = single[inner] - mass[pairs[inner]].sum(1)
-    return in_merge_order(pairs[inner], odds), int(tree.moves)
+        raise _undefined(component)
+    return _in_order(np.asarray(tree.children), np.asarray(tree.single), np.asarray(tree.mass)), int(tree.moves)
+
+
+def _natively(
+    component: Component, X: np.ndarray, concentration: float, children: Int[np.ndarray, "m 2"], order: Int[np.ndarray, " v"]
+) -> tuple[Int[np.ndarray, "m 2"], int]:
+    from bnp_hier.native.trees import PRUNE_REGRAFT
+
+    nodes = 2 * len(X) - 1
+    pairs, single, mass, state = np.empty((nodes, 2), np.int64), np.empty(nodes), np.empty(nodes), np.zeros(3, np.int64)
+    tree, turns = (np.ascontiguousarray(values, dtype=np.int64) for values in (children, order))
+    alpha = np.array(concentration, float)
+    PRUNE_REGRAFT(*kernel_arguments(component, X), tree, alpha, turns, pairs, single, mass, state)
+    if state[2]:
+        raise _undefined(component)
+    return _in_order(pairs, single, mass), int(state[1])
+
+
+def _undefined(component: Component) -> ValueError:
+    return ValueError(
+        f"prune and regraft failed: the log marginal likelihood of {type(component).__name__} is NaN for some set of rows"
+    )
+
+
+def _in_order(
+    pairs: Int[np.ndarray, "v 2"], single: Float[np.ndarray, " v"], mass: Float[np.ndarray, " v"]
+) -> Int[np.ndarray, "m 2"]:
+    """Merges of a tree from the children and masses of all nodes."""
+    inner = np.arange((len(pairs) + 1) // 2, len(pairs))
+    return in_merge_order(pairs[inner], single[inner] - mass[pairs[inner]].sum(1))

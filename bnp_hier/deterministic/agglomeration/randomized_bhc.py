@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from tqdm import tqdm
 
 from bnp_hier.components import Component
-from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
-from bnp_hier.deterministic.agglomeration.leaves import BAR_FROM, cluster_leaves, row_leaves
+from bnp_hier.deterministic.agglomeration.leaves import BAR_FROM, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, merge_odds
+from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
+from bnp_hier.partitions.seating import Prior
 from bnp_hier.trees import Dendrogram
 
 __all__ = ["Assembly", "filled", "randomized_tree"]
 
 SUBSET = 100
 """Number of rows in a subset; the exact tree is built for sets of at most this size."""
+
+ROWS_AT_ONCE = 16_384
+"""Number of rows that are assigned to clusters at once, to bound memory."""
 
 
 class Assembly:
@@ -54,7 +56,7 @@ class Assembly:
     def children(self, component: Component, X: np.ndarray, concentration: float) -> Int[np.ndarray, "m 2"]:
         """Merges of the complete tree, in decreasing order of their odds as far as the tree allows."""
         children = in_merge_order(self._pairs, np.zeros(len(self._pairs)))
-        return in_merge_order(children, np.asarray(merge_odds(component, X, concentration, jnp.asarray(children))))
+        return in_merge_order(children, merge_odds(component, X, concentration, children))
 
     def halve(self, points: Float[np.ndarray, "s d"], rows: Int[np.ndarray, " s"], branch: tuple[int, int] | None) -> None:
         """Attach a balanced tree of the given rows, built by repeated halving along the axis of largest variance."""
@@ -84,37 +86,30 @@ def filled(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     return np.where(there, X, mean)
 
 
-@jax.jit
-def _filter(component: Component, stats: Statistics, items: Array, X: Float[Array, "m d"]) -> Int[Array, " m"]:
-    """Most probable cluster of each row by cluster size × predictive density; −1 where a density is NaN."""
-    cache = component.cache(stats)
-    log_items = jnp.log(items)
-    rows = component.suff_stats(X)
-
-    def best(row: Statistics) -> Array:
-        weights = component.cached_log_predictive(cache, row) + log_items
-        return jnp.where(jnp.isnan(weights).any(), -1, weights.argmax())
-
-    return jax.lax.map(best, rows, batch_size=min(256, X.shape[0]))
-
-
 def _parts(
     component: Component, X: np.ndarray, rows: np.ndarray, subset: np.ndarray, labels: np.ndarray
 ) -> list[Int[np.ndarray, " _"]]:
-    """Rows of each cluster of the subset, together with the other rows assigned to it."""
-    rest = np.setdiff1d(rows, subset, assume_unique=True)
-    leaves = cluster_leaves(X[subset], labels)
-    # padded to a power of two, so that few programs are compiled
-    padded = np.concatenate([rest, np.full((1 << (len(rest) - 1).bit_length()) - len(rest), rest[0])])
-    filtered = np.asarray(_filter(component, leaves.stats, leaves.items, X[padded]))[: len(rest)]
-    if (filtered < 0).any():
-        raise ValueError(f"the predictive density of row {rest[filtered < 0][0]} under {type(component).__name__} is NaN")
-    joined, where = np.concatenate([subset, rest]), np.concatenate([labels, filtered])
-    return [joined[where == k] for k in range(leaves.n)]
+    """Rows of each cluster of the subset, together with the other rows assigned to it by cluster size × predictive density."""
+    _, stats = joint_and_statistics(component, X[subset], labels, Prior(1.0))
+    log_items, rest = np.log(np.bincount(labels)), np.setdiff1d(rows, subset, assume_unique=True)
+    where = [labels]
+    for start in range(0, len(rest), ROWS_AT_ONCE):
+        some = rest[start : start + ROWS_AT_ONCE]
+        weights = log_predictives(component, stats, X[some], len(subset))[:, :-1] + log_items
+        undefined = np.isnan(weights).any(1)
+        if undefined.any():
+            raise ValueError(f"the predictive density of row {some[undefined][0]} under {type(component).__name__} is NaN")
+        where.append(weights.argmax(1))
+    joined, part = np.concatenate([subset, rest]), np.concatenate(where)
+    return [joined[part == k] for k in range(len(log_items))]
 
 
 def randomized_tree(
-    component: Component, X: Float[np.ndarray, "n d"], concentration: float, key: Array, progress_bar: bool = False
+    component: Component,
+    X: Float[np.ndarray, "n d"],
+    concentration: float,
+    rng: np.random.Generator,
+    progress_bar: bool = False,
 ) -> Int[np.ndarray, "m 2"]:
     """Build a tree in O(n log n) time by recursion on random subsets. Call in float64.
 
@@ -125,8 +120,8 @@ def randomized_tree(
     ----------
     component, X, concentration
         Component, data (n, d), and α of the Dirichlet process.
-    key
-        JAX key for the subsets.
+    rng
+        Random number generator for the subsets.
     progress_bar
         Whether to show a progress bar if there are many rows.
 
@@ -142,7 +137,6 @@ def randomized_tree(
     along its principal axis, so that no branch receives almost all rows.
     """
     n = len(X)
-    rng = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))).tolist())
     points, tree = filled(X), Assembly(n)
     waiting: list[tuple[np.ndarray, tuple[int, int] | None]] = [(np.arange(n), None)]
     with tqdm(total=n, desc="BHC", disable=not progress_bar or n < BAR_FROM, unit="row") as bar:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import heapq
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.partitions.clusters import row_length, unpacked
+from bnp_hier.partitions.engine import has_kernels, kernel_arguments
 
 __all__ = [
+    "TreeEvidence",
+    "evidence_of",
     "in_merge_order",
     "merge_odds",
     "node_statistics",
     "node_weights",
     "single_cluster_mass",
+    "statistics_of_nodes",
     "tree_bound",
     "tree_masses",
 ]
@@ -68,12 +75,71 @@ def tree_masses(
     return mass, single[n:] - mass[children].sum(1)
 
 
-@jax.jit
+class TreeEvidence(NamedTuple):
+    """Masses of a tree with 2n − 1 nodes, as NumPy arrays.
+
+    - **single** - φ1 of each node: log α + lgamma(n_k) + m(D_k).
+    - **log_odds** - (n − 1,) log odds of each merge (nats).
+    - **bound** - lower bound on log p(X), as in `tree_bound` (nats).
+    """
+
+    single: Float[np.ndarray, " nodes"]
+    log_odds: Float[np.ndarray, " m"]
+    bound: float
+
+
+def evidence_of(
+    component: Component, X: Float[np.ndarray, "n d"], concentration: float, children: Int[np.ndarray, "m 2"]
+) -> TreeEvidence:
+    """Compute the masses of a fixed tree; call in float64. Unlike `tree_bound`, it has no derivatives, but runs natively."""
+    n = len(X)
+    if has_kernels(component):
+        from bnp_hier.native.trees import TREE_MASSES
+
+        single, mass = np.empty(2 * n - 1), np.empty(2 * n - 1)
+        tree = np.ascontiguousarray(children, dtype=np.int64)
+        TREE_MASSES(*kernel_arguments(component, X), tree, np.array(concentration, float), single, mass)
+    else:
+        single, mass = map(
+            np.asarray, _masses(component, jnp.asarray(X), np.asarray(concentration, float), jnp.asarray(children))
+        )
+    bound = mass[-1] + scipy.special.gammaln(concentration) - scipy.special.gammaln(n + concentration)
+    return TreeEvidence(single, single[n:] - mass[children].sum(1), float(bound))
+
+
 def merge_odds(
-    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
-) -> Float[Array, " m"]:
+    component: Component, X: Float[np.ndarray, "n d"], concentration: float, children: Int[np.ndarray, "m 2"]
+) -> Float[np.ndarray, " m"]:
     """Log odds of each merge of a fixed tree (nats)."""
-    return tree_masses(single_cluster_mass(component, X, concentration, children), children)[1]
+    return evidence_of(component, X, concentration, children).log_odds
+
+
+@jax.jit
+def _masses(
+    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
+) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"]]:
+    single = single_cluster_mass(component, X, concentration, children)
+    return single, tree_masses(single, children)[0]
+
+
+def statistics_of_nodes(
+    component: Component, X: Float[np.ndarray, "n d"], children: Int[np.ndarray, "m 2"], nodes: Int[np.ndarray, " k"]
+) -> Statistics:
+    """Statistics of the items under some of the nodes, as NumPy arrays with leading dimension k."""
+    if has_kernels(component):
+        from bnp_hier.native.trees import NODE_STATISTICS
+
+        found = np.empty((len(nodes), row_length(component)))
+        tree = np.ascontiguousarray(children, dtype=np.int64)
+        NODE_STATISTICS(*kernel_arguments(component, X), tree, np.ascontiguousarray(nodes, dtype=np.int64), found)
+        return unpacked(component, found)
+    every = _statistics(component, jnp.asarray(X), jnp.asarray(children))
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[nodes], every)
+
+
+@jax.jit
+def _statistics(component: Component, X: Float[Array, "n d"], children: Int[Array, "m 2"]) -> Statistics:
+    return node_statistics(component.suff_stats(X), children)
 
 
 @jax.jit

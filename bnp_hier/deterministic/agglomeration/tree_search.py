@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from tqdm import tqdm
 
 from bnp_hier.components import Component
@@ -15,7 +13,7 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import Leaves, row_leaves
 from bnp_hier.deterministic.agglomeration.partition_search import Effort, search_partitions
 from bnp_hier.deterministic.agglomeration.prune_and_regraft import prune_regraft
-from bnp_hier.deterministic.agglomeration.tree_evidence import merge_odds, tree_bound
+from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of, merge_odds
 from bnp_hier.trees import Dendrogram
 
 __all__ = ["SearchedTree", "ratio_inside_clusters", "search"]
@@ -60,7 +58,7 @@ class _Search:
         self.leaves: Leaves = row_leaves(X)
 
     def bound(self, children: np.ndarray) -> float:
-        value = float(tree_bound(self.component, self.X, self.concentration, jnp.asarray(children)))
+        value = evidence_of(self.component, self.X, self.concentration, children).bound
         if np.isnan(value):
             raise ValueError(
                 f"the bound of a tree is NaN: the log marginal likelihood of {type(self.component).__name__} is NaN for a node"
@@ -68,7 +66,7 @@ class _Search:
         return value
 
     def log_odds(self, children: np.ndarray) -> np.ndarray:
-        return np.asarray(merge_odds(self.component, self.X, self.concentration, jnp.asarray(children)))
+        return merge_odds(self.component, self.X, self.concentration, children)
 
     def starts(self) -> list[np.ndarray]:
         """Initial trees other than the greedy one."""
@@ -81,10 +79,10 @@ class _Search:
             trees += [linkage(points, method)[:, :2].astype(int) for method in ("ward", "average")]
         return trees
 
-    def polish(self, trees: list[np.ndarray], key: Array, refine: str) -> list[np.ndarray]:
+    def polish(self, trees: list[np.ndarray], rng: np.random.Generator, refine: str) -> list[np.ndarray]:
         """Build greedy trees inside and across the clusters of good hard partitions near the cuts of the trees."""
         cuts = np.stack([Dendrogram(children, self.log_odds(children)).cut() for children in trees])
-        labels, log_joint = search_partitions(self.component, self.X, self.concentration, cuts, key, EFFORT[refine])
+        labels, log_joint = search_partitions(self.component, self.X, self.concentration, cuts, rng, EFFORT[refine])
         good = labels[log_joint > log_joint[0] - FAR][:MOST_REBUILT]
         return [agglomerate(self.component, self.leaves, self.concentration, groups=groups)[0] for groups in good]
 
@@ -107,7 +105,7 @@ def search(
     concentration: float,
     greedy: Int[np.ndarray, "m 2"],
     refine: str,
-    key: Array,
+    rng: np.random.Generator,
     progress_bar: bool = False,
 ) -> SearchedTree:
     """Search for a tree whose bound is at least that of the greedy tree. Call in float64.
@@ -123,8 +121,8 @@ def search(
         resulting hard partitions by descents, annealed Gibbs runs and crossover, and build greedy trees inside and across
         their clusters. "full": then repeat rounds of prune and regraft and a longer polish until a round improves the bound
         by less than 0.05 nats.
-    key
-        JAX key.
+    rng
+        Random number generator.
     progress_bar
         Whether to show a progress bar over the rounds of "full".
     """
@@ -139,18 +137,15 @@ def search(
             best, bound = children, reached
         trace.append(bound)
 
-    key_polish, key_rounds = jax.random.split(key)
     starts = found.starts()
-    for tree in [*starts, *found.polish([greedy, *starts], key_polish, "polish")]:
+    for tree in [*starts, *found.polish([greedy, *starts], rng, "polish")]:
         offer(tree)
     if refine == "full" and len(X) > 2:
         with tqdm(total=MOST_ROUNDS, desc="BHC: tree search", disable=not progress_bar, unit="round", leave=False) as bar:
-            for key_round in jax.random.split(key_rounds, MOST_ROUNDS):
+            for _ in range(MOST_ROUNDS):
                 before = bound
-                key_order, key_polish = jax.random.split(key_round)
-                order = np.asarray(jax.random.permutation(key_order, 2 * len(X) - 1))
-                offer(prune_regraft(component, X, concentration, best, order)[0])
-                for tree in found.polish([best], key_polish, "full"):
+                offer(prune_regraft(component, X, concentration, best, rng.permutation(2 * len(X) - 1))[0])
+                for tree in found.polish([best], rng, "full"):
                     offer(tree)
                 bar.update()
                 if bound - before < FULL_GAIN:
@@ -188,4 +183,4 @@ def ratio_inside_clusters(
             place[n + t] = n + len(children)
             children.append(sorted((place[left], place[right])))
     merges = np.array(children, int)
-    return merges, np.asarray(merge_odds(component, X, concentration, jnp.asarray(merges)))
+    return merges, merge_odds(component, X, concentration, merges)

@@ -1,9 +1,7 @@
-"""Independent binary columns, with missing cells; see `components.beta_bernoulli`.
+"""Independent binary columns, with missing values; see `components.beta_bernoulli`.
 
 Constants, each of length d: a, b.
 """
-
-# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Independent normal columns, with missing cells; see `components.normal_inverse_gamma`.
+"""Independent normal columns, with missing values; see `components.normal_inverse_gamma`.
 
 Constants, each of length d: κ, shape, log rate, 1/√rate, origin, and the prior mean in standardised coordinates.
 """
-
-# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 

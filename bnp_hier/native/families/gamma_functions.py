@@ -1,7 +1,5 @@
 """Ratios of gamma functions on the log scale; see `components.special`."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math

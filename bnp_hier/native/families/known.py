@@ -3,11 +3,9 @@
 In whitened coordinates y, the prior covariance of the mean is U diag(v) Uᵀ. In the basis U, everything is diagonal for every
 number of rows.
 
-Constants: log density of a row at its mean, origin (d), inverse Cholesky factor of the covariance (d, d), prior mean in whitened
-coordinates (d), v (d), U (d, d).
+Constants: log density of a row at its mean, origin (d), inverse Cholesky factor of the covariance (d, d), prior mean in
+whitened coordinates (d), v (d), U (d, d).
 """
-
-# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 

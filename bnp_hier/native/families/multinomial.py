@@ -3,8 +3,6 @@
 Constants: the prior's concentration (d).
 """
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -12,8 +10,8 @@ import math
 from bnp_hier.native.families.gamma_functions import log_gamma_ratio, log_rising
 from bnp_hier.native.memory import compiled, copy, floats, words
 
-# work: Σ a, a (d), positions of the tables of every category and of the total (d + 1, 0 without), then the tables of the logs of
-# rising factorials
+# work: Σ a, a (d), positions of the tables of every category and of the total (d + 1, 0 without), then the tables of the logs
+# of rising factorials
 SUM, PRIOR = 0, 1
 
 LARGEST = 4_000_000

@@ -6,8 +6,6 @@ B + h v vᵀ, where h = κN/(κ + N). The two terms are kept apart because the p
 Constants: κ, ν, log |scale|, m (d), origin (d), inverse Cholesky factor of the scale (d, d).
 """
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -16,8 +14,12 @@ import numpy as np
 
 from bnp_hier.native.arithmetic import LANES, all_equal, everywhere, get, load, log, put, store
 from bnp_hier.native.families.gamma_functions import log_gamma_ratio
+from bnp_hier.native.families.operations import JOINED, call_joined, operation
 from bnp_hier.native.families.small_matrices import invert
 from bnp_hier.native.memory import compiled, copy, floats, hold, separate, words
+from bnp_hier.native.names import FAMILIES
+
+FAMILY = FAMILIES.index("normal")
 
 LOG_PI = math.log(math.pi)
 
@@ -26,15 +28,16 @@ LOG_PI = math.log(math.pi)
 KAPPA, NU, ROOM, MEAN = range(4)
 
 # cache: number of rows, log |B|, vᵀB⁻¹v, normalisation, exponent and factor of the square in the predictive density,
-# κ/(κ + N), h, 1 + h vᵀB⁻¹v, then ȳ, B⁻¹ and B⁻¹v
+# κ/(κ + N), h, 1 + h vᵀB⁻¹v, then ȳ, B⁻¹, B⁻¹v and B
 N, LOG_DET, FORM, LOG_NORM, EXPONENT, SHRINK, PULL, LAG, WIDENED, AVERAGE = range(10)
 
-TINY = 2.220446049250313e-16
+LEAST_FACTOR = 1e-2
+"""Factor of |B| below which removing a row costs digits, so that B⁻¹ is computed anew."""
 
 
 def lengths(d, out):
     pair = words(out, 2)
-    pair[0], pair[1] = 1 + d + d * d, AVERAGE + 2 * d + d * d
+    pair[0], pair[1] = 1 + d + d * d, AVERAGE + 2 * d + 2 * d * d
 
 
 def rows(constants, d, X, ldx, columns, n, out, ldo):
@@ -104,26 +107,33 @@ def _without_scatter(cache, d, n):
     cache[N], cache[LOG_DET] = n, 0.0
     for i in range(d):
         for j in range(d):
-            cache[AVERAGE + d + i * d + j] = 1.0 if i == j else 0.0
+            cache[AVERAGE + d + i * d + j] = cache[AVERAGE + 2 * d + (d + i) * d + j] = 1.0 if i == j else 0.0
+
+
+@compiled
+def _invert(cache, d):
+    """Compute B⁻¹ and log |B| from B."""
+    copy(cache[AVERAGE + 2 * d + d * d : AVERAGE + 2 * d + 2 * d * d], cache[AVERAGE + d :])
+    cache[LOG_DET] = invert(cache[AVERAGE + d :], d)
 
 
 def refresh(work, d, stats, cache):
-    given, kept = floats(stats, 1 + d + d * d), floats(cache, AVERAGE + 2 * d + d * d)
-    n = given[0]
+    given, kept = floats(stats, 1 + d + d * d), floats(cache, AVERAGE + 2 * d + 2 * d * d)
+    n, scatter = given[0], AVERAGE + 2 * d + d * d
     for j in range(d):
         kept[AVERAGE + j] = given[1 + j] / n if n > 0 else 0.0
     _without_scatter(kept, d, n)
     if n > 1:
         for i in range(d):
             for j in range(d):
-                kept[AVERAGE + d + i * d + j] += given[1 + d + i * d + j] - given[1 + i] * kept[AVERAGE + j]
-        kept[LOG_DET] = invert(kept[AVERAGE + d :], d)
+                kept[scatter + i * d + j] += given[1 + d + i * d + j] - given[1 + i] * kept[AVERAGE + j]
+        _invert(kept, d)
     _finish(floats(work, MEAN + d + int(n) + 1), d, kept)
 
 
 def update(work, d, cache, row, sign):
-    kept, y = floats(cache, AVERAGE + 2 * d + d * d), floats(row + 8, d)
-    inverse, projected = AVERAGE + d, AVERAGE + d + d * d
+    kept, y = floats(cache, AVERAGE + 2 * d + 2 * d * d), floats(row + 8, d)
+    inverse, projected, scatter = AVERAGE + d, AVERAGE + d + d * d, AVERAGE + 2 * d + d * d
     n = kept[N]
     new = n + sign
     if new < 1.5:  # exact, whatever the rounding errors of earlier updates
@@ -134,23 +144,27 @@ def update(work, d, cache, row, sign):
                 kept[AVERAGE + i] = y[i] if sign > 0 else 2.0 * kept[AVERAGE + i] - y[i]
         _without_scatter(kept, d, new)
     else:
-        form = 0.0
+        form, ratio = 0.0, sign * n / new
         for i in range(d):
-            value = 0.0
+            value, e = 0.0, y[i] - kept[AVERAGE + i]
             for j in range(d):
-                value += kept[inverse + i * d + j] * (y[j] - kept[AVERAGE + j])
+                other = y[j] - kept[AVERAGE + j]
+                value += kept[inverse + i * d + j] * other
+                kept[scatter + i * d + j] += ratio * e * other
             kept[projected + i] = value
-            form += value * (y[i] - kept[AVERAGE + i])
-        ratio = sign * n / new
-        factor = max(1.0 + ratio * form, TINY)
-        for i in range(d):
-            change = ratio / factor * kept[projected + i]
-            for j in range(d):
-                kept[inverse + i * d + j] -= change * kept[projected + j]
+            form += value * e
+        factor = 1.0 + ratio * form
+        if factor < LEAST_FACTOR:
+            _invert(kept, d)
+        else:
+            for i in range(d):
+                change = ratio / factor * kept[projected + i]
+                for j in range(d):
+                    kept[inverse + i * d + j] -= change * kept[projected + j]
+            kept[LOG_DET] += math.log(factor)
         for i in range(d):
             kept[AVERAGE + i] += sign / new * (y[i] - kept[AVERAGE + i])
         kept[N] = new
-        kept[LOG_DET] += math.log(factor)
     _finish(floats(work, MEAN + d + int(new) + 1), d, kept)
 
 
@@ -196,7 +210,8 @@ def _solve_row(lower, row, size):
 
 @separate
 def _log_dets(lower, vector, lag, d):
-    """Compute log |B + h v vᵀ| in every lane from the lower triangle of B, row after row, v and h: B = L D Lᵀ, D in the diagonal.
+    """Compute log |B + h v vᵀ| in every lane from the lower triangle of B, row after row, v and h: B = L D Lᵀ, D in the
+    diagonal.
 
     The first two are addresses of entries, each with eight lanes, and are overwritten.
     """
@@ -227,7 +242,8 @@ def marginals(work, d, stats, lds, m, out):
     for c in range(m):
         for t in range(p):
             columns[t * m + c] = load(stats, c * lds + t)
-    _joined(work, d, columns.ctypes.data, m, m, one.ctypes.data, out)
+    # by address, because compiling it twice takes long
+    call_joined(operation(FAMILY, JOINED), work, d, columns.ctypes.data, m, m, one.ctypes.data, out)
     hold(columns)
     hold(one)
 
@@ -250,10 +266,6 @@ def _log_det_of_two(work, here, ldf, one):
     u, v = x - everywhere(load(work, MEAN)), y - everywhere(load(work, MEAN + 1))
     form = u * u * r - (u * v * q + u * v * q) + v * v * p
     return log(p * r - q * q + lag * form)
-
-
-def joined(work, d, features, ldf, m, one, out):
-    _joined(work, d, features, ldf, m, one, out)
 
 
 @compiled
@@ -348,8 +360,7 @@ def _in_many_columns(work, d, features, ldf, m, one, found):
     hold(space)
 
 
-@separate
-def _joined(work, d, features, ldf, m, one, out):
+def joined(work, d, features, ldf, m, one, out):
     p, room, wide = 1 + d + d * d, int(load(work, ROOM)), max(m, LANES)
     nu, table = load(work, NU), work + 8 * (MEAN + d + room)
     space = np.empty(wide + p * LANES)

@@ -18,8 +18,6 @@ component's `suff_stats`, one leaf after the other.
   to `out`. The clusters are the last axis of the first features, of which each has m values, `ldf` apart.
 """
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 from numba import types

@@ -1,9 +1,7 @@
-"""Independent columns of counts, with missing cells; see `components.gamma_poisson`.
+"""Independent columns of counts, with missing values; see `components.gamma_poisson`.
 
 Constants, each of length d: shape, rate.
 """
-
-# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 

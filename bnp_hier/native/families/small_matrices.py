@@ -1,7 +1,5 @@
 """Cholesky factors of small symmetric positive-definite matrices, stored flat, row after row."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math

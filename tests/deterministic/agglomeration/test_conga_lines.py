@@ -12,7 +12,8 @@ from scipy.special import gammaln
 
 import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
-from bnp_hier.deterministic.agglomeration.greedy_merging import Merges, agglomerate, row_leaves
+from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
+from bnp_hier.deterministic.agglomeration.leaves import Merges, row_leaves
 from tests.oracles.problems import FAMILIES, Problem, random_problem
 from tests.parameters import few
 
@@ -157,7 +158,7 @@ def test_merges_and_counts_of_both_engines(family: str, prior: str) -> None:
 def both(problem: Problem, n: int) -> tuple[Merges, Merges]:
     """Merges of the first n rows by conga lines and by the other engine."""
     with jax.enable_x64(True):
-        leaves = row_leaves(problem.component, problem.X)._replace(n=n)
+        leaves = row_leaves(problem.X[:n])
         conga, other = (f(problem.component, leaves, problem.alpha, "dp") for f in (conga_line_merges, agglomerate))
     np.testing.assert_array_equal(conga.children, other.children)
     np.testing.assert_allclose(conga.log_odds, other.log_odds, atol=1e-8)

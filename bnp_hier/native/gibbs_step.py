@@ -1,7 +1,5 @@
 """A step of `PartitionGibbs`: one sweep, split-merge moves, and summaries of the resulting partition."""
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 import math
@@ -17,7 +15,7 @@ from bnp_hier.native.sorting import sort_by
 from bnp_hier.native.split_merge import Move, split_or_merge
 from bnp_hier.native.sweeps import sweep
 
-__all__ = ["PARTITION_STEP"]
+__all__ = ["GIBBS_STEP"]
 
 LOOKED_AT = 1024
 """Largest number of rows over which the truncated probability is averaged."""
@@ -43,12 +41,12 @@ def _truncated_probability(mixture, prior, labels):
     return total / looked_at
 
 
-def partition_step(table):
+def step_of_gibbs(table):
     """Make one step.
 
-    Arguments: component, rows, labels, draws, α and δ, slots with number of moves and of scans. Results: labels; log joint, entropy
-    of the shares and truncated probability; number of clusters, largest cluster, accepted moves and lacking slots. If a density is
-    not finite, the log joint is NaN and some label is −1.
+    Arguments: component, rows, labels, draws, α and δ, slots with number of moves and of scans. Results: labels; log joint,
+    entropy of the shares and truncated probability; number of clusters, largest cluster, accepted moves and lacking slots. If a
+    density is not finite, the log joint is NaN and some label is −1.
     """
     n, labels, draws = len(integers(table, 4)), integers(table, 8), numbers(table, 5)
     settings, counts, reals, whole = numbers(table, 6), integers(table, 7), numbers(table, 9), integers(table, 10)
@@ -84,4 +82,4 @@ def partition_step(table):
         reals[2] = _truncated_probability(mixture, prior, labels)
 
 
-PARTITION_STEP = Kernel(partition_step, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1)
+GIBBS_STEP = Kernel(step_of_gibbs, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1)

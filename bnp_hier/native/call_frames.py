@@ -2,11 +2,9 @@
 
 The layout of a frame is that of the structs in ``xla/ffi/api/c_api.h``, a stable binary interface, in words of eight bytes. A
 frame has its extension in word 1, the interface in word 2, the arguments from word 5 and the results from word 10; word 2 of
-either is their number, and word 4 points to the pointers to the buffers. A buffer has its type in word 2, its data in word 3, its
-rank in word 4, and points to its dimensions in word 5.
+either is their number, and word 4 points to the pointers to the buffers. A buffer has its type in word 2, its data in word 3,
+its rank in word 4, and points to its dimensions in word 5.
 """
-
-# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def gibbs_step(
 def _native_step(
     seating: Seating, labels: Int[Array, " n"], draws: Float[Array, " r"], slots: int, moves: int, restricted_scans: int | None
 ) -> GibbsStep:
-    from bnp_hier.native.partition_step import PARTITION_STEP
+    from bnp_hier.native.gibbs_step import GIBBS_STEP
 
     scans = -1 if restricted_scans is None else restricted_scans
     arguments = (
@@ -124,5 +124,5 @@ def _native_step(
         jax.ShapeDtypeStruct((3,), jnp.result_type(float)),
         jax.ShapeDtypeStruct((4,), jnp.result_type(int)),
     )
-    labels, (joint, entropy, truncated), (n_clusters, largest, accepted, refused) = PARTITION_STEP.inside(results, *arguments)
+    labels, (joint, entropy, truncated), (n_clusters, largest, accepted, refused) = GIBBS_STEP.inside(results, *arguments)
     return GibbsStep(labels, joint, n_clusters, largest, entropy, accepted, refused, truncated)
