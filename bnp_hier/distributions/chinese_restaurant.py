@@ -15,9 +15,10 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.distributions.model_draws import RememberedDraws
+from bnp_hier.native.availability import calls_arrive
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["ChineseRestaurantProcess", "cluster_counts", "log_partition_prior"]
+__all__ = ["ChineseRestaurantProcess", "cluster_counts", "log_partition_prior", "seat_customers"]
 
 
 def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"]:
@@ -137,20 +138,31 @@ class ChineseRestaurantProcess(RememberedDraws):
 def _seat_all(
     key: Array, concentration: Float[Array, " b"], discount: Float[Array, " b"], size: int, slots: int
 ) -> Int[Array, "b n"]:
-    """Draw one partition per pair of parameters by seating one customer at a time."""
-
-    def one(uniforms: Array, alpha: Array, d: Array) -> Array:
-        def seat(counts: Array, uniform: Array) -> tuple[Array, Array]:
-            occupied = counts > 0
-            tables = occupied.sum()
-            opens = jnp.arange(slots) == tables
-            # the first customer always opens a table
-            opening = jnp.where(tables > 0, alpha + tables.astype(d.dtype) * d, 1.0)
-            cumulative = jnp.cumsum(jnp.where(occupied, counts - d, jnp.where(opens, opening, 0.0)))
-            label = (cumulative <= uniform * cumulative[-1]).sum()
-            return counts.at[label].add(1.0), label.astype(int)
-
-        return jax.lax.scan(seat, jnp.zeros(slots, concentration.dtype), uniforms)[1]
-
+    """Draw one partition per pair of parameters."""
     uniforms = jax.random.uniform(key, (concentration.shape[0], size), concentration.dtype)
-    return jax.vmap(one)(uniforms, concentration, discount)
+    return jax.vmap(partial(seat_customers, slots=slots))(uniforms, concentration, discount)
+
+
+def seat_customers(uniforms: Float[Array, " n"], concentration: ArrayLike, discount: ArrayLike, slots: int) -> Int[Array, " n"]:
+    """Seat one customer at a time, by inversion of the uniform draws; tables are numbered in order of appearance.
+
+    If `slots` tables are occupied, customers join these in proportion to their weights.
+    """
+    alpha, d = (jnp.asarray(value, uniforms.dtype) for value in (concentration, discount))
+    if calls_arrive():
+        from bnp_hier.native.starts import SEAT_ALL
+
+        shape = jax.ShapeDtypeStruct(uniforms.shape, jnp.result_type(int))
+        return SEAT_ALL.inside([shape], uniforms, jnp.stack([alpha, d]), np.array(slots))[0]
+
+    def seat(counts: Array, uniform: Array) -> tuple[Array, Array]:
+        occupied = counts > 0
+        tables = occupied.sum()
+        opens = jnp.arange(slots) == tables
+        # the first customer always opens a table
+        opening = jnp.where(tables > 0, alpha + tables.astype(d.dtype) * d, 1.0)
+        cumulative = jnp.cumsum(jnp.where(occupied, counts - d, jnp.where(opens, opening, 0.0)))
+        label = (cumulative <= uniform * cumulative[-1]).sum()
+        return counts.at[label].add(1.0), label.astype(int)
+
+    return jax.lax.scan(seat, jnp.zeros(slots, uniforms.dtype), uniforms)[1]

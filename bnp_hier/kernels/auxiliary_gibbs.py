@@ -16,7 +16,8 @@ from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.inspection.slots import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, count_refused, stop_if_undefined
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
+from bnp_hier.kernels.reports import count_refused, stop_if_undefined
 from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.utils.arrays import is_traced
@@ -135,8 +136,11 @@ class AuxiliaryGibbs(PartitionKernel):
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
         hits, _ = count_refused(self, f"{sites.slots} clusters", state, refused)
-        stop_if_undefined("AuxiliaryGibbs", jnp.where(jnp.isnan(values.log_density).any(), jnp.nan, 0.0))
-        return AuxiliaryGibbsState({sites.partition: labels}, *_diagnostics(values, labels), hits, state.i + 1, key)
+        joint, clusters, largest, entropy = _diagnostics(values, labels)
+        # a NaN in any slot, since the sweep has used all of them
+        joint = stop_if_undefined("AuxiliaryGibbs", jnp.where(jnp.isnan(values.log_density).any(), jnp.nan, joint))
+        z = {sites.partition: labels}
+        return AuxiliaryGibbsState(z, joint, clusters, largest, entropy, hits, state.i + 1, key)
 
 
 def _sweep(

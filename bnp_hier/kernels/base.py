@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Int
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import identity, is_prng_key
 
@@ -26,10 +19,6 @@ __all__ = [
     "PartitionKernel",
     "check_whole_labels",
     "split_arrays",
-    "stop_if_undefined",
-    "undefined_in_one_line",
-    "warn_of_capacity",
-    "count_refused",
 ]
 
 
@@ -165,124 +154,3 @@ def check_whole_labels(labels: np.ndarray, size: int, below: int) -> None:
         )
     if labels.min() < 0 or labels.max() >= below:
         raise ValueError(f"initial labels must lie in 0, ..., {below - 1}, but they span {labels.min()} to {labels.max()}")
-
-
-def count_refused(
-    kernel: PartitionKernel, capacity: str, state: Any, refused: Array, probability: Array | None = None
-) -> tuple[Array, Array]:
-    """Update the capacity statistics of a state after one more step, and warn at the first hit.
-
-    Parameters
-    ----------
-    kernel, capacity
-        The kernel, and its capacity in words.
-    state
-        State before the step, with `capacity_hits` and, if `probability` is given, `truncated_probability` and `i`.
-    refused
-        Number of times that the capacity was reached in the step.
-    probability
-        Truncated probability of the step.
-
-    Returns
-    -------
-    hits, mean
-        Number of hits so far, and the mean truncated probability over all steps (0 if `probability` is None).
-    """
-    hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
-    if probability is None:
-        warn_of_capacity(kernel, capacity, state.capacity_hits, hits)
-        return hits, jnp.zeros(())
-    before = state.truncated_probability
-    mean = (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
-    warn_of_capacity(kernel, capacity, state.capacity_hits, hits, mean)
-    return hits, mean
-
-
-def warn_of_capacity(
-    kernel: PartitionKernel, capacity: str, before: Array, now: Array, truncated_probability: Array | None = None
-) -> None:
-    """Warn at the first capacity hit, also from inside a compiled program."""
-    arguments = () if truncated_probability is None else (truncated_probability,)
-    warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
-    _tell_where((now > 0) & (before == 0), warn, *arguments)
-
-
-def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | None = None) -> None:
-    """Stop the run if a step led to undefined numbers, also from inside a compiled program.
-
-    That is, if the log joint is NaN or inf, or an item has label −1 (see `sweep`): further draws would be meaningless. JAX
-    turns the error into a `JaxRuntimeError`.
-    """
-    item = jnp.asarray(-1) if labels is None else jnp.where(labels.min() < 0, labels.argmin(), -1)
-    defined = log_joint < jnp.inf
-    _tell_where((item >= 0) | ~defined, partial(_stop, kernel=kernel), item, log_joint)
-
-
-@contextmanager
-def undefined_in_one_line() -> Iterator[None]:
-    """Raise the error of `stop_if_undefined` in its original form, without the text that JAX adds.
-
-    Raises
-    ------
-    FloatingPointError
-        If a step has led to undefined numbers.
-    """
-
-    def of_others(record: logging.LogRecord) -> bool:
-        return "debug.callback failed" not in record.getMessage()
-
-    logger = logging.getLogger("jax._src.debugging")  # it prints the traceback of the callback
-    logger.addFilter(of_others)
-    try:
-        yield
-        jax.effects_barrier()  # callbacks are asynchronous
-    except jax.errors.JaxRuntimeError as error:
-        _, found, words = str(error).rpartition(f"{FloatingPointError.__name__}: ")
-        if not found:
-            raise
-        raise FloatingPointError(words.strip()) from None
-    finally:
-        logger.removeFilter(of_others)
-
-
-def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *arguments: Array) -> None:
-    """Call a host function with the arguments if a condition holds.
-
-    Under `vmap`, both branches of a conditional run for every chain, and a host call at every step costs more than the step
-    itself. The function is therefore called once, for the first chain that meets the condition, if there is one.
-    """
-
-    @jax.custom_batching.custom_vmap
-    def look(condition: Array, *arguments: ArrayLike) -> Array:
-        jax.lax.cond(condition, lambda: jax.debug.callback(tell, *arguments), lambda: None)
-        return jnp.zeros(())
-
-    @look.def_vmap
-    def look_at_all(size: int, batched: Sequence[bool], condition: Array, *arguments: ArrayLike) -> tuple[Array, bool]:
-        every = [
-            jnp.asarray(x) if has_axis else jnp.broadcast_to(x, (size, *jnp.shape(x)))  # constants arrive as Python numbers
-            for x, has_axis in zip((condition, *arguments), batched, strict=True)
-        ]
-        first = every[0].argmax()
-        return look(every[0].any(), *(x[first] for x in every[1:])), False
-
-    look(condition, *map(jnp.asarray, arguments))
-
-
-def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
-    if item >= 0:
-        raise FloatingPointError(
-            f"{kernel}: row {int(item)} fits no cluster: under the component, the log density of the row, or of a cluster that "
-            "contains it, is not finite"
-        )
-    raise FloatingPointError(f"{kernel}: the log joint of the state is {float(log_joint)}")
-
-
-def _warn(mass: Array | None = None, *, kernel: str, capacity: str, advice: str) -> None:
-    truncated = "" if mass is None else f" (mean truncated probability so far: {float(mass):.1e})"
-    warnings.warn(
-        f"{kernel} reached its capacity of {capacity}: the draws are from the posterior restricted to at most {capacity}"
-        f"{truncated}; {advice}",
-        RuntimeWarning,
-        stacklevel=2,
-    )

@@ -18,7 +18,7 @@ from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
 from bnp_hier.inspection.nested import TreeSites, TreeValues, find_tree_sites, read_tree_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, count_refused, split_arrays, stop_if_undefined
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
 from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
 from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
@@ -27,6 +27,7 @@ from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, densities_of, p
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
+from bnp_hier.kernels.reports import count_refused, stop_if_undefined
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.options import WholeNumber, check_options
@@ -384,7 +385,7 @@ class BHMCGibbs(PartitionKernel):
         z |= dict(zip((sites.paths, sites.labels, sites.mixing, sites.parameters), mixture, strict=True))
         z = {name: value.astype(state.z[name].dtype) for name, value in z.items()}
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
-        stop_if_undefined("BHMCGibbs", summaries["log_joint"])
+        summaries["log_joint"] = stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # with a finite root, K is the model's
         # the last component of an infinite root represents all the others
         capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
-from bnp_hier.distributions import ChineseRestaurantProcess
+from bnp_hier.distributions.chinese_restaurant import seat_customers
 from bnp_hier.kernels.base import check_whole_labels
+from bnp_hier.partitions.engine import kernel_arguments
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import sweep
+from bnp_hier.utils.arrays import in_floats
 from bnp_hier.utils.labels import first_come_labels
 
 __all__ = ["STARTS", "check_labels", "check_singletons", "starting_labels"]
@@ -24,7 +26,7 @@ GREEDY_SWEEPS = 4
 """Sweeps of the greedy initialisation: the first one seats the items, and the others refine the result."""
 
 
-def starting_labels(start: str, seating: Seating, key: Array, size: int, slots: int) -> Int[Array, " n"]:
+def starting_labels(start: str, seating: Seating, draws: Float[Array, " n1"], slots: int) -> Int[Array, " n"]:
     """Return the initial labels of one chain, in order of appearance; works under ``jit`` and ``vmap``.
 
     Parameters
@@ -32,32 +34,37 @@ def starting_labels(start: str, seating: Seating, key: Array, size: int, slots: 
     start
         "one": a single cluster. "singletons": every item alone. "prior": a draw from the partition prior. "map_dp": each item
         in random order joins its most probable cluster, followed by a few more sweeps. "overdispersed": one of these, chosen by
-        the key; "singletons" only if there are slots for all items.
+        the last draw; "singletons" only if there are slots for all items.
     seating
         Rows, component, and prior of the partition.
-    key
-        Random key of the chain.
-    size, slots
-        Number of items n, and capacity.
+    draws
+        (n + 1,) uniform draws.
+    slots
+        Capacity.
     """
-    concentration, discount = seating.prior
-
-    def greedy(key: Array) -> Array:
-        order = jnp.argsort(jax.random.uniform(key, (size,)))
-        step = lambda _, labels: sweep(seating, labels, order, None, slots)[0]  # noqa: E731
-        return first_come_labels(jax.lax.fori_loop(0, GREEDY_SWEEPS, step, jnp.full(size, -1)), slots)
-
-    draws: dict[str, Callable[[Array], Array]] = {
-        "one": lambda key: jnp.zeros(size, int),
-        "singletons": lambda key: jnp.arange(size),
-        "prior": ChineseRestaurantProcess(concentration, size, discount, slots).sample,
-        "map_dp": greedy,
+    size = len(draws) - 1
+    found: dict[str, Callable[[], Array]] = {
+        "one": lambda: jnp.zeros(size, int),
+        "singletons": lambda: jnp.arange(size),
+        "prior": lambda: seat_customers(draws[:size], *seating.prior, slots),
+        "map_dp": lambda: _greedy_labels(seating, draws[:size], slots),
     }
     if start != "overdispersed":
-        return draws[start](key)
-    choices = [draw for name, draw in draws.items() if name != "singletons" or size <= slots]
-    key_choice, key_draw = jax.random.split(key)
-    return jax.lax.switch(jax.random.randint(key_choice, (), 0, len(choices)), choices, key_draw)
+        return found[start]()
+    choices = [draw for name, draw in found.items() if name != "singletons" or size <= slots]
+    return jax.lax.switch((draws[size] * len(choices)).astype(int), choices)
+
+
+def _greedy_labels(seating: Seating, draws: Float[Array, " n"], slots: int) -> Int[Array, " n"]:
+    if seating.native:
+        from bnp_hier.native.starts import SEAT_GREEDILY
+
+        shape = jax.ShapeDtypeStruct(draws.shape, jnp.result_type(int))
+        arguments = *kernel_arguments(seating.component, seating.X), draws, in_floats(*seating.prior)
+        return SEAT_GREEDILY.inside([shape], *arguments, np.array([slots, GREEDY_SWEEPS]))[0]
+    order = jnp.argsort(draws)
+    step = lambda _, labels: sweep(seating, labels, order, None, slots)[0]  # noqa: E731
+    return first_come_labels(jax.lax.fori_loop(0, GREEDY_SWEEPS, step, jnp.full(draws.shape, -1)), slots)
 
 
 def check_singletons(size: int, slots: int) -> None:

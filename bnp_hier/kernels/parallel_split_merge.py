@@ -19,7 +19,7 @@ from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, count_refused, stop_if_undefined
+from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.kernels.chunked_rows import row_chunks
 from bnp_hier.kernels.initial_labels import check_labels
 from bnp_hier.kernels.parallel_moves import (
@@ -31,6 +31,7 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_clusters,
     units_of_rows,
 )
+from bnp_hier.kernels.reports import count_refused, stop_if_undefined
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.partitions.capacities import spread_rows, truncated_probability
 from bnp_hier.partitions.row_features import Features, feature_map
@@ -250,9 +251,10 @@ class ParallelSplitMerge(PartitionKernel):
         rows = table.component.suff_stats(table.X[asked])
         mass = truncated_probability(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
         hits, mass = count_refused(self, f"{slots} clusters", state, refused, mass)
-        summaries = _summaries(table, prior, clusters)
-        stop_if_undefined("ParallelSplitMerge", summaries[1], labels)
-        return ParallelSplitMergeState({sites.partition: labels}, *summaries, accepted, hits, mass, state.i + 1, key)
+        by_size, joint, k, largest, entropy = _summaries(table, prior, clusters)
+        joint = stop_if_undefined("ParallelSplitMerge", joint, labels)
+        z = {sites.partition: labels}
+        return ParallelSplitMergeState(z, by_size, joint, k, largest, entropy, accepted, hits, mass, state.i + 1, key)
 
 
 def _moved(values: MixtureValues) -> MixtureValues:

@@ -17,9 +17,11 @@ from sklearn.utils._param_validation import StrOptions
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, count_refused, stop_if_undefined
+from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
+from bnp_hier.kernels.reports import count_refused, stop_if_undefined
 from bnp_hier.partitions.capacities import default_capacity
+from bnp_hier.partitions.engine import has_calls
 from bnp_hier.partitions.gibbs_steps import draws_per_step, gibbs_step, partition_diagnostics
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
@@ -135,6 +137,7 @@ class PartitionGibbs(PartitionKernel):
         self._restricted_scans = int(restricted_scans) if proposal == "restricted_gibbs" else None
         self._start = init
         self._sites: MixtureSites | None = None
+        self._native = False
 
     def init(
         self,
@@ -152,7 +155,7 @@ class PartitionGibbs(PartitionKernel):
             as_matrix(values.X, min_rows=2)
             values.component.validate(values.X)
             values.component.check_precision(values.X)
-        self._sites, self._sample_fn = sites, self._sample_one
+        self._sites, self._sample_fn, self._native = sites, self._sample_one, has_calls(values.component)
         start = (init_params or {}).get(sites.partition)
         if start is None or is_model_draw(start):  # without values from the user, `Gibbs` passes a draw from the model
             start = None if isinstance(self._start, str) else np.asarray(self._start)
@@ -173,7 +176,7 @@ class PartitionGibbs(PartitionKernel):
         assert self._sites is not None
         size = self._sites.size
         limits = [limit for limit in (self._max_clusters, self._sites.max_clusters) if limit is not None]
-        return min([size, *limits] if limits else [default_capacity(size)])
+        return min([size, *limits] if limits or self._native else [default_capacity(size)])
 
     def _sample_one(
         self, state: PartitionGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
@@ -187,11 +190,12 @@ class PartitionGibbs(PartitionKernel):
         draws = jax.random.uniform(key_step, (draws_per_step(sites.size, self._split_merge, self._restricted_scans),))
         old = state.z[sites.partition]
         step = gibbs_step(seating, old, draws, self._capacity, self._split_merge, self._restricted_scans)
-        stop_if_undefined("PartitionGibbs", step.log_joint, step.labels)
-        hits, mass = count_refused(self, f"{self._capacity} clusters", state, step.refused, step.truncated)
+        joint = stop_if_undefined("PartitionGibbs", step.log_joint, step.labels)
+        capacity = f"{self._capacity} clusters" if self._capacity < sites.size else None
+        hits, mass = count_refused(self, capacity, state, step.refused, step.truncated)
         return PartitionGibbsState(
             {sites.partition: step.labels},
-            step.log_joint,
+            joint,
             step.n_clusters,
             step.largest_cluster,
             step.entropy,
@@ -217,7 +221,7 @@ def _begin(
     key, key_start = jax.random.split(key)
     if labels is None:
         assert name is not None
-        labels = starting_labels(name, seating, key_start, size, capacity)
+        labels = starting_labels(name, seating, jax.random.uniform(key_start, (size + 1,)), capacity)
     else:
         labels = first_come_labels(jnp.asarray(labels).astype(int), size)
         # unchecked labels beyond the capacity share its last slot: a valid start that the chain soon leaves

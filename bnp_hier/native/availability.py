@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 import jax
 
@@ -40,7 +41,8 @@ def kernels_run() -> bool:
     """Whether native kernels run: unless they are switched off, Numba is missing, or JAX computes on an accelerator."""
     if getattr(_off, "on", False) or os.environ.get(SWITCH) == "0":
         return False
-    device = jax.config.read("jax_default_device")
+    settings: Any = jax.config
+    device = settings.jax_default_device
     platform = device if isinstance(device, str) else getattr(device, "platform", None) or jax.default_backend()
     return platform == "cpu" and _works("bridge", "Kernel")
 

@@ -29,14 +29,10 @@ from bnp_hier.native.call_frames import custom_call
 from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS
 from bnp_hier.native.registry import KERNEL_ADDRESSES, OPERATION_ADDRESSES
 
-__all__ = ["Kernel", "cache_folder", "exact", "load_family"]
+__all__ = ["Kernel", "cache_folder", "exact", "load_family", "register"]
 
 LOCK = threading.RLock()
 """Held while anything is compiled or loaded."""
-
-TARGET = "bnp_hier"
-"""Name of the custom call in XLA programs."""
-
 
 config: Any = numba_config  # whose attributes are set when it is imported
 
@@ -106,15 +102,19 @@ def load_family(family: int) -> None:
             OPERATION_ADDRESSES[first + place] = _address(getattr(module, name), types.void(*ARGUMENTS[name]))
 
 
-@cache
-def _custom_call() -> str:
-    """Register the custom call with XLA and return its name."""
+def register(name: str, function: Callable[[int], int]) -> str:
+    """Register a function of the address of a call frame with XLA, and return its name."""
     with LOCK:
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        address = _address(custom_call, types.intp(types.intp))
-        jax.ffi.register_ffi_target(TARGET, capsule(address, None, None), platform="cpu", api_version=1)
-    return TARGET
+        address = _address(function, types.intp(types.intp))
+        jax.ffi.register_ffi_target(name, capsule(address, None, None), platform="cpu", api_version=1)
+    return name
+
+
+@cache
+def _custom_call() -> str:
+    return register("bnp_hier", custom_call)
 
 
 class Kernel:

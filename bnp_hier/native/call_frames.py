@@ -13,7 +13,7 @@ import numpy as np
 from bnp_hier.native.memory import call_kernel, compiled, copy, float32s, floats, int32s, words
 from bnp_hier.native.registry import KERNEL_ADDRESSES
 
-__all__ = ["custom_call"]
+__all__ = ["answered_metadata", "custom_call"]
 
 METADATA = 1
 """Type of the extension by which XLA asks for the metadata of a function."""
@@ -67,16 +67,25 @@ def _narrow(space, size, address, kind):
         copy(words(space, size), int32s(address, size))
 
 
+@compiled
+def answered_metadata(frame):
+    """Whether XLA asks only for the metadata of the function, which are then written."""
+    head = words(frame, 15)
+    if head[1] == 0:
+        return False
+    extension = words(head[1], 4)
+    if extension[1] & 0xFFFFFFFF == METADATA:
+        # the version of the interface is word 4 of the interface itself, and word 3 of the metadata
+        words(extension[3], 4)[3] = words(head[2], 5)[4]
+        int32s(extension[3] + 32, 1)[0] = 0  # no traits
+    return True
+
+
 def custom_call(frame):
     """Call the kernel whose number is the first entry of the first argument; the other entries are the ranks of all buffers."""
-    head = words(frame, 15)
-    if head[1] != 0:
-        extension = words(head[1], 4)
-        if extension[1] & 0xFFFFFFFF == METADATA:
-            # the version of the interface is word 4 of the interface itself, and word 3 of the metadata
-            words(extension[3], 4)[3] = words(head[2], 5)[4]
-            int32s(extension[3] + 32, 1)[0] = 0  # no traits
+    if answered_metadata(frame):
         return 0
+    head = words(frame, 15)
     given, made = head[7] - 1, head[12]
     arguments, results = words(head[9], given + 1), words(head[14], made)
     plan = int32s(words(arguments[0], 6)[3], 1 + given + made)

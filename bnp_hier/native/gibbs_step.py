@@ -7,15 +7,15 @@ import math
 import numpy as np
 
 from bnp_hier.native.bridge import Kernel
-from bnp_hier.native.memory import compiled, copy, integers, numbers
+from bnp_hier.native.memory import compiled, copy, integers, numbers, separate
 from bnp_hier.native.mixtures import mixture_from
-from bnp_hier.native.partitions import log_joint, renumber
+from bnp_hier.native.partitions import log_joint, renumber, slots_of
 from bnp_hier.native.seats import Prior, join, leave, seats_of, weigh
 from bnp_hier.native.sorting import sort_by
 from bnp_hier.native.split_merge import Move, split_or_merge
 from bnp_hier.native.sweeps import sweep
 
-__all__ = ["GIBBS_STEP"]
+__all__ = ["GIBBS_STEP", "SUMMARIES_OF"]
 
 LOOKED_AT = 1024
 """Largest number of rows over which the truncated probability is averaged."""
@@ -39,6 +39,22 @@ def _truncated_probability(mixture, prior, labels):
             total += math.exp(seats.weights[seats.state[2]] - highest) / every
             seats = join(mixture, seats, prior, item, slot)
     return total / looked_at
+
+
+@separate
+def _summarize(mixture, prior, labels, reals, whole):
+    """Write the log joint and the entropy of the shares, and the numbers of clusters and of rows in the largest of them."""
+    clusters = slots_of(labels)
+    sizes, largest, entropy = np.zeros(clusters), 0.0, 0.0
+    for label in labels:
+        sizes[label] += 1
+    for size in sizes:
+        if size > 0:
+            largest = max(largest, size)
+            entropy -= size / len(labels) * math.log(size / len(labels))
+            whole[0] += 1
+    reals[0], reals[1] = log_joint(mixture, prior, labels, clusters), entropy
+    whole[1] = int(largest)
 
 
 def step_of_gibbs(table):
@@ -68,18 +84,25 @@ def step_of_gibbs(table):
             refused += lacked
             undefined = labels.min() < 0
     clusters = renumber(labels)
-    sizes, largest, entropy, joint = np.zeros(clusters), 0.0, 0.0, np.nan
+    reals[0], reals[1], reals[2] = np.nan, 0.0, 0.0
+    whole[0], whole[1], whole[2], whole[3] = 0, 0, accepted, refused
     if not undefined:
-        joint = log_joint(mixture, prior, labels, clusters)
-        for label in labels:
-            sizes[label] += 1
-        for size in sizes:
-            largest = max(largest, size)
-            entropy -= size / n * math.log(size / n)
-    reals[0], reals[1], reals[2] = joint, entropy, 0.0
-    whole[0], whole[1], whole[2], whole[3] = clusters, int(largest), accepted, refused
-    if not undefined and clusters == prior.slots:
-        reals[2] = _truncated_probability(mixture, prior, labels)
+        _summarize(mixture, prior, labels, reals, whole)
+        if clusters == prior.slots:
+            reals[2] = _truncated_probability(mixture, prior, labels)
 
 
 GIBBS_STEP = Kernel(step_of_gibbs, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1)
+
+
+def summaries_of(table):
+    """Summarise a partition.
+
+    Arguments: component, rows, labels, α and δ. Results: log joint, entropy of the shares; number of clusters, largest cluster.
+    """
+    settings, whole = numbers(table, 5), integers(table, 7)
+    whole[0] = 0
+    _summarize(mixture_from(table, 0, 0), Prior(settings[0], settings[1], 0), integers(table, 4), numbers(table, 6), whole)
+
+
+SUMMARIES_OF = Kernel(summaries_of, 1, 1, 1, 2, 1, 1, 1, 1)

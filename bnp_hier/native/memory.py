@@ -16,6 +16,7 @@ from numba.np.arrayobj import make_array, populate_array
 __all__ = [
     "Addresses",
     "by_address",
+    "bytes_at",
     "call_kernel",
     "compiled",
     "copy",
@@ -57,6 +58,7 @@ def _view(element: Any) -> Any:
 
 floats, words = _view(types.float64), _view(types.int64)
 float32s, int32s = _view(types.float32), _view(types.int32)
+bytes_at = _view(types.uint8)
 
 
 @compiled

@@ -22,6 +22,9 @@ KERNELS = (
     "marginals_of",
     "predictives",
     "row_densities",
+    "seat_all",
+    "seat_greedily",
+    "summaries_of",
 )
 """Functions of the kernels; the position of each is its number in compiled XLA programs."""
 

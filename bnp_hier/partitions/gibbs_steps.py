@@ -55,6 +55,13 @@ def partition_diagnostics(
     seating: Seating, labels: Int[Array, " n"], slots: int
 ) -> tuple[Float[Array, ""], Int[Array, ""], Int[Array, ""], Float[Array, ""]]:
     """Log joint (nats), number of clusters, size of the largest, and entropy of the cluster shares (nats)."""
+    if seating.native:
+        from bnp_hier.native.gibbs_step import SUMMARIES_OF
+
+        arguments = *kernel_arguments(seating.component, seating.X), labels, in_floats(*seating.prior)
+        shapes = ((2,), jnp.result_type(float)), ((2,), jnp.result_type(int))
+        (joint, entropy), (clusters, largest) = SUMMARIES_OF.inside([jax.ShapeDtypeStruct(*s) for s in shapes], *arguments)
+        return joint, clusters, largest, entropy
     joint = log_joint(seating.component, seating.rows, labels, seating.prior, slots)
     return joint, *size_summaries(cluster_counts(labels, slots))
 

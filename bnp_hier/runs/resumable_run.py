@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from bnp_hier.inspection.parameters import difference, model_parameters
 from bnp_hier.inspection.trace import TRACING
-from bnp_hier.kernels.base import undefined_in_one_line
 from bnp_hier.kernels.kernel_options import described_options
+from bnp_hier.kernels.reports import undefined_in_one_line
 from bnp_hier.runs.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.utils.interruption import interruptible
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnp_hier.kernels.base import _tell_where
+from bnp_hier.kernels.reports import _tell_where
 
 
 def test_the_host_is_called_once_for_all_chains() -> None:

@@ -30,7 +30,8 @@ def test_every_start_is_legal_random_and_reproducible() -> None:
     slots = {"overdispersed": 5}  # too few for all items alone
 
     def draw(name: str, key: jax.Array) -> jax.Array:
-        return starting_labels(name, Seating(PROBLEM.component, PROBLEM.X, Prior(PROBLEM.alpha)), key, N, slots.get(name, N))
+        draws = jax.random.uniform(key, (N + 1,))
+        return starting_labels(name, Seating(PROBLEM.component, PROBLEM.X, Prior(PROBLEM.alpha)), draws, slots.get(name, N))
 
     functions = {name: jax.jit(jax.vmap(partial(draw, name))) for name in STARTS}
     drawn = {name: np.asarray(function(keys)) for name, function in functions.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,47 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bnp_hier.native.availability import xla_programs
 from bnp_hier.partitions.gibbs_steps import draws_per_step, gibbs_step
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.split_merge import split_or_merge
 from bnp_hier.partitions.sweeps import sweep
-from tests.native.random_problems import FAMILIES, Problem, random_problem
+from tests.native.both_engines import arguments_of, both, problems_of, same
+from tests.native.random_problems import FAMILIES, random_problem
 
 SIZES = ((12, 1, 12), (30, 3, 6), (24, 7, 24))
 """Rows, columns and slots."""
-
-PROBLEMS = 15
-"""Per family and size: 315 in all."""
-
-
-def _both(function: Callable[..., Any], *arguments: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """All results of a function for lists of arguments, by kernels and by XLA programs."""
-
-    def run() -> list[np.ndarray]:
-        program = jax.jit(function)
-        return [np.asarray(leaf) for given in zip(*arguments, strict=True) for leaf in jax.tree.leaves(program(*given))]
-
-    kernels = run()
-    with xla_programs():
-        return kernels, run()
-
-
-def _same(kernels: list[np.ndarray], programs: list[np.ndarray]) -> None:
-    for place, (one, other) in enumerate(zip(kernels, programs, strict=True)):
-        if np.issubdtype(one.dtype, np.integer):
-            np.testing.assert_array_equal(one, other, err_msg=str(place))
-        else:
-            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=str(place))
-
-
-def _problems(family: str, n: int, d: int, draws: int) -> list[Problem]:
-    return [random_problem(family, (seed, n, d, len(family)), n, d, draws) for seed in range(PROBLEMS)]
-
-
-def _arguments(problems: list[Problem]) -> list[list[Any]]:
-    return [list(field) for field in zip(*problems, strict=True)]
 
 
 @pytest.mark.parametrize(("n", "d", "slots"), SIZES)
@@ -62,8 +30,8 @@ def test_steps(family: str, n: int, d: int, slots: int, x64: None) -> None:
     def step(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
         return gibbs_step(Seating(component, X, Prior(alpha, discount)), labels, uniforms, slots, 3)
 
-    kernels, programs = _both(step, *_arguments(_problems(family, n, d, draws)))
-    _same(kernels, programs)
+    kernels, programs = both(step, *arguments_of(problems_of(family, n, d, draws)))
+    same(kernels, programs)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -74,8 +42,8 @@ def test_restricted_gibbs_proposals(family: str, x64: None) -> None:
     def step(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
         return gibbs_step(Seating(component, X, Prior(alpha, discount)), labels, uniforms, slots, 4, scans)
 
-    kernels, programs = _both(step, *_arguments(_problems(family, n, d, draws)))
-    _same(kernels, programs)
+    kernels, programs = both(step, *arguments_of(problems_of(family, n, d, draws)))
+    same(kernels, programs)
     accepted = kernels[5::8]
     assert sum(accepted) > 0
 
@@ -95,9 +63,9 @@ def test_sweeps_of_some_items(family: str, drawn: bool, x64: None) -> None:
         order, counts = jnp.argsort(uniforms[:n])[: n - 5], (jnp.arange(slots) < 2).astype(float)
         return sweep(seating, start, order, uniforms[2 * n :] if drawn else None, slots, 1.7, (others, counts))
 
-    problems = [problem._replace(concentration=30.0 * problem.concentration) for problem in _problems(family, n, d, 3 * n)]
-    kernels, programs = _both(once, *_arguments(problems))
-    _same(kernels, programs)
+    problems = [problem._replace(concentration=30.0 * problem.concentration) for problem in problems_of(family, n, d, 3 * n)]
+    kernels, programs = both(once, *arguments_of(problems))
+    same(kernels, programs)
     assert sum(kernels[1::2]) > 0 or not drawn  # slots were lacking
 
 
@@ -109,8 +77,8 @@ def test_moves_of_the_first_items(family: str, x64: None) -> None:
         seen = jnp.where(jnp.arange(n) < seated, labels, -1)
         return split_or_merge(Seating(component, X, Prior(alpha, discount)), seen, uniforms, n, seated)
 
-    kernels, programs = _both(move, *_arguments(_problems(family, n, d, 3 + 2 * n)))
-    _same(kernels, programs)
+    kernels, programs = both(move, *arguments_of(problems_of(family, n, d, 3 + 2 * n)))
+    same(kernels, programs)
 
 
 def test_batches_and_single_precision() -> None:

@@ -82,7 +82,8 @@ def starting_tree(
 
     def greedy(key: Array) -> tuple[Array, Array]:
         branches = min(n, components, (sites.max_nodes - 1) // depth)
-        labels = starting_labels("map_dp", Seating(values.component, values.X, Prior(1.0)), key, n, branches)
+        draws = jax.random.uniform(key, (n + 1,))
+        labels = starting_labels("map_dp", Seating(values.component, values.X, Prior(1.0)), draws, branches)
         return labels[:, None] * depth + jnp.arange(1, depth + 1)[None], labels
 
     draws: dict[str, Callable[[Array], tuple[Array, Array]]] = {"one_path": one_path, "prior": prior, "map_dp": greedy}
