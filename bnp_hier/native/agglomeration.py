@@ -104,7 +104,12 @@ def _scores(mixture, forest, slot, first, last, one, scores):
         one[t] = forest.columns[t * n + slot]
     for other in range(first, last):
         scores[other] = 0.0
-    joined(mixture, forest.columns.ctypes.data + 8 * first, n, last - first, one, scores.ctypes.data + 8 * first)
+    # a tree has no union with itself, which would have more items than there are and so lie outside the tables of the families
+    before = min(max(slot, first), last)
+    after = min(max(slot + 1, first), last)
+    at, out = forest.columns.ctypes.data, scores.ctypes.data
+    joined(mixture, at + 8 * first, n, before - first, one, out + 8 * first)
+    joined(mixture, at + 8 * after, n, last - after, one, out + 8 * after)
     if forest.criterion == ODDS:  # written out, so that the loop is vectorised
         at, mass, items = scores.ctypes.data, forest.mass.ctypes.data, forest.items.ctypes.data
         own, size, table = forest.log_alpha - forest.mass[slot], forest.items[slot], forest.log_gamma.ctypes.data

@@ -143,8 +143,9 @@ class Kernel:
     def __call__(self, *arrays: np.ndarray) -> None:
         """Run the kernel on arguments followed by results: contiguous NumPy arrays of float64 or int64 numbers.
 
-        It writes to the results. Other Python threads go on meanwhile.
+        It writes to the results. Other Python threads go on meanwhile. Arguments may be those of `exact` in any precision of JAX.
         """
+        arrays = tuple(array.view(np.float64) if array.dtype == np.uint32 else array for array in arrays)
         for array in arrays:
             if array.dtype not in (np.float64, np.int64) or not array.flags.c_contiguous:
                 raise ValueError(f"kernels need contiguous arrays of float64 or int64, but got {array.dtype}, {array.strides}")

@@ -217,7 +217,8 @@ def test_arviz_and_comparison(sticks_run: MCMC, slots_run: MCMC) -> None:
     assert data["posterior"]["loc"].dims == ("chain", "draw", "cluster")
     assert set(bnp.diagnostics(data).index) == set(LABEL_INVARIANT)  # the clusters' parameters change names with them
     table = bnp.compare({"sticks": sticks_run}, TABLE, held_out=TABLE[:2] + 0.1)
-    assert np.isfinite(table[["log_joint", "evidence_bound", "held_out", "rhat"]].to_numpy(float)).all()
+    assert np.isfinite(table[["log_joint", "evidence_bound", "held_out"]].to_numpy(float)).all()
+    assert table.loc["sticks", "rhat"] > 0  # infinite if a summary is the same in all thirty draws of each chain
     assert table.loc["sticks", "bound_kind"] == "one partition"
     table = bnp.compare({"slots": slots_run}, X, held_out=NEW)
     assert table.loc["slots", "bound_kind"] == "none" and np.isnan(table.loc["slots", "log_joint"])

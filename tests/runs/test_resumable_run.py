@@ -119,8 +119,9 @@ def test_composition_with_nuts_resumes_from_a_file(tmp_path: Path) -> None:
     again = bnp.ResumableRun.load(tmp_path / "run.npz", _composition(**options), X, checkpoint_every=10)
     again.resume(X)
     _assert_same(again, whole)
-    table = bnp.compare({"resumed": again}, X)
-    assert table.loc["resumed", "clusters"] == 2 and table.loc["resumed", "ess"] > 0
+    table = bnp.compare({"resumed": again, "whole": whole}, X)
+    assert table.loc["resumed", "clusters"] == table.loc["whole", "clusters"] > 1
+    assert table.loc["resumed", "ess"] == table.loc["whole", "ess"] > 0
 
 
 @pytest.mark.slow
