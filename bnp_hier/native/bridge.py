@@ -143,7 +143,7 @@ class Kernel:
     def __call__(self, *arrays: np.ndarray) -> None:
         """Run the kernel on arguments followed by results: contiguous NumPy arrays of float64 or int64 numbers.
 
-        It writes to the results. Other Python threads go on meanwhile. Arguments may be those of `exact` in any precision of JAX.
+        It writes to the results. Other Python threads go on meanwhile. `exact` gives such arguments in any precision of JAX.
         """
         arrays = tuple(array.view(np.float64) if array.dtype == np.uint32 else array for array in arrays)
         for array in arrays:
