@@ -59,6 +59,7 @@ from bnp_hier.posterior import (
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.runs.saved_fit import SavedFit, load_fit
 from bnp_hier.trees import Dendrogram, Hierarchy
+from bnp_hier.utils.compilation_cache import enable_compilation_cache
 
 __all__ = [
     "BHC",
@@ -103,6 +104,7 @@ __all__ = [
     "credible_ball",
     "datasets",
     "diagnostics",
+    "enable_compilation_cache",
     "evidence",
     "hierarchy_draws",
     "load_fit",

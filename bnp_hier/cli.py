@@ -6,10 +6,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
-import jax
 import typer
 from rich.text import Text
 
@@ -18,7 +17,9 @@ from bnp_hier.commands.comparing import compare
 from bnp_hier.commands.console import err
 from bnp_hier.commands.fitting import fit, predict
 from bnp_hier.commands.overview import datasets, recommend
+from bnp_hier.commands.preparation import warm_up
 from bnp_hier.commands.trees import tree
+from bnp_hier.utils.compilation_cache import enable_compilation_cache
 from bnp_hier.utils.interruption import interrupted, interruptible
 from bnp_hier.utils.wording import printable
 
@@ -37,6 +38,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     tree: "bnp-hier tree animals.csv --items animal --out tree.svg   |   bnp-hier tree wine --method bhmc --out tree.html",
     recommend: "bnp-hier recommend survey.csv --drop id --minutes 10",
     datasets: "bnp-hier datasets   |   bnp-hier datasets iris   |   bnp-hier datasets survey.csv",
+    warm_up: "bnp-hier warm-up",
 }
 """Command -> example shown in its help."""
 
@@ -96,9 +98,6 @@ def _leave(code: str | int | None) -> NoReturn:
 
 
 def _keep_programs() -> None:
-    """Cache compiled programs between commands, unless `JAX_COMPILATION_CACHE_DIR` already names a cache."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", str(home / "bnp_hier" / "programs"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    """Keep compiled programs between commands, unless no folder for them can be written."""
+    with suppress(OSError):
+        enable_compilation_cache()

@@ -20,7 +20,7 @@ from bnp_hier.commands import console
 from bnp_hier.reports import report
 from tests.parameters import few
 
-COMMANDS = ["compare", "fit", "predict", "evidence", "tree", "recommend", "datasets"]
+COMMANDS = ["compare", "fit", "predict", "evidence", "tree", "recommend", "datasets", "warm-up"]
 QUICK = ["--chains", "2", "--warmup", "20", "--samples", "30", "--no-progress"]
 
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numba
 import numpy as np
+from filelock import FileLock
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numba import types
@@ -81,8 +82,13 @@ _compiled: list[Any] = []  # machine code lives as long as these
 
 
 def _address(function: Callable[..., Any], signature: Any) -> int:
-    """Compile a function, or load it from disk, and return the address of its machine code."""
-    with _own_cache() as kept:
+    """Compile a function, or load it from disk, and return the address of its machine code.
+
+    Of several processes that need it, one compiles, and the others wait.
+    """
+    folder = cache_folder()
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    with FileLock(folder / f"{name}.lock") if folder else nullcontext(), _own_cache() as kept:
         _compiled.append(numba.cfunc(signature, cache=kept, error_model="numpy")(function))
     return _compiled[-1].address
 
@@ -132,9 +138,8 @@ class Kernel:
         self._function, self._ranks = function, ranks
         self._number = KERNELS.index(function.__name__)
 
-    @property
-    def address(self) -> int:
-        """Address of the machine code, compiled or loaded when it is first needed."""
+    def load(self) -> int:
+        """Compile the kernel, or load it from disk, unless that has been done; return the address of its machine code."""
         with LOCK:
             if not KERNEL_ADDRESSES[self._number]:
                 KERNEL_ADDRESSES[self._number] = _address(self._function, types.void(types.intp))
@@ -150,11 +155,11 @@ class Kernel:
             if array.dtype not in (np.float64, np.int64) or not array.flags.c_contiguous:
                 raise ValueError(f"kernels need contiguous arrays of float64 or int64, but got {array.dtype}, {array.strides}")
         table = np.array([(array.ctypes.data, array.size) for array in arrays], dtype=np.int64)
-        ctypes.CFUNCTYPE(None, ctypes.c_ssize_t)(self.address)(table.ctypes.data)
+        ctypes.CFUNCTYPE(None, ctypes.c_ssize_t)(self.load())(table.ctypes.data)
 
     def inside(self, results: Sequence[jax.ShapeDtypeStruct], *arguments: ArrayLike) -> list[Array]:
         """Run the kernel inside an XLA program for the CPU; under `jax.vmap`, it runs once for each entry of the batch."""
-        self.address  # noqa: B018
+        self.load()
         plan = np.array([self._number, *self._ranks], dtype=np.int32)
         return list(jax.ffi.ffi_call(_custom_call(), list(results), vmap_method="expand_dims")(plan, *arguments))
 

@@ -1,0 +1,71 @@
+"""Kernels are compiled once per machine, wherever their code can be kept, and not before they are needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bnp_hier
+
+PACKAGE = Path(bnp_hier.__file__).parent
+LOAD = """
+from bnp_hier.native import bridge
+bridge.load_family(bridge.FAMILIES.index("bernoulli"))
+print(bridge.cache_folder(), len(bridge._compiled), sum(function.cache_hits for function in bridge._compiled))
+"""
+
+
+def _started(folder: Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    environment = {"PYTHONPATH": str(PACKAGE.parent)} | environment | variables
+    return subprocess.Popen([sys.executable, "-c", LOAD], env=environment, cwd=folder, stdout=subprocess.PIPE, text=True)
+
+
+def _finished(process: subprocess.Popen[str]) -> tuple[str, int, int]:
+    """Folder of the compiled code, and how many functions were needed and found there."""
+    written, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    folder, needed, found = written.split()
+    return folder, int(needed), int(found)
+
+
+def test_processes_compile_once_between_them(tmp_path: Path) -> None:
+    started = [_started(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(3)]
+    folders, needed, found = zip(*map(_finished, started), strict=True)
+    assert set(needed) == {10} and sum(found) == 20
+    assert {Path(folder).parent for folder in folders} == {tmp_path}
+
+
+@pytest.mark.slow
+def test_folder_of_the_package_need_not_be_writable(tmp_path: Path) -> None:
+    site, cache = tmp_path / "site", tmp_path / "cache"
+    shutil.copytree(PACKAGE, site / "bnp_hier", ignore=shutil.ignore_patterns("__pycache__"))
+    (site / "bnp_hier" / "native" / "__pycache__").touch()  # no folder can be created there, not even by root
+    folder, needed, found = _finished(_started(tmp_path, PYTHONPATH=str(site), XDG_CACHE_HOME=str(cache)))
+    assert Path(folder).parent == cache / "bnp_hier" and (needed, found) == (10, 0)
+    (tmp_path / "file").touch()
+    folder, needed, found = _finished(_started(tmp_path, PYTHONPATH=str(site), XDG_CACHE_HOME=str(tmp_path / "file")))
+    assert folder == "None" and (needed, found) == (10, 0)
+
+
+def test_import_does_not_load_the_compiler() -> None:
+    program = "import sys, bnp_hier; print(sorted({'numba', 'llvmlite'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_all_kernels_are_compiled_ahead(capsys: pytest.CaptureFixture[str]) -> None:
+    from bnp_hier.commands.preparation import warm_up
+    from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS
+    from bnp_hier.native.registry import KERNEL_ADDRESSES, OPERATION_ADDRESSES
+
+    warm_up(progress=False)
+    assert f"{len(KERNELS)} native kernels are ready" in capsys.readouterr().out
+    assert all(KERNEL_ADDRESSES[place] for place in range(len(KERNELS)))
+    assert all(OPERATION_ADDRESSES[place] for place in range(len(FAMILIES) * len(OPERATIONS)))
