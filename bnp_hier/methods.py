@@ -59,8 +59,8 @@ class RunOptions:
     """
 
     chains: int = 4
-    warmup: int = 500
-    samples: int = 1000
+    warmup: int = 1000
+    samples: int = 4000
     time_limit: float | None = None
     random_state: int = 0
     progress_bar: bool = True
@@ -179,8 +179,8 @@ def _bhc(model: Model, X: np.ndarray, options: RunOptions) -> BHC:
 
 def _seconds_of_bhc(size: Size, options: RunOptions) -> float:
     if size.rows <= EXACT_TREE:
-        return 32 + 7.0 * size.relative * (size.rows / 2000) ** 2
-    return 20 + 15.0 * size.relative * size.rows / 20_000
+        return 3 + 4.0 * size.relative * (size.rows / 2000) ** 2
+    return 4 + 5.0 * size.relative * size.rows / 20_000
 
 
 def _agglomerative(model: Model, X: np.ndarray, options: RunOptions) -> AgglomerativeBayesianClustering:
@@ -223,7 +223,7 @@ register(
         "MAP-DP",
         "the most probable single partition, found by moving single rows and merging clusters",
         lambda model, X, options: MAPDP(model, random_state=options.random_state).fit(X),
-        lambda size, _: 12 + 30 * size.relative * (size.rows / 20_000) ** 1.9,
+        lambda size, _: 3 + 2 * size.relative * size.rows / 20_000,
         worth=10,
     ),
     Method(
@@ -247,7 +247,7 @@ register(
         "Agglomerative",
         "a tree built bottom-up for the same objective as Bayesian k-means",
         _agglomerative,
-        lambda size, _: 10 + 0.6 * size.relative * (size.rows / 2000) ** 2,
+        lambda size, _: 3 + 0.3 * size.relative * (size.rows / 2000) ** 2,
         worth=60,
     ),
     Method(
@@ -263,7 +263,7 @@ register(
         "Gibbs",
         "draws from the exact posterior of partitions and hyperparameters: the reference for all other methods",
         chains_of(PartitionGibbs),
-        lambda size, options: 40 + options.sweeps * (0.001 + 2.2e-5 * size.rows * size.relative**0.7),
+        lambda size, options: 12 + options.sweeps * (4e-4 + 1.3e-6 * size.rows * size.relative**0.7),
         is_chain=True,
         worth=30,
     ),
