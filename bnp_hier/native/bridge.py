@@ -27,6 +27,7 @@ from numba import types
 from numba.core import config as numba_config
 
 from bnp_hier.native.call_frames import custom_call
+from bnp_hier.native.memory import immortal
 from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS
 from bnp_hier.native.registry import KERNEL_ADDRESSES, OPERATION_ADDRESSES
 
@@ -78,7 +79,7 @@ def _own_cache() -> Iterator[bool]:
         config.CACHE_DIR = before
 
 
-_compiled: list[Any] = []  # machine code lives as long as these
+_compiled: list[Any] = []  # all functions that have been compiled or loaded
 
 
 def _address(function: Callable[..., Any], signature: Any) -> int:
@@ -89,7 +90,7 @@ def _address(function: Callable[..., Any], signature: Any) -> int:
     folder = cache_folder()
     name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
     with FileLock(folder / f"{name}.lock") if folder else nullcontext(), _own_cache() as kept:
-        _compiled.append(numba.cfunc(signature, cache=kept, error_model="numpy")(function))
+        _compiled.append(immortal(numba.cfunc(signature, cache=kept, error_model="numpy")(function)))
     return _compiled[-1].address
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "float32s",
     "floats",
     "hold",
+    "immortal",
     "int32s",
     "integers",
     "numbers",
@@ -90,6 +91,12 @@ def by_address(arguments: tuple[Any, ...]) -> Any:
     return types.void(types.intp, *arguments), codegen
 
 
+def immortal(thing: Any) -> Any:
+    """Never free an object, not even when the process ends: an XLA program that still runs may use it until the very end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    return thing
+
+
 class Addresses:
     """A table of addresses that compiled code finds by the name of a symbol.
 
@@ -104,7 +111,7 @@ class Addresses:
     """
 
     def __init__(self, name: str, size: int) -> None:
-        self._table = (ctypes.c_int64 * size)()
+        self._table = immortal((ctypes.c_int64 * size)())
         llvm.add_symbol(name, ctypes.addressof(self._table))
         self.read = _reader(name, size)
 

@@ -23,7 +23,7 @@ from bnp_hier.models import dpm
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
-from bnp_hier.partitions.split_merge import split_or_merge
+from bnp_hier.partitions.split_merge import draws_per_move, split_or_merge
 from bnp_hier.partitions.sweeps import sweep
 
 pytestmark = pytest.mark.benchmark
@@ -38,23 +38,23 @@ REFERENCE, REFERENCE_ERROR = -346.4, 0.2
 def refit(X: jax.Array, left_out: jax.Array, labels: jax.Array, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log predictive densities of the left-out rows along chains on the other rows, (chains, sweeps); and capacity hits."""
     rows = COMPONENT.suff_stats(X)
-    n = len(X) - 1
+    n, r = len(X) - 1, draws_per_move(len(X) - 1)
 
     def chain(row: jax.Array, labels: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         others = jnp.arange(n) + (jnp.arange(n) >= row)
         mine = jax.tree.map(lambda leaf: leaf[others], rows)
-        seating = Seating(COMPONENT, mine, PRIOR)
+        seating = Seating(COMPONENT, X[others], PRIOR)
 
         def step(z: jax.Array, key: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             key_sweep, key_moves = jax.random.split(key)
             order, uniforms = jax.random.uniform(key_sweep, (2, n))
             z, hits = sweep(seating, z, jnp.argsort(order), uniforms, SLOTS)
 
-            def move(z: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-                z, _, refused = split_or_merge(seating, z, key, SLOTS)
+            def move(z: jax.Array, draws: jax.Array) -> tuple[jax.Array, jax.Array]:
+                z, _, refused = split_or_merge(seating, z, draws, SLOTS)
                 return z, refused
 
-            z, refused = jax.lax.scan(move, z, jax.random.split(key_moves, MOVES))
+            z, refused = jax.lax.scan(move, z, jax.random.uniform(key_moves, (MOVES, r)))
             counts = cluster_counts(z, SLOTS).astype(float)
             weights = mixture_log_weights(COMPONENT, cluster_statistics(mine, z, SLOTS), counts, PRIOR, X[row][None])
             return z, (logsumexp(weights), hits + refused.sum())

@@ -77,7 +77,7 @@ def test_bhc_against_scipy_average_linkage() -> None:
     assert ours / scipy <= 12
 
 
-@pytest.mark.parametrize(("d", "limit"), [(2, 5.0), (10, 40.0)])
+@pytest.mark.parametrize(("d", "limit"), [(2, 1.0), (10, 5.0)])
 def test_bhc_against_fastcluster_average_linkage(d: int, limit: float) -> None:
     fastcluster = pytest.importorskip("fastcluster")
     X, _ = clusters(4000, d)
@@ -131,7 +131,7 @@ def test_polish_against_greedy(n: int, d: int, limit: float) -> None:
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
         greedy, _ = greedy_tree(component, X, 1.0, False)
-        polish = partial(search, component, X, 1.0, greedy, "polish", jax.random.key(0))
+        polish = partial(search, component, X, 1.0, greedy, "polish", np.random.default_rng(0))
         ours, base = seconds(polish, tree_of(n, d), repeats=5)
     check(f"polish {ours:.3f} s against greedy {base:.4f} s, n = {n}, d = {d}", 1.0 + ours / base, limit)
 
@@ -140,7 +140,7 @@ def test_randomised_against_exact() -> None:
     X, _ = clusters(50_000, 2)
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
-        randomized = partial(randomized_tree, component, X, 1.0, jax.random.key(0))
+        randomized = partial(randomized_tree, component, X, 1.0, np.random.default_rng(0))
         ours, exact = seconds(randomized, tree_of(8000, 2), repeats=3)
     check(f"randomized, n = 50,000, {ours:.2f} s against exact, n = 8000, {exact:.2f} s", ours / exact, 3.0)
 
@@ -150,34 +150,33 @@ def test_bayes_kmeans_against_exact() -> None:
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
         micro, exact = seconds(
-            partial(build_bayes_kmeans_tree, component, X, 1.0, jax.random.key(0)), tree_of(600, 5), repeats=5
+            partial(build_bayes_kmeans_tree, component, X, 1.0, np.random.default_rng(0)), tree_of(600, 5), repeats=5
         )
     # the paper's speedup of about 30 is over a program that evaluates every pair anew; what is held is that it costs no more
     check(f"Bayes k-means BHC {micro:.3f} s against exact BHC {exact:.3f} s, n = 600", micro / exact, 2.0)
 
 
 def test_collapsed_gibbs_sweep_against_numpy() -> None:
-    X, labels = clusters(1000, 2)
-    component = bnp.NormalInverseWishart.from_data(X)
+    """Ten clusters; both start every sweep from the same state."""
     rng = np.random.default_rng(1)
+    labels = np.arange(1000) % 10
+    X = 6.0 * rng.normal(size=(10, 2))[labels] + rng.normal(size=(1000, 2))
+    component = bnp.NormalInverseWishart.from_data(X)
     order, uniforms = rng.permutation(1000), rng.random(1000)
     kappa, nu, scale = float(component.kappa), float(component.nu), np.asarray(component.scale)
+    with jax.enable_x64(True):
 
-    @jax.jit
-    def step(component, rows, labels, prior, order, uniforms):
-        return sweep(Seating(component, rows, prior), labels, order, uniforms, slots=64)
+        @jax.jit
+        def sweeps(component, X, labels, order, uniforms):
+            seating = Seating(component, X, Prior(1.0))
+            return jax.lax.map(lambda _: sweep(seating, labels, order, uniforms, 1000)[0], jnp.arange(100))
 
-    rows = jax.jit(lambda x: component.suff_stats(x))(jnp.asarray(X, jnp.float32))
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(rows))
-    arguments = (component, rows, jnp.asarray(labels), Prior(1.0), jnp.asarray(order), jnp.asarray(uniforms, jnp.float32))
-
-    plain = CollapsedGibbs(X, np.asarray(component.mean), kappa, nu, scale, 1.0, labels)
-    # both start every sweep from a valid state of the same five clusters
-    ours, numpy = seconds(lambda: jax.block_until_ready(step(*arguments)), lambda: plain.sweep(order, uniforms), repeats=9)
-    reached = np.asarray(step(*arguments)[0])
-    assert len(np.unique(reached)) >= 5
-    print(
-        f"\ncollapsed Gibbs, n = 1000, d = 2: {1 / ours:.0f} sweeps/s; NumPy: {1 / numpy:.1f} sweeps/s; "
-        f"ratio {numpy / ours:.1f} (at least 15)"
-    )
-    assert numpy / ours >= 15
+        arguments = (component, X, labels, order, uniforms)
+        plain = CollapsedGibbs(X, np.asarray(component.mean), kappa, nu, scale, 1.0, labels)
+        ours, numpy = seconds(
+            lambda: jax.block_until_ready(sweeps(*arguments)), lambda: plain.sweep(order, uniforms), repeats=9
+        )
+        assert len(np.unique(np.asarray(sweeps(*arguments))[0])) >= 10
+    ours /= 100
+    name = f"collapsed Gibbs, n = 1000, d = 2: {1 / ours:.0f} sweeps/s, NumPy loop {1 / numpy:.1f}"
+    check(name, ours / numpy, 1 / 80)

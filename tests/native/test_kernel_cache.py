@@ -53,6 +53,27 @@ def test_folder_of_the_package_need_not_be_writable(tmp_path: Path) -> None:
     assert folder == "None" and (needed, found) == (10, 0)
 
 
+ENDS_EARLY = """
+import jax
+import numpy as np
+import bnp_hier as bnp
+from functools import partial
+from numpyro.infer import MCMC
+from bnp_hier.models import dpm
+X = np.random.default_rng(0).normal(size=(200, 2))
+kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0))
+mcmc = MCMC(kernel, num_warmup=0, num_samples=3000, num_chains=2, chain_method=jax.vmap, progress_bar=False)
+mcmc.run(jax.random.key(0), X)
+print(mcmc.get_samples()["z"].is_ready())
+"""
+
+
+@pytest.mark.slow
+def test_process_may_end_while_kernels_run() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "False" and done.returncode == 0, done.stderr
+
+
 def test_import_does_not_load_the_compiler() -> None:
     program = "import sys, bnp_hier; print(sorted({'numba', 'llvmlite'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
