@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
@@ -125,39 +124,37 @@ def test_bhc_of_bits() -> None:
     check(f"BHC of bits {ours:.2f} s, n = 2000, d = 64, against SciPy {scipy:.3f} s", ours / scipy, 34.0)
 
 
-@pytest.mark.parametrize(("n", "d", "limit"), [(150, 4, 30.0), (300, 2, 30.0), (1000, 2, 20.0), (2000, 5, 20.0)])
-def test_polish_against_greedy(n: int, d: int, limit: float) -> None:
+@pytest.mark.parametrize(("n", "d", "limit"), [(150, 4, 500.0), (300, 2, 300.0), (1000, 2, 130.0), (2000, 5, 100.0)])
+def test_polish_against_average_linkage(n: int, d: int, limit: float) -> None:
     X, _ = clusters(n, d)
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
         greedy, _ = greedy_tree(component, X, 1.0, False)
         polish = partial(search, component, X, 1.0, greedy, "polish", np.random.default_rng(0))
-        ours, base = seconds(polish, tree_of(n, d), repeats=5)
-    check(f"polish {ours:.3f} s against greedy {base:.4f} s, n = {n}, d = {d}", 1.0 + ours / base, limit)
+        ours, base = seconds(polish, lambda: linkage(X, method="average"), repeats=5)
+    check(f"polish {ours:.3f} s against average linkage {base:.4f} s, n = {n}, d = {d}", ours / base, limit)
 
 
-def test_randomised_against_exact() -> None:
+def test_randomised_against_average_linkage() -> None:
     X, _ = clusters(50_000, 2)
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
         randomized = partial(randomized_tree, component, X, 1.0, np.random.default_rng(0))
-        ours, exact = seconds(randomized, tree_of(8000, 2), repeats=3)
-    check(f"randomized, n = 50,000, {ours:.2f} s against exact, n = 8000, {exact:.2f} s", ours / exact, 3.0)
+        ours, exact = seconds(randomized, lambda: linkage(X[:8000], method="average"), repeats=3)
+    check(f"randomized, n = 50,000, {ours:.2f} s against average linkage, n = 8000, {exact:.2f} s", ours / exact, 3.0)
 
 
-def test_bayes_kmeans_against_exact() -> None:
+def test_bayes_kmeans_against_average_linkage() -> None:
     X, _ = clusters(600, 5)
     component = bnp.NormalInverseWishart.from_data(X)
     with jax.enable_x64(True):
-        micro, exact = seconds(
-            partial(build_bayes_kmeans_tree, component, X, 1.0, np.random.default_rng(0)), tree_of(600, 5), repeats=5
-        )
-    # the paper's speedup of about 30 is over a program that evaluates every pair anew; what is held is that it costs no more
-    check(f"Bayes k-means BHC {micro:.3f} s against exact BHC {exact:.3f} s, n = 600", micro / exact, 2.0)
+        build = partial(build_bayes_kmeans_tree, component, X, 1.0, np.random.default_rng(0))
+        ours, base = seconds(build, lambda: linkage(X, method="average"), repeats=5)
+    check(f"Bayes k-means BHC {ours:.3f} s against average linkage {base:.3f} s, n = 600", ours / base, 15.0)
 
 
 def test_collapsed_gibbs_sweep_against_numpy() -> None:
-    """Ten clusters; both start every sweep from the same state."""
+    """Ten clusters; both repeat the sweep with the same draws."""
     rng = np.random.default_rng(1)
     labels = np.arange(1000) % 10
     X = 6.0 * rng.normal(size=(10, 2))[labels] + rng.normal(size=(1000, 2))
@@ -169,14 +166,14 @@ def test_collapsed_gibbs_sweep_against_numpy() -> None:
         @jax.jit
         def sweeps(component, X, labels, order, uniforms):
             seating = Seating(component, X, Prior(1.0))
-            return jax.lax.map(lambda _: sweep(seating, labels, order, uniforms, 1000)[0], jnp.arange(100))
+            return jax.lax.fori_loop(0, 100, lambda _, z: sweep(seating, z, order, uniforms, 1000)[0], labels)
 
         arguments = (component, X, labels, order, uniforms)
         plain = CollapsedGibbs(X, np.asarray(component.mean), kappa, nu, scale, 1.0, labels)
         ours, numpy = seconds(
             lambda: jax.block_until_ready(sweeps(*arguments)), lambda: plain.sweep(order, uniforms), repeats=9
         )
-        assert len(np.unique(np.asarray(sweeps(*arguments))[0])) >= 10
+        assert len(np.unique(np.asarray(sweeps(*arguments)))) >= 10
     ours /= 100
     name = f"collapsed Gibbs, n = 1000, d = 2: {1 / ours:.0f} sweeps/s, NumPy loop {1 / numpy:.1f}"
     check(name, ours / numpy, 1 / 80)
