@@ -215,7 +215,7 @@ def test_every_command_has_a_section_with_all_of_its_options() -> None:
     """Options are read from the help texts, which the tables are not made of; the examples have no others."""
     page, runner = _text(DOCS / "commands.md"), CliRunner()
     examples = [shlex.split(line)[1:] for line in re.findall(r"^\$ (bnp-hier .*)$", page, flags=re.MULTILINE)]
-    for name in (command.__name__ for command in COMMANDS):
+    for name in (command.__name__.replace("_", "-") for command in COMMANDS):
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         shown = re.sub(r"\x1b\[[\d;]*m", "", runner.invoke(app, [name, "--help"], env={"COLUMNS": "300"}).output)
         options = set(re.findall(r"^\W*(--[a-z][a-z-]*)", shown, flags=re.MULTILINE)) - {"--help"}

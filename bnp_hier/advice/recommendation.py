@@ -157,7 +157,7 @@ def recommend(
     --------
     >>> import bnp_hier as bnp
     >>> advice = bnp.recommend(bnp.datasets.load("iris").X)
-    >>> advice.family, advice.chosen
+    >>> advice.family, advice.chosen[:3]
     ('normal', ('map-dp', 'bhc', 'gibbs'))
     """
     if budget is not None and not budget > 0:

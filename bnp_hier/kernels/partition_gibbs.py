@@ -78,9 +78,9 @@ class PartitionGibbs(PartitionKernel):
         Number of split-merge moves per sweep; 0 for none.
     max_clusters
         Capacity: the target is the posterior restricted to at most this many clusters. If the partition site has a smaller
-        `max_clusters`, which is part of the model, that applies instead; the default is min(n, 64) if neither is given.
-        Reaching the capacity is counted in `capacity_hits` of the state, measured by `truncated_probability`, and raises a
-        warning.
+        `max_clusters`, which is part of the model, that applies instead. If neither is given, there is room for n clusters,
+        or for min(n, 64) where native kernels do not run, since the cost of XLA programs grows with the capacity. Reaching the
+        capacity is counted in `capacity_hits` of the state, measured by `truncated_probability`, and raises a warning.
     proposal
         Proposal of split-merge moves: "sequential" allocation of the items to the two sides (Dahl 2005), or "restricted_gibbs"
         scans from a random launch state (Jain & Neal 2004), which cost several times as much.
