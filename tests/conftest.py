@@ -21,6 +21,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 from collections.abc import Iterator  # noqa: E402
+from contextlib import nullcontext  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import jax  # noqa: E402
@@ -41,6 +42,7 @@ if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # 
     strictness.forbid_promotion()
 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
+from bnp_hier.native.availability import xla_programs  # noqa: E402
 from bnp_hier.utils import interruption  # noqa: E402
 
 gc.set_threshold(200_000, 50, 100)  # programs are many objects that stay: looking through them took a 15th of the time
@@ -99,6 +101,13 @@ def optimization(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     jax.clear_caches()  # programs compiled without
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(params=["kernels", "xla"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a test with native kernels, and again with XLA programs."""
+    with xla_programs() if request.param == "xla" else nullcontext():
+        yield request.param
 
 
 @pytest.fixture

@@ -23,10 +23,12 @@ from scipy.stats import gamma as gamma_distribution
 import bnp_hier as bnp
 from bnp_hier.kernels import parallel_moves
 from bnp_hier.models import bhmc, pitman_yor_mixture
+from bnp_hier.native.availability import xla_programs
 from tests.components.user_family import ExponentialGamma
 from tests.oracles.hierarchies import HierarchyEnumeration
 from tests.oracles.monte_carlo import batch_means, effective_draws, independent_total_variation, total_variation
 from tests.oracles.partitions import Enumeration
+from tests.parameters import few
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 
@@ -133,6 +135,13 @@ def test_partition_kernels(make: Any, n: int, discount: float, options: dict[str
     with jax.enable_x64(double):
         labels = draw(make(mixture(discount), **options), ROWS[:n])
     assert_invariant(labels, *target(n, discount, capacity=options.get("max_clusters")))
+
+
+@pytest.mark.filterwarnings("ignore:.* reached its capacity:RuntimeWarning")
+@pytest.mark.parametrize("name", few(["default", "restricted, capacity"], plain=0, slow=1))
+def test_partition_gibbs_by_xla_programs(name: str) -> None:
+    with xla_programs():
+        test_partition_kernels(bnp.PartitionGibbs, *PARTITION[name])
 
 
 def test_parallel_moves_by_likelihood_alone() -> None:
