@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
-import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.capacities import in_steps
+from bnp_hier.utils.padding import padded
 
 __all__ = ["LEAST_RISE", "alternate", "labels_and_slots"]
 
@@ -27,7 +28,7 @@ def alternate(
     fit: _F,
     refit: Callable[[MixtureValues, _F], _F],
     objective: Callable[..., Float[Array, ""]],
-    arrays: Callable[[_F], tuple[Array, ...]],
+    arrays: Callable[[_F], tuple[ArrayLike, ...]],
     max_rounds: int,
 ) -> tuple[_F, list[float]]:
     """Alternate gradient steps on the hyperparameters with new fits as long as objective + log prior increases.
@@ -41,9 +42,10 @@ def alternate(
     refit
         Computes a new fit from hyperparameter values and the previous fit.
     objective
-        Computes the objective (nats) from the model's values and the arrays of a fit.
+        Computes the objective (nats) from the model's values, whose rows are padded, and the arrays of a fit.
     arrays
-        Extracts the arrays of a fit that the objective needs; they are held fixed during the gradient steps.
+        Extracts the arrays of a fit that the objective needs, padded like the rows; they are held fixed during the gradient
+        steps.
     max_rounds
         Maximum number of rounds after the first fit; 0 leaves the hyperparameters unchanged.
 
@@ -55,7 +57,7 @@ def alternate(
     """
 
     def reached(fit: _F) -> float:
-        return float(objective(problem.values, *arrays(fit)) + problem.prior.log_prob(problem.hyperparameters))
+        return problem.value(objective, *arrays(fit))
 
     trace = [reached(fit)] if max_rounds else []
     for _ in range(max_rounds):
@@ -82,6 +84,10 @@ class Labelled(Protocol):
         """(n,) cluster labels, from 0."""
 
 
-def labels_and_slots(fit: Labelled) -> tuple[Array, Array]:
-    """Return the labels of a hard partition, and an array with one entry per cluster slot."""
-    return jnp.asarray(fit.labels), jnp.zeros(in_steps(int(fit.labels.max()) + 1))
+def labels_and_slots(fit: Labelled) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " slots"]]:
+    """Return the labels of a hard partition, and an array with one entry per cluster slot.
+
+    The labels of padding rows are the number of slots, so that sums by label leave them out.
+    """
+    slots = in_steps(int(fit.labels.max()) + 1)
+    return np.asarray(padded(fit.labels, slots)), np.zeros(slots)

@@ -243,7 +243,7 @@ class BayesianKMeans(StreamingClustering):
         limit = problem.sites.max_clusters or len(problem.X)
         if self.polish:
             component = problem.values.component
-            jax.eval_shape(component.cache, component.empty())  # raises before the search if the family has no cache
+            jax.eval_shape(lambda: component.cache(component.empty()))  # raises before the search if the family has no cache
 
         def again(values: MixtureValues, _: _Found) -> _Found:
             return self._found(values, limit)
@@ -370,12 +370,12 @@ class BayesianKMeans(StreamingClustering):
         descent = descend(values, np.arange(n)[None], found.labels[None], min(n, limit), self.max_iter)
         moved = descent.labels[0]
         stats, counts = sum_by_label(component, X, moved, slots_for(int(moved.max()) + 1))
-        energy = float(free_energy(component, stats, counts, prior, self.label_prior))
+        energy = free_energy(component, stats, counts, prior, self.label_prior)
         return found._replace(labels=moved, trace=[*found.trace, energy]) if energy < found.trace[-1] else found
 
 
 def _prior(values: MixtureValues) -> Prior:
-    return Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))
+    return Prior(float(values.concentration), float(values.discount))
 
 
 def _some(sample: RowSample) -> str:

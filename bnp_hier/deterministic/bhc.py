@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
@@ -17,7 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
-from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of, node_weights, statistics_of_nodes, tree_bound
+from bnp_hier.deterministic.agglomeration.tree_evidence import (
+    evidence_of,
+    node_weights,
+    padded_tree,
+    statistics_of_nodes,
+    tree_bound,
+)
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.deterministic.alternation import alternate
 from bnp_hier.deterministic.base import DeterministicClustering
@@ -221,7 +226,7 @@ class BHC(DeterministicClustering):
             # a new tree can be worse than the tree for which the hyperparameters were fitted
             return max(build(values), before, key=partial(_bound_of, values))
 
-        return alternate(problem, children, again, _bound_at, lambda tree: (jnp.asarray(tree),), self.max_rounds)
+        return alternate(problem, children, again, _bound_at, padded_tree, self.max_rounds)
 
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:
@@ -329,6 +334,6 @@ def _bound_of(values: MixtureValues, children: Int[np.ndarray, "m 2"]) -> float:
     return evidence_of(values.component, np.asarray(values.X), float(values.concentration), children).bound
 
 
-def _bound_at(values: MixtureValues, children: Int[Array, "m 2"]) -> Float[Array, ""]:
-    """The same with derivatives in the hyperparameters."""
-    return tree_bound(values.component, values.X, values.concentration, children)
+def _bound_at(values: MixtureValues, children: Int[Array, "m 2"], items: Int[Array, ""]) -> Float[Array, ""]:
+    """The same for a padded tree, with derivatives in the hyperparameters."""
+    return tree_bound(values.component, values.X, values.concentration, children, items)

@@ -53,7 +53,7 @@ class _Found(NamedTuple):
 
 
 def _log_leave_one_out(
-    values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], limit: int
+    values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], limit: float
 ) -> Float[Array, ""]:
     prior = Prior(values.concentration, values.discount)
     return leave_one_out_densities(values.component, jnp.asarray(values.X), labels, prior, table.shape[0], limit).sum()
@@ -173,7 +173,8 @@ class MAPDP(StreamingClustering):
         def again(values: MixtureValues, before: _Found) -> _Found:
             return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before.labels]), limit)
 
-        objective = partial(_log_leave_one_out, limit=limit) if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
+        most = problem.sites.max_clusters or np.inf  # not n, for which another program would be compiled
+        objective = partial(_log_leave_one_out, limit=most) if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
         first = self._descended(problem.values, orders, starts, limit)
         found, _ = alternate(problem, first, again, objective, labels_and_slots, self.max_rounds if self.optimize else 0)
         if not found.converged:

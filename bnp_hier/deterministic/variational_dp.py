@@ -30,12 +30,12 @@ from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
 from bnp_hier.partitions.scoring import check_log_weights, in_chunks, log_weighted_densities
-from bnp_hier.partitions.seating import Prior
-from bnp_hier.partitions.seats import Seating
-from bnp_hier.partitions.sweeps import sweep
+from bnp_hier.partitions.search import descend
+from bnp_hier.utils.arrays import pack
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, PositiveNumber, WholeNumber
-from bnp_hier.utils.randomness import random_key
+from bnp_hier.utils.padding import padded
+from bnp_hier.utils.randomness import random_generators
 
 __all__ = ["VariationalDP"]
 
@@ -94,9 +94,11 @@ def _update(
     concentration: ArrayLike,
     inference: Inference,
 ) -> Float[Array, "n k"]:
-    """Update the responsibilities of all rows simultaneously."""
-    likelihoods = jax.grad(log_likelihood_term, argnums=2)(component, rows, responsibilities)
-    return jax.nn.softmax(likelihoods + label_scores(responsibilities, concentration, inference), axis=1)
+    """Update the responsibilities of all rows simultaneously; those of padding remain zero."""
+    natural = component.expected_natural_parameters(soft_statistics(rows, responsibilities))
+    likelihoods = pack(rows, 1) @ pack(natural, 1).T
+    updated = jax.nn.softmax(likelihoods + label_scores(responsibilities, concentration, inference), axis=1)
+    return jnp.where(responsibilities.sum(1, keepdims=True) > 0, updated, 0.0)
 
 
 def _reordered(responsibilities: Float[Array, "n k"], concentration: ArrayLike) -> Float[Array, "n k"]:
@@ -129,7 +131,10 @@ def _ascend(
     inference: Inference,
     max_iter: int,
 ) -> _Ascent:
-    """Run rounds of updates from every initialisation until a round no longer increases the bound; it never decreases."""
+    """Run rounds of updates from every initialisation until a round no longer increases the bound; it never decreases.
+
+    Rows whose initial responsibilities are zero, which pad the data, are left out.
+    """
     rows = component.suff_stats(X)
     # the exact expectations of the collapsed forms cost as much as several updates
     per_round = 1 if inference == "stick_breaking" else 10
@@ -159,25 +164,6 @@ def _ascend(
         return _Ascent(responsibilities, bound, trace, iterations, converged)
 
     return jax.vmap(one)(starts)
-
-
-@partial(jax.jit, static_argnames="truncation")
-def _starts(component: Component, X: Float[Array, "n d"], prior: Prior, keys: Array, truncation: int) -> Float[Array, "r n k"]:
-    """Initial responsibilities, alternating between a greedy pass over the rows and random values.
-
-    The first pass takes the rows in their order, the others in random orders.
-    """
-    seating, n = Seating(component, X, prior), X.shape[0]
-
-    def one(key: Array, index: Array) -> Float[Array, "n k"]:
-        # one call for all random numbers: every call of a random function is compiled separately and slowly
-        draws = -jnp.log1p(-jax.random.uniform(key, (n, truncation + 1)))
-        order = jnp.where(index == 0, jnp.arange(n), jnp.argsort(draws[:, -1]))
-        labels, _ = sweep(seating, jnp.full(n, -1), order, None, truncation)
-        random = draws[:, :-1] / draws[:, :-1].sum(1, keepdims=True)  # uniform on the simplex
-        return jnp.where(index % 2 == 1, random, jax.nn.one_hot(labels, truncation, dtype=random.dtype))
-
-    return jax.vmap(one)(keys, jnp.arange(keys.shape[0]))
 
 
 class _Summary(NamedTuple):
@@ -346,9 +332,7 @@ class VariationalDP(DeterministicClustering):
             raise ValueError("VariationalDP needs a Dirichlet process: the model's discount must be the number 0")
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
             raise ValueError("VariationalDP sets its own truncation: the model must not set max_clusters")
-        keys = jax.random.split(random_key(self.random_state), self.n_init)
-        prior = Prior(jnp.asarray(values.concentration, float))
-        found = self._ascend(values, _starts(values.component, jnp.asarray(values.X), prior, keys, self.truncation))
+        found = self._ascend(values, self._starts(values))
         self.init_bounds_ = np.asarray(found.bound)
         if np.isnan(self.init_bounds_).any():
             name = type(values.component).__name__
@@ -359,12 +343,12 @@ class VariationalDP(DeterministicClustering):
         best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.init_bounds_.argmax()], found)
 
         def again(values: MixtureValues, before: _Ascent) -> _Ascent:
-            found = self._ascend(values, jnp.asarray(before.responsibilities)[None])
+            found = self._ascend(values, np.asarray(before.responsibilities)[None])
             return jax.tree.map(lambda leaf: np.asarray(leaf)[0], found)
 
         objective = partial(_bound_at, self._inference)
         rounds = self.max_rounds if self.optimize else 0
-        best, _ = alternate(problem, best, again, objective, lambda fit: (jnp.asarray(fit.responsibilities),), rounds)
+        best, _ = alternate(problem, best, again, objective, lambda fit: (padded(fit.responsibilities, 0.0),), rounds)
         if not best.converged:
             warnings.warn(
                 f"VariationalDP did not converge within max_iter={self.max_iter} updates; increase max_iter",
@@ -377,18 +361,31 @@ class VariationalDP(DeterministicClustering):
     def _inference(self) -> Inference:
         return self.inference  # type: ignore[return-value]
 
-    def _ascend(self, values: MixtureValues, starts: Float[Array, "r n k"]) -> _Ascent:
-        X, concentration = jnp.asarray(values.X), jnp.asarray(values.concentration, float)
-        tol = jnp.asarray(self.tol, float)
-        return _ascend(values.component, X, concentration, starts, tol, self._inference, self.max_iter)
+    def _starts(self, values: MixtureValues) -> Float[np.ndarray, "r n k"]:
+        """Initial responsibilities, alternating between a greedy pass over the rows and random values.
+
+        The first pass takes the rows in their order, the others in random orders.
+        """
+        n, k = len(values.X), self.truncation
+        rng_orders, rng_random = random_generators(self.random_state)
+        orders = np.stack([rng_orders.permutation(n) if start else np.arange(n) for start in range(0, self.n_init, 2)])
+        labels = descend(values, orders, np.full(orders.shape, -1), k, 1).labels
+        starts = rng_random.dirichlet(np.ones(k), (self.n_init, n))
+        for start, order, found in zip(starts[::2], orders, labels, strict=True):
+            start[order] = np.eye(k)[canonical_labels(found[order])]  # components in the order in which the pass opened them
+        return starts
+
+    def _ascend(self, values: MixtureValues, starts: Float[np.ndarray, "r n k"]) -> _Ascent:
+        X, concentration, tol = padded(values.X), np.asarray(values.concentration, float), np.asarray(self.tol, float)
+        given = np.stack([padded(start, 0.0) for start in starts])  # a row without responsibilities has no effect
+        found = _ascend(values.component, X, concentration, given, tol, self._inference, self.max_iter)
+        return found._replace(responsibilities=np.asarray(found.responsibilities)[:, : len(values.X)])
 
     def _report(self, problem: Problem, best: _Ascent) -> None:
         """Set the fitted attributes."""
         values, responsibilities = problem.values, np.asarray(best.responsibilities)
-        concentration = jnp.asarray(values.concentration, float)
-        summary = _summarize(
-            values.component, jnp.asarray(values.X), jnp.asarray(responsibilities), concentration, self._inference
-        )
+        concentration = np.asarray(values.concentration, float)
+        summary = _summarize(values.component, padded(values.X), padded(responsibilities, 0.0), concentration, self._inference)
         finite = self.inference == "collapsed_dirichlet"
         self.responsibilities_ = responsibilities
         self.weights_ = np.asarray(summary.weights)

@@ -17,6 +17,8 @@ from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays
 from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.padding import padded
+from bnp_hier.utils.programs import compiled
 
 __all__ = ["Problem"]
 
@@ -44,7 +46,7 @@ class Problem:
         self.sites: MixtureSites = find_sites(model, (self.X,))
         self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
         self.unconstrained: dict[str, Any] = dict(self.prior.start)
-        self._gradients: dict[Callable[..., Any], Any] = {}
+        self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
         values = self.values
         values.component.validate(values.X)
         values.component.check_precision(values.X)
@@ -63,40 +65,60 @@ class Problem:
         """Partition prior, component and data at given hyperparameters."""
         return as_arrays(read_values(self.model, self.sites, hyperparameters, (self.X,)))
 
-    def climb(self, objective: Callable[..., Float[Array, ""]], *fixed: Array, max_iter: int = 100) -> float:
+    def value(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike) -> float:
+        """Objective + log prior at the current hyperparameters (nats); see `climb`."""
+        flat, _ = jax.flatten_util.ravel_pytree(self.unconstrained)
+        return float(self._value_and_gradient(objective, *fixed)(flat, *fixed)[0])
+
+    def climb(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike, max_iter: int = 100) -> float:
         """Move the hyperparameters to a local maximum of objective + log prior by L-BFGS with JAX gradients.
 
-        The objective is a function of the values and the `fixed` arrays, compiled once per problem and set of shapes. The log
-        prior is the density in the sites' constrained space. The final value is never lower than the initial one.
+        The log prior is the density in the sites' constrained space. The final value is never lower than the initial one.
+
+        Parameters
+        ----------
+        objective
+            A function of the values and the `fixed` arrays (nats). The rows in the values are padded by `padding.padded`; the
+            `fixed` arrays tell which ones to leave out.
+        fixed
+            Arrays, padded too, so that problems with similar numbers of rows share one program.
+        max_iter
+            Maximum number of steps.
 
         Returns
         -------
         value
             Final value of objective + log prior (nats).
         """
-        names = list(self.unconstrained)
         flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
-
-        def loss(vector: Float[Array, " p"], *fixed: Array) -> Float[Array, ""]:
-            values = self.prior.constrain(unravel(vector))
-            return -(objective(self.values_at(values), *fixed) + self.prior.log_prob(values))
-
-        if objective not in self._gradients:
-            self._gradients[objective] = jax.jit(jax.value_and_grad(loss))
-        value_and_grad = self._gradients[objective]
+        value_and_gradient = self._value_and_gradient(objective, *fixed)
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = value_and_grad(jnp.asarray(vector), *fixed)
+            value, gradient = map(np.asarray, value_and_gradient(vector, *fixed))
             finite = np.isfinite(value) and np.isfinite(gradient).all()
             # the line search rejects a step that leaves the floating-point range
-            return (float(value), np.asarray(gradient)) if finite else (1e300, np.zeros_like(vector))
+            return (-float(value), -gradient) if finite else (1e300, np.zeros_like(vector))
 
         start = np.asarray(flat, dtype=np.float64)
         before, _ = evaluate(start)
-        if not names:
+        if not self.unconstrained:
             return -before
         result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
         if result.fun < before:
             self.unconstrained = jax.tree.map(np.asarray, unravel(jnp.asarray(result.x)))
             return -float(result.fun)
         return -before
+
+    def _value_and_gradient(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike) -> Callable[..., Any]:
+        """Program for objective + log prior and its gradient at a vector of unconstrained hyperparameters."""
+        flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
+
+        def total(vector: Float[Array, " p"], *fixed: Array) -> Float[Array, ""]:
+            given = self.prior.constrain(unravel(vector))
+            values = read_values(self.model, self.sites, given, (self.X,))
+            return objective(as_arrays(values._replace(X=padded(values.X))), *fixed) + self.prior.log_prob(given)
+
+        key = objective, *(np.shape(array) for array in fixed)
+        if key not in self._programs:
+            self._programs[key] = compiled(jax.value_and_grad(total), flat, *fixed)
+        return self._programs[key]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 from scipy.special import gammaln
 
 from bnp_hier.components import Component
@@ -18,8 +19,17 @@ from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.scoring import in_chunks, log_weighted_densities
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.padding import padded
 
-__all__ = ["joint_and_statistics", "joint_of_clusters", "log_predictives", "packed", "row_length", "unpacked"]
+__all__ = [
+    "joint_and_statistics",
+    "joint_of_clusters",
+    "log_predictives",
+    "marginals_of",
+    "packed",
+    "row_length",
+    "unpacked",
+]
 
 
 def packed(stats: Statistics) -> Float[np.ndarray, "k p"]:
@@ -30,8 +40,7 @@ def packed(stats: Statistics) -> Float[np.ndarray, "k p"]:
 
 def unpacked(component: Component, rows: Float[np.ndarray, "k p"]) -> Statistics:
     """Inverse of `packed`."""
-    one = jax.eval_shape(component.suff_stats, jax.ShapeDtypeStruct((component.dim,), np.float64))
-    leaves, structure = jax.tree.flatten(one)
+    leaves, structure = jax.tree.flatten(_row_shapes(component))
     parts = np.split(rows, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)
     shaped = [part.reshape(len(rows), *leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(structure, shaped)
@@ -49,24 +58,29 @@ def joint_and_statistics(
         stats, joint = np.empty((k, row_length(component))), np.empty(())
         JOINT(*given, np.ascontiguousarray(labels, dtype=np.int64), settings(prior), stats, joint)
         return float(joint), unpacked(component, stats)
-    joint, stats = _summarize(component, jnp.asarray(X), jnp.asarray(labels), prior, in_steps(k))
+    slots = in_steps(k)
+    joint, stats = _summarize(component, padded(X), padded(labels, slots), prior, slots)  # labels ≥ slots are left out
     return float(joint), jax.tree.map(lambda leaf: np.asarray(leaf)[:k], stats)
 
 
-def joint_of_clusters(component: Component, stats: Statistics, counts: Int[np.ndarray, " k"], prior: Prior) -> float:
+def joint_of_clusters(component: Component, stats: Statistics, counts: Num[np.ndarray, " k"], prior: Prior) -> float:
     """Log p(X, labels) from the statistics and sizes of the clusters, all of them with rows (nats)."""
     k, (alpha, discount) = len(counts), settings(prior)
     seating = np.log(alpha + discount * np.arange(1, k)).sum() + gammaln(alpha + 1.0) - gammaln(alpha + counts.sum())
     seating += (gammaln(counts - discount) - gammaln(1.0 - discount)).sum()
-    if has_kernels(component):
-        from bnp_hier.native.densities import MARGINALS_OF
+    return float(seating + marginals_of(component, stats, counts).sum())
 
-        marginals, most = np.empty(k), np.array(counts.max(), np.int64)
-        MARGINALS_OF(*kernel_arguments(component, np.empty((0, component.dim))), packed(stats), most, marginals)
-    else:
-        padded = more_slots(stats, in_steps(k) - k)
-        marginals = np.asarray(_log_marginals(component, padded))[:k]
-    return float(seating + marginals.sum())
+
+def marginals_of(component: Component, stats: Statistics, counts: Num[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """Log marginal likelihood of each cluster, from their statistics and sizes (nats)."""
+    k = len(counts)
+    if not has_kernels(component):
+        return np.asarray(_log_marginals(component, more_slots(stats, in_steps(k) - k)))[:k]
+    from bnp_hier.native.densities import MARGINALS_OF
+
+    marginals, most = np.empty(k), np.array(counts.max(), np.int64)
+    MARGINALS_OF(*kernel_arguments(component, np.empty((0, component.dim))), packed(stats), most, marginals)
+    return marginals
 
 
 @jax.jit
@@ -98,8 +112,8 @@ def log_predictives(
         return densities
     k = len(jax.tree.leaves(stats)[0])
     slots = in_steps(k + 1)
-    padded = more_slots(stats, slots - k)
-    return in_chunks(lambda rows: _log_predictives(component, padded, rows), X)[:, : k + 1]
+    given = more_slots(stats, slots - k)
+    return in_chunks(lambda rows: _log_predictives(component, given, rows), X)[:, : k + 1]
 
 
 @jax.jit
@@ -109,8 +123,20 @@ def _log_predictives(component: Component, stats: Statistics, X: Float[Array, "c
 
 def row_length(component: Component) -> int:
     """Number of sufficient statistics of a row."""
-    one = jax.eval_shape(component.suff_stats, jax.ShapeDtypeStruct((component.dim,), np.float64))
-    return sum(leaf.size for leaf in jax.tree.leaves(one))
+    return sum(leaf.size for leaf in jax.tree.leaves(_row_shapes(component)))
+
+
+def _row_shapes(component: Component) -> Statistics:
+    leaves, structure = jax.tree.flatten(component)
+    return _shapes_for(structure, tuple(np.shape(leaf) for leaf in leaves))
+
+
+@lru_cache(maxsize=64)
+def _shapes_for(structure: Any, shapes: tuple[tuple[int, ...], ...]) -> Statistics:
+    """Shapes of the statistics of a row for a component with these fields; tracing takes a millisecond each time."""
+    component = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes])
+    row = jax.ShapeDtypeStruct((component.dim,), np.float64)
+    return jax.eval_shape(lambda component, row: component.suff_stats(row), component, row)
 
 
 @partial(jax.jit, static_argnames="slots")

@@ -21,6 +21,7 @@ from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import in_floats
+from bnp_hier.utils.padding import masked
 
 __all__ = ["joint_and_densities", "leave_one_out_densities"]
 
@@ -99,15 +100,17 @@ def leave_one_out_densities(
     component, X, prior
         Component, data (n, d), and prior of the partition.
     labels
-        (n,) clusters from 0, below `slots`.
+        (n,) clusters from 0, below `slots`; the label `slots` marks padding, which is left out and has density 0.
     slots
         Number of slots.
     max_clusters
         Maximum number of clusters under the prior; if the other rows already have this many, the row cannot open another.
     """
-    rows = component.suff_stats(X)
+    there = labels < slots
+    rows = masked(component.suff_stats(X), there)  # no NaN appears for padding, not even in derivatives
     stats = cluster_statistics(rows, labels, slots)
     counts = cluster_counts(labels, slots).astype(float)
+    labels = jnp.where(there, labels, 0)
     alpha, discount = jnp.asarray(prior.concentration, float), jnp.asarray(prior.discount, float)
     cache = component.cache(stats)
     whole = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)  # (n, k), own cluster included
@@ -121,5 +124,5 @@ def leave_one_out_densities(
     joined = seats + jnp.where(left > 0, density, 0.0)
     room = clusters < max_clusters
     opened = jnp.where(room, jnp.log(alpha + clusters * discount) + component.log_marginal(rows), -jnp.inf)
-    total = len(X) - 1 + jnp.where(room, alpha, -clusters * discount)
-    return logsumexp(jnp.column_stack([joined, opened]), axis=1) - jnp.log(total)
+    total = counts.sum() - 1 + jnp.where(room, alpha, -clusters * discount)
+    return jnp.where(there, logsumexp(jnp.column_stack([joined, opened]), axis=1) - jnp.log(total), 0.0)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.utils.arrays import is_traced, pack
+from bnp_hier.utils.programs import compiled
 
 __all__ = ["Features", "coefficients_of", "feature_map", "features_of", "statistics_of", "unflatten"]
 
@@ -44,8 +45,8 @@ def feature_map(component: Component) -> Features:
         rng.integers(0, 2, (4, component.dim)),
         rng.integers(0, 9, (4, component.dim)),
     )
-    with jax.ensure_compile_time_eval():  # with concrete values, even where a chain method traces `init`
-        leaves = jax.tree.leaves(component.suff_stats(np.concatenate(kinds)))
+    rows = np.concatenate(kinds)
+    leaves = compiled(_row_statistics, component, rows)(component, rows)  # not traced, even where a chain method traces `init`
     kept: list[tuple[int, ...]] = []
     group: list[int] = []
     for leaf in map(np.asarray, leaves):
@@ -56,6 +57,10 @@ def feature_map(component: Component) -> Features:
         group += (sum(map(len, kept)) + place.ravel()).tolist()
         kept.append(tuple(different.tolist()))
     return Features(tuple(kept), tuple(group))
+
+
+def _row_statistics(component: Component, X: Float[Array, "n d"]) -> list[Array]:
+    return jax.tree.leaves(component.suff_stats(X))
 
 
 def features_of(component: Component, X: Float[Array, "n d"], features: Features) -> Float[Array, "n f"]:

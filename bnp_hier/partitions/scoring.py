@@ -13,25 +13,20 @@ from jaxtyping import Array, Float
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.seating import Prior, log_seating
+from bnp_hier.utils.padding import padded
 
 __all__ = ["CHUNK", "check_log_weights", "in_chunks", "log_weighted_densities", "mixture_log_weights", "with_empty"]
 
 CHUNK = 4096
 """Maximum number of rows predicted at once, to bound memory."""
 
-LEAST_CHUNK = 64
-"""Minimum number of rows predicted at once; fewer are padded."""
-
 
 def in_chunks(
-    function: Callable[[Float[Array, "c d"]], Float[Array, "c k"]], X: Float[np.ndarray, "m d"]
+    function: Callable[[Float[np.ndarray, "c d"]], Float[Array, "c k"]], X: Float[np.ndarray, "m d"]
 ) -> Float[np.ndarray, "m k"]:
-    """Apply a row-wise function in chunks whose sizes are powers of two, so that few programs are compiled."""
-    m = X.shape[0]
-    size = min(CHUNK, max(LEAST_CHUNK, 1 << (m - 1).bit_length()))
-    padded = np.concatenate([X, np.broadcast_to(X[:1], (-m % size, X.shape[1]))])
-    parts = [np.asarray(function(jnp.asarray(part))) for part in np.split(padded, len(padded) // size)]
-    return np.concatenate(parts)[:m]
+    """Apply a row-wise function in padded chunks, so that few programs are compiled."""
+    chunks = [X[at : at + CHUNK] for at in range(0, len(X), CHUNK)]
+    return np.concatenate([np.asarray(function(padded(chunk)))[: len(chunk)] for chunk in chunks])
 
 
 def check_log_weights(log_weights: Float[np.ndarray, "m k"], X: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m k"]:

@@ -18,6 +18,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.clusters import row_length, unpacked
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments
+from bnp_hier.utils.padding import masked, padded_size
 
 __all__ = [
     "TreeEvidence",
@@ -26,6 +27,7 @@ __all__ = [
     "merge_odds",
     "node_statistics",
     "node_weights",
+    "padded_tree",
     "single_cluster_mass",
     "statistics_of_nodes",
     "tree_bound",
@@ -48,11 +50,22 @@ def node_statistics(rows: Statistics, children: Int[Array, "m 2"]) -> Statistics
 
 
 def single_cluster_mass(
-    component: Component, X: Float[Array, "n d"], concentration: ArrayLike, children: Int[Array, "m 2"]
+    component: Component,
+    X: Float[Array, "n d"],
+    concentration: ArrayLike,
+    children: Int[Array, "m 2"],
+    items: ArrayLike | None = None,
 ) -> Float[Array, " nodes"]:
-    """φ1 of each node: log α + lgamma(n_k) + m(D_k), the log mass of the event that all its items form one cluster."""
-    stats, sizes = node_statistics((component.suff_stats(X), jnp.ones(children.shape[0] + 1)), children)
-    return jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
+    """φ1 of each node: log α + lgamma(n_k) + m(D_k), the log mass of the event that all its items form one cluster.
+
+    With `items`, the tree and the rows are padded as by `padded_tree`. The mass of a padding leaf is that of no items, and no
+    mass is added where such a leaf joins the root, so that the root's φ stays the same.
+    """
+    n = children.shape[0] + 1
+    there = jnp.arange(n) < (n if items is None else items)
+    stats, sizes = node_statistics((masked(component.suff_stats(X), there), there.astype(float)), children)
+    single = jnp.log(concentration) + gammaln(sizes) + component.log_marginal(stats)
+    return jnp.where(jnp.append(there, there[1:]), single, jnp.append(jnp.zeros(n), jnp.full(n - 1, -jnp.inf)))
 
 
 def tree_masses(
@@ -144,16 +157,33 @@ def _statistics(component: Component, X: Float[Array, "n d"], children: Int[Arra
 
 @jax.jit
 def tree_bound(
-    component: Component, X: Float[Array, "n d"], concentration: Float[Array, ""], children: Int[Array, "m 2"]
+    component: Component,
+    X: Float[Array, "n d"],
+    concentration: Float[Array, ""],
+    children: Int[Array, "m 2"],
+    items: ArrayLike | None = None,
 ) -> Float[Array, ""]:
     """Lower bound on log p(X) from the partitions that are consistent with the tree (nats).
 
     φ_root + lgamma(α) − lgamma(n + α), Heller & Ghahramani (2005), Corollary 1; differentiable in all hyperparameters.
+    `items` is the number of items n if the tree and the rows are padded.
     """
-    n = children.shape[0] + 1
     alpha = jnp.asarray(concentration)
-    mass, _ = tree_masses(single_cluster_mass(component, X, alpha, children), children)
+    n = jnp.asarray(children.shape[0] + 1 if items is None else items, alpha.dtype)
+    mass, _ = tree_masses(single_cluster_mass(component, X, alpha, children, items), children)
     return mass[-1] + gammaln(alpha) - gammaln(n + alpha)
+
+
+def padded_tree(children: Int[np.ndarray, "m 2"]) -> tuple[Int[np.ndarray, "p 2"], Int[np.ndarray, ""]]:
+    """Return a tree with as many leaves as `padding.padded` makes of the items, and the number of items.
+
+    The padding leaves join the root one by one.
+    """
+    n = len(children) + 1
+    size = padded_size(n)
+    renumbered = np.where(children < n, children, children + size - n)
+    joins = np.column_stack([np.arange(n, size), np.arange(n, size) + size - 2])
+    return np.concatenate([renumbered, joins]), np.array(n)
 
 
 def node_weights(log_odds: Float[np.ndarray, " m"], children: Int[np.ndarray, "m 2"]) -> Float[np.ndarray, " nodes"]:

@@ -20,6 +20,8 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.row_features import Features, coefficients_of, feature_map, features_of, statistics_of
+from bnp_hier.partitions.scoring import in_chunks
+from bnp_hier.utils.padding import padded
 
 __all__ = [
     "BLOCK",
@@ -30,6 +32,7 @@ __all__ = [
     "Scores",
     "added",
     "assign_blocks",
+    "coordinates_of",
     "feature_blocks",
     "in_blocks",
     "joined",
@@ -110,12 +113,28 @@ def assign_blocks(component: Component, blocks: Float[Array, "b c d"], n: int, s
     return _assign(feature_blocks(component, blocks, features), np.asarray(n), scores, features)
 
 
-def in_blocks(X: Float[np.ndarray, "n d"], blocks: int | None = None) -> Float[Array, "b c d"]:
-    """Split the rows into equal blocks, as many as needed or requested, padded with copies of the first row."""
-    n, d = X.shape
-    size = min(BLOCK, n) if blocks is None else BLOCK
-    filled = np.concatenate([X, np.broadcast_to(X[:1], ((blocks or -(-n // size)) * size - n, d))])
-    return jnp.asarray(filled).reshape(-1, size, d)
+def in_blocks(X: Float[np.ndarray, "n d"]) -> Float[Array, "b c d"]:
+    """Split the rows into equal blocks, padded with copies of the first row."""
+    filled, d = padded(X), X.shape[1]
+    size = min(BLOCK, len(filled))
+    whole = np.concatenate([filled, np.broadcast_to(X[:1], (-len(filled) % size, d))])
+    return jax.device_put(whole.reshape(-1, size, d))
+
+
+def coordinates_of(component: Component, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n q"]:
+    """The component's coordinates of the rows.
+
+    Raises
+    ------
+    NotImplementedError
+        If the component does not define them.
+    """
+    return in_chunks(partial(_coordinates, component), X)
+
+
+@jax.jit
+def _coordinates(component: Component, X: Float[Array, "n d"]) -> Float[Array, "n q"]:
+    return component.coordinates(X)
 
 
 class DenseAssigner:
@@ -132,8 +151,8 @@ class DenseAssigner:
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
         self.component, self._features = component, feature_map(component)
         kept = len(X) * self._features.width <= KEPT_NUMBERS
-        size, blocks = (len(X), None) if kept else (CHUNK, CHUNK // BLOCK)
-        self._parts = [(len(part), in_blocks(part, blocks)) for part in (X[at : at + size] for at in range(0, len(X), size))]
+        size = len(X) if kept else CHUNK
+        self._parts = [(len(part), in_blocks(part)) for part in (X[at : at + size] for at in range(0, len(X), size))]
         self._kept = feature_blocks(component, self._parts[0][1], self._features) if kept else None
 
     def _passes(self, scores: Scores) -> Iterator[tuple[int, Pass]]:

@@ -6,6 +6,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float, Int, Num
 
@@ -15,6 +16,7 @@ from bnp_hier.deterministic.hard_assignment.assignment import Scores
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.partitions.clusters import joint_of_clusters, marginals_of
 from bnp_hier.partitions.seating import Prior
 
 __all__ = ["LABEL_MODELS", "LOG_JOINTS", "free_energy", "label_log_prior", "scores_from"]
@@ -32,6 +34,7 @@ def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Floa
     """
     if labels == "dp":
         return log_partition_prior(counts, *prior)
+    counts = jnp.asarray(counts, float)
     used = counts > 0
     alpha = jnp.asarray(prior.concentration, float)
     total = alpha * used.sum(dtype=alpha.dtype)
@@ -39,15 +42,21 @@ def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Floa
     return gammaln(total) - gammaln(counts.sum() + total) + each.sum()
 
 
-@partial(jax.jit, static_argnames="labels")
+_label_log_prior = jax.jit(label_log_prior, static_argnames="labels")
+
+
 def free_energy(
-    component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, labels: str
-) -> Float[Array, ""]:
+    component: Component, stats: Statistics, counts: Float[Array | np.ndarray, " k"], prior: Prior, labels: str
+) -> float:
     """Objective of maximisation-expectation: −log p(X, labels) with the parameters integrated out (nats).
 
     Kurihara & Welling (2009), Eq. 19 for "finite" and Eq. 23 for "dp"; empty clusters contribute nothing.
     """
-    return -label_log_prior(counts, prior, labels) - component.log_marginal(stats).sum()
+    used = np.asarray(counts) > 0
+    sizes, taken = jax.tree.map(lambda leaf: np.asarray(leaf)[used], (counts, stats))
+    if labels == "dp":
+        return -joint_of_clusters(component, taken, sizes, prior)
+    return -float(_label_log_prior(jnp.asarray(counts), prior, labels) + marginals_of(component, taken, sizes).sum())
 
 
 def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Array, " slots"], model: str) -> Float[Array, ""]:
@@ -59,7 +68,7 @@ def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Arr
 
 LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
 """log p(X, labels) (nats) by label prior; the functions take the model's values, the labels and an array with one entry per
-slot."""
+slot. Rows with the number of slots as their label, which pad the data, are left out."""
 
 
 @partial(jax.jit, static_argnames="labels")

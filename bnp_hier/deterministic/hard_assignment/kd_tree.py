@@ -12,12 +12,12 @@ from jaxtyping import Array, Bool, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import (
-    BLOCK,
     CHUNK,
     Assigner,
     DenseAssigner,
     Scores,
     assign_blocks,
+    coordinates_of,
     feature_blocks,
     in_blocks,
 )
@@ -107,7 +107,7 @@ class KDTreeAssigner:
         if np.isnan(X).any():
             raise ValueError(f"X has a missing value (NaN) at {first_cell(np.isnan(X))}; a kd-tree needs complete rows")
         self.component = component
-        tree = KDTree(np.asarray(component.coordinates(X)), leaf_size=LEAF_SIZE)
+        tree = KDTree(coordinates_of(component, X), leaf_size=LEAF_SIZE)
         _, order, nodes, bounds = tree.get_arrays()
         self._order = np.asarray(order)
         self._rows = np.ascontiguousarray(X[self._order])
@@ -125,8 +125,7 @@ class KDTreeAssigner:
         starts = self._start[first:]
         for at in range(0, n, CHUNK):
             until = min(at + CHUNK, n)
-            blocks = in_blocks(self._rows[at:until], CHUNK // BLOCK if n > CHUNK else None)
-            features = np.asarray(feature_blocks(self.component, blocks, self._features))
+            features = np.asarray(feature_blocks(self.component, in_blocks(self._rows[at:until]), self._features))
             features = features.reshape(-1, self._features.width)[: until - at]
             left, right = np.searchsorted(starts, [at, until - 1], side="right") - 1
             inside = np.maximum(starts[left : right + 1] - at, 0)
@@ -200,10 +199,9 @@ class KDTreeAssigner:
         return (np.arange(sizes.sum()) + np.repeat(self._start[nodes] - offsets, sizes)).astype(np.int64)
 
     def _look_at(self, rows: Int[np.ndarray, " r"], scores: Scores) -> tuple[np.ndarray, Statistics, Array]:
-        """Score individual rows; the number of blocks is padded to a power of two, so that few programs are compiled."""
-        blocks = 1 << (max(-(-len(rows) // BLOCK), 1) - 1).bit_length()
+        """Score individual rows."""
         some = self._rows[rows] if len(rows) else self._rows[:1]
-        labels, stats, counts = assign_blocks(self.component, in_blocks(some, blocks), len(rows), scores, self._features)
+        labels, stats, counts = assign_blocks(self.component, in_blocks(some), len(rows), scores, self._features)
         return np.asarray(labels)[: len(rows)], stats, counts
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import (
-    BLOCK,
     CHUNK,
     Pass,
     Scores,
@@ -156,9 +155,7 @@ class StreamAssigner:
                 except ValueError as error:
                     error.add_note(f"(row numbers are relative to row {at} of the stream)")
                     raise
-            # the number of blocks is padded to a power of two, so that last chunks of any size share few compiled programs
-            blocks = in_blocks(chunk, 1 << (-(-len(chunk) // BLOCK) - 1).bit_length())
-            yield len(chunk), assign_blocks(self.component, blocks, len(chunk), scores, self._features)
+            yield len(chunk), assign_blocks(self.component, in_blocks(chunk), len(chunk), scores, self._features)
             at += len(chunk)
         self._checked = True
 

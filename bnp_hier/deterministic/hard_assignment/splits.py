@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import combinations
@@ -14,11 +13,12 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner, Scores
+from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner, Scores, coordinates_of
 from bnp_hier.deterministic.hard_assignment.free_energies import free_energy, scores_from
-from bnp_hier.distributions.chinese_restaurant import cluster_counts
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import more_slots
+from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
+from bnp_hier.partitions.engine import has_kernels
+from bnp_hier.partitions.scoring import in_chunks
 from bnp_hier.partitions.seating import Prior, log_seating
 
 __all__ = ["Clusters", "SplitMergeSearch", "seeded", "slots_for", "spaces_of", "sum_by_label"]
@@ -96,9 +96,9 @@ class SplitMergeSearch:
         self.kept: Clusters | None = None
 
     def _pass(self, scores: Scores) -> Clusters:
-        stats, counts = self.assigner(scores)
-        energy = float(free_energy(self.component, stats, counts, self.prior, self.labels))
-        state = Clusters(scores, jax.tree.map(np.asarray, stats), np.asarray(counts), energy)
+        stats, counts = jax.tree.map(np.asarray, self.assigner(scores))
+        energy = free_energy(self.component, stats, counts, self.prior, self.labels)
+        state = Clusters(scores, stats, counts, energy)
         if self.kept is None or energy < self.kept.free_energy:
             self.kept = state
         return state
@@ -132,7 +132,7 @@ class SplitMergeSearch:
 
     def free_energy_of(self, labels: Int[np.ndarray, " s"]) -> float:
         """−log p(sketch, labels) (nats)."""
-        return float(free_energy(self.component, *self._sums(labels), self.prior, self.labels))
+        return free_energy(self.component, *self._sums(labels), self.prior, self.labels)
 
     def climb(self, labels: Int[np.ndarray, " s"], n: int) -> Clusters:
         """Find the best clusters from an initial partition of the sketch, which represents n rows; restarts `trace`."""
@@ -181,13 +181,22 @@ class SplitMergeSearch:
         return state
 
     def _responsibilities(self, state: Clusters) -> tuple[Float[np.ndarray, "s k"], Float[np.ndarray, "s k"]]:
-        """Log predictive density of the sketch's rows under each non-empty cluster, and their responsibilities."""
-        both = np.asarray(_log_weights(self.component, state.stats, state.counts, self.prior, self.sketch))
-        used = state.counts > 0
-        size = np.where(used, state.counts - np.asarray(self.prior.discount), 1.0)
-        seat = np.where(used, np.log(size / (state.counts.sum() + np.asarray(self.prior.concentration))), 0.0)
+        """Log predictive density of the sketch's rows under each cluster, 0 for an empty one, and their responsibilities."""
+        density = self._log_densities(state)
+        both = density + log_seating(state.counts, self.prior)[:-1]
         weight = np.exp(both - both.max(1, keepdims=True))
-        return np.where(used, both - seat, 0.0), weight / weight.sum(1, keepdims=True)
+        return density, weight / weight.sum(1, keepdims=True)
+
+    def _log_densities(self, state: Clusters) -> Float[np.ndarray, "s k"]:
+        """Log predictive density of the sketch's rows under each cluster, 0 for an empty one."""
+        used = state.counts > 0
+        density = np.zeros((len(self.sketch), len(used)))
+        if has_kernels(self.component):
+            taken = jax.tree.map(lambda leaf: leaf[used], state.stats)
+            density[:, used] = log_predictives(self.component, taken, self.sketch, int(state.counts.max()))[:, :-1]
+        else:
+            density[:, used] = in_chunks(partial(_log_predictives, self.component, state.stats), self.sketch)[:, used]
+        return density
 
     def _worst_fitting(self, state: Clusters) -> list[int]:
         """Clusters in decreasing order of the divergence of their rows' empirical density from their predictive density.
@@ -221,7 +230,9 @@ class SplitMergeSearch:
 
     def _cut(self, state: Clusters, cluster: int, rows: Int[np.ndarray, " m"], side: Int[np.ndarray, " m"]) -> Scores:
         """Scores after the rows on side 1 have been moved to a new cluster."""
-        halves, sizes = sum_by_label(self.component, self.sketch[rows], side, 2)
+        labels = np.full(len(self.sketch), 2)  # the other rows are summed too, so that all proposals share one program
+        labels[rows] = side
+        halves, sizes = jax.tree.map(lambda leaf: leaf[:2], sum_by_label(self.component, self.sketch, labels, 3))
         share = state.counts[cluster] / len(rows)
         free = np.flatnonzero(state.counts == 0)
         stats, counts = state.stats, state.counts
@@ -251,7 +262,7 @@ class SplitMergeSearch:
 
 def slots_for(clusters: int) -> int:
     """Number of slots for the given number of clusters, a power of two so that few programs are compiled."""
-    return max(8, 1 << (clusters - 1).bit_length())
+    return max(16, 1 << (clusters - 1).bit_length())
 
 
 def seeded(points: Float[np.ndarray, "s q"], clusters: int, rng: np.random.Generator) -> Int[np.ndarray, " s"]:
@@ -273,7 +284,7 @@ def spaces_of(component: Component, X: Float[np.ndarray, "s d"]) -> list[Float[n
     mean = np.where(seen, X, 0.0).sum(0) / np.maximum(seen.sum(0), 1)  # 0 for a column without observed values
     spaces = [np.where(seen, X, mean)]
     try:
-        own = np.asarray(component.coordinates(X))
+        own = coordinates_of(component, X)
     except NotImplementedError:
         return spaces
     return spaces if own.shape == X.shape and np.array_equal(own, spaces[0]) else [*spaces, own]
@@ -283,12 +294,9 @@ def sum_by_label(
     component: Component, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], slots: int
 ) -> tuple[Statistics, Float[np.ndarray, " k"]]:
     """Statistics and number of the rows of each cluster, as NumPy arrays."""
-    # padded to powers of four, so that clusters of any size share a few programs
-    n = len(X)
-    most = max(64, 4 ** math.ceil(math.log(n, 4)))
-    rows = np.concatenate([X, np.broadcast_to(X[:1], (most - n, X.shape[1]))])
-    padded = np.concatenate([labels, np.full(most - n, slots)])
-    return jax.tree.map(np.asarray, _sum_by_label(component, rows, padded, slots))
+    _, stats = joint_and_statistics(component, X, labels, Prior(1.0))
+    counts = np.bincount(labels, minlength=slots).astype(float)
+    return more_slots(stats, slots - len(jax.tree.leaves(stats)[0])), counts
 
 
 def _with(leaf: np.ndarray, place: Int[np.ndarray, " m"], value: np.ndarray) -> np.ndarray:
@@ -304,21 +312,7 @@ def _joined(leaf: np.ndarray, one: int, other: int) -> np.ndarray:
 
 
 @jax.jit
-def _log_weights(
-    component: Component, stats: Statistics, counts: Float[Array, " k"], prior: Prior, X: Float[Array, "m d"]
-) -> Float[Array, "m k"]:
-    """Log of (seating probability × predictive density) of the rows for each existing cluster.
-
-    A new cluster is left out because the prior may be improper.
-    """
+def _log_predictives(component: Component, stats: Statistics, X: Float[Array, "m d"]) -> Float[Array, "m k"]:
+    """Log predictive density of the rows for each cluster."""
     # `log_weighted_densities` needs a cache, which an improper family lacks because it may be used for empty clusters
-    density = component.log_predictive(jax.tree.map(lambda leaf: leaf[None], stats), X[:, None])
-    return density + log_seating(counts, prior)[None, :-1]
-
-
-@partial(jax.jit, static_argnames="slots")
-def _sum_by_label(
-    component: Component, X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int
-) -> tuple[Statistics, Float[Array, " k"]]:
-    stats = cluster_statistics(component.suff_stats(X), labels, slots)
-    return stats, cluster_counts(labels, slots).astype(float)
+    return component.log_predictive(jax.tree.map(lambda leaf: leaf[None], stats), X[:, None])

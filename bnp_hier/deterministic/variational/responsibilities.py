@@ -89,7 +89,7 @@ def log_label_prior(
     Parameters
     ----------
     responsibilities
-        q(z_i = k); rows sum to one.
+        q(z_i = k); rows sum to one, or are zero for padding, which is left out.
     concentration
         α.
     inference
@@ -102,7 +102,7 @@ def log_label_prior(
         Whether the K-th stick proportion is Beta(1, α) too, which is the prior of the Dirichlet process itself on labels up
         to K. Stick-breaking only.
     """
-    n, k = responsibilities.shape
+    n, k = responsibilities.sum(), responsibilities.shape[1]
     alpha = jnp.asarray(concentration, responsibilities.dtype)
     if inference == "collapsed_dirichlet":
         share = alpha / k
@@ -166,11 +166,10 @@ def expected_weights(
     Exact under q for "stick_breaking" and "collapsed_dirichlet"; for "collapsed_stick_breaking", ratios of counts are
     approximated by ratios of expected counts.
     """
-    n, k = responsibilities.shape
-    counts = responsibilities.sum(0)
+    k, counts = responsibilities.shape[1], responsibilities.sum(0)
     alpha = jnp.asarray(concentration, counts.dtype)
     if inference == "collapsed_dirichlet":
-        return (alpha / k + counts) / (alpha + n)
+        return (alpha / k + counts) / (alpha + counts.sum())
     later = _later(counts)
     total = 1.0 + alpha + counts + later
     piece = ((1.0 + counts) / total).at[-1].set(1.0)

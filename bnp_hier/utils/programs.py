@@ -1,0 +1,58 @@
+"""Compiled programs that are shared by functions with the same operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+__all__ = ["compiled"]
+
+KEPT = 64
+"""Maximum number of programs kept."""
+
+
+class _Program:
+    """A program that has not been compiled yet; equal to others with the same text."""
+
+    def __init__(self, lowered: Any) -> None:
+        self.lowered, self.text = lowered, lowered.as_text()
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Program) and self.text == other.text
+
+
+@lru_cache(maxsize=KEPT)
+def _executable(program: _Program) -> Any:
+    return program.lowered.compile()
+
+
+def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """Compile a function for arguments of these shapes, unless a function with the same operations has been compiled before.
+
+    `jax.jit` compiles every function anew, even if it differs from another only in the arrays that it refers to, such as the
+    data set of a model. Here, these arrays become arguments of the program.
+    """
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    operations, constants, structure = traced.jaxpr, traced.consts, jax.tree.structure(shapes)
+
+    def run(constants: list[Any], leaves: list[Any]) -> list[Any]:
+        return jaxpr_as_fun(ClosedJaxpr(operations, constants))(*leaves)
+
+    executable = _executable(_Program(jax.jit(run).lower(constants, _leaves(arguments))))
+
+    def call(*arguments: Any) -> Any:
+        return jax.tree.unflatten(structure, executable(constants, _leaves(arguments)))
+
+    return call
+
+
+def _leaves(arguments: tuple[Any, ...]) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
