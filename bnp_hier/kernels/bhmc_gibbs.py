@@ -373,7 +373,7 @@ class BHMCGibbs(PartitionKernel):
         divided = lacking = jnp.zeros((), int)
         if self._split_merge:
             labels, mixing, divided, lacking = split_merge_components(
-                component, stats, mixture, tree, concentrations, self._split_merge, keys.divide
+                component, X, mixture, tree, concentrations, self._split_merge, keys.divide
             )
             mixture = mixture._replace(labels=labels, mixing=mixing)
         # the components' parameters, and their variance given these

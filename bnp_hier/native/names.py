@@ -25,6 +25,9 @@ KERNELS = (
     "seat_all",
     "seat_greedily",
     "summaries_of",
+    "sweep_paths",
+    "mixing_of",
+    "divide_components",
 )
 """Functions of the kernels; the position of each is its number in compiled XLA programs."""
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.native.availability import calls_arrive, kernels_run
@@ -16,7 +16,7 @@ from bnp_hier.native.names import FAMILIES
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["has_calls", "has_kernels", "kernel_arguments", "settings"]
+__all__ = ["has_calls", "has_kernels", "kernel_arguments", "key_words", "settings"]
 
 
 def has_kernels(component: Component) -> bool:
@@ -50,6 +50,17 @@ def kernel_arguments(component: Component, X: ArrayLike) -> tuple[Any, Any, Any,
         constants = exact(np.concatenate(flat))
     rows = jnp.asarray(X, jnp.result_type(float)) if isinstance(X, jax.core.Tracer) else exact(X)
     return np.ravel(families), np.array(columns), constants, rows
+
+
+def key_words(keys: Array) -> Int[Array, " w"]:
+    """Return random keys, one or several, as an argument of kernels: two words for each."""
+    if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
+        keys = jax.random.wrap_key_data(keys)
+    if jax.random.key_impl(keys) != "threefry2x32":
+        words = jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys.reshape(-1))
+    else:
+        words = jax.random.key_data(keys)
+    return jax.lax.bitcast_convert_type(words, jnp.int32).ravel()
 
 
 def settings(prior: Prior, *more: float) -> Float[np.ndarray, " s"]:

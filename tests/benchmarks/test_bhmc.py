@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from threadpoolctl import threadpool_limits
 
 import bnp_hier as bnp
 from bnp_hier.models import bhmc
+from bnp_hier.native.availability import xla_programs
 from tests.oracles.bhmc import PlainBHMC
 
 pytestmark = pytest.mark.benchmark
@@ -127,6 +129,32 @@ def test_sweeps_against_a_plain_loop(size: str, limit: float) -> None:
     print(f"\n{size}: {X.shape}, nodes (before, after the loop's sweep, after ours) {nodes}")
     print(f"{20 / seconds:.0f} sweeps a second, {ratio:.1f} times the loop (at least {limit:g})")
     assert ratio >= limit
+
+
+@pytest.mark.data
+@pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
+def test_kernels_against_xla_programs() -> None:
+    """Processor seconds of a sweep; without BLAS's threads, which spin while they wait."""
+    X = fashion()
+
+    def measured(turns: int) -> list[float]:
+        kernel = bnp.BHMCGibbs(partial(bhmc, component=normal(22, 1.0, 0.3), **FASHION), init="map_dp")
+        state = kernel.init(jax.random.key(0), 0, None, (X,), {})
+        program, times = sweeps(kernel, X, 20), []
+        for _ in range(turns):
+            start = time.process_time()
+            state, _, _ = timed(program, state)
+            times.append((time.process_time() - start) / 20)
+        return times[1:]
+
+    with threadpool_limits(1, "blas"):
+        ours = measured(6)
+        with xla_programs():
+            theirs = measured(6)
+    one, other = 1e3 * np.median(ours), 1e3 * np.median(theirs)
+    ratio = other / one
+    print(f"\nBHMC, Fashion size: {one:.1f} ms a sweep, XLA programs {other:.1f} ms: {ratio:.1f} times (at least 2.5)")
+    assert ratio >= 2.5
 
 
 MOVES: dict[str, dict[str, Any]] = {

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -15,8 +16,10 @@ from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import Tree
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
-from bnp_hier.kernels.bhmc.table_counts import draw_mixing
+from bnp_hier.kernels.bhmc.table_counts import NODES_AT_ONCE, draw_mixing
+from bnp_hier.partitions.engine import has_calls, kernel_arguments, key_words
 from bnp_hier.partitions.seating import draw_index
+from bnp_hier.utils.arrays import in_floats
 
 __all__ = ["relabel_tables", "split_merge_components"]
 
@@ -171,7 +174,7 @@ def allocate(
 
 def split_merge_components(
     component: Component,
-    rows: Statistics,
+    X: Num[Array | np.ndarray, "n d"],
     state: Mixture,
     tree: Tree,
     concentrations: Concentrations,
@@ -192,8 +195,8 @@ def split_merge_components(
 
     Parameters
     ----------
-    component, rows
-        The component, and the items' sufficient statistics.
+    component, X
+        The component, and the items.
     state, tree
         The mixture, whose parameters are integrated out, and the tree of its paths.
     concentrations
@@ -208,12 +211,14 @@ def split_merge_components(
     labels, mixing, accepted, refused
         New components and proportions, the number of accepted attempts, and the number of splits that found no empty component.
     """
+    if has_calls(component):
+        return _native_attempts(component, X, state, concentrations, count, key)
     paths, labels, mixing, _ = state
     root, concentration, n = concentrations.root, concentrations.mixing, labels.shape[0]
     along = jnp.column_stack([jnp.zeros(n, paths.dtype), paths])
     parent = jnp.maximum(tree.parent, 0)
     log_marginal = component.log_marginal_up_to(n)  # terms common to all clusters are computed once
-    items = Items(log_marginal, rows, component.empty((2,)), along)
+    items = Items(log_marginal, component.suff_stats(X), component.empty((2,)), along)
     last = jnp.full(int(root.infinite), root.components - 1)  # the share of all other components
     pair_root = RootPrior(root.concentration if root.infinite else 2 * root.share, 2 + int(root.infinite), root.infinite)
 
@@ -272,4 +277,31 @@ def split_merge_components(
 
     start = labels, mixing, jnp.zeros((), int), jnp.zeros((), int), key
     labels, mixing, accepted, refused, _ = jax.lax.fori_loop(0, count, attempt, start)
+    return labels, mixing, accepted, refused
+
+
+def _native_attempts(
+    component: Component,
+    X: Num[Array | np.ndarray, "n d"],
+    state: Mixture,
+    concentrations: Concentrations,
+    count: int,
+    key: Array,
+) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
+    from bnp_hier.native.component_moves import DIVIDE_COMPONENTS
+
+    paths, labels, mixing, _ = state
+    root = concentrations.root
+    number = jax.ShapeDtypeStruct((), jnp.result_type(int))
+    results = [*(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in (labels, mixing)), number, number]
+    labels, mixing, accepted, refused = DIVIDE_COMPONENTS.inside(
+        results,
+        *kernel_arguments(component, X),
+        key_words(key),
+        in_floats(root.concentration, concentrations.mixing, jnp.finfo(mixing.dtype).tiny),
+        np.array([count, root.components, root.infinite, NODES_AT_ONCE]),
+        paths,
+        labels,
+        mixing,
+    )
     return labels, mixing, accepted, refused

@@ -17,8 +17,10 @@ from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
+from bnp_hier.native.availability import calls_arrive
+from bnp_hier.partitions.engine import key_words
 from bnp_hier.partitions.seating import draw_index
-from bnp_hier.utils.arrays import pack
+from bnp_hier.utils.arrays import in_floats, pack
 
 __all__ = ["Concentrations", "Mixture", "Sweep", "densities_of", "log_likelihood_of", "path_sweep", "path_weights"]
 
@@ -272,6 +274,8 @@ def path_sweep(
     paths, labels, mixing, parameters = state
     n, depth = paths.shape
     capacity, components = mixing.shape
+    if calls_arrive() and _is_linear(component, parameters):
+        return _native_sweep(component, densities, state, concentrations, key, metropolis)
     tree = read_tree(paths, capacity)
     start = Nodes(
         tree.counts.astype(mixing.dtype),
@@ -298,6 +302,39 @@ def path_sweep(
         hits.sum(),
         masses.mean(),
     )
+
+
+def _native_sweep(
+    component: Component,
+    densities: Densities,
+    state: Mixture,
+    concentrations: Concentrations,
+    key: Array,
+    metropolis: bool,
+) -> Sweep:
+    from bnp_hier.native.path_sweep import SWEEP_PATHS
+
+    paths, labels, mixing, parameters = state
+    root, dtype = concentrations.root, jnp.result_type(float)
+    arguments = (
+        key_words(jax.random.split(key, 3)),
+        in_floats(concentrations.tree, root.concentration, concentrations.mixing, jnp.finfo(mixing.dtype).tiny),
+        np.array([paths.shape[1], root.infinite, metropolis]),
+        densities.row,
+        densities.alone,
+        densities.coefficients,
+        densities.parameters.reshape(len(labels), -1),
+        coefficients_of(component, parameters),
+        parameters.reshape(len(parameters), -1),
+        # traced initial values are not checked, and a kernel must not leave its arrays
+        jnp.clip(paths, 0, len(mixing) - 1),
+        jnp.clip(labels, 0, len(parameters) - 1),
+        mixing,
+    )
+    results = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in (paths, labels, mixing, arguments[8])]
+    results += [jax.ShapeDtypeStruct((), jnp.result_type(int)), jax.ShapeDtypeStruct((), dtype)]
+    paths, labels, mixing, flat, hits, refused = SWEEP_PATHS.inside(results, *arguments)
+    return Sweep(paths, labels, mixing, flat.reshape(parameters.shape), hits, refused)
 
 
 @dataclass(frozen=True)
@@ -396,11 +433,13 @@ class _Visitor:
         accepted = (item.uniforms[2] * likelihood[item.path[-1]] < leaf @ left.likelihood) & ~refused[at]
         leaf = jnp.where(accepted, leaf, nodes.mixing[item.path[-1]])
         unmade = left.unmade * leaf[-1]
+        total = leaf @ left.likelihood + unmade
         return _Outcome(
             accepted,
             draw_index(leaf * left.likelihood, item.uniforms[1]),
             refused[at] | (unmade > 0),
-            jnp.maximum(refused[at].astype(unmade.dtype), unmade / (leaf @ left.likelihood + unmade)),
+            # no mass is lost where every density underflows
+            jnp.maximum(refused[at].astype(unmade.dtype), unmade / jnp.where(total > 0, total, 1.0)),
         )
 
     def _draw(

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.distributions.nested_chinese_restaurant import Tree
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
+from bnp_hier.native.availability import calls_arrive
+from bnp_hier.partitions.engine import key_words
 
-__all__ = ["draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
+__all__ = ["NODES_AT_ONCE", "draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
 
 NODES_AT_ONCE = 16
 """Number of nodes whose proportions are drawn together: the cost depends on the nodes in use, not on the capacity."""
@@ -66,6 +69,8 @@ def draw_mixing(
     γ is one number, or one per node. All nodes are drawn anew, each given its parent: a joint draw, whatever the order.
     """
     nodes, components = customers.shape
+    if calls_arrive():
+        return _native_draw(customers, tree, root, concentration, key)
     unused = tree.level < 0
     order = jnp.argsort(jnp.where(unused, nodes, tree.level), stable=True)
     # padded, so that a block can extend beyond the end
@@ -91,6 +96,19 @@ def draw_mixing(
     # an additional row receives the draws to be discarded
     start = jnp.zeros((nodes + 1, components), customers.dtype), jnp.zeros((), order.dtype), key
     return jax.lax.while_loop(lambda state: state[1] < in_use, draw_block, start)[0][:nodes]
+
+
+def _native_draw(
+    customers: Float[Array, "m k"], tree: Tree, root: RootPrior, concentration: Float[Array, "*m"], key: Array
+) -> Float[Array, "m k"]:
+    from bnp_hier.native.tree_mixing import DRAW_MIXING
+
+    gamma = jnp.broadcast_to(concentration, tree.level.shape).astype(customers.dtype)
+    smallest = np.array(jnp.finfo(customers.dtype).tiny, customers.dtype)
+    shares = root.shares.astype(customers.dtype)
+    result = jax.ShapeDtypeStruct(customers.shape, customers.dtype)
+    arguments = tree.level, tree.parent, customers, shares, gamma, smallest, np.array(NODES_AT_ONCE)
+    return DRAW_MIXING.inside([result], key_words(key), *arguments)[0]
 
 
 def tables_of_counts(
