@@ -231,7 +231,7 @@ register(
         "Bayesian k-means",
         "the most probable single partition, found by splitting and merging clusters",
         lambda model, X, options: BayesianKMeans(model, random_state=options.random_state).fit(X),
-        lambda size, _: 14 + 150 * size.relative * size.rows / 20_000,  # slower with many clusters, faster with few
+        lambda size, _: 6 + 100 * size.relative * size.rows / 20_000,  # slower with many clusters, faster with few
         worth=40,
     ),
     Method(
@@ -255,7 +255,7 @@ register(
         "Variational",
         "responsibilities and a lower bound on the evidence of a truncated model",
         lambda model, X, options: VariationalDP(model, random_state=options.random_state).fit(X),
-        lambda size, _: 15 + 50 * size.relative * size.rows / 20_000,
+        lambda size, _: 7 + 50 * size.relative * size.rows / 20_000,
         worth=50,
     ),
     Method(

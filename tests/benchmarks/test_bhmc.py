@@ -153,8 +153,8 @@ def test_kernels_against_xla_programs() -> None:
             theirs = measured(6)
     one, other = 1e3 * np.median(ours), 1e3 * np.median(theirs)
     ratio = other / one
-    print(f"\nBHMC, Fashion size: {one:.1f} ms a sweep, XLA programs {other:.1f} ms: {ratio:.1f} times (at least 2.5)")
-    assert ratio >= 2.5
+    print(f"\nBHMC, Fashion size: {one:.1f} ms a sweep, XLA programs {other:.1f} ms: {ratio:.1f} times (at least 2)")
+    assert ratio >= 2.0
 
 
 MOVES: dict[str, dict[str, Any]] = {
