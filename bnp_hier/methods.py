@@ -76,10 +76,12 @@ class Size(NamedTuple):
 
     - **rows** - number of rows n.
     - **width** - number of distinct sufficient statistics per row, which determines the work per row.
+    - **native** - whether native kernels run, and not XLA programs.
     """
 
     rows: int
     width: int
+    native: bool = True
 
     @property
     def relative(self) -> float:
@@ -179,8 +181,25 @@ def _bhc(model: Model, X: np.ndarray, options: RunOptions) -> BHC:
 
 def _seconds_of_bhc(size: Size, options: RunOptions) -> float:
     if size.rows <= EXACT_TREE:
-        return 3 + 4.0 * size.relative * (size.rows / 2000) ** 2
-    return 4 + 5.0 * size.relative * size.rows / 20_000
+        start, slope = (3, 4.0) if size.native else (32, 7.0)
+        return start + slope * size.relative * (size.rows / 2000) ** 2
+    start, slope = (4, 5.0) if size.native else (20, 15.0)
+    return start + slope * size.relative * size.rows / 20_000
+
+
+def _seconds_of_map_dp(size: Size, options: RunOptions) -> float:
+    part = size.rows / 20_000
+    return 3 + 2 * size.relative * part if size.native else 12 + 30 * size.relative * part**1.9
+
+
+def _seconds_of_agglomerative(size: Size, options: RunOptions) -> float:
+    start, slope = (3, 0.3) if size.native else (10, 0.6)
+    return start + slope * size.relative * (size.rows / 2000) ** 2
+
+
+def _seconds_of_gibbs(size: Size, options: RunOptions) -> float:
+    start, step, row = (12, 4e-4, 1.3e-6) if size.native else (40, 1e-3, 2.2e-5)
+    return start + options.sweeps * (step + row * size.rows * size.relative**0.7)
 
 
 def _agglomerative(model: Model, X: np.ndarray, options: RunOptions) -> AgglomerativeBayesianClustering:
@@ -223,7 +242,7 @@ register(
         "MAP-DP",
         "the most probable single partition, found by moving single rows and merging clusters",
         lambda model, X, options: MAPDP(model, random_state=options.random_state).fit(X),
-        lambda size, _: 3 + 2 * size.relative * size.rows / 20_000,
+        _seconds_of_map_dp,
         worth=10,
     ),
     Method(
@@ -247,7 +266,7 @@ register(
         "Agglomerative",
         "a tree built bottom-up for the same objective as Bayesian k-means",
         _agglomerative,
-        lambda size, _: 3 + 0.3 * size.relative * (size.rows / 2000) ** 2,
+        _seconds_of_agglomerative,
         worth=60,
     ),
     Method(
@@ -263,7 +282,7 @@ register(
         "Gibbs",
         "draws from the exact posterior of partitions and hyperparameters: the reference for all other methods",
         chains_of(PartitionGibbs),
-        lambda size, options: 12 + options.sweeps * (4e-4 + 1.3e-6 * size.rows * size.relative**0.7),
+        _seconds_of_gibbs,
         is_chain=True,
         worth=30,
     ),

@@ -260,7 +260,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
     assert _run(monkeypatch, "recommend", str(survey), "--truth", "group", "--drop", "who") == 0
     text = capsys.readouterr().out
     assert "family bernoulli" in text and "the budget for all is " in " ".join(text.split())
-    assert _run(monkeypatch, "recommend", "iris", "--minutes", "0.1", "--json") == 0
+    assert _run(monkeypatch, "recommend", "iris", "--minutes", "0.02", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["family"] == "normal" and not any(method["run"] for method in answer["methods"])
     assert _run(monkeypatch, "datasets", "--json") == 0

@@ -67,7 +67,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     components.FAMILIES.update({"waiting": Waiting, **families})
     methods.register(
         Method("halves", "Halves", "two halves", lambda model, X, _: Halves(model).fit(X), lambda *_: 0.5, fitted=Halves),
-        Method("patient", "Patient", "draws", chains_of(Patient), lambda size, options: 0.001 * options.sweeps, is_chain=True),
+        Method("patient", "Patient", "draws", chains_of(Patient), lambda size, options: 0.0003 * options.sweeps, is_chain=True),
     )
     yield
     del methods.METHODS["halves"], methods.METHODS["patient"]

@@ -103,9 +103,10 @@ def test_shortened_chains(sweeps: int) -> None:
 
 @pytest.mark.parametrize("rows", [20, 150, 1000, 3000, 20_000, 1_000_000])
 @pytest.mark.parametrize("width", [5, 15, 200])
-def test_plans_keep_to_the_budget(rows: int, width: int) -> None:
+@pytest.mark.parametrize("native", [True, False])
+def test_plans_keep_to_the_budget(rows: int, width: int, native: bool) -> None:
     budget = default_budget(rows)
-    plan = plan_methods(Size(rows, width), budget, RunOptions())
+    plan = plan_methods(Size(rows, width, native), budget, RunOptions())
     assert sorted(advice.name for advice in plan) == sorted(partition_methods())
     assert sum(advice.seconds for advice in plan if advice.chosen) <= budget
     assert sum(advice.chosen for advice in plan if METHODS[advice.name].is_chain) <= 1

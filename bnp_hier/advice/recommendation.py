@@ -17,6 +17,7 @@ from bnp_hier.components import Component
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
+from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
 
@@ -184,8 +185,8 @@ def default_budget(rows: int) -> float:
 
 
 def size_of(component: Component, X: np.ndarray) -> Size:
-    """Size of the problem: the number of rows, and of distinct sufficient statistics per row."""
-    return Size(len(X), feature_map(component).width)
+    """Size of the problem: the number of rows, of distinct sufficient statistics per row, and whether native kernels run."""
+    return Size(len(X), feature_map(component).width, has_kernels(component))
 
 
 def plan_methods(size: Size, budget: float, options: RunOptions) -> tuple[Advice, ...]:

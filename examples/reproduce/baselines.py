@@ -23,7 +23,7 @@ from sklearn.mixture import GaussianMixture
 
 import bnp_hier as bnp
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.hard_assignment.free_energies import free_energy, scores_from
+from bnp_hier.deterministic.hard_assignment.free_energies import label_log_prior, scores_from
 from bnp_hier.deterministic.variational_dp import soft_statistics
 from bnp_hier.partitions.seating import Prior
 
@@ -277,7 +277,7 @@ def _variational_step(
         lambda row, natural: row.reshape(len(r), -1) @ natural.reshape(len(counts), -1).T, rows, scores.natural
     )
     joint = sum(jax.tree.leaves(products)) + scores.log_weight
-    return free_energy(component, stats, counts, prior, "finite") - entropy, joint
+    return -label_log_prior(counts, prior, "finite") - component.log_marginal(stats).sum() - entropy, joint
 
 
 def g_means(X: np.ndarray) -> np.ndarray:
