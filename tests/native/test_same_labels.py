@@ -16,12 +16,13 @@ from bnp_hier.partitions.split_merge import split_or_merge
 from bnp_hier.partitions.sweeps import sweep
 from tests.native.both_engines import arguments_of, both, problems_of, same
 from tests.native.random_problems import FAMILIES, random_problem
+from tests.parameters import few
 
 SIZES = ((12, 1, 12), (30, 3, 6), (24, 7, 24))
 """Rows, columns and slots."""
 
 
-@pytest.mark.parametrize(("n", "d", "slots"), SIZES)
+@pytest.mark.parametrize(("n", "d", "slots"), few(SIZES))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_steps(family: str, n: int, d: int, slots: int, x64: None) -> None:
     """A sweep followed by moves with sequential allocation; the log joint and all summaries are the same, too."""
@@ -34,7 +35,7 @@ def test_steps(family: str, n: int, d: int, slots: int, x64: None) -> None:
     same(kernels, programs)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, 1, 6))
 def test_restricted_gibbs_proposals(family: str, x64: None) -> None:
     n, d, slots, scans = 20, 3, 8, 2
     draws = draws_per_step(n, 4, scans)
@@ -49,7 +50,7 @@ def test_restricted_gibbs_proposals(family: str, x64: None) -> None:
 
 
 @pytest.mark.parametrize("drawn", [True, False])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, 2, 5))
 def test_sweeps_of_some_items(family: str, drawn: bool, x64: None) -> None:
     """Items without a cluster, items that do not move, a temperature, further rows by slot, and too few slots."""
     n, d, slots = 24, 4, 6
