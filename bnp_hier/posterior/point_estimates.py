@@ -22,6 +22,9 @@ LOSSES = ("vi", "binder")
 MOST_SWEEPS = 50
 """Maximum number of sweeps per search."""
 
+MOST_CANDIDATES = 1000
+"""Maximum number of draws whose expected loss is computed, each in a time proportional to the number of draws."""
+
 SPARE = 4
 """Number of clusters that the search may open beyond those of the draw with the most clusters."""
 
@@ -54,6 +57,13 @@ def cluster_costs(n: int, loss: str) -> Float[np.ndarray, " n1"]:
         raise ValueError(f'loss must be "vi" or "binder", but it is {loss!r}')
     sizes = np.arange(n + 1.0)
     return sizes * np.log(np.maximum(sizes, 1.0)) / n if loss == "vi" else sizes**2 / max(n * (n - 1), 1)
+
+
+def _likely(tables: _Tables) -> Int[np.ndarray, "c n"]:
+    """Return the distinct draws, or those with the largest shares; of equal ones, some that are spread over the draws."""
+    labels, share = np.asarray(tables.labels).T, np.asarray(tables.weight)
+    spread = np.random.default_rng(0).permutation(len(share))
+    return labels[spread[np.argsort(-share[spread], kind="stable")[:MOST_CANDIDATES]]]
 
 
 def _tables(flat: Int[np.ndarray, "s n"], loss: str) -> _Tables:
@@ -146,10 +156,12 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
 
 
 def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, random_state: int = 0) -> Int[np.ndarray, " n"]:
-    """Search for the partition with the smallest posterior expected loss; the result is never worse than the best draw.
+    """Search for the partition with the smallest posterior expected loss.
 
     Items are moved one at a time to the cluster, possibly a new one, that minimises the mean loss over all draws, until no
-    item moves. The search starts from the best draw, and from partitions built item by item in random orders.
+    item moves. The search starts from the best draw, and from partitions built item by item in random orders, so that the
+    result is never worse than the best draw. If there are more than 1000 distinct draws, the best of 1000 of them is taken:
+    those that occur most often, and of equally frequent ones a random subset.
 
     Parameters
     ----------
@@ -192,8 +204,9 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
         tables = _tables(flat, loss)
         width = int(tables.labels.max()) + 1
         slots = min(n, width + SPARE)
-        losses = np.asarray(_losses(tables, tables.labels.T, width, width))
-        starts = [np.asarray(tables.labels)[:, int(losses.argmin())], *[np.full(n, -1)] * n_init]
+        candidates = _likely(tables)
+        losses = np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
+        starts = [candidates[int(losses.argmin())], *[np.full(n, -1)] * n_init]
         found = []
         for start in starts:
             orders = np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])

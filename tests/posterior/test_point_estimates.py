@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import bnp_hier as bnp
+from bnp_hier.posterior import point_estimates
 from bnp_hier.posterior.point_estimates import LOSSES, expected_losses
 from tests.oracles.partitions import all_partitions
 from tests.parameters import few
@@ -65,6 +66,23 @@ def test_never_worse_than_the_best_draw(loss: str) -> None:
         assert reached <= best + 1e-12
         better += reached < best - 1e-6
     assert better > 0
+
+
+def test_most_frequent_draws_are_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many distinct draws, the expected loss of a few is computed; all of them define it."""
+    draws = noisy(8, 60, 0)
+    often = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    draws = np.concatenate([draws, np.repeat(often[None], 30, axis=0)])
+    monkeypatch.setattr(point_estimates, "MOST_CANDIDATES", 1)
+    found = bnp.point_estimate(draws, n_init=0)
+    assert mean_loss(found, draws) <= mean_loss(often, draws)
+    monkeypatch.setattr(point_estimates, "MOST_SWEEPS", 1)
+    monkeypatch.setattr(point_estimates, "_search", lambda tables, start, *_: start)
+    np.testing.assert_array_equal(bnp.point_estimate(draws, n_init=0), often)
+
+
+def mean_loss(labels: np.ndarray, draws: np.ndarray) -> float:
+    return float(np.mean([variation_of_information(labels, draw) for draw in draws]))
 
 
 def test_chains_names_and_restarts() -> None:
