@@ -15,8 +15,8 @@ from bnp_hier.models import dpm
 from bnp_hier.plots.palette import cluster_colors
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--num-warmup", type=int, default=500)
-parser.add_argument("--num-samples", type=int, default=1000)
+parser.add_argument("--num-warmup", type=int, default=1000)
+parser.add_argument("--num-samples", type=int, default=4000)
 parser.add_argument("--out", type=Path, default=Path(__file__).with_name("iris.png"))
 options = parser.parse_args()
 

@@ -101,5 +101,5 @@ def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
     >>> number_of_clusters([[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]])
     array([0.  , 0.25, 0.75])
     """
-    labels, weight = unique_draws(flat_draws(draws))
-    return np.bincount(labels.max(1) + 1, weights=weight)
+    ordered = np.sort(flat_draws(draws), axis=1)
+    return np.bincount(1 + (np.diff(ordered, axis=1) != 0).sum(1)) / len(ordered)

@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.labels import canonical_draws
 
 __all__ = ["coclustering", "flat_draws", "one_partition", "unique_draws"]
 
@@ -120,8 +120,5 @@ def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
 
 def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
     """Return the distinct partitions, canonically labelled, and their shares of the draws."""
-    rough, counts = np.unique(flat, axis=0, return_counts=True)
-    canonical = np.stack([canonical_labels(z) for z in rough])
-    labels, inverse = np.unique(canonical, axis=0, return_inverse=True)
-    shares = np.bincount(inverse.ravel(), weights=counts)
-    return labels, shares / shares.sum()
+    labels, counts = np.unique(canonical_draws(flat), axis=0, return_counts=True)
+    return labels, counts / counts.sum()

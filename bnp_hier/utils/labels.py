@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
-__all__ = ["canonical_labels", "first_come_labels"]
+__all__ = ["canonical_draws", "canonical_labels", "first_come_labels"]
 
 
 def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
@@ -18,6 +18,17 @@ def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[inverse.reshape(labels.shape)]
+
+
+def canonical_draws(draws: Int[np.ndarray, "s n"]) -> Int[np.ndarray, "s n"]:
+    """Relabel every row as 0, 1, ... in order of first appearance."""
+    s, n = draws.shape
+    _, labels = np.unique(draws, return_inverse=True)
+    labels, k = labels.reshape(s, n), labels.max(initial=0) + 1
+    first = np.full(s * k, n)
+    np.minimum.at(first, (labels + k * np.arange(s)[:, None]).ravel(), np.tile(np.arange(n), s))
+    first = first.reshape(s, k)
+    return np.take_along_axis(first.argsort(1).argsort(1), labels, axis=1)
 
 
 def first_come_labels(labels: Int[Array, " n"], slots: int) -> Int[Array, " n"]:
