@@ -210,7 +210,10 @@ def test_tree_of_any_branching(survey: Path, tmp_path: Path, monkeypatch: pytest
     assert answer["newick"] + "\n" == files[0].read_text() and all(f"p{i}" in answer["newick"] for i in range(40))
     assert np.shape(answer["paths"]) == (40, 2) and max(np.ravel(answer["paths"])) < len(answer["support"])
     assert answer["support"][0] == 1.0 and all(0 <= share <= 1 for share in answer["support"])
-    assert any("nodes with several items" in note for note in answer["notes"]) and answer["problems"] == []
+    assert (
+        any(note.partition(" with several items")[0].endswith(("node", "nodes")) for note in answer["notes"])
+        and answer["problems"] == []
+    )
     assert files[1].read_bytes().startswith(b"\x89PNG")
     page = files[2].read_text()
     for heading in ("What was found", "Tree", "Branches of the root", "Chains", "The run", "Newick"):

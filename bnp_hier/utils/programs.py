@@ -46,7 +46,8 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
     def run(constants: list[Any], leaves: list[Any]) -> list[Any]:
         return jaxpr_as_fun(ClosedJaxpr(operations, constants))(*leaves)
 
-    executable = _executable(_Program(jax.jit(run).lower(constants, _leaves(arguments))))
+    # arguments that are not used are kept: programs with the same text must take the same arguments
+    executable = _executable(_Program(jax.jit(run, keep_unused=True).lower(constants, _leaves(arguments))))
 
     def call(*arguments: Any) -> Any:
         return jax.tree.unflatten(structure, executable(constants, _leaves(arguments)))

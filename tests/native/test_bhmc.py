@@ -21,6 +21,7 @@ from bnp_hier.models import bhmc
 from bnp_hier.native.availability import xla_programs
 from tests.native.both_engines import PROBLEMS, both, same
 from tests.native.random_problems import FAMILIES, random_problem
+from tests.parameters import few
 
 DEPTH, NODES, COMPONENTS = 3, 16, 6
 """There are at most 15 nodes at the start, so that little room is left where there are many items."""
@@ -140,9 +141,8 @@ def test_draws_of_proportions(infinite: bool, x64: None) -> None:
     same(*both(draw, *zip(*starts, strict=True)))
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize("options", [{}, {"path": "mh", "split_merge": 2}])
+@pytest.mark.parametrize("options", few([{"path": "mh", "split_merge": 2}, {}], plain=0, slow=1))
 def test_whole_steps_of_chains(options: dict[str, Any], x64: None) -> None:
     """Two chains at once, with little room for nodes, whose concentrations are drawn, too."""
     problem = random_problem("known", 5, 25, 3, 0)

@@ -35,6 +35,12 @@ def test_masked_statistics_are_those_of_no_rows() -> None:
     np.testing.assert_array_equal(found[1][1], np.zeros(3))
 
 
+def test_unused_arguments_may_differ() -> None:
+    """They have no part in the operations, but an executable takes arguments of one shape only."""
+    for unused in (0.0, np.zeros(2), np.zeros(3)):
+        assert float(compiled(lambda x, _: x + 1.5, np.float32(2.0), unused)(np.float32(2.0), unused)) == 3.5
+
+
 def test_functions_that_differ_in_their_arrays_share_a_program(compilations: list[str]) -> None:
     def times(data: np.ndarray):
         return lambda x, shift: {"sum": (data * x).sum() + shift, "data": data + shift}
