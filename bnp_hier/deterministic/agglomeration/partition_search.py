@@ -122,7 +122,9 @@ def search_partitions(
     best = np.resize(found.labels[:ANNEALED], (RUNS, n))
     temperatures = np.linspace(np.resize(HOT, RUNS), COLD, effort.sweeps, axis=1)
     draws = rng.random((RUNS, effort.sweeps, 2, n))
-    found = found.joined(repaired(anneal(values, best, temperatures, draws, n)))
+    # at high temperatures, rows would open clusters without end
+    limit = min(n, 1 << int(best.max() + 4).bit_length())
+    found = found.joined(repaired(anneal(values, best, temperatures, draws, limit)))
 
     idle = 0
     for _ in range(effort.generations):

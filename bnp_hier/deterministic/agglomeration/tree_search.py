@@ -18,7 +18,7 @@ from bnp_hier.trees import Dendrogram
 
 __all__ = ["SearchedTree", "ratio_inside_clusters", "search"]
 
-EFFORT = {"polish": Effort(sweeps=40, generations=4, idle=1), "full": Effort(sweeps=200, generations=40, idle=4)}
+EFFORT = {"polish": Effort(sweeps=80, generations=8, idle=2), "full": Effort(sweeps=200, generations=40, idle=4)}
 """Effort of the search for hard partitions in each round."""
 
 MOST_REBUILT = 4

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import Any
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy.special import gammaln
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -173,6 +175,15 @@ def test_polish_mends_a_greedy_failure() -> None:
     assert polished.log_evidence_bound_ > greedy.log_evidence_bound_ + 50
     assert polished.log_evidence_bound_ > full.log_evidence_bound_ - 0.5
     assert adjusted_rand_score(labels, polished.labels_) > adjusted_rand_score(labels, greedy.labels_)
+
+
+@pytest.mark.parametrize(("data", "best"), [(load_iris, -308.2293), (load_wine, -3586.2595)])
+def test_polish_finds_the_best_known_tree(data: Any, best: float) -> None:
+    """From most seeds; the bounds are the largest that "full" finds."""
+    X = data().data
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    bounds = [bnp.BHC(model, random_state=seed).fit(X).log_evidence_bound_ for seed in range(5)]
+    assert max(bounds) < best + 1e-3 and np.median(bounds) > best - 0.02
 
 
 @pytest.mark.slow
