@@ -1,4 +1,4 @@
-"""Six hundred fits of generated data: what is accepted is right by an oracle, what is refused is refused clearly."""
+"""Hundreds of fits of generated data: what is accepted is right by an oracle, what is refused is refused clearly."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def check_refusal(given: Data, error: Exception, fit: Any) -> None:
     assert not results, f"a refused fit left {results}"
 
 
-@settings(max_examples=480, **CAMPAIGN)
+@settings(max_examples=320, **CAMPAIGN)
 @given(st.sampled_from(sorted(FAMILIES)), st.sampled_from(sorted(ESTIMATORS)), st.data())
 def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
     family = FAMILIES[name]

@@ -98,6 +98,19 @@ def mixture(discount: float, component: Any = NORMAL) -> Callable[..., Any]:
     return partial(pitman_yor_mixture, component=component, concentration=1.0, discount=discount)
 
 
+REPEATS = dict.fromkeys(
+    [
+        "no sweep, no discount",
+        "no sweep, double",
+        "sweep, double",
+        "default, from labels",
+        "gibbs, items alone",
+        "siblings, relabel",
+    ],
+    pytest.mark.exhaustive,
+)
+"""Configurations whose parts others have as well."""
+
 PARALLEL = {
     "no sweep": (5, 0.6, {"sweep": False}, False),
     "no sweep, no discount": (5, 0.0, {"sweep": False}, False),
@@ -124,7 +137,7 @@ PARTITION = {
 @pytest.mark.parametrize(
     ("make", "n", "discount", "options", "double"),
     [
-        pytest.param(make, *case, id=f"{make.__name__}: {name}")
+        pytest.param(make, *case, id=f"{make.__name__}: {name}", marks=REPEATS.get(name, ()))
         for make, cases in ((bnp.ParallelSplitMerge, PARALLEL), (bnp.PartitionGibbs, PARTITION))
         for name, case in cases.items()
     ],
@@ -236,10 +249,11 @@ TREES = {
     "all moves, capacity": (4, 2, MOVES | {"relabel": True}, {"max_nodes": 6}),
     "infinite root": (4, 2, MOVES, {"root": "infinite"}),
 }
+TREE_CASES = [pytest.param(*case, id=name, marks=REPEATS.get(name, ())) for name, case in TREES.items()]
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("n", "depth", "options", "tree"), [pytest.param(*case, id=name) for name, case in TREES.items()])
+@pytest.mark.parametrize(("n", "depth", "options", "tree"), TREE_CASES)
 def test_bhmc(n: int, depth: int, options: dict[str, Any], tree: dict[str, Any]) -> None:
     """Means of nodes, components, and of pairs of items in one branch, one leaf and one component."""
     component, X = bnp.NormalKnownCovariance(np.zeros(1), 2.0 * np.eye(1), 0.5 * np.eye(1)), ROWS[:n]
