@@ -120,7 +120,9 @@ def compare(
     warnings = check_model(model, training.X, training.feature_names)
     print_warnings(warnings)
 
-    wanted = RunOptions(chains, 1000 if warmup is None else warmup, samples or 4000, None, seed, progress)
+    wanted = RunOptions(
+        chains, RunOptions.warmup if warmup is None else warmup, samples or RunOptions.samples, None, seed, progress
+    )
     plan = plan_methods(size_of(suited.component, training.X), default_budget(n) if minutes is None else 60 * minutes, wanted)
     chosen, skipped = _taken(plan, chosen)
     options = {advice.name: advice.options for advice in plan}

@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 
+from bnp_hier.native.drawing import TINY
 from bnp_hier.native.memory import compiled, separate
 from bnp_hier.native.threefry import child, uniform
 
 __all__ = ["draw_proportions", "log_gammas"]
-
-TINY = 2.2250738585072014e-308
 
 CENTRE = (
     2.81022636e-08,

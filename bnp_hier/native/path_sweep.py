@@ -13,7 +13,7 @@ import numpy as np
 from bnp_hier.native.arithmetic import LANES, everywhere, get, load, put
 from bnp_hier.native.bridge import Kernel
 from bnp_hier.native.dirichlet import draw_proportions
-from bnp_hier.native.drawing import draw_index
+from bnp_hier.native.drawing import TINY, draw_index
 from bnp_hier.native.memory import compiled, copy, integers, numbers, separate
 from bnp_hier.native.sorting import sort_by
 from bnp_hier.native.threefry import child, key_at, uniform
@@ -22,8 +22,6 @@ __all__ = ["SWEEP_PATHS"]
 
 BLOCK = 4 * LANES
 """Number of columns of a product that are computed together."""
-
-TINY = 2.2250738585072014e-308
 
 TOTAL, LOST, UNMADE = range(3)
 """Places in `Weights.mass`."""

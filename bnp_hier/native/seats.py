@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bnp_hier.native.drawing import index_at
 from bnp_hier.native.memory import compiled, copy, hold, separate
 from bnp_hier.native.mixtures import cluster_statistics, predict, refresh, update
 
@@ -147,15 +148,7 @@ def draw(seats, size, highest, uniform, inverse_temperature):
     for k in range(size):
         weights[k] = math.exp((weights[k] - highest) * inverse_temperature)
         total += weights[k]
-    # positive despite rounding, so that a slot without weight is never drawn
-    target, upto, last = max(uniform * total, 2.2250738585072014e-308), 0.0, 0
-    for k in range(size):
-        upto += weights[k]
-        if weights[k] > 0:
-            last = k
-            if upto >= target:
-                break
-    return last
+    return index_at(weights, size, total, uniform)
 
 
 @compiled
