@@ -168,7 +168,7 @@ def compare(
         content = {"data": whole.name, "family": suited.name, "methods": findings.table.reset_index().to_dict("records")}
         rest = {
             "headline": findings.headline(),
-            "notes": findings.notes(),
+            "notes": findings.notes,
             "problems": outcome.problems,
             "warnings": warnings,
             "report": report,
@@ -224,7 +224,7 @@ def _print(findings: Any, report: Path) -> None:
     out.print(f"\n{findings.headline()}\n", style="bold", highlight=False)
     caption = "log joint and evidence in nats, at the same hyperparameters; more in the report"
     print_table(table.rename(columns=SHOWN).dropna(axis=1, how="all"), "Methods compared", caption)
-    for note in findings.notes():
+    for note in findings.notes:
         out.print(f"• {note}", highlight=False)
     out.print(f"report: {report}", highlight=False)
 

@@ -25,6 +25,9 @@ MOST_SWEEPS = 50
 MOST_CANDIDATES = 1000
 """Maximum number of draws whose expected loss is computed, each in a time proportional to the number of draws."""
 
+MOST_SEARCHED = 2000
+"""Maximum number of draws in the searches from random orders; the best partition found is then improved for all draws."""
+
 SPARE = 4
 """Number of clusters that the search may open beyond those of the draw with the most clusters."""
 
@@ -161,7 +164,8 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
     Items are moved one at a time to the cluster, possibly a new one, that minimises the mean loss over all draws, until no
     item moves. The search starts from the best draw, and from partitions built item by item in random orders, so that the
     result is never worse than the best draw. If there are more than 1000 distinct draws, the best of 1000 of them is taken:
-    those that occur most often, and of equally frequent ones a random subset.
+    those that occur most often, and of equally frequent ones a random subset. If there are more than 2000 draws, partitions
+    are built from 2000 of them, evenly spaced, and the best one is then improved for all draws.
 
     Parameters
     ----------
@@ -206,10 +210,19 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
         slots = min(n, width + SPARE)
         candidates = _likely(tables)
         losses = np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
-        starts = [candidates[int(losses.argmin())], *[np.full(n, -1)] * n_init]
-        found = []
-        for start in starts:
+
+        def improved(start: np.ndarray, of: _Tables) -> np.ndarray:
             orders = np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])
-            found.append(np.asarray(_search(tables, jnp.asarray(start), jnp.asarray(orders), slots, width)))
+            return np.asarray(_search(of, jnp.asarray(start), jnp.asarray(orders), slots, width))
+
+        found = [improved(candidates[int(losses.argmin())], tables)]
+        if n_init:
+            spread = np.linspace(0, len(flat) - 1, min(len(flat), MOST_SEARCHED)).round().astype(int)
+            some = tables if len(spread) == len(flat) else _tables(flat[spread], loss)
+            built = np.stack([improved(np.full(n, -1), some) for _ in range(n_init)])
+            if some is not tables:
+                losses = np.asarray(_losses(tables, jnp.asarray(built), slots, width))
+                built = improved(built[int(losses.argmin())], tables)[None]
+            found.extend(built)
         best = int(np.asarray(_losses(tables, jnp.asarray(np.stack(found)), slots, width)).argmin())
     return canonical_labels(found[best])

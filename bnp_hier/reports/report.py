@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,7 @@ class Findings:
         """For each chain method, each row's mean probability of sharing a cluster with the others of its own; NaN if alone."""
         return {f"{name} certainty": certainty.own for name, certainty in self.certainty.items()}
 
+    @cached_property
     def notes(self) -> list[str]:
         """The findings in plain sentences."""
         known = {} if self.data.y is None else {name: association(self.draws(name), self.data.y) for name in self.fits}
@@ -324,7 +325,7 @@ def write_report(
     run = {**(facts or {}), "version": f"bnp_hier {version('bnp-hier')}", "date": f"{now:%Y-%m-%d %H:%M %Z}"}
     sections = [
         Section("What is missing", notes=problems),
-        Section("What was found", notes=findings.notes()),
+        Section("What was found", notes=findings.notes),
         Section("Check before you trust the results", notes=[f"{warning[0].upper()}{warning[1:]}." for warning in warnings]),
         findings.certainty_of_rows(),
         findings.methods(),

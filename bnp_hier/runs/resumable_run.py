@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -275,8 +276,7 @@ class ResumableRun:
         if method == "sequential":
 
             def each(*trees: Any) -> Any:
-                chains = (jax.tree.map(lambda leaf: leaf[c], trees) for c in range(self.num_chains))  # noqa: B023
-                return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[function(*chain) for chain in chains])
+                return _together([function(*chain) for chain in _apart(trees, self.num_chains)])
 
             return each
         return jax.pmap(function) if method == "parallel" else method(function)
@@ -516,6 +516,19 @@ class ResumableRun:
             old, new = saved.get(name, "missing"), given.get(name, "missing")
             if old != new:
                 raise ValueError(f"{os.fspath(path)} was saved with {name}={old}, but the given kernel has {new}")
+
+
+@partial(jax.jit, static_argnums=1)
+def _apart(stacked: Any, number: int) -> list[Any]:
+    """Split the leading dimension of all leaves, in one program: slicing leaf by leaf took a third of a short run."""
+    leaves, structure = jax.tree.flatten(stacked)
+    return [jax.tree.unflatten(structure, [leaf[chain] for leaf in leaves]) for chain in range(number)]
+
+
+@jax.jit
+def _together(chains: list[Any]) -> Any:
+    """Stack the leaves of all chains."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
 
 
 def _versions() -> dict[str, str]:

@@ -23,11 +23,12 @@ def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
 def canonical_draws(draws: Int[np.ndarray, "s n"]) -> Int[np.ndarray, "s n"]:
     """Relabel every row as 0, 1, ... in order of first appearance."""
     s, n = draws.shape
-    _, labels = np.unique(draws, return_inverse=True)
-    labels, k = labels.reshape(s, n), labels.max(initial=0) + 1
-    first = np.full(s * k, n)
-    np.minimum.at(first, (labels + k * np.arange(s)[:, None]).ravel(), np.tile(np.arange(n), s))
-    first = first.reshape(s, k)
+    labels, k = np.asarray(draws), int(draws.max(initial=0)) + 1
+    if draws.min(initial=0) < 0 or k > 4 * n:  # the table below has a column per label
+        _, labels = np.unique(draws, return_inverse=True)
+        labels, k = labels.reshape(s, n), int(labels.max(initial=0)) + 1
+    first = np.full((s, k), n)
+    np.minimum.at(first, (np.repeat(np.arange(s), n), labels.ravel()), np.tile(np.arange(n), s))
     return np.take_along_axis(first.argsort(1).argsort(1), labels, axis=1)
 
 

@@ -50,7 +50,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
 def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_path: Path) -> None:
     fits = {"MAP-DP": partition, "BHC": bnp.BHC(MODEL, progress_bar=False).fit(X)}
     findings = Findings.of(DATA, fits)
-    notes = " ".join(findings.notes())
+    notes = " ".join(findings.notes)
     assert "cutting the tree at merge probabilities from 0.1 to 0.9" in notes
     assert "All methods found the same partition: 2 clusters." in notes
     (bounds,) = findings.evidence().tables.values()
