@@ -20,7 +20,7 @@ from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced, own_arrays
 
-__all__ = ["Component", "ComponentLikelihood", "ComponentPredictive", "Quadratic", "Statistics"]
+__all__ = ["Component", "ComponentLikelihood", "ComponentPredictive", "PlainStatistics", "Quadratic", "Statistics"]
 
 
 Statistics: TypeAlias = Any
@@ -143,6 +143,17 @@ class Component(ABC):
         """Statistics of the empty set: zeros."""
         row = jax.eval_shape(self.suff_stats, jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float)))
         return jax.tree.map(lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype), row)
+
+    def anchor(self) -> Component | None:
+        """Component whose statistics tell those of this family for any hyperparameters, by `restated`; None if there is none.
+
+        Hyperparameters can then be learned and sampled from the statistics of the clusters alone, without the rows.
+        """
+        return None
+
+    def restated(self, stats: Statistics, anchor: Any) -> Statistics:
+        """Statistics under this component of the rows that `stats` summarises under an `anchor`, of other hyperparameters."""
+        raise NotImplementedError(f"{type(self).__name__} does not convert statistics")
 
     def prior(self) -> dist.Distribution:
         """Prior distribution of a cluster's parameters, as a NumPyro distribution."""
@@ -340,6 +351,18 @@ class Component(ABC):
         over the rows.
         """
         return self.log_marginal(jax.tree.map(lambda one, other: one[:, None] + other[None], left, right))
+
+
+class PlainStatistics:
+    """Mixin for families whose statistics do not depend on the hyperparameters."""
+
+    def anchor(self) -> Self:
+        """The component itself."""
+        return self
+
+    def restated(self, stats: Statistics, anchor: Any) -> Statistics:
+        """The same statistics."""
+        return stats
 
 
 class ComponentPredictive(dist.Distribution):

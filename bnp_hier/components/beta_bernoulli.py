@@ -13,7 +13,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic
+from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
@@ -47,7 +47,7 @@ class BitCache(NamedTuple):
     log_zero: Float[Array, "... d"]
 
 
-class BetaBernoulli(Component):
+class BetaBernoulli(PlainStatistics, Component):
     """Independent binary columns; probability of a one ~ Beta(a, b).
 
     Parameters

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from bnp_hier.components.base import Component, Quadratic
+from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.hints import Columns
@@ -74,7 +74,7 @@ class GivenTotalMultinomial(dist.Distribution):
         return dist.Multinomial(self.total_count, self.probs).sample(key, sample_shape)
 
 
-class DirichletMultinomial(Component):
+class DirichletMultinomial(PlainStatistics, Component):
     """Rows of counts, conditional on their totals; category probabilities ~ Dirichlet(concentration).
 
     Parameters

@@ -12,7 +12,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components.base import Component, Quadratic
+from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.hints import Columns
@@ -37,7 +37,7 @@ class EventStatistics(NamedTuple):
     log_factorial: Float[Array, "..."]
 
 
-class GammaPoisson(Component):
+class GammaPoisson(PlainStatistics, Component):
     """Independent columns of counts; Poisson rate ~ Gamma(shape, rate).
 
     Parameters

@@ -160,6 +160,18 @@ class NormalInverseGamma(AboutOrigin, Component):
         y = jnp.where(there, x, 0.0) / jnp.sqrt(jnp.asarray(self.rate))
         return ColumnStatistics(there.astype(y.dtype), y, y * y)
 
+    def anchor(self) -> Self:
+        """The component itself."""
+        return self
+
+    def restated(self, stats: ColumnStatistics, anchor: Any) -> ColumnStatistics:
+        """Sums in this component's coordinates: y' = a y + b, with a = √(rate/rate') and b = (origin − origin')/√rate'."""
+        unit = jnp.sqrt(self._columns(self.rate))
+        a = jnp.sqrt(anchor._columns(anchor.rate)) / unit
+        b = (jnp.asarray(anchor.reference()) - jnp.asarray(self.reference())) / unit
+        squares = a**2 * stats.squares + 2.0 * a * b * stats.total + b**2 * stats.n
+        return ColumnStatistics(stats.n, a * stats.total + b * stats.n, squares)
+
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""
         if is_traced(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -54,6 +54,19 @@ class NormalStatistics(NamedTuple):
     n: Float[Array, "..."]
     total: Float[Array, "... d"]
     outer: Float[Array, "... d d"]
+
+
+def normal_sums(
+    stats: NormalStatistics, anchor: NormalInverseWishart, factor: Float[Array, "d d"], reference: ArrayLike
+) -> NormalStatistics:
+    """Statistics under `anchor` in the coordinates (factor)⁻¹ (x − reference)."""
+    matrix = whiten(factor, anchor._factor.T).T
+    shift = whiten(factor, jnp.asarray(anchor.reference()) - jnp.asarray(reference))
+    turned = jnp.einsum("ij,...j->...i", matrix, stats.total)
+    cross = turned[..., :, None] * shift
+    outer = jnp.einsum("ij,...jk,lk->...il", matrix, stats.outer, matrix) + cross + jnp.swapaxes(cross, -1, -2)
+    count = stats.n[..., None]
+    return NormalStatistics(stats.n, turned + count * shift, outer + count[..., None] * shift[:, None] * shift)
 
 
 class NormalCache(NamedTuple):
@@ -241,6 +254,14 @@ class NormalInverseWishart(AboutOrigin, Component):
         """Count, whitened row and its outer product, for each row."""
         y = whiten(self._factor, shifted(X, self.reference()))
         return NormalStatistics(jnp.ones(y.shape[:-1], y.dtype), y, y[..., :, None] * y[..., None, :])
+
+    def anchor(self) -> Self:
+        """The component itself."""
+        return self
+
+    def restated(self, stats: NormalStatistics, anchor: Any) -> NormalStatistics:
+        """Sums in this component's coordinates: y' = A y + b, with A = L'⁻¹L and b = L'⁻¹ (origin − origin')."""
+        return normal_sums(stats, anchor, self._factor, self.reference())
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from bnp_hier.components.checks import check_covariance, check_vector, column_mo
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Spread
 from bnp_hier.components.linear_algebra import cholesky_factor, inverse_factor, whiten
+from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart, NormalStatistics, normal_sums
 from bnp_hier.native import Part
 from bnp_hier.utils.arrays import is_traced
 
@@ -128,6 +129,18 @@ class NormalKnownCovariance(AboutOrigin, Component):
         y = whiten(factor, shifted(X, self.reference()))
         log_density = -(y * y).sum(-1) / 2 - self.dim / 2 * LOG_2PI - jnp.log(jnp.diagonal(factor)).sum()
         return LocationStatistics(jnp.ones(y.shape[:-1], y.dtype), y, log_density)
+
+    def anchor(self) -> NormalInverseWishart:
+        """A family that keeps the products of the columns, which another covariance matrix needs."""
+        return NormalInverseWishart(self.mean, 1.0, self.dim + 2.0, self.covariance, origin=self.origin)
+
+    def restated(self, stats: NormalStatistics, anchor: Any) -> LocationStatistics:
+        """Sums in this component's coordinates, and the log density of the rows."""
+        factor = self._factor
+        sums = normal_sums(stats, anchor, factor, self.reference())
+        squares = jnp.trace(sums.outer, axis1=-2, axis2=-1)
+        constant = self.dim / 2 * LOG_2PI + jnp.log(jnp.diagonal(factor)).sum()
+        return LocationStatistics(sums.n, sums.total, -squares / 2 - sums.n * constant)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""

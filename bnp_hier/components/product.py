@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -217,6 +217,15 @@ class ProductComponent(Component):
         for part, columns in zip(self.parts, self.columns, strict=True):
             with _naming(columns):
                 part.check_precision(matrix[:, list(columns)], parameters=parameters)
+
+    def anchor(self) -> ProductComponent | None:
+        """The anchors of the parts, if all have one."""
+        anchors = [part.anchor() for part in self.parts]
+        return None if None in anchors else ProductComponent(cast(Any, anchors), self.columns)
+
+    def restated(self, stats: Any, anchor: Any) -> Any:
+        """Tuple of the statistics of the parts."""
+        return tuple(p.restated(s, a) for p, s, a in zip(self.parts, stats, anchor.parts, strict=True))
 
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> Any:
         """Tuple of the statistics of the parts."""

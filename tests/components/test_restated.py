@@ -1,0 +1,95 @@
+"""Statistics restated for other hyperparameters against statistics of the rows themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import bnp_hier as bnp
+from tests.components.user_family import ExponentialGamma
+
+rng = np.random.default_rng(0)
+
+
+def covariance(d: int, scale: float) -> np.ndarray:
+    root = rng.normal(size=(d, d))
+    return scale * (root @ root.T + np.eye(d))
+
+
+def normal(seed: int, origin: float | None) -> bnp.NormalInverseWishart:
+    mean = np.random.default_rng(seed).normal(size=3)
+    return bnp.NormalInverseWishart(
+        mean, 0.1 + seed, 4.5 + seed, covariance(3, 1 + seed), origin=None if origin is None else np.full(3, origin)
+    )
+
+
+def known(seed: int, origin: float | None) -> bnp.NormalKnownCovariance:
+    return bnp.NormalKnownCovariance(
+        rng.normal(size=3), covariance(3, 2.0), covariance(3, 1 + seed), origin=None if origin is None else np.full(3, origin)
+    )
+
+
+def columns(seed: int, origin: float | None) -> bnp.NormalInverseGamma:
+    rate = rng.gamma(2.0, size=3)
+    return bnp.NormalInverseGamma(
+        rng.normal(size=3), 0.2 + seed, 2.0 + seed, rate, origin=None if origin is None else np.full(3, origin)
+    )
+
+
+def bits(seed: int, origin: float | None) -> bnp.BetaBernoulli:
+    return bnp.BetaBernoulli(rng.gamma(2.0, size=3), rng.gamma(2.0, size=3))
+
+
+def counts(seed: int, origin: float | None) -> bnp.GammaPoisson:
+    return bnp.GammaPoisson(rng.gamma(2.0, size=3), rng.gamma(2.0, size=3))
+
+
+def categories(seed: int, origin: float | None) -> bnp.DirichletMultinomial:
+    return bnp.DirichletMultinomial(rng.gamma(2.0, size=3))
+
+
+def mixed(seed: int, origin: float | None) -> bnp.ProductComponent:
+    return bnp.ProductComponent(
+        [bnp.NormalInverseGamma(np.ones(2), 0.3, 2.0, rng.gamma(2.0, size=2)), bnp.BetaBernoulli([1.0 + seed], [0.5])],
+        [(0, 2), (1,)],
+    )
+
+
+CASES = [(normal, "real"), (known, "real"), (columns, "missing"), (bits, "bits"), (counts, "counts"), (categories, "counts")]
+
+
+def rows(kind: str) -> np.ndarray:
+    if kind == "bits":
+        return rng.integers(2, size=(9, 3)).astype(float)
+    if kind == "counts":
+        return rng.poisson(3.0, size=(9, 3)).astype(float)
+    X = rng.normal(1.0, 2.0, size=(9, 3))
+    if kind == "mixed":
+        X[:, 1] = rng.integers(2, size=9)
+    if kind == "missing":
+        X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("origin", [None, 1.5])
+@pytest.mark.parametrize(("make", "kind"), [*CASES, (mixed, "mixed")], ids=lambda case: getattr(case, "__name__", case))
+def test_restated_statistics_are_those_of_the_rows(make: Any, kind: str, origin: float | None, x64: None) -> None:
+    X = rows(kind)
+    one, other = make(0, origin), make(3, None)
+    anchor = one.anchor()
+    summed = jax.tree.map(lambda leaf: leaf.reshape(3, 3, *leaf.shape[1:]).sum(1), anchor.suff_stats(X))
+    wanted = jax.tree.map(lambda leaf: leaf.reshape(3, 3, *leaf.shape[1:]).sum(1), other.suff_stats(X))
+    found = other.restated(summed, anchor)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), found, wanted)
+    np.testing.assert_allclose(other.log_marginal(found), other.log_marginal(wanted), rtol=1e-10)
+
+
+def test_a_family_of_ones_own_has_no_anchor_and_says_so() -> None:
+    family = ExponentialGamma(np.ones(1), np.ones(1))
+    assert family.anchor() is None
+    assert bnp.ProductComponent([family, bnp.BetaBernoulli([1.0], [1.0])], [(0,), (1,)]).anchor() is None
+    with pytest.raises(NotImplementedError, match="ExponentialGamma does not convert statistics"):
+        family.restated(family.suff_stats(np.ones((2, 1))), family)
