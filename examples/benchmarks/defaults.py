@@ -193,14 +193,15 @@ SETS: dict[str, Callable[[int], Sample]] = {
 
 PUT_ASIDE = (
     "different_covariances",
-    "glass",
     "many_clusters",
     "no_clusters_10",
     "noise_columns",
+    "pendigits",
     "shared_covariance",
-    "wine",
+    "yeast",
 )
-"""Every third name in alphabetical order, chosen before any result was seen; sets that are added later are not put aside."""
+"""A third, chosen before the present defaults ran on any of them: every third name in alphabetical order, with pendigits and
+yeast in place of glass and wine, on which the defaults were developed. Sets that are added later are not put aside."""
 
 QUICK = ("iris", "newsgroups_counts", "no_clusters_2", "unbalanced", "no_clusters_10", "wine")
 """Small sets, of both parts."""

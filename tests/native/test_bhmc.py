@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -89,11 +90,20 @@ def test_sweeps_of_paths(infinite: bool, metropolis: bool, x64: None) -> None:
     assert hits > 0 and moved > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("metropolis", [False, True])
-@pytest.mark.parametrize("infinite", [False, True])
-@pytest.mark.parametrize("n", [1, 7, 30])
-@pytest.mark.parametrize("family", ["normal", "known", "bernoulli", "mixed"])
+@pytest.mark.parametrize(
+    ("family", "n", "infinite", "metropolis"),
+    few(
+        [
+            ("normal", 30, True, False),
+            ("mixed", 7, False, True),
+            ("bernoulli", 30, False, False),
+            ("known", 1, True, True),
+            *itertools.product(["normal", "known", "bernoulli", "mixed"], [1, 7, 30], [False, True], [False, True]),
+        ],
+        plain=0,
+        slow=4,
+    ),
+)
 def test_sweeps_of_paths_of_all_kinds(family: str, n: int, infinite: bool, metropolis: bool, x64: None) -> None:
     _same_sweeps(family, n, infinite, metropolis)
 

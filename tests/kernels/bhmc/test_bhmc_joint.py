@@ -141,7 +141,7 @@ CASES = [
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=5))
+@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=4))
 def test_joint_distribution(family: str, depth: int, max_nodes: int | None, options: dict[str, Any]) -> None:
     """Eighteen statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
     found = scores(family, depth, max_nodes, **options)
