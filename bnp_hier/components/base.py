@@ -152,7 +152,13 @@ class Component(ABC):
         return None
 
     def restated(self, stats: Statistics, anchor: Any) -> Statistics:
-        """Statistics under this component of the rows that `stats` summarises under an `anchor`, of other hyperparameters."""
+        """Statistics under this component of the rows that `stats` summarises under an `anchor`, of other hyperparameters.
+
+        Raises
+        ------
+        NotImplementedError
+            If the family has no anchor.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not convert statistics")
 
     def prior(self) -> dist.Distribution:

@@ -71,14 +71,14 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
 def _indicator_blocks(flat: Int[np.ndarray, "s n"]) -> Iterator[Float[np.ndarray, "n c"]]:
     """Yield cluster indicators of several draws side by side in float32: at most MOST_COLUMNS, or those of one draw."""
     labels = canonical_draws(flat)
-    ends = np.cumsum(labels.max(axis=1) + 1)
+    n, sizes = flat.shape[1], labels.max(axis=1) + 1
+    ends = np.cumsum(sizes)
+    firsts = ends - sizes  # the first column of each draw, had all of them one block
     start = 0
     while start < len(labels):
-        before = ends[start - 1] if start else 0
-        end = max(int(np.searchsorted(ends, before + MOST_COLUMNS, side="right")), start + 1)
-        columns = ends[start:end] - before - (labels[start:end].max(axis=1) + 1)  # the first of each draw
-        block = np.zeros((flat.shape[1], ends[end - 1] - before), np.float32)
-        block[np.arange(flat.shape[1]), labels[start:end] + columns[:, None]] = 1.0
+        end = max(int(np.searchsorted(ends, firsts[start] + MOST_COLUMNS, side="right")), start + 1)
+        block = np.zeros((n, ends[end - 1] - firsts[start]), np.float32)
+        block[np.arange(n), labels[start:end] + (firsts[start:end] - firsts[start])[:, None]] = 1.0
         yield block
         start = end
 
@@ -122,7 +122,7 @@ def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
 def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
     """Return the distinct partitions, canonically labelled, and their shares of the draws."""
     labels = canonical_draws(flat)
-    # big-endian bytes sort as the labels do, many times faster than rows of numbers
+    # big-endian bytes sort as the labels do, without comparing them number by number
     narrow = np.ascontiguousarray(labels, dtype=np.min_scalar_type(int(labels.max())).newbyteorder(">"))
     rows = narrow.view(f"V{narrow[0].nbytes}")[:, 0]
     _, first, counts = np.unique(rows, return_index=True, return_counts=True)

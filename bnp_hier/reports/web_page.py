@@ -7,8 +7,7 @@ import functools
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
@@ -16,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib import rcParams
-from matplotlib.transforms import Bbox
 
 from bnp_hier.reports.dark_figures import PAPER, dark
 from bnp_hier.utils.files import write_text
@@ -152,31 +149,16 @@ def _view(section: Section) -> dict[str, Any]:
 
 
 def _image(figure: Figure) -> _Image:
-    with _laid_out(figure) as box:
-        light = _png(figure, box, "white")
-        with dark(figure):
-            on_dark = _png(figure, box, PAPER)
+    light = _png(figure, "white")
+    with dark(figure):
+        on_dark = _png(figure, PAPER)
     width, height = (int.from_bytes(light[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
     return _Image(base64.b64encode(light).decode(), base64.b64encode(on_dark).decode(), width, height, width > _WIDE)
 
 
-@contextmanager
-def _laid_out(figure: Figure) -> Iterator[Bbox]:
-    """Lay the figure out once for both images, which takes as long as drawing it, and yield the box around its content."""
-    engine, dpi = figure.get_layout_engine(), figure.dpi
-    figure.dpi = _DPI
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    try:
-        yield figure.get_tightbbox().padded(rcParams["savefig.pad_inches"])
-    finally:
-        figure.set_layout_engine(engine)
-        figure.dpi = dpi
-
-
-def _png(figure: Figure, box: Bbox, paper: str) -> bytes:
+def _png(figure: Figure, paper: str) -> bytes:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches=box, facecolor=paper)
+    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight", facecolor=paper)
     return stream.getvalue()
 
 

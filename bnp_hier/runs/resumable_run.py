@@ -520,7 +520,7 @@ class ResumableRun:
 
 @partial(jax.jit, static_argnums=1)
 def _apart(stacked: Any, number: int) -> list[Any]:
-    """Split the leading dimension of all leaves, in one program: slicing leaf by leaf took a third of a short run."""
+    """Split the leading dimension of all leaves, in one program instead of one for every leaf and chain."""
     leaves, structure = jax.tree.flatten(stacked)
     return [jax.tree.unflatten(structure, [leaf[chain] for leaf in leaves]) for chain in range(number)]
 

@@ -23,7 +23,7 @@ def canonical_labels(labels: ArrayLike) -> Int[np.ndarray, " n"]:
 def canonical_draws(draws: Int[np.ndarray, "s n"]) -> Int[np.ndarray, "s n"]:
     """Relabel every row as 0, 1, ... in order of first appearance."""
     s, n = draws.shape
-    labels, k = np.asarray(draws), int(draws.max(initial=0)) + 1
+    labels, k = draws, int(draws.max(initial=0)) + 1
     if draws.min(initial=0) < 0 or k > 4 * n:  # the table below has a column per label
         _, labels = np.unique(draws, return_inverse=True)
         labels, k = labels.reshape(s, n), int(labels.max(initial=0)) + 1

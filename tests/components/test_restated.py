@@ -11,28 +11,32 @@ import pytest
 import bnp_hier as bnp
 from tests.components.user_family import ExponentialGamma
 
-rng = np.random.default_rng(0)
-
 
 def covariance(d: int, scale: float) -> np.ndarray:
-    root = rng.normal(size=(d, d))
+    root = np.random.default_rng(int(10 * scale)).normal(size=(d, d))
     return scale * (root @ root.T + np.eye(d))
 
 
 def normal(seed: int, origin: float | None) -> bnp.NormalInverseWishart:
-    mean = np.random.default_rng(seed).normal(size=3)
+    rng = np.random.default_rng(seed)
     return bnp.NormalInverseWishart(
-        mean, 0.1 + seed, 4.5 + seed, covariance(3, 1 + seed), origin=None if origin is None else np.full(3, origin)
+        rng.normal(size=3),
+        0.1 + seed,
+        4.5 + seed,
+        covariance(3, 1 + seed),
+        origin=None if origin is None else np.full(3, origin),
     )
 
 
 def known(seed: int, origin: float | None) -> bnp.NormalKnownCovariance:
+    rng = np.random.default_rng(seed)
     return bnp.NormalKnownCovariance(
         rng.normal(size=3), covariance(3, 2.0), covariance(3, 1 + seed), origin=None if origin is None else np.full(3, origin)
     )
 
 
 def columns(seed: int, origin: float | None) -> bnp.NormalInverseGamma:
+    rng = np.random.default_rng(seed)
     rate = rng.gamma(2.0, size=3)
     return bnp.NormalInverseGamma(
         rng.normal(size=3), 0.2 + seed, 2.0 + seed, rate, origin=None if origin is None else np.full(3, origin)
@@ -40,18 +44,22 @@ def columns(seed: int, origin: float | None) -> bnp.NormalInverseGamma:
 
 
 def bits(seed: int, origin: float | None) -> bnp.BetaBernoulli:
+    rng = np.random.default_rng(seed)
     return bnp.BetaBernoulli(rng.gamma(2.0, size=3), rng.gamma(2.0, size=3))
 
 
 def counts(seed: int, origin: float | None) -> bnp.GammaPoisson:
+    rng = np.random.default_rng(seed)
     return bnp.GammaPoisson(rng.gamma(2.0, size=3), rng.gamma(2.0, size=3))
 
 
 def categories(seed: int, origin: float | None) -> bnp.DirichletMultinomial:
+    rng = np.random.default_rng(seed)
     return bnp.DirichletMultinomial(rng.gamma(2.0, size=3))
 
 
 def mixed(seed: int, origin: float | None) -> bnp.ProductComponent:
+    rng = np.random.default_rng(seed)
     return bnp.ProductComponent(
         [bnp.NormalInverseGamma(np.ones(2), 0.3, 2.0, rng.gamma(2.0, size=2)), bnp.BetaBernoulli([1.0 + seed], [0.5])],
         [(0, 2), (1,)],
@@ -62,6 +70,7 @@ CASES = [(normal, "real"), (known, "real"), (columns, "missing"), (bits, "bits")
 
 
 def rows(kind: str) -> np.ndarray:
+    rng = np.random.default_rng(9)
     if kind == "bits":
         return rng.integers(2, size=(9, 3)).astype(float)
     if kind == "counts":

@@ -7,6 +7,7 @@ import pytest
 
 from bnp_hier import coclustering
 from bnp_hier.posterior import partitions
+from bnp_hier.utils.labels import canonical_draws
 
 DRAWS = np.random.default_rng(0).integers(0, 3, size=(200, 6))
 
@@ -53,3 +54,16 @@ def test_bad_iterators() -> None:
         coclustering(iter([]))
     with pytest.raises(ValueError, match="must all label the same items, but one array labels 5 and another 6"):
         coclustering(iter([DRAWS, DRAWS[:, :5]]))
+
+
+@pytest.mark.parametrize("n", [6, 300])
+def test_distinct_draws_are_those_of_numpy_in_its_order(n: int) -> None:
+    """Also with more labels than one byte holds, whose bytes are not in the order of the machine."""
+    rng = np.random.default_rng(2)
+    some = [np.minimum(np.arange(n), rng.integers(0, n)) for _ in range(20)]
+    draws = np.array(some)[rng.integers(0, 20, 100)]
+    assert n < 256 or draws.max() > 256
+    labels, shares = partitions.unique_draws(draws)
+    expected, counts = np.unique(canonical_draws(draws), axis=0, return_counts=True)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_allclose(shares, counts / 100)

@@ -81,6 +81,28 @@ def test_most_frequent_draws_are_the_candidates(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(bnp.point_estimate(draws, n_init=0), often)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_of_many_draws_some_are_searched_and_all_decide(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions are built from a quarter of the draws and improved for all; the best of all partitions is still found."""
+    everything = np.array(list(all_partitions(7)))
+    searched: list[int] = []
+    original = point_estimates._search
+
+    def spy(tables: point_estimates._Tables, *rest: object) -> object:
+        searched.append(tables.labels.shape[1])
+        return original(tables, *rest)
+
+    monkeypatch.setattr(point_estimates, "_search", spy)
+    monkeypatch.setattr(point_estimates, "MOST_SEARCHED", 40)
+    for seed in range(5):
+        draws = noisy(7, 160, seed, flips=0.45)
+        searched.clear()
+        reached = expected_losses(bnp.point_estimate(draws, loss)[None], draws, loss)[0]
+        assert reached == pytest.approx(expected_losses(everything, draws, loss).min(), abs=1e-12)
+        # the best draw and the best one built are improved for all draws, the eight others only built
+        assert searched[0] == searched[-1] > 40 and len(searched) == 10 and max(searched[1:-1]) <= 40
+
+
 def mean_loss(labels: np.ndarray, draws: np.ndarray) -> float:
     return float(np.mean([variation_of_information(labels, draw) for draw in draws]))
 
