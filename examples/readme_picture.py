@@ -21,7 +21,7 @@ parser.add_argument("--out", type=Path, default=Path(__file__).with_name("iris.p
 options = parser.parse_args()
 
 data = bnp.datasets.load("iris")
-model = partial(dpm, component=bnp.NormalInverseWishart.from_data(data.X), concentration=dist.Gamma(1.0, 1.0))
+model = partial(dpm, component=bnp.NormalInverseWishart.from_data(data.X, learn=False), concentration=dist.Gamma(1.0, 1.0))
 kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
 mcmc = MCMC(
     kernel,

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from bnp_hier.advice.column_kinds import ColumnKind, component_for, infer_column_kinds, names_of_columns
 from bnp_hier.advice.model_checks import check_model
-from bnp_hier.components import Component
+from bnp_hier.components import Component, LearnedPrior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
@@ -60,7 +60,7 @@ class Recommendation:
     family, family_reason
         Likelihood of one cluster, named as for `bnp-hier --family`, and the reason for choosing it.
     component
-        The likelihood, with the prior that its `from_data` derives from the data.
+        The likelihood, with the priors on its hyperparameters that its `from_data` derives from the data.
     model
         Dirichlet-process mixture of the component, with concentration ~ Gamma(1, 1).
     columns
@@ -73,7 +73,7 @@ class Recommendation:
 
     family: str
     family_reason: str
-    component: Component
+    component: Component | LearnedPrior
     model: Model
     columns: tuple[ColumnKind, ...]
     methods: tuple[Advice, ...]
@@ -104,7 +104,8 @@ class Recommendation:
         return run_methods(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.methods})
 
     def __str__(self) -> str:
-        lines = [f"{type(self.component).__name__} (--family {self.family}): {self.family_reason}.", ""]
+        family = self.component.family if isinstance(self.component, LearnedPrior) else type(self.component)
+        lines = [f"{family.__name__} (--family {self.family}): {self.family_reason}.", ""]
         for advice in self.methods:
             mark = "run " if advice.chosen else "skip"
             lines.append(f"{mark} {advice.title:<20} {_minutes(advice.seconds):>9}  {advice.reason}")
@@ -166,12 +167,12 @@ def recommend(
     names = names_of_columns(X, feature_names)
     matrix = as_matrix(X, min_rows=2)
     chosen = component_for(matrix, family, names, categories)
-    model = partial(dpm, component=chosen.component, concentration=dist.Gamma(1.0, 1.0))
+    model = partial(dpm, component=chosen.prior, concentration=dist.Gamma(1.0, 1.0))
     options = RunOptions(random_state=random_state, progress_bar=progress_bar)
     return Recommendation(
         family=chosen.name,
         family_reason=chosen.reason,
-        component=chosen.component,
+        component=chosen.prior,
         model=model,
         columns=infer_column_kinds(matrix, names, categories),
         methods=plan_methods(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),

@@ -114,7 +114,7 @@ def compare(
     whole = read_data(data, truth, items, drop, header)
     training, test = _split(whole, held_out, seed)
     suited = component_for(training.X, family, training.feature_names, training.categories)
-    model = mixture(suited.component, concentration)
+    model = mixture(suited.prior, concentration)
     n, d = training.X.shape
     err.print(f"{whole.name}: {n} rows, {d} columns, family {suited.name} ({suited.reason})", highlight=False)
     warnings = check_model(model, training.X, training.feature_names)
@@ -145,7 +145,7 @@ def compare(
     facts = {
         "data": f"{whole.name}, {n} rows × {d} columns" + (f", {len(test)} rows held out" if test is not None else ""),
         "family": f"{suited.name}: {suited.reason}",
-        "model": described(suited.component, concentration),
+        "model": described(suited.prior, concentration),
         "chains": _lengths(options, chosen),
         "seed": str(seed),
         "not run": "; ".join(skipped) or "–",

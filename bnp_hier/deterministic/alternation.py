@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -14,7 +14,7 @@ from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.capacities import in_steps
 from bnp_hier.utils.padding import padded
 
-__all__ = ["LEAST_RISE", "alternate", "labels_and_slots"]
+__all__ = ["LEAST_RISE", "alternate", "labels_and_slots", "learn"]
 
 LEAST_RISE = 1e-3
 """Increase of the objective (nats) below which the hyperparameters count as converged."""
@@ -73,6 +73,46 @@ def alternate(
         if gain < LEAST_RISE:
             break
     return fit, trace
+
+
+def learn(
+    problem: Problem,
+    fit: Callable[[MixtureValues], _F],
+    refit: Callable[[MixtureValues, _F], _F],
+    objective: Callable[..., Float[Array, ""]],
+    arrays: Callable[[_F], tuple[ArrayLike, ...]],
+    max_rounds: int,
+    candidates: Iterable[dict[str, Any]] = (),
+) -> tuple[_F, list[float]]:
+    """Fit at several hyperparameters, and alternate as `alternate` does from the best of them.
+
+    Parameters
+    ----------
+    problem, refit, objective, arrays, max_rounds
+        As for `alternate`.
+    fit
+        Computes a fit from hyperparameter values.
+    candidates
+        Unconstrained hyperparameters to start from, in addition to the prior medians and the values that the sites declare
+        (`Hyperprior.starts`).
+
+    Returns
+    -------
+    fit, trace
+        As from `alternate`. The last value of the trace is at least that of the fit at every start.
+    """
+    if not max_rounds:
+        return fit(problem.values), []
+    best: tuple[float, dict[str, Any], _F] | None = None
+    for start in (*candidates, problem.prior.start, *problem.prior.starts):
+        problem.unconstrained = start
+        found = fit(problem.values)
+        reached = problem.value(objective, *arrays(found))
+        if best is None or reached > best[0] or np.isnan(best[0]):
+            best = reached, start, found
+    assert best is not None
+    _, problem.unconstrained, found = best
+    return alternate(problem, found, refit, objective, arrays, max_rounds)
 
 
 @runtime_checkable

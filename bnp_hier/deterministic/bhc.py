@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -24,8 +24,9 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import (
     tree_bound,
 )
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
-from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.alternation import alternate, learn
 from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.learned_starts import learned_start
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -71,8 +72,10 @@ class BHC(DeterministicClustering):
         likelihood ratio, which yields balanced trees for plotting at little cost to the bound; the reported bound is that of
         the returned tree.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating tree construction with gradient steps on bound +
-        log prior; otherwise they are fixed at their prior medians.
+        "auto": fit the hyperparameters that have priors, if there are any, by alternating tree construction with gradient steps
+        on bound + log prior, from the best of several starts: the prior medians, values that sites declare, and a fit by
+        single-row moves. True: the same, and raise an error if there are none. False: fix them at their prior medians. A
+        dictionary: fix them at these values, such as the `hyperparameters_` of another fit.
     max_rounds
         Maximum number of rounds of `optimize`.
     random_state
@@ -135,7 +138,7 @@ class BHC(DeterministicClustering):
         method: str = "exact",
         refine: str | None = "polish",
         shape: str = "bound",
-        optimize: bool = False,
+        optimize: bool | str | Mapping[str, ArrayLike] = "auto",
         *,
         max_rounds: int = 20,
         random_state: int | Array = 0,
@@ -162,11 +165,19 @@ class BHC(DeterministicClustering):
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
             raise ValueError("BHC sums over partitions into any number of clusters, so the model must not set max_clusters")
         rng_first, rng_search = random_generators(self.random_state)
+        rng_starts = np.random.default_rng(0)
         build = partial(self._first_tree, seed=int(rng_first.integers(2**63)))
-        children = build(problem.values)
-        trace = [self._objective(problem, children)]
-        if self.optimize:
-            children, trace = self._alternate(problem, children, build)
+        rounds = self._rounds(problem)
+        if rounds:
+            # a new tree can be worse than the tree for which the hyperparameters were fitted
+            def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
+                return max(build(values), before, key=partial(_bound_of, values))
+
+            candidates = learned_start(problem, rng_starts)
+            children, trace = learn(problem, build, again, _bound_at, padded_tree, rounds, candidates)
+        else:
+            children = build(problem.values)
+            trace = [self._objective(problem, children)]
         if self.method == "exact" and self.refine is not None:
             children = self._searched(problem, children, trace, rng_search)
         values = problem.values
@@ -201,32 +212,20 @@ class BHC(DeterministicClustering):
     def _searched(self, problem: Problem, children: np.ndarray, trace: list[float], rng: np.random.Generator) -> np.ndarray:
         """Improve the tree as set by `refine`, alternating with gradient steps if `optimize` is set; extends the trace."""
         assert self.refine is not None
-        for _ in range(self.max_rounds if self.optimize else 1):
+        rounds = self._rounds(problem)
+        for _ in range(rounds or 1):
             before = trace[-1]
             values, log_prior = problem.values, float(problem.prior.log_prob(problem.hyperparameters))
             X, alpha = np.asarray(values.X), float(values.concentration)
             found = search(values.component, X, alpha, children, self.refine, rng, self.progress_bar)
             children = found.children
             trace.extend(found.trace[1:] + log_prior)
-            if self.optimize:
-                children, risen = self._alternate(problem, children, None)
+            if rounds:
+                children, risen = alternate(problem, children, lambda _, tree: tree, _bound_at, padded_tree, rounds)
                 trace.extend(risen[1:])
             if trace[-1] - before < FULL_GAIN:
                 break
         return children
-
-    def _alternate(
-        self, problem: Problem, children: np.ndarray, build: Callable[[MixtureValues], np.ndarray] | None
-    ) -> tuple[np.ndarray, list[float]]:
-        """Alternate gradient steps with new trees, or only take gradient steps if `build` is None; also return the trace."""
-
-        def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
-            if build is None:
-                return before
-            # a new tree can be worse than the tree for which the hyperparameters were fitted
-            return max(build(values), before, key=partial(_bound_of, values))
-
-        return alternate(problem, children, again, _bound_at, padded_tree, self.max_rounds)
 
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:

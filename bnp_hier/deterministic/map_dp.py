@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,9 +13,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.deterministic.alternation import alternate, labels_and_slots
-from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS
+from bnp_hier.deterministic.alternation import labels_and_slots, learn
+from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS, log_joint_of_sums
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
+from bnp_hier.deterministic.learned_starts import learned_start
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -80,9 +82,11 @@ class MAPDP(StreamingClustering):
     max_iter
         Maximum number of sweeps per order.
     optimize
-        True: fit the hyperparameters that have priors by alternating partition searches with gradient steps on log joint +
-        log prior. "leave_one_out": the gradient steps are on the leave-one-out log predictive density + log prior instead.
-        False: fix them at their prior medians.
+        "auto": fit the hyperparameters that have priors, if there are any, by alternating partition searches with gradient
+        steps on log joint + log prior, from the best of several starts: the prior medians, values that sites declare, and a fit
+        by single-row moves. True: the same, and raise an error if there are none. "leave_one_out": the gradient steps are on
+        the leave-one-out log predictive density + log prior instead. False: fix them at their prior medians. A dictionary: fix
+        them at these values, such as the `hyperparameters_` of another fit.
     merge
         Whether to try merging pairs of clusters once no single-row move improves the partition; False is the paper's
         algorithm.
@@ -129,7 +133,7 @@ class MAPDP(StreamingClustering):
         "n_init": [WholeNumber()],
         "init": [StrOptions(set(INITS)), "array-like"],
         "max_iter": [WholeNumber()],
-        "optimize": ["boolean", StrOptions({"leave_one_out"})],
+        "optimize": ["boolean", StrOptions({"auto", "leave_one_out"}), Mapping],
         "merge": ["boolean"],
         "max_rounds": [WholeNumber()],
         "random_state": RANDOM_STATE,
@@ -141,7 +145,7 @@ class MAPDP(StreamingClustering):
         n_init: int = 10,
         init: str | ArrayLike = "sequential",
         max_iter: int = 100,
-        optimize: bool | str = False,
+        optimize: bool | str | Mapping[str, ArrayLike] = "auto",
         *,
         merge: bool = True,
         max_rounds: int = 20,
@@ -174,9 +178,19 @@ class MAPDP(StreamingClustering):
             return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before.labels]), limit)
 
         most = problem.sites.max_clusters or np.inf  # not n, for which another program would be compiled
-        objective = partial(_log_leave_one_out, limit=most) if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
-        first = self._descended(problem.values, orders, starts, limit)
-        found, _ = alternate(problem, first, again, objective, labels_and_slots, self.max_rounds if self.optimize else 0)
+        objective, arrays = log_joint_of_sums(problem.values, "dp") or (LOG_JOINTS["dp"], labels_and_slots)
+        if self.optimize == "leave_one_out":
+            objective, arrays = partial(_log_leave_one_out, limit=most), labels_and_slots
+        rounds = self._rounds(problem)
+        found, _ = learn(
+            problem,
+            lambda values: self._descended(values, orders, starts, limit),
+            again,
+            objective,
+            arrays,
+            rounds,
+            learned_start(problem, rng, starts[0] if starts[0].min() >= 0 else None) if rounds else (),
+        )
         if not found.converged:
             warnings.warn(
                 f"MAPDP did not converge within max_iter={self.max_iter} sweeps; increase max_iter",

@@ -88,7 +88,7 @@ def two_clusters() -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def separated(inference: str) -> tuple[np.ndarray, np.ndarray, bnp.VariationalDP]:
     X, truth = two_clusters()
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False))
     return X, truth, bnp.VariationalDP(model, inference, truncation=8).fit(X)
 
 

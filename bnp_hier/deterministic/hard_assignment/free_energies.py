@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +18,11 @@ from bnp_hier.deterministic.hard_assignment.assignment import Scores
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.partitions.clusters import joint_of_clusters, marginals_of
+from bnp_hier.partitions.capacities import in_steps, more_slots
+from bnp_hier.partitions.clusters import joint_and_statistics, joint_of_clusters, marginals_of
 from bnp_hier.partitions.seating import Prior
 
-__all__ = ["LABEL_MODELS", "LOG_JOINTS", "free_energy", "label_log_prior", "scores_from"]
+__all__ = ["LABEL_MODELS", "LOG_JOINTS", "free_energy", "label_log_prior", "log_joint_of_sums", "scores_from"]
 
 LABEL_MODELS = ("dp", "finite")
 """Label priors: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
@@ -69,6 +72,51 @@ def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Arr
 LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
 """log p(X, labels) (nats) by label prior; the functions take the model's values, the labels and an array with one entry per
 slot. Rows with the number of slots as their label, which pad the data, are left out."""
+
+
+def log_joint_of_sums(values: MixtureValues, model: str) -> tuple[Callable[..., Float[Array, ""]], Callable[[Any], Any]] | None:
+    """Log p(X, labels) at any hyperparameters from the statistics of the clusters alone, for `alternate`.
+
+    Parameters
+    ----------
+    values
+        The model's values at any hyperparameters.
+    model
+        Label prior, one of `LABEL_MODELS`.
+
+    Returns
+    -------
+    objective, arrays
+        The function of the model's values and of arrays, and the function that computes these arrays from a fit with `labels`;
+        None if the family's statistics cannot be converted between hyperparameters.
+    """
+    anchor, X = values.component.anchor(), np.asarray(values.X)
+    if anchor is None:
+        return None
+    anchor = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), anchor)
+    structure = jax.tree.structure((anchor, anchor.empty()))
+
+    def arrays(fit: Any) -> tuple[Any, ...]:
+        k = int(fit.labels.max()) + 1
+        slots = in_steps(k)
+        _, stats = joint_and_statistics(anchor, X, fit.labels, Prior(1.0, 0.0))
+        counts = np.bincount(fit.labels, minlength=slots).astype(np.float64)
+        return (counts, *jax.tree.leaves((anchor, more_slots(stats, slots - k))))
+
+    return _joint_of_sums(structure, model), arrays
+
+
+@lru_cache(maxsize=64)
+def _joint_of_sums(structure: Any, model: str) -> Callable[..., Float[Array, ""]]:
+    """The function of `log_joint_of_sums`: the same one for the same family, so that it is compiled once for a problem."""
+
+    def objective(values: MixtureValues, counts: Float[Array, " slots"], *leaves: Array) -> Float[Array, ""]:
+        source, stats = jax.tree.unflatten(structure, leaves)
+        prior = Prior(values.concentration, values.discount)
+        marginals = values.component.log_marginal(values.component.restated(stats, source))
+        return label_log_prior(counts, prior, model) + marginals.sum()
+
+    return objective
 
 
 @partial(jax.jit, static_argnames="labels")
