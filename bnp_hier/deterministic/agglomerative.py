@@ -20,7 +20,7 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of
 from bnp_hier.deterministic.alternation import labels_and_slots, learn
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS, log_joint_of_sums
-from bnp_hier.deterministic.learned_starts import learned_start
+from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -146,9 +146,9 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
             raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
         jax.eval_shape(values.component.cache, values.component.empty())  # raises for a family without single-row densities
         rounds = self._rounds(problem)
-        objective, arrays = log_joint_of_sums(values, self.label_prior) or (LOG_JOINTS[self.label_prior], labels_and_slots)
-        candidates = learned_start(problem, np.random.default_rng(0)) if rounds else ()
-        found, _ = learn(problem, self._tree, self._tree, objective, arrays, rounds, candidates)
+        objective, arrays = log_joint_of_sums(problem, self.label_prior) or (LOG_JOINTS[self.label_prior], labels_and_slots)
+        starts = learned_starts(problem, np.random.default_rng(0)) if rounds else ()
+        found, _ = learn(problem, self._tree, self._tree, objective, arrays, rounds, starts)
         self.free_energies_ = found.energies
         self.free_energy_ = float(found.energies.min())
         self.evaluations_ = found.merges.evaluations

@@ -82,7 +82,7 @@ def learn(
     objective: Callable[..., Float[Array, ""]],
     arrays: Callable[[_F], tuple[ArrayLike, ...]],
     max_rounds: int,
-    candidates: Iterable[dict[str, Any]] = (),
+    starts: Iterable[dict[str, Any]],
 ) -> tuple[_F, list[float]]:
     """Fit at several hyperparameters, and alternate as `alternate` does from the best of them.
 
@@ -92,9 +92,8 @@ def learn(
         As for `alternate`.
     fit
         Computes a fit from hyperparameter values.
-    candidates
-        Unconstrained hyperparameters to start from, in addition to the prior medians and the values that the sites declare
-        (`Hyperprior.starts`).
+    starts
+        Unconstrained hyperparameters to start from.
 
     Returns
     -------
@@ -104,7 +103,7 @@ def learn(
     if not max_rounds:
         return fit(problem.values), []
     best: tuple[float, dict[str, Any], _F] | None = None
-    for start in (*candidates, problem.prior.start, *problem.prior.starts):
+    for start in starts:
         problem.unconstrained = start
         found = fit(problem.values)
         reached = problem.value(objective, *arrays(found))

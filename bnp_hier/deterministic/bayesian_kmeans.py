@@ -20,7 +20,7 @@ from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, L
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream, StreamAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
-from bnp_hier.deterministic.learned_starts import learned_start
+from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -252,12 +252,12 @@ class BayesianKMeans(StreamingClustering):
             return self._found(values, limit)
 
         rounds = self._rounds(problem)
-        objective, arrays = log_joint_of_sums(problem.values, self.label_prior) or (
+        objective, arrays = log_joint_of_sums(problem, self.label_prior) or (
             LOG_JOINTS[self.label_prior],
             labels_and_slots,
         )
-        candidates = learned_start(problem, random_generators(self.random_state)[0]) if rounds else ()
-        found, _ = learn(problem, lambda values: self._found(values, limit), again, objective, arrays, rounds, candidates)
+        starts = learned_starts(problem, random_generators(self.random_state)[0]) if rounds else ()
+        found, _ = learn(problem, lambda values: self._found(values, limit), again, objective, arrays, rounds, starts)
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__
             raise ValueError(

@@ -26,7 +26,7 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import (
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.deterministic.alternation import alternate, learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.learned_starts import learned_start
+from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -173,8 +173,8 @@ class BHC(DeterministicClustering):
             def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
                 return max(build(values), before, key=partial(_bound_of, values))
 
-            candidates = learned_start(problem, rng_starts)
-            children, trace = learn(problem, build, again, _bound_at, padded_tree, rounds, candidates)
+            starts = learned_starts(problem, rng_starts)
+            children, trace = learn(problem, build, again, _bound_at, padded_tree, rounds, starts)
         else:
             children = build(problem.values)
             trace = [self._objective(problem, children)]

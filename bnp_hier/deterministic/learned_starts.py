@@ -10,21 +10,20 @@ from jaxtyping import Int
 
 from bnp_hier.deterministic.alternation import labels_and_slots
 from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS, log_joint_of_sums
-from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.search import descend
 from bnp_hier.utils.labels import canonical_labels
 
-__all__ = ["learned_start"]
+__all__ = ["learned_starts"]
 
 MOST_ROWS = 2000
 """Size of the sample of the rows."""
 
-ORDERS = 3
+ORDERS = 2
 """Number of orders of the rows in which partitions are built at each of the starts."""
 
-ROUNDS = 2
-"""Number of partitions, each followed by gradient steps, from each of the starts."""
+KEPT = 2
+"""Number of the best starts that get a second partition."""
 
 STEPS = 50
 """Maximum number of gradient steps for each partition."""
@@ -34,13 +33,15 @@ class _Labels(NamedTuple):
     labels: Int[np.ndarray, " n"]
 
 
-def learned_start(
+def learned_starts(
     problem: Problem, rng: np.random.Generator, given: Int[np.ndarray, " n"] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the unconstrained hyperparameters with the highest log joint found, or nothing if the family has no MAP-DP.
+    """Return the unconstrained hyperparameters from which an estimator starts: those with the highest log joint found.
 
-    From the prior medians and from each of the values that the sites declare, partitions of at most 2,000 random rows are
-    found by single-row moves, in turn with gradient steps on the log joint + log prior. The problem is left as it was.
+    At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most 2,000
+    random rows is found by single-row moves, and followed by gradient steps on the log joint + log prior; the two best are
+    moved and fitted once more. If the family has no single-row moves, the result is the medians and the declared values.
+    The problem is left as it was.
 
     Parameters
     ----------
@@ -52,38 +53,48 @@ def learned_start(
         Labels of all rows; the hyperparameters fitted to them are one more start.
     """
     before, values = problem.unconstrained, problem.values
+    begun = [problem.prior.start, *problem.prior.starts]
     X = np.asarray(values.X)
-    sums = log_joint_of_sums(values, "dp")
-    if len(X) > MOST_ROWS and sums is None:
-        return []
     try:
         jax.eval_shape(values.component.cache, values.component.empty())
     except (ValueError, TypeError, NotImplementedError):  # single rows have no density
-        return []
+        return begun
     if len(X) > MOST_ROWS:
         some = np.sort(rng.choice(len(X), MOST_ROWS, replace=False))
         X, given = X[some], None if given is None else canonical_labels(given[some])
-        sums = log_joint_of_sums(values._replace(X=X), "dp")
+        sums = log_joint_of_sums(problem, "dp", X)
+        if sums is None:  # the objective needs all rows
+            return begun
+    else:
+        sums = log_joint_of_sums(problem, "dp")
     objective, arrays = (LOG_JOINTS["dp"], labels_and_slots) if sums is None else sums
     limit = min(len(X), problem.sites.max_clusters or len(X))
 
-    def partition(values: MixtureValues, last: np.ndarray | None) -> np.ndarray:
+    def partition(start: dict[str, Any], last: np.ndarray | None = None) -> np.ndarray:
+        problem.unconstrained = start
         orders = np.stack([rng.permutation(len(X)) for _ in range(ORDERS)])
         starts = np.full((ORDERS, len(X)), -1)
         if last is not None:
             starts[0] = last
-        found = descend(values._replace(X=X), orders, starts, limit, 30, merge=True)
+        found = descend(problem.values._replace(X=X), orders, starts, limit, 30, merge=True)
         return found.labels[int(found.log_joint.argmax())]
 
-    reached = []
-    begun = [(start, None) for start in (problem.prior.start, *problem.prior.starts)]
-    for start, labels in begun if given is None else [(problem.prior.start, given), *begun]:
-        problem.unconstrained, value = start, -np.inf
-        if labels is not None:
-            problem.climb(objective, *arrays(_Labels(labels)), max_iter=STEPS)
-        for _ in range(ROUNDS):
-            labels = partition(problem.values, labels)
-            value = problem.climb(objective, *arrays(_Labels(labels)), max_iter=STEPS)
-        reached.append((value, problem.unconstrained))
+    def climbed(start: dict[str, Any], labels: np.ndarray) -> tuple[float, dict[str, Any], np.ndarray]:
+        problem.unconstrained = start
+        value = problem.climb(objective, *arrays(_Labels(labels)), max_iter=STEPS)
+        return value, problem.unconstrained, labels
+
+    def best(reached: list[tuple[float, dict[str, Any], np.ndarray]]) -> list[tuple[float, dict[str, Any], np.ndarray]]:
+        return sorted((each for each in reached if np.isfinite(each[0])), key=lambda each: -each[0])
+
+    # all partitions first: their numbers of clusters determine the shapes for which the objective is compiled
+    first = [(start, partition(start)) for start in begun]
+    if given is not None:
+        first.append((problem.prior.start, given))
+    for _, labels in first:
+        arrays(_Labels(labels))
+    reached = best([climbed(start, labels) for start, labels in first])
+    again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
     problem.unconstrained = before
-    return [max((each for each in reached if np.isfinite(each[0])), key=lambda each: each[0], default=(0.0, before))[1]]
+    found = best([*reached, *again])
+    return [found[0][1]] if found else begun

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from bnp_hier.deterministic.alternation import labels_and_slots, learn
 from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS, log_joint_of_sums
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
-from bnp_hier.deterministic.learned_starts import learned_start
+from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -37,6 +37,10 @@ INITS = ("sequential", "single", "k-means++")
 
 SEEDINGS = (2, 4, 8, 16)
 """Numbers of clusters of the k-means++ initialisations, used in turn."""
+
+
+REORDERED = 2
+"""Number of orders tried again after every change of the hyperparameters, besides the partition found before."""
 
 
 class _Found(NamedTuple):
@@ -175,10 +179,11 @@ class MAPDP(StreamingClustering):
         starts = self._starts(problem.values, limit)
 
         def again(values: MixtureValues, before: _Found) -> _Found:
-            return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before.labels]), limit)
+            turned = np.stack([np.arange(n), *(rng.permutation(n) for _ in range(REORDERED))])
+            return self._descended(values, turned, np.vstack([before.labels, starts[:REORDERED]]), limit)
 
         most = problem.sites.max_clusters or np.inf  # not n, for which another program would be compiled
-        objective, arrays = log_joint_of_sums(problem.values, "dp") or (LOG_JOINTS["dp"], labels_and_slots)
+        objective, arrays = log_joint_of_sums(problem, "dp") or (LOG_JOINTS["dp"], labels_and_slots)
         if self.optimize == "leave_one_out":
             objective, arrays = partial(_log_leave_one_out, limit=most), labels_and_slots
         rounds = self._rounds(problem)
@@ -189,7 +194,7 @@ class MAPDP(StreamingClustering):
             objective,
             arrays,
             rounds,
-            learned_start(problem, rng, starts[0] if starts[0].min() >= 0 else None) if rounds else (),
+            learned_starts(problem, rng, starts[0] if starts[0].min() >= 0 else None) if rounds else (),
         )
         if not found.converged:
             warnings.warn(
@@ -199,7 +204,7 @@ class MAPDP(StreamingClustering):
             )
         self.objective_trace_ = found.trace
         self.n_iter_, self.converged_ = len(found.trace), found.converged
-        self.init_log_joints_ = found.reached[: self.n_init]
+        self.init_log_joints_ = found.reached
         self._finish(problem, found.labels)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:

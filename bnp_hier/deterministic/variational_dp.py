@@ -19,7 +19,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.learned_starts import learned_start
+from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.deterministic.variational.responsibilities import (
     Inference,
     expected_weights,
@@ -354,8 +354,8 @@ class VariationalDP(DeterministicClustering):
 
         objective = partial(_bound_at, self._inference)
         rounds = self._rounds(problem)
-        candidates = learned_start(problem, random_generators(self.random_state)[0]) if rounds else ()
-        best, _ = learn(problem, first, again, objective, lambda fit: (padded(fit.responsibilities, 0.0),), rounds, candidates)
+        starts = learned_starts(problem, random_generators(self.random_state)[0]) if rounds else ()
+        best, _ = learn(problem, first, again, objective, lambda fit: (padded(fit.responsibilities, 0.0),), rounds, starts)
         if not best.converged:
             warnings.warn(
                 f"VariationalDP did not converge within max_iter={self.max_iter} updates; increase max_iter",

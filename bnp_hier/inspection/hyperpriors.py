@@ -136,6 +136,7 @@ def _tail(distribution: dist.Distribution, value: Any) -> np.ndarray | None:
     return np.asarray(np.minimum(below, 1.0 - below))
 
 
+@jax.jit  # one program from the disk, rather than one for every operation
 def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, "..."]:
     return distribution.icdf(jnp.full(distribution.shape(), 0.5))
 

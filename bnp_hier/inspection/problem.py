@@ -46,6 +46,8 @@ class Problem:
         self.sites: MixtureSites = find_sites(model, (self.X,))
         self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
         self.unconstrained: dict[str, Any] = dict(self.prior.start)
+        self.most_clusters = 1
+        """Largest number of clusters so far: programs whose shapes follow from it serve smaller numbers too."""
         self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
         values = self.values
         values.component.validate(values.X)

@@ -18,6 +18,7 @@ from bnp_hier.deterministic.hard_assignment.assignment import Scores
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.partitions.clusters import joint_and_statistics, joint_of_clusters, marginals_of
 from bnp_hier.partitions.seating import Prior
@@ -74,15 +75,19 @@ LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
 slot. Rows with the number of slots as their label, which pad the data, are left out."""
 
 
-def log_joint_of_sums(values: MixtureValues, model: str) -> tuple[Callable[..., Float[Array, ""]], Callable[[Any], Any]] | None:
+def log_joint_of_sums(
+    problem: Problem, model: str, X: Num[np.ndarray, "m d"] | None = None
+) -> tuple[Callable[..., Float[Array, ""]], Callable[[Any], Any]] | None:
     """Log p(X, labels) at any hyperparameters from the statistics of the clusters alone, for `alternate`.
 
     Parameters
     ----------
-    values
-        The model's values at any hyperparameters.
+    problem
+        The problem.
     model
         Label prior, one of `LABEL_MODELS`.
+    X
+        (m, d) rows; None for those of the problem.
 
     Returns
     -------
@@ -90,7 +95,8 @@ def log_joint_of_sums(values: MixtureValues, model: str) -> tuple[Callable[..., 
         The function of the model's values and of arrays, and the function that computes these arrays from a fit with `labels`;
         None if the family's statistics cannot be converted between hyperparameters.
     """
-    anchor, X = values.component.anchor(), np.asarray(values.X)
+    values = problem.values
+    anchor, rows = values.component.anchor(), np.asarray(values.X if X is None else X)
     if anchor is None:
         return None
     anchor = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), anchor)
@@ -98,8 +104,9 @@ def log_joint_of_sums(values: MixtureValues, model: str) -> tuple[Callable[..., 
 
     def arrays(fit: Any) -> tuple[Any, ...]:
         k = int(fit.labels.max()) + 1
-        slots = in_steps(k)
-        _, stats = joint_and_statistics(anchor, X, fit.labels, Prior(1.0, 0.0))
+        problem.most_clusters = max(problem.most_clusters, k)
+        slots = in_steps(problem.most_clusters)
+        _, stats = joint_and_statistics(anchor, rows, fit.labels, Prior(1.0, 0.0))
         counts = np.bincount(fit.labels, minlength=slots).astype(np.float64)
         return (counts, *jax.tree.leaves((anchor, more_slots(stats, slots - k))))
 
