@@ -20,15 +20,13 @@ from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, 
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, correlation_prior, given_or_learned
 from bnp_hier.components.linear_algebra import (
-    UNROLLED_UP_TO,
     cholesky_factor,
     cholesky_with_rank_one,
+    identity_plus,
     inverse_and_log_det,
     inverse_factor,
-    log_det,
-    log_det_and_form,
-    log_det_and_form_of_entries,
-    log_det_of_entries,
+    log_det_and_form_of_identity_plus,
+    log_det_of_identity_plus,
     matrix_vector,
     quadratic_form,
     whiten,
@@ -353,42 +351,26 @@ class NormalInverseWishart(AboutOrigin, Component):
 
     def _scatter(self, stats: NormalStatistics, average: Float[Array, "... d"]) -> Float[Array, "... d d"]:
         """B of `FarNormalCache`."""
-        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * average[..., None, :]
+        return identity_plus(stats.outer, stats.total, average)
 
     def _far_log_det(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log determinant of the posterior scale: log |B| + log(1 + h vᵀB⁻¹v), with the notation of `FarNormalCache`."""
-        d, average = self.dim, self._average(stats)
+        average = self._average(stats)
         far = average - self._offset
-        if d > UNROLLED_UP_TO:
-            determinant, form = log_det_and_form(self._scatter(stats, average), far)
-        else:
-            lower = {
-                (i, j): stats.outer[..., i, j] - stats.total[..., i] * average[..., j] + (1.0 if i == j else 0.0)
-                for i in range(d)
-                for j in range(i + 1)
-            }
-            determinant, form = log_det_and_form_of_entries(lower, d, [far[..., i] for i in range(d)])
+        determinant, form = log_det_and_form_of_identity_plus(stats.outer, stats.total, average, far)
         return determinant + jnp.log1p(self._pull_weight(stats.n) * form)
 
+    def _shrunk(self, stats: NormalStatistics) -> Float[Array, "... d"]:
+        return stats.total * (1.0 / (self.kappa + stats.n))[..., None]
+
     def _posterior_scale(self, stats: NormalStatistics) -> Float[Array, "... d d"]:
-        total = stats.total * (1.0 / (self.kappa + stats.n))[..., None]
-        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
+        return identity_plus(stats.outer, stats.total, self._shrunk(stats))
 
     def _log_det_posterior_scale(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log determinant of `_posterior_scale`, in whitened coordinates."""
-        d = self.dim
         if self.origin is not None:
             return self._far_log_det(stats)
-        if d > UNROLLED_UP_TO:
-            return log_det(self._posterior_scale(stats))
-        shrink = 1.0 / (self.kappa + stats.n)
-        total = [stats.total[..., i] for i in range(d)]
-        lower = {
-            (i, j): stats.outer[..., i, j] - total[i] * (total[j] * shrink) + (1.0 if i == j else 0.0)
-            for i in range(d)
-            for j in range(i + 1)
-        }
-        return log_det_of_entries(lower, d)
+        return log_det_of_identity_plus(stats.outer, stats.total, self._shrunk(stats))
 
     def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
         """The part of the log marginal that depends only on the number of rows."""
