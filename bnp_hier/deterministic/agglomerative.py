@@ -17,9 +17,9 @@ from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import Merges, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of
-from bnp_hier.deterministic.alternation import labels_and_slots, learn
+from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS, log_joint_of_sums
+from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, log_joint_objective
 from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -146,9 +146,9 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
             raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
         jax.eval_shape(values.component.cache, values.component.empty())  # raises for a family without single-row densities
         rounds = self._rounds(problem)
-        objective, arrays = log_joint_of_sums(problem, self.label_prior) or (LOG_JOINTS[self.label_prior], labels_and_slots)
+        objective = log_joint_objective(problem, self.label_prior)
         starts = learned_starts(problem, np.random.default_rng(0)) if rounds else ()
-        found, _ = learn(problem, self._tree, self._tree, objective, arrays, rounds, starts)
+        found, _ = learn(problem, self._tree, self._tree, objective, rounds, starts)
         self.free_energies_ = found.energies
         self.free_energy_ = float(found.energies.min())
         self.evaluations_ = found.merges.evaluations

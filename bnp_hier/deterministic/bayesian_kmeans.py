@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.alternation import labels_and_slots, learn
+from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
-from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS, free_energy, log_joint_of_sums
+from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, free_energy, log_joint_objective
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream, StreamAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
@@ -252,12 +252,9 @@ class BayesianKMeans(StreamingClustering):
             return self._found(values, limit)
 
         rounds = self._rounds(problem)
-        objective, arrays = log_joint_of_sums(problem, self.label_prior) or (
-            LOG_JOINTS[self.label_prior],
-            labels_and_slots,
-        )
+        objective = log_joint_objective(problem, self.label_prior)
         starts = learned_starts(problem, random_generators(self.random_state)[0]) if rounds else ()
-        found, _ = learn(problem, lambda values: self._found(values, limit), again, objective, arrays, rounds, starts)
+        found, _ = learn(problem, lambda values: self._found(values, limit), again, objective, rounds, starts)
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__
             raise ValueError(

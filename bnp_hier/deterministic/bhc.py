@@ -19,10 +19,9 @@ from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
 from bnp_hier.deterministic.agglomeration.tree_evidence import (
     evidence_of,
     node_weights,
-    padded_tree,
     statistics_of_nodes,
-    tree_bound,
 )
+from bnp_hier.deterministic.agglomeration.tree_objective import bound_of, tree_objective
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.deterministic.alternation import alternate, learn
 from bnp_hier.deterministic.base import DeterministicClustering
@@ -39,6 +38,9 @@ from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
 from bnp_hier.utils.randomness import random_generators, random_key
 
 __all__ = ["BHC", "METHODS"]
+
+SEARCHES = 2
+"""Maximum number of searches for better trees while the hyperparameters are fitted: each costs as much as several trees."""
 
 METHODS = ("exact", "randomized", "bayes_kmeans")
 """Algorithms that build the initial tree."""
@@ -171,10 +173,10 @@ class BHC(DeterministicClustering):
         if rounds:
             # a new tree can be worse than the tree for which the hyperparameters were fitted
             def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
-                return max(build(values), before, key=partial(_bound_of, values))
+                return max(build(values), before, key=partial(bound_of, values))
 
             starts = learned_starts(problem, rng_starts)
-            children, trace = learn(problem, build, again, _bound_at, padded_tree, rounds, starts)
+            children, trace = learn(problem, build, again, tree_objective(problem), rounds, starts)
         else:
             children = build(problem.values)
             trace = [self._objective(problem, children)]
@@ -213,7 +215,7 @@ class BHC(DeterministicClustering):
         """Improve the tree as set by `refine`, alternating with gradient steps if `optimize` is set; extends the trace."""
         assert self.refine is not None
         rounds = self._rounds(problem)
-        for _ in range(rounds or 1):
+        for _ in range(min(rounds, SEARCHES) or 1):
             before = trace[-1]
             values, log_prior = problem.values, float(problem.prior.log_prob(problem.hyperparameters))
             X, alpha = np.asarray(values.X), float(values.concentration)
@@ -221,7 +223,7 @@ class BHC(DeterministicClustering):
             children = found.children
             trace.extend(found.trace[1:] + log_prior)
             if rounds:
-                children, risen = alternate(problem, children, lambda _, tree: tree, _bound_at, padded_tree, rounds)
+                children, risen = alternate(problem, children, lambda _, tree: tree, tree_objective(problem), rounds)
                 trace.extend(risen[1:])
             if trace[-1] - before < FULL_GAIN:
                 break
@@ -229,7 +231,7 @@ class BHC(DeterministicClustering):
 
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:
-        return _bound_of(problem.values, children) + float(problem.prior.log_prob(problem.hyperparameters))
+        return bound_of(problem.values, children) + float(problem.prior.log_prob(problem.hyperparameters))
 
     def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Log of (weight × predictive density) of new rows for each retained node and, last, for a new cluster (nats)."""
@@ -326,13 +328,3 @@ class BHC(DeterministicClustering):
             out[a:b, b:c] = out[b:c, a:b] = together[n + t]
         back = np.argsort(order)
         return out[np.ix_(back, back)]
-
-
-def _bound_of(values: MixtureValues, children: Int[np.ndarray, "m 2"]) -> float:
-    """Bound of a fixed tree at the hyperparameters in `values` (nats)."""
-    return evidence_of(values.component, np.asarray(values.X), float(values.concentration), children).bound
-
-
-def _bound_at(values: MixtureValues, children: Int[Array, "m 2"], items: Int[Array, ""]) -> Float[Array, ""]:
-    """The same for a padded tree, with derivatives in the hyperparameters."""
-    return tree_bound(values.component, values.X, values.concentration, children, items)

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from bnp_hier.deterministic.alternation import labels_and_slots
-from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS, log_joint_of_sums
+from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.search import descend
 from bnp_hier.utils.labels import canonical_labels
@@ -24,9 +23,6 @@ ORDERS = 2
 
 KEPT = 2
 """Number of the best starts that get a second partition."""
-
-STEPS = 50
-"""Maximum number of gradient steps for each partition."""
 
 
 class _Labels(NamedTuple):
@@ -59,15 +55,13 @@ def learned_starts(
         jax.eval_shape(values.component.cache, values.component.empty())
     except (ValueError, TypeError, NotImplementedError):  # single rows have no density
         return begun
-    if len(X) > MOST_ROWS:
+    sampled = len(X) > MOST_ROWS
+    if sampled:
+        if values.component.anchor() is None:  # the objective needs all rows
+            return begun
         some = np.sort(rng.choice(len(X), MOST_ROWS, replace=False))
         X, given = X[some], None if given is None else canonical_labels(given[some])
-        sums = log_joint_of_sums(problem, "dp", X)
-        if sums is None:  # the objective needs all rows
-            return begun
-    else:
-        sums = log_joint_of_sums(problem, "dp")
-    objective, arrays = (LOG_JOINTS["dp"], labels_and_slots) if sums is None else sums
+    objective = log_joint_objective(problem, "dp", X if sampled else None)
     limit = min(len(X), problem.sites.max_clusters or len(X))
 
     def partition(start: dict[str, Any], last: np.ndarray | None = None) -> np.ndarray:
@@ -81,8 +75,8 @@ def learned_starts(
 
     def climbed(start: dict[str, Any], labels: np.ndarray) -> tuple[float, dict[str, Any], np.ndarray]:
         problem.unconstrained = start
-        value = problem.climb(objective, *arrays(_Labels(labels)), max_iter=STEPS)
-        return value, problem.unconstrained, labels
+        objective.ascend(_Labels(labels))
+        return objective.value(_Labels(labels)), problem.unconstrained, labels
 
     def best(reached: list[tuple[float, dict[str, Any], np.ndarray]]) -> list[tuple[float, dict[str, Any], np.ndarray]]:
         return sorted((each for each in reached if np.isfinite(each[0])), key=lambda each: -each[0])
@@ -91,8 +85,7 @@ def learned_starts(
     first = [(start, partition(start)) for start in begun]
     if given is not None:
         first.append((problem.prior.start, given))
-    for _, labels in first:
-        arrays(_Labels(labels))
+    problem.most_clusters = max(labels.max() + 1 for _, labels in first)
     reached = best([climbed(start, labels) for start, labels in first])
     again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
     problem.unconstrained = before

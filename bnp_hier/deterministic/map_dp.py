@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.deterministic.alternation import labels_and_slots, learn
-from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS, log_joint_of_sums
+from bnp_hier.deterministic.alternation import Objective, by_gradient, labels_and_slots, learn
+from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.deterministic.streaming import StreamingClustering
@@ -183,16 +183,17 @@ class MAPDP(StreamingClustering):
             return self._descended(values, turned, np.vstack([before.labels, starts[:REORDERED]]), limit)
 
         most = problem.sites.max_clusters or np.inf  # not n, for which another program would be compiled
-        objective, arrays = log_joint_of_sums(problem, "dp") or (LOG_JOINTS["dp"], labels_and_slots)
-        if self.optimize == "leave_one_out":
-            objective, arrays = partial(_log_leave_one_out, limit=most), labels_and_slots
+        objective: Objective[_Found] = (
+            by_gradient(problem, partial(_log_leave_one_out, limit=most), labels_and_slots)
+            if self.optimize == "leave_one_out"
+            else log_joint_objective(problem, "dp")
+        )
         rounds = self._rounds(problem)
         found, _ = learn(
             problem,
             lambda values: self._descended(values, orders, starts, limit),
             again,
             objective,
-            arrays,
             rounds,
             learned_starts(problem, rng, starts[0] if starts[0].min() >= 0 else None) if rounds else (),
         )

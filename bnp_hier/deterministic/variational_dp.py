@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.alternation import learn
+from bnp_hier.deterministic.alternation import Objective, by_gradient, learn
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.learned_starts import learned_starts
 from bnp_hier.deterministic.variational.responsibilities import (
@@ -352,10 +352,12 @@ class VariationalDP(DeterministicClustering):
             found = self._ascend(values, np.asarray(before.responsibilities)[None])
             return jax.tree.map(lambda leaf: np.asarray(leaf)[0], found)
 
-        objective = partial(_bound_at, self._inference)
+        objective: Objective[_Ascent] = by_gradient(
+            problem, partial(_bound_at, self._inference), lambda fit: (padded(fit.responsibilities, 0.0),)
+        )
         rounds = self._rounds(problem)
         starts = learned_starts(problem, random_generators(self.random_state)[0]) if rounds else ()
-        best, _ = learn(problem, first, again, objective, lambda fit: (padded(fit.responsibilities, 0.0),), rounds, starts)
+        best, _ = learn(problem, first, again, objective, rounds, starts)
         if not best.converged:
             warnings.warn(
                 f"VariationalDP did not converge within max_iter={self.max_iter} updates; increase max_iter",
