@@ -20,7 +20,7 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of
 from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, log_joint_objective
-from bnp_hier.deterministic.learned_starts import learned_starts
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -147,7 +147,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         jax.eval_shape(values.component.cache, values.component.empty())  # raises for a family without single-row densities
         rounds = self._rounds(problem)
         objective = log_joint_objective(problem, self.label_prior)
-        starts = learned_starts(problem, np.random.default_rng(0)) if rounds else ()
+        starts = starting_hyperparameters(problem, np.random.default_rng(0)) if rounds else ()
         found, _ = learn(problem, self._tree, self._tree, objective, rounds, starts)
         self.free_energies_ = found.energies
         self.free_energy_ = float(found.energies.min())

@@ -20,7 +20,7 @@ from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, f
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream, StreamAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
-from bnp_hier.deterministic.learned_starts import learned_starts
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -253,7 +253,7 @@ class BayesianKMeans(StreamingClustering):
 
         rounds = self._rounds(problem)
         objective = log_joint_objective(problem, self.label_prior)
-        starts = learned_starts(problem, random_generators(self.random_state)[0]) if rounds else ()
+        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0]) if rounds else ()
         found, _ = learn(problem, lambda values: self._found(values, limit), again, objective, rounds, starts)
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__

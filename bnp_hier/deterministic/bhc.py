@@ -16,16 +16,16 @@ from sklearn.utils.validation import check_is_fitted
 from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
+from bnp_hier.deterministic.agglomeration.tree_ascent import bound_of, tree_objective
 from bnp_hier.deterministic.agglomeration.tree_evidence import (
     evidence_of,
     node_weights,
     statistics_of_nodes,
 )
-from bnp_hier.deterministic.agglomeration.tree_objective import bound_of, tree_objective
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.deterministic.alternation import alternate, learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.learned_starts import learned_starts
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -175,7 +175,7 @@ class BHC(DeterministicClustering):
             def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
                 return max(build(values), before, key=partial(bound_of, values))
 
-            starts = learned_starts(problem, rng_starts)
+            starts = starting_hyperparameters(problem, rng_starts)
             children, trace = learn(problem, build, again, tree_objective(problem), rounds, starts)
         else:
             children = build(problem.values)

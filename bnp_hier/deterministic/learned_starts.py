@@ -13,7 +13,7 @@ from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.search import descend
 from bnp_hier.utils.labels import canonical_labels
 
-__all__ = ["learned_starts"]
+__all__ = ["starting_hyperparameters"]
 
 MOST_ROWS = 2000
 """Size of the sample of the rows."""
@@ -29,7 +29,7 @@ class _Labels(NamedTuple):
     labels: Int[np.ndarray, " n"]
 
 
-def learned_starts(
+def starting_hyperparameters(
     problem: Problem, rng: np.random.Generator, given: Int[np.ndarray, " n"] | None = None
 ) -> list[dict[str, Any]]:
     """Return the unconstrained hyperparameters from which an estimator starts: those with the highest log joint found.

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from bnp_hier.deterministic.alternation import Objective, by_gradient, labels_and_slots, learn
 from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
-from bnp_hier.deterministic.learned_starts import learned_starts
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -40,7 +40,7 @@ SEEDINGS = (2, 4, 8, 16)
 
 
 REORDERED = 2
-"""Number of orders tried again after every change of the hyperparameters, besides the partition found before."""
+"""Maximum number of orders tried again after every change of the hyperparameters, besides the partition found before."""
 
 
 class _Found(NamedTuple):
@@ -179,8 +179,9 @@ class MAPDP(StreamingClustering):
         starts = self._starts(problem.values, limit)
 
         def again(values: MixtureValues, before: _Found) -> _Found:
-            turned = np.stack([np.arange(n), *(rng.permutation(n) for _ in range(REORDERED))])
-            return self._descended(values, turned, np.vstack([before.labels, starts[:REORDERED]]), limit)
+            anew = starts[:REORDERED]
+            turned = np.stack([np.arange(n), *(rng.permutation(n) for _ in anew)])
+            return self._descended(values, turned, np.vstack([before.labels, anew]), limit)
 
         most = problem.sites.max_clusters or np.inf  # not n, for which another program would be compiled
         objective: Objective[_Found] = (
@@ -195,7 +196,7 @@ class MAPDP(StreamingClustering):
             again,
             objective,
             rounds,
-            learned_starts(problem, rng, starts[0] if starts[0].min() >= 0 else None) if rounds else (),
+            starting_hyperparameters(problem, rng, starts[0] if starts[0].min() >= 0 else None) if rounds else (),
         )
         if not found.converged:
             warnings.warn(

@@ -19,7 +19,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.alternation import Objective, by_gradient, learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.learned_starts import learned_starts
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.deterministic.variational.responsibilities import (
     Inference,
     expected_weights,
@@ -275,7 +275,7 @@ class VariationalDP(DeterministicClustering):
     objective_trace_ : ndarray
         Bound after each round for the best initialisation (nats); never decreases.
     init_bounds_ : ndarray
-        (n_init,) final bound for each initialisation, at the prior medians of the hyperparameters.
+        (n_init,) final bound for each initialisation, at the hyperparameters from which the fit started.
     n_iter_ : int
         Number of updates for the best initialisation.
     converged_ : bool
@@ -356,7 +356,7 @@ class VariationalDP(DeterministicClustering):
             problem, partial(_bound_at, self._inference), lambda fit: (padded(fit.responsibilities, 0.0),)
         )
         rounds = self._rounds(problem)
-        starts = learned_starts(problem, random_generators(self.random_state)[0]) if rounds else ()
+        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0]) if rounds else ()
         best, _ = learn(problem, first, again, objective, rounds, starts)
         if not best.converged:
             warnings.warn(

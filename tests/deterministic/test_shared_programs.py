@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 import bnp_hier as bnp
 from bnp_hier.deterministic import map_dp, variational_dp
-from bnp_hier.deterministic.agglomeration import tree_evidence, tree_objective
+from bnp_hier.deterministic.agglomeration import tree_evidence
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.hard_assignment import free_energies
 from bnp_hier.deterministic.variational.responsibilities import INFERENCES
@@ -89,7 +89,7 @@ def objectives(family: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     given: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         **{name: (log_joint, hard) for name, log_joint in free_energies._LOG_JOINTS.items()},
         "leave-one-out": (partial(map_dp._log_leave_one_out, limit=np.inf), hard),
-        "tree": (tree_objective._bound_at, tree_evidence.padded_tree(children)),
+        "tree": (tree_ascent._bound_at, tree_evidence.padded_tree(children)),
         **{name: (partial(variational_dp._bound_at, name), (padding.padded(soft, 0.0),)) for name in INFERENCES},
     }
     flat, _ = ravel_pytree(problem.unconstrained)

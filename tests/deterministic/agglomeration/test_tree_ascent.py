@@ -13,8 +13,8 @@ from jax.flatten_util import ravel_pytree
 
 import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
+from bnp_hier.deterministic.agglomeration.tree_ascent import _bound_at, tree_objective
 from bnp_hier.deterministic.agglomeration.tree_evidence import padded_tree
-from bnp_hier.deterministic.agglomeration.tree_objective import _bound_at, tree_objective
 from bnp_hier.inspection.problem import Problem
 
 X = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([[0.0, 0.0], [4.0, 2.0]], 20, 0)
