@@ -68,8 +68,8 @@ def find_continuous_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[s
         if site["fn"].support.is_discrete:
             what = "partition" if isinstance(site["fn"], ChineseRestaurantProcess) else type(site["fn"]).__name__
             raise ValueError(
-                f'site "{name}" ({what}) is discrete, and HyperparameterGibbs updates continuous sites: give it to another block, '
-                f'for example Gibbs([(PartitionGibbs(model), ["{name}"]), (HyperparameterGibbs(model), None)])'
+                f'site "{name}" ({what}) is discrete, and HyperparameterGibbs updates continuous sites: give it to another '
+                f'block, for example Gibbs([(PartitionGibbs(model), ["{name}"]), (HyperparameterGibbs(model), None)])'
             )
     if not latent:
         raise ValueError(

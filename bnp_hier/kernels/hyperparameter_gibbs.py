@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from bnp_hier.inspection.conditionals import find_continuous_sites, read_conditi
 from bnp_hier.inspection.trace import TRACING, Model
 from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.reports import stop_if_undefined
-from bnp_hier.kernels.slice_sampling import SlicePoint, slice_sweep
+from bnp_hier.kernels.slice_sampling import SliceAdaptation, SlicePoint, adapted, directions_of, slice_sweep, unadapted
 from bnp_hier.utils.options import PositiveNumber, WholeNumber, check_options
 
 __all__ = ["HyperparameterGibbs", "HyperparameterGibbsState"]
@@ -30,8 +31,8 @@ class HyperparameterGibbsState(NamedTuple):
     - **log_density** - log joint density of the model, with the log Jacobian determinant of the constraining transforms (nats);
       −inf before the first step.
     - **evaluations** - number of evaluations of the density in the last step.
-    - **widths** - dictionary with the initial widths of the intervals, in the shapes of the unconstrained values.
-    - **num_warmup** - number of steps in which the widths are adapted.
+    - **adapt_state** - directions and widths of the slices, which are adapted in the first `num_warmup` steps.
+    - **num_warmup** - number of warm-up steps.
     - **i** - number of steps so far.
     - **rng_key** - random key.
     """
@@ -39,7 +40,7 @@ class HyperparameterGibbsState(NamedTuple):
     z: dict[str, Array]
     log_density: Float[Array, ""]
     evaluations: Int[Array, ""]
-    widths: dict[str, Array]
+    adapt_state: SliceAdaptation
     num_warmup: Int[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
@@ -48,10 +49,10 @@ class HyperparameterGibbsState(NamedTuple):
 class HyperparameterGibbs(ModelKernel):
     """Slice sampler for the hyperparameters of a mixture given its partition (Neal 2003).
 
-    Each step updates the unconstrained coordinates of all hyperparameter sites one after the other: the concentration, and the
-    sites on which the parameters of the component depend. Rows are summed once per step. Each evaluation of the density then
-    needs only the statistics of the clusters, so that its cost is proportional to the number of clusters, not of rows, and no
-    gradients are computed. The kernel is a block of `numpyro.infer.Gibbs`, beside one for the partition:
+    Each step updates the concentration and the sites on which the parameters of the component depend, by univariate slice
+    sampling of their unconstrained coordinates. Rows are summed once per step. Each evaluation of the density then needs only
+    the statistics of the clusters, so that its cost is proportional to the number of clusters, not of rows, and no gradients
+    are computed. The kernel is a block of `numpyro.infer.Gibbs`, beside one for the partition:
     ``Gibbs([(PartitionGibbs(model), ["z"]), (HyperparameterGibbs(model), None)])``.
 
     Parameters
@@ -69,9 +70,9 @@ class HyperparameterGibbs(ModelKernel):
     random_order
         Whether the coordinates are updated in a new random order in each sweep, and not in the order of the sites.
     adapt
-        Whether the width of each coordinate is adapted during warm-up, to three times the mean distance by which it moves: a
-        uniform draw from an interval lies a third of its length away from another one, on average. The widths do not change
-        after warm-up, and the draws are then exactly invariant.
+        Whether warm-up adapts the slices. The coordinates become those in which the draws of warm-up are uncorrelated, as in
+        the factor slice sampler (Tibbits et al. 2014), and their widths three times the mean distance moved. Both are fixed
+        after warm-up, so that the chain then leaves the posterior invariant.
 
     Raises
     ------
@@ -139,18 +140,18 @@ class HyperparameterGibbs(ModelKernel):
                     trace = prototype_trace(partly, key_start, model_args, dict(model_kwargs or {}))
                 values = {name: trace[name]["value"] for name in sites}
             z = {name: jnp.asarray(values[name], float) for name in sites}
-            free = jax.eval_shape(lambda z: read_conditional(self._model, z, model_args, model_kwargs).unconstrained, z)
-            widths = jax.tree.map(lambda leaf: jnp.full(leaf.shape, self._width, leaf.dtype), free)
-            zero = jnp.zeros((), int)
-            warmup = jnp.asarray(num_warmup if self._adapt else 0, int)
-            return HyperparameterGibbsState(z, jnp.asarray(-jnp.inf), zero, widths, warmup, zero, key)
+            unconstrained = lambda z: read_conditional(self._model, z, model_args, model_kwargs).unconstrained  # noqa: E731
+            p = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(unconstrained, z)))
+            zero, warmup = jnp.zeros((), int), jnp.asarray(num_warmup, int)
+            unknown = jnp.asarray(-jnp.inf)
+            return HyperparameterGibbsState(z, unknown, zero, unadapted(p, self._width), warmup, zero, key)
 
         given = {name: value for name, value in (init_params or {}).items() if name in sites}
         return begin(rng_key, given) if is_prng_key(rng_key) else jax.vmap(begin)(rng_key, given)
 
     def get_diagnostics_str(self, state: HyperparameterGibbsState) -> str:
         """Describe the current state: log density, and evaluations per update of a coordinate in the last step."""
-        updates = self._sweeps * sum(jnp.size(leaf) for leaf in jax.tree.leaves(state.widths))
+        updates = self._sweeps * state.adapt_state.mean.shape[-1]
         return f"log density {float(state.log_density):.1f}, {int(state.evaluations) / updates:.1f} evaluations per update"
 
     def _sample_one(
@@ -159,27 +160,27 @@ class HyperparameterGibbs(ModelKernel):
         assert self._sites is not None, "`init` must be called before `sample`"
         conditional = read_conditional(self._model, state.z, model_args, model_kwargs)
         x, unravel = ravel_pytree(conditional.unconstrained)
-        widths, _ = ravel_pytree(state.widths)
+        directions = directions_of(state.adapt_state)
         key, key_step = jax.random.split(state.rng_key)
 
         def log_density(x: Float[Array, " p"]) -> Float[Array, ""]:
             return conditional.log_density(unravel(x))
 
-        def sweep(carry: tuple[SlicePoint, Array], key: Array) -> tuple[tuple[SlicePoint, Array], None]:
-            before, moved = carry
-            point = slice_sweep(log_density, before, widths, key, self._max_steps_out, self._random_order)
-            return (point, moved + jnp.abs(point.x - before.x)), None
+        def sweep(point: SlicePoint, key: Array) -> tuple[SlicePoint, Array]:
+            widths = state.adapt_state.widths
+            return slice_sweep(log_density, point, directions, widths, key, self._max_steps_out, self._random_order)
 
         start = SlicePoint(x, log_density(x), jnp.ones((), int))
-        (point, moved), _ = jax.lax.scan(sweep, (start, jnp.zeros_like(x)), jax.random.split(key_step, self._sweeps))
-        # a mean over the warm-up steps with weights that grow linearly, since the first steps may come from afar
-        gain = jnp.where(state.i < state.num_warmup, 2.0 / (state.i + 3).astype(x.dtype), 0.0)
-        widths = widths + gain * (3.0 / self._sweeps * moved - widths)
+        point, distances = jax.lax.scan(sweep, start, jax.random.split(key_step, self._sweeps))
+        adaptation = state.adapt_state
+        if self._adapt:
+            new = adapted(adaptation, point.x, distances.mean(0), state.i)
+            adaptation = jax.tree.map(partial(jnp.where, state.i < state.num_warmup), new, adaptation)
         return HyperparameterGibbsState(
             {name: value.astype(state.z[name].dtype) for name, value in conditional.constrain(unravel(point.x)).items()},
             stop_if_undefined("HyperparameterGibbs", point.log_density),
             point.evaluations,
-            unravel(widths),
+            adaptation,
             state.num_warmup,
             state.i + 1,
             key,

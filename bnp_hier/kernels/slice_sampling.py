@@ -1,4 +1,4 @@
-"""Univariate slice sampling of the coordinates of a vector (Neal 2003)."""
+"""Univariate slice sampling of a vector along given directions (Neal 2003), which warm-up adapts (Tibbits et al. 2014)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-__all__ = ["SlicePoint", "slice_sweep", "slice_update"]
+__all__ = ["SliceAdaptation", "SlicePoint", "adapted", "directions_of", "slice_sweep", "slice_update", "unadapted"]
 
 LogDensity = Callable[[Float[Array, " p"]], Float[Array, ""]]
 """Log density of a vector up to a constant (nats); NaN and inf count as zero density."""
+
+OWN_VARIANCE = 0.01
+"""Share of the diagonal in the covariance matrix that determines the directions: they stay linearly independent."""
 
 
 class SlicePoint(NamedTuple):
@@ -28,13 +32,25 @@ class SlicePoint(NamedTuple):
     evaluations: Int[Array, ""]
 
 
+class SliceAdaptation(NamedTuple):
+    """What warm-up adapts.
+
+    - **mean**, **covariance** - of the vector, in the course of the chain.
+    - **widths** - initial width of the interval along each direction, in units of its length.
+    """
+
+    mean: Float[Array, " p"]
+    covariance: Float[Array, "p p"]
+    widths: Float[Array, " p"]
+
+
 class _Search(NamedTuple):
-    """An interval around a coordinate's value, first expanded to both sides and then shrunk to a point in the slice.
+    """An interval of multiples of a direction, first expanded to both sides and then shrunk until a draw lies in the slice.
 
     - **low**, **high** - the ends.
     - **left**, **right** - numbers of expansions that are still allowed; 0 once the end lies outside the slice.
     - **point** - the last point whose density was evaluated.
-    - **found** - whether it is the new value.
+    - **found** - whether it is the new point.
     """
 
     low: Float[Array, ""]
@@ -49,16 +65,16 @@ class _Search(NamedTuple):
 def slice_update(
     log_density: LogDensity,
     point: SlicePoint,
-    index: Int[Array, ""],
-    width: Float[Array, ""],
+    direction: Float[Array, " p"],
+    width: ArrayLike,
     max_steps_out: int,
     key: Array,
 ) -> SlicePoint:
-    """Update one coordinate by a slice-sampling step that leaves the density invariant.
+    """Move along a direction by a slice-sampling step that leaves the density invariant.
 
-    The interval begins with the given width at a random position around the value. It is expanded in steps of this width until
-    both ends lie outside the slice or `max_steps_out` steps are used, which are divided at random between the two sides (Neal
-    2003, Figure 3), and then shrunk towards the value until a uniform draw from it lies in the slice (Figure 5).
+    An interval of the given width is placed at random around the point. It is expanded in steps of this width until both ends
+    lie outside the slice or `max_steps_out` steps are used, which are divided at random between the two sides (Neal 2003,
+    Figure 3), and then shrunk towards the point until a uniform draw from it lies in the slice (Figure 5).
 
     Parameters
     ----------
@@ -66,8 +82,8 @@ def slice_update(
         Log density of the vector (nats).
     point
         Current point. If its density is 0 or NaN, the slice contains every point with a positive density.
-    index, width
-        The coordinate, and the initial width of the interval.
+    direction, width
+        The direction, and the initial width of the interval in units of its length.
     max_steps_out
         Maximum number of expansions.
     key
@@ -80,9 +96,8 @@ def slice_update(
     """
     key, key_start = jax.random.split(key)
     height, place, division = jax.random.uniform(key_start, (3,), point.x.dtype)
-    x = point.x[index]
     level = jnp.where(point.log_density > -jnp.inf, point.log_density + jnp.log1p(-height), -jnp.inf)
-    low = x - width * place
+    low = -width * place
     left = (division * (max_steps_out + 1)).astype(int)
 
     def look(search: _Search) -> _Search:
@@ -91,22 +106,19 @@ def slice_update(
         to_left = search.left > 0
         to_right = ~to_left & (search.right > 0)
         shrinks = ~to_left & ~to_right
-        draw = search.low + (search.high - search.low) * jax.random.uniform(key_draw, dtype=x.dtype)
+        draw = search.low + (search.high - search.low) * jax.random.uniform(key_draw, dtype=low.dtype)
         at = jnp.where(to_left, search.low, jnp.where(to_right, search.high, draw))
-        tried = search.point.x.at[index].set(at)
-        value = log_density(tried)
+        x = point.x + at * direction
+        value = log_density(x)
         inside = (value > level) & (value < jnp.inf)
-        # not `at == x`, which would never end the search if the value were NaN
-        collapsed = shrinks & ~(jnp.abs(at - x) > 0)
-        low = jnp.where(to_left & inside, at - width, jnp.where(shrinks & (at < x), at, search.low))
-        high = jnp.where(to_right & inside, at + width, jnp.where(shrinks & (at >= x), at, search.high))
+        collapsed = shrinks & ~(jnp.abs(x - point.x) > 0).any()
         one, none = jnp.ones_like(left), jnp.zeros_like(left)
         return _Search(
-            low,
-            high,
+            jnp.where(to_left & inside, at - width, jnp.where(shrinks & (at < 0), at, search.low)),
+            jnp.where(to_right & inside, at + width, jnp.where(shrinks & (at >= 0), at, search.high)),
             jnp.where(to_left, jnp.where(inside, search.left - one, none), search.left),
             jnp.where(to_right, jnp.where(inside, search.right - one, none), search.right),
-            SlicePoint(tried, jnp.where(collapsed, point.log_density, value), search.point.evaluations + one),
+            SlicePoint(x, jnp.where(collapsed, point.log_density, value), search.point.evaluations + one),
             shrinks & (inside | collapsed),
             key,
         )
@@ -118,33 +130,66 @@ def slice_update(
 def slice_sweep(
     log_density: LogDensity,
     point: SlicePoint,
+    directions: Float[Array, "p p"],
     widths: Float[Array, " p"],
     key: Array,
     max_steps_out: int,
     random_order: bool = True,
-) -> SlicePoint:
-    """Update all coordinates once by `slice_update`.
+) -> tuple[SlicePoint, Float[Array, " p"]]:
+    """Move once along each direction by `slice_update`.
 
     Parameters
     ----------
     log_density, point, max_steps_out, key
         As for `slice_update`.
-    widths
-        Initial width of the interval of each coordinate.
+    directions, widths
+        The directions, one per row, and their widths.
     random_order
-        Whether the order of the coordinates is random, and not that of the vector.
+        Whether the order of the directions is random, and not that of the rows.
 
     Returns
     -------
-    point
-        The new point.
+    point, distances
+        The new point, and the distance moved along each direction, in units of its length.
     """
-    p = point.x.shape[0]
+    p = directions.shape[0]
     key_order, key_updates = jax.random.split(key)
     order = jnp.argsort(jax.random.uniform(key_order, (p,))) if random_order else jnp.arange(p)
 
-    def update(point: SlicePoint, turn: tuple[Array, Array]) -> tuple[SlicePoint, None]:
+    def update(before: SlicePoint, turn: tuple[Array, Array]) -> tuple[SlicePoint, Array]:
         index, key = turn
-        return slice_update(log_density, point, index, widths[index], max_steps_out, key), None
+        after = slice_update(log_density, before, directions[index], widths[index], max_steps_out, key)
+        length = jnp.square(directions[index]).sum()
+        return after, jnp.sqrt(jnp.square(after.x - before.x).sum() / length)
 
-    return jax.lax.scan(update, point, (order, jax.random.split(key_updates, p)))[0]
+    point, distances = jax.lax.scan(update, point, (order, jax.random.split(key_updates, p)))
+    return point, jnp.zeros_like(distances).at[order].set(distances)
+
+
+def unadapted(p: int, width: float) -> SliceAdaptation:
+    """The state of the adaptation before warm-up: p coordinates, with intervals of the given width."""
+    return SliceAdaptation(jnp.zeros(p), width**2 * jnp.eye(p), jnp.ones(p))
+
+
+def directions_of(adaptation: SliceAdaptation) -> Float[Array, "p p"]:
+    """Directions in which a normal vector with this covariance matrix is uncorrelated, one per row, in standard deviations."""
+    variance = jnp.diag(jnp.diagonal(adaptation.covariance))
+    factor = jnp.linalg.cholesky((1 - OWN_VARIANCE) * adaptation.covariance + OWN_VARIANCE * variance)
+    return jnp.where(jnp.isfinite(factor).all(), factor, jnp.sqrt(variance)).T
+
+
+def adapted(
+    adaptation: SliceAdaptation, x: Float[Array, " p"], distances: Float[Array, " p"], i: Int[Array, ""]
+) -> SliceAdaptation:
+    """Adapt to the point and the distances moved in step `i` of warm-up, counted from 0.
+
+    Means are taken over the steps with weights that grow linearly, since the first ones may come from afar. A width is three
+    times the mean distance: two uniform draws from an interval lie a third of its length apart, on average.
+    """
+    gain = 2.0 / (i + 3).astype(x.dtype)
+    off = jnp.where(i > 0, x - adaptation.mean, 0.0)
+    return SliceAdaptation(
+        jnp.where(i > 0, adaptation.mean + gain * off, x),
+        (1.0 - gain) * (adaptation.covariance + gain * off[:, None] * off[None]),
+        (1.0 - gain) * adaptation.widths + gain * 3.0 * distances,
+    )
