@@ -168,7 +168,7 @@ class HyperparameterGibbs(ModelKernel):
 
         def sweep(point: SlicePoint, key: Array) -> tuple[SlicePoint, Array]:
             widths = state.adapt_state.widths
-            return slice_sweep(log_density, point, directions, widths, key, self._max_steps_out, self._random_order)
+            return slice_sweep(log_density, point, directions, widths, self._max_steps_out, key, self._random_order)
 
         start = SlicePoint(x, log_density(x), jnp.ones((), int))
         point, distances = jax.lax.scan(sweep, start, jax.random.split(key_step, self._sweeps))

@@ -15,6 +15,9 @@ __all__ = ["SliceAdaptation", "SlicePoint", "adapted", "directions_of", "slice_s
 LogDensity = Callable[[Float[Array, " p"]], Float[Array, ""]]
 """Log density of a vector up to a constant (nats); NaN and inf count as zero density."""
 
+DRAWS = 60
+"""Maximum number of draws from an interval, which on average halve its length or more."""
+
 OWN_VARIANCE = 0.01
 """Share of the diagonal in the covariance matrix that determines the directions: they stay linearly independent."""
 
@@ -49,17 +52,18 @@ class _Search(NamedTuple):
 
     - **low**, **high** - the ends.
     - **left**, **right** - numbers of expansions that are still allowed; 0 once the end lies outside the slice.
+    - **draws** - number of draws from the interval.
     - **point** - the last point whose density was evaluated.
-    - **found** - whether it is the new point.
+    - **found** - whether it lies in the slice.
     """
 
     low: Float[Array, ""]
     high: Float[Array, ""]
     left: Int[Array, ""]
     right: Int[Array, ""]
+    draws: Int[Array, ""]
     point: SlicePoint
     found: Bool[Array, ""]
-    key: Array
 
 
 def slice_update(
@@ -68,7 +72,7 @@ def slice_update(
     direction: Float[Array, " p"],
     width: ArrayLike,
     max_steps_out: int,
-    key: Array,
+    uniforms: Float[Array, " draws"],
 ) -> SlicePoint:
     """Move along a direction by a slice-sampling step that leaves the density invariant.
 
@@ -86,45 +90,48 @@ def slice_update(
         The direction, and the initial width of the interval in units of its length.
     max_steps_out
         Maximum number of expansions.
-    key
-        Random key.
+    uniforms
+        Independent uniform draws: three for the slice and the interval, and `DRAWS` for the draws from it.
 
     Returns
     -------
     point
-        The new point; the same one if the interval has shrunk to it, because of rounding or of an undefined density.
+        The new point; the same one if none of the draws lies in the slice. This also leaves the density invariant: the way back
+        from another point would have passed the same draws.
     """
-    key, key_start = jax.random.split(key)
-    height, place, division = jax.random.uniform(key_start, (3,), point.x.dtype)
+    height, place, division = uniforms[:3]
     level = jnp.where(point.log_density > -jnp.inf, point.log_density + jnp.log1p(-height), -jnp.inf)
     low = -width * place
     left = (division * (max_steps_out + 1)).astype(int)
+    none, one = jnp.zeros_like(left), jnp.ones_like(left)
 
     def look(search: _Search) -> _Search:
         # one evaluation per iteration, whatever its purpose, so that the density is compiled once
-        key, key_draw = jax.random.split(search.key)
         to_left = search.left > 0
         to_right = ~to_left & (search.right > 0)
         shrinks = ~to_left & ~to_right
-        draw = search.low + (search.high - search.low) * jax.random.uniform(key_draw, dtype=low.dtype)
+        draw = search.low + (search.high - search.low) * uniforms[3 + search.draws]
         at = jnp.where(to_left, search.low, jnp.where(to_right, search.high, draw))
         x = point.x + at * direction
         value = log_density(x)
         inside = (value > level) & (value < jnp.inf)
-        collapsed = shrinks & ~(jnp.abs(x - point.x) > 0).any()
-        one, none = jnp.ones_like(left), jnp.zeros_like(left)
         return _Search(
             jnp.where(to_left & inside, at - width, jnp.where(shrinks & (at < 0), at, search.low)),
             jnp.where(to_right & inside, at + width, jnp.where(shrinks & (at >= 0), at, search.high)),
             jnp.where(to_left, jnp.where(inside, search.left - one, none), search.left),
             jnp.where(to_right, jnp.where(inside, search.right - one, none), search.right),
-            SlicePoint(x, jnp.where(collapsed, point.log_density, value), search.point.evaluations + one),
-            shrinks & (inside | collapsed),
-            key,
+            search.draws + shrinks.astype(left.dtype),
+            SlicePoint(x, value, search.point.evaluations + one),
+            shrinks & inside,
         )
 
-    start = _Search(low, low + width, left, max_steps_out - left, point, jnp.zeros((), bool), key)
-    return jax.lax.while_loop(lambda search: ~search.found, look, start).point
+    start = _Search(low, low + width, left, max_steps_out - left, none, point, jnp.zeros((), bool))
+    end = jax.lax.while_loop(lambda search: ~search.found & (search.draws < DRAWS), look, start)
+    return SlicePoint(
+        jnp.where(end.found, end.point.x, point.x),
+        jnp.where(end.found, end.point.log_density, point.log_density),
+        end.point.evaluations,
+    )
 
 
 def slice_sweep(
@@ -132,18 +139,20 @@ def slice_sweep(
     point: SlicePoint,
     directions: Float[Array, "p p"],
     widths: Float[Array, " p"],
-    key: Array,
     max_steps_out: int,
+    key: Array,
     random_order: bool = True,
 ) -> tuple[SlicePoint, Float[Array, " p"]]:
     """Move once along each direction by `slice_update`.
 
     Parameters
     ----------
-    log_density, point, max_steps_out, key
+    log_density, point, max_steps_out
         As for `slice_update`.
     directions, widths
         The directions, one per row, and their widths.
+    key
+        Random key.
     random_order
         Whether the order of the directions is random, and not that of the rows.
 
@@ -153,16 +162,17 @@ def slice_sweep(
         The new point, and the distance moved along each direction, in units of its length.
     """
     p = directions.shape[0]
-    key_order, key_updates = jax.random.split(key)
-    order = jnp.argsort(jax.random.uniform(key_order, (p,))) if random_order else jnp.arange(p)
+    # one call for all draws: inside the loops, they would cost as much as the density
+    uniforms = jax.random.uniform(key, (p, 4 + DRAWS), point.x.dtype)
+    order = jnp.argsort(uniforms[:, -1]) if random_order else jnp.arange(p)
 
     def update(before: SlicePoint, turn: tuple[Array, Array]) -> tuple[SlicePoint, Array]:
-        index, key = turn
-        after = slice_update(log_density, before, directions[index], widths[index], max_steps_out, key)
+        index, uniforms = turn
+        after = slice_update(log_density, before, directions[index], widths[index], max_steps_out, uniforms)
         length = jnp.square(directions[index]).sum()
         return after, jnp.sqrt(jnp.square(after.x - before.x).sum() / length)
 
-    point, distances = jax.lax.scan(update, point, (order, jax.random.split(key_updates, p)))
+    point, distances = jax.lax.scan(update, point, (order, uniforms[:, :-1]))
     return point, jnp.zeros_like(distances).at[order].set(distances)
 
 
