@@ -136,14 +136,14 @@ class HyperparameterGibbs(ModelKernel):
             values = dict(given)
             if len(values) < len(sites):
                 with TRACING:
-                    partly = handlers.substitute(self._model, data=values)
+                    partly = handlers.condition(self._model, data=values)
                     trace = prototype_trace(partly, key_start, model_args, dict(model_kwargs or {}))
                 values = {name: trace[name]["value"] for name in sites}
             z = {name: jnp.asarray(values[name], float) for name in sites}
             unconstrained = lambda z: read_conditional(self._model, z, model_args, model_kwargs).unconstrained  # noqa: E731
             p = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(unconstrained, z)))
             zero, warmup = jnp.zeros((), int), jnp.asarray(num_warmup, int)
-            unknown = jnp.asarray(-jnp.inf)
+            unknown = jnp.full((), -jnp.inf, float)
             return HyperparameterGibbsState(z, unknown, zero, unadapted(p, self._width), warmup, zero, key)
 
         given = {name: value for name, value in (init_params or {}).items() if name in sites}

@@ -16,7 +16,7 @@ LogDensity = Callable[[Float[Array, " p"]], Float[Array, ""]]
 """Log density of a vector up to a constant (nats); NaN and inf count as zero density."""
 
 DRAWS = 60
-"""Maximum number of draws from an interval, which on average halve its length or more."""
+"""Maximum number of draws from an interval: as many shrink any interval to the rounding error of its ends."""
 
 OWN_VARIANCE = 0.01
 """Share of the diagonal in the covariance matrix that determines the directions: they stay linearly independent."""
