@@ -170,7 +170,7 @@ def _in_blocks(leaf: Float[Array, "slots ..."]) -> Float[Array, "blocks block ..
 def _log_partition(prior: ChineseRestaurantProcess, partition: _Occupancy) -> Float[Array, ""]:
     """Log probability of a partition (nats); a `max_clusters` of the prior, which it respects, does not change it."""
     alpha, discount = (jnp.asarray(value, float) for value in (prior.concentration, prior.discount))
-    clusters = lambda block: log_cluster_priors(*block, alpha, discount)  # noqa: E731
+    clusters = lambda block: log_cluster_priors(block[0], block[1], alpha, discount)  # noqa: E731
     total = _sum_over_blocks(clusters, (partition.counts, partition.rank), partition.used)
     return total - jax.lax.lgamma(alpha + prior.size) + jax.lax.lgamma(alpha + 1.0)
 

@@ -101,6 +101,7 @@ def slice_update(
     """
     height, place, division = uniforms[:3]
     level = jnp.where(point.log_density > -jnp.inf, point.log_density + jnp.log1p(-height), -jnp.inf)
+    width = jnp.asarray(width, place.dtype)
     low = -width * place
     left = (division * (max_steps_out + 1)).astype(int)
     none, one = jnp.zeros_like(left), jnp.ones_like(left)
