@@ -77,21 +77,21 @@ def normal_means(X: np.ndarray) -> None:
 
 
 MODELS = {
-    **{
-        likelihood.family.__name__: (partial(dpm, component=likelihood), rows)
-        for likelihood, rows in zip(LIKELIHOODS, DATA, strict=True)
-    },
-    "a family of the user's": (partial(dpm, component=own_family, concentration=ALPHA), np.exp(REAL)),
     "many kinds of sites": (
         partial(pitman_yor_mixture, component=shapes, concentration=ALPHA, discount=dist.Beta(1.0, 3.0)),
         REAL,
     ),
+    "a family of the user's": (partial(dpm, component=own_family, concentration=ALPHA), np.exp(REAL)),
     "explicit parameters": (normal_means, REAL[:, 0]),
+    **{
+        likelihood.family.__name__: (partial(dpm, component=likelihood), rows)
+        for likelihood, rows in zip(LIKELIHOODS, DATA, strict=True)
+    },
     "no component": (dpm, REAL),
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", few(MODELS, plain=4, slow=5))
 def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     """Prior, likelihood and Jacobian, at random points, with rows summed at another: NumPyro's potential energy."""
     model, X = MODELS[name]
@@ -269,7 +269,7 @@ def test_constrained_sites_follow_their_prior(sweeps: int, random_order: bool) -
     Fourteen statistics in all, |z| < 5 with errors from 100 batches: false-alarm rate below 1e-4.
     """
     kernel = bnp.HyperparameterGibbs(prior_alone, sweeps=sweeps, random_order=random_order)
-    mcmc = MCMC(kernel, num_warmup=300, num_samples=8000, progress_bar=False)
+    mcmc = MCMC(kernel, num_warmup=300, num_samples=5000, progress_bar=False)
     mcmc.run(jax.random.key(0), BITS)
     draws = {name: np.asarray(value) for name, value in mcmc.get_samples().items()}
     factor = draws["factor"]
