@@ -374,6 +374,16 @@ def test_warm_up_adapts_and_then_stops() -> None:
     assert text == f"log density {density:.1f}, {int(states[True][-1].evaluations) / 3:.1f} evaluations per update"
 
 
+def test_single_precision_beside_a_program_in_double_precision() -> None:
+    """Whose constants are the arrays of the same learned prior: NumPyro would warn of a type that is not available."""
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(REAL))
+    draw = jax.jit(lambda key: numpyro.handlers.trace(numpyro.handlers.seed(model, key)).get_trace(REAL)["within"]["value"])
+    with jax.enable_x64(True):
+        assert draw(jax.random.key(0)).dtype == np.float64
+    state = composed(model).init(jax.random.key(0), 0, None, (REAL,), {})
+    assert state.z["within"].dtype == np.float32
+
+
 def test_kernel_and_run_pickle() -> None:
     kernel = bnp.HyperparameterGibbs(fixed_partition)
     mcmc = MCMC(kernel, num_warmup=2, num_samples=3, progress_bar=False)
