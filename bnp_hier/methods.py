@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 from jaxtyping import Float
-from numpyro.infer import MCMC, NUTS, Gibbs
+from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, VariationalDP
 from bnp_hier.inspection.collapsed import find_sites
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels import BHMCGibbs, ParallelSplitMerge, PartitionGibbs
+from bnp_hier.kernels import BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.runs.plain_objects import register_type
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.utils.interruption import interruptible
@@ -144,14 +144,14 @@ class _InterruptedChainsError(KeyboardInterrupt):
 
 
 def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableRun]:
-    """Return a function that runs a kernel for the partition site, together with NUTS if the model has other latent sites."""
+    """Return a function that runs a kernel for the partition site, and `HyperparameterGibbs` for other latent sites, if any."""
 
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
         with jax.enable_x64(True):
             sites = find_sites(model, (X,))
         block = kernel(model)
-        whole = Gibbs([(block, [sites.partition]), (NUTS(model), None)]) if sites.hyperparameters else block
-        return _run(whole, X, options, "sequential")
+        blocks = [(block, [sites.partition]), (HyperparameterGibbs(model), None)]
+        return _run(Gibbs(blocks) if sites.hyperparameters else block, X, options, "sequential")
 
     return run
 

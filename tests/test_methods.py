@@ -30,6 +30,17 @@ def test_every_method_runs_and_they_compare() -> None:
     assert (table["clusters"] == 2).all() and (table["seconds"] > 0).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gibbs", "parallel"])
+def test_chains_sample_hyperparameters_without_gradients(name: str) -> None:
+    """A concentration and the learned hyperparameters of a component, by slice sampling."""
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X))
+    chains = run_methods([name], model, X, QUICK).fits[METHODS[name].title]
+    (_, partition), (block, _) = chains.sampler.blocks
+    assert isinstance(block, bnp.HyperparameterGibbs) and partition == ("z",)
+    assert {"alpha", "z"} < set(chains.get_samples()) and chains.finished
+
+
 def _pretend(monkeypatch: pytest.MonkeyPatch, **runs: Any) -> None:
     pretended = {name: replace(METHODS[name.replace("_", "-")], run=run) for name, run in runs.items()}
     monkeypatch.setattr(methods, "METHODS", {method.name: method for method in pretended.values()})

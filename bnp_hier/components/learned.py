@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.components.base import Component
-from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.arrays import is_traced, own_arrays
 from bnp_hier.utils.padding import padded_size
 
 __all__ = [
@@ -86,11 +87,19 @@ class LearnedPrior:
         X
             Ignored: the priors were derived from the data before.
         """
+        # copies, for the reason given in `own_arrays`; the originals would also keep what distributions compute once
         values = {
-            name: numpyro.sample(self.prefix + name, prior, infer={"starts": tuple(self.starts.get(name, ()))})
+            name: numpyro.sample(self.prefix + name, own_arrays(prior), infer={"starts": tuple(self.starts.get(name, ()))})
             for name, prior in self.priors.items()
         }
-        return self.build(**values)
+        return self.built(values)
+
+    def built(self, values: Mapping[str, Any]) -> Component:
+        """Return the component with the given hyperparameters, by their names without prefix."""
+        build: Any = self.build
+        if isinstance(build, partial):
+            build = partial(build.func, *own_arrays(build.args), **own_arrays(build.keywords))
+        return build(**values)
 
     def named(self, prefix: str) -> Self:
         """The same priors at sites whose names begin with `prefix`."""

@@ -355,6 +355,6 @@ def _assembled(
     def built(part: Component | LearnedPrior) -> Component:
         if isinstance(part, Component):
             return part
-        return part.build(**{name: values[part.prefix + name] for name in part.priors})
+        return part.built({name: values[part.prefix + name] for name in part.priors})
 
     return family([built(part) for part in parts], columns)

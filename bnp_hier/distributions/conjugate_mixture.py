@@ -99,7 +99,7 @@ class ConjugateMixture(dist.Distribution):
         n = jnp.shape(assignments)[-1]
         labels = n if max_clusters is None else min(n, max_clusters)
         if not is_traced(assignments) and np.size(assignments):
-            low, high = np.min(assignments), np.max(assignments)
+            low, high = np.min(np.asarray(assignments)), np.max(np.asarray(assignments))  # not traced while the model is
             if low < 0 or high >= labels:
                 raise ValueError(
                     f"ConjugateMixture: assignments must lie in 0, ..., {labels - 1}, but they span {low} to {high}"

@@ -21,7 +21,7 @@ from bnp_hier import models
 from bnp_hier.components import Component
 from bnp_hier.components.learned import BUILDERS
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel
+from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.kernel_options import constructor_options
 
 __all__ = ["NotPlainError", "decode", "encode", "encode_model", "register_type", "types_of"]
@@ -146,7 +146,7 @@ def _distribution_name(distribution: dist.Distribution) -> str:
 
 
 def _kernel_name(kernel: MCMCKernel) -> str:
-    if _type_name(type(kernel)).partition(".")[0] not in _PACKAGES or not isinstance(kernel, PartitionKernel | Gibbs | HMC):
+    if _type_name(type(kernel)).partition(".")[0] not in _PACKAGES or not isinstance(kernel, ModelKernel | Gibbs | HMC):
         raise NotPlainError(f"the kernel {_type_name(type(kernel))} is unknown")
     return _type_name(type(kernel))
 
@@ -217,7 +217,7 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
         raise ValueError(f"it contains an object of the unknown kind {written['is']!r}")
 
     def _kernel(cls: type, options: dict[str, Any]) -> Any:
-        if not issubclass(cls, PartitionKernel | Gibbs | HMC):
+        if not issubclass(cls, ModelKernel | Gibbs | HMC):
             raise ValueError(f"{cls.__name__} is not a known kernel")
         made: Any = cls
         return made(**options) if issubclass(cls, Gibbs) else made(model, **options)

@@ -85,14 +85,15 @@ def _chains(model, kernel, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gibbs", "hyperparameters", "parallel", "mcmc", "bhmc"])
+@pytest.mark.parametrize("kind", ["gibbs", "hyperparameters", "nuts", "parallel", "mcmc", "bhmc"])
 def test_chains_come_back_and_go_on(kind: str, tmp_path: Path) -> None:
-    model = LEARNED if kind == "hyperparameters" else MODEL
+    model = LEARNED if kind in ("hyperparameters", "nuts") else MODEL
     kernel = {
         "gibbs": lambda: bnp.PartitionGibbs(model, 2),
         "mcmc": lambda: bnp.PartitionGibbs(model),
         "parallel": lambda: bnp.ParallelSplitMerge(model, 8),
-        "hyperparameters": lambda: Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model, max_tree_depth=4), None)]),
+        "hyperparameters": lambda: Gibbs([(bnp.PartitionGibbs(model), ["z"]), (bnp.HyperparameterGibbs(model, 1.5), None)]),
+        "nuts": lambda: Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model, max_tree_depth=4), None)]),
         "bhmc": lambda: bnp.BHMCGibbs(
             partial(bhmc, component=bnp.NormalKnownCovariance.from_data(X, learn=False), depth=2, max_nodes=128)
         ),
