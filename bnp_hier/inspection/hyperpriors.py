@@ -113,6 +113,8 @@ def _median(distribution: dist.Distribution) -> Any:
         return _median(distribution.base_dist)
     if isinstance(distribution, dist.ExpandedDistribution):
         return jnp.broadcast_to(_median(distribution.base_dist), distribution.shape())
+    if isinstance(distribution, dist.LKJCholesky):  # every correlation has median 0
+        return jnp.broadcast_to(jnp.eye(distribution.dimension), distribution.shape())
     for median_of in (_median_from_quantiles, _median_from_cdf, _median_from_draws):
         try:
             median = median_of(distribution)
