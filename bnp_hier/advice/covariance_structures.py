@@ -106,14 +106,13 @@ def best_component(
         The family, and what was compared; nothing if the family was given or there was nothing to choose.
     """
     suited = component_for(X, family, feature_names, categories)
-    if family != "auto" or suited.name != "normal" or X.shape[1] < 2:
+    if family != "auto" or suited.name not in TITLES or X.shape[1] < 2 or np.isnan(X).any():
         return suited, ()
     structures = compare_structures(X, random_state)
     best, second = structures[:2]
     better = f"{best.score - second.score:.1f} nats better than {_described(second)} ones"
-    reason = f"{suited.reason}, and {_described(best)} covariance matrices fit best, {better}"
-    chosen = suited if best.family == "normal" else component_for(X, best.family, feature_names, categories)
-    return chosen._replace(reason=reason), structures
+    reason = f"the columns are continuous and complete, and {_described(best)} covariance matrices fit best, {better}"
+    return component_for(X, best.family, feature_names, categories)._replace(reason=reason), structures
 
 
 def _described(structure: Structure) -> str:

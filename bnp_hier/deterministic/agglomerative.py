@@ -147,7 +147,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         jax.eval_shape(values.component.cache, values.component.empty())  # raises for a family without single-row densities
         rounds = self._rounds(problem)
         objective = log_joint_objective(problem, self.label_prior)
-        starts = starting_hyperparameters(problem, np.random.default_rng(0)) if rounds else ()
+        starts = starting_hyperparameters(problem, np.random.default_rng(0))[0] if rounds else ()
         found, _ = learn(problem, self._tree, self._tree, objective, rounds, starts)
         self.free_energies_ = found.energies
         self.free_energy_ = float(found.energies.min())

@@ -253,7 +253,7 @@ class BayesianKMeans(StreamingClustering):
 
         rounds = self._rounds(problem)
         objective = log_joint_objective(problem, self.label_prior)
-        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0]) if rounds else ()
+        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0])[0] if rounds else ()
         found, _ = learn(problem, lambda values: self._found(values, limit), again, objective, rounds, starts)
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__

@@ -175,7 +175,7 @@ class BHC(DeterministicClustering):
             def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
                 return max(build(values), before, key=partial(bound_of, values))
 
-            starts = starting_hyperparameters(problem, rng_starts)
+            starts, _ = starting_hyperparameters(problem, rng_starts)
             children, trace = learn(problem, build, again, tree_objective(problem), rounds, starts)
         else:
             children = build(problem.values)

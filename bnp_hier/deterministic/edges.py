@@ -10,8 +10,8 @@ from bnp_hier.inspection.problem import Problem
 
 __all__ = ["warn_of_edges"]
 
-FAR = 3e-5
-"""Prior probability of a tail in which a learned value counts as being at the edge: four standard deviations of a normal."""
+FAR = 1e-6
+"""Prior probability of a tail in which a learned value counts as being at the edge: almost five standard deviations."""
 
 
 def warn_of_edges(problem: Problem) -> None:

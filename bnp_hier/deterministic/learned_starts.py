@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
 from bnp_hier.inspection.problem import Problem
-from bnp_hier.partitions.search import descend
+from bnp_hier.partitions.search import anneal, descend
 from bnp_hier.utils.labels import canonical_labels
 
 __all__ = ["starting_hyperparameters"]
@@ -20,6 +20,12 @@ MOST_ROWS = 2000
 
 ORDERS = 2
 """Number of orders of the rows in which partitions are built at each of the starts."""
+
+HOT, COLD = (3.0, 8.0), 0.5
+"""Temperatures of the first sweep of each annealed run, and of the last sweeps."""
+
+SWEEPS = 25
+"""Number of sweeps of an annealed run."""
 
 KEPT = 2
 """Number of the best starts that get a second partition."""
@@ -31,13 +37,13 @@ class _Labels(NamedTuple):
 
 def starting_hyperparameters(
     problem: Problem, rng: np.random.Generator, given: Int[np.ndarray, " n"] | None = None
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], Int[np.ndarray, " n"] | None]:
     """Return the unconstrained hyperparameters from which an estimator starts: those with the highest log joint found.
 
     At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most 2,000
-    random rows is found by single-row moves, and followed by gradient steps on the log joint + log prior; the two best are
-    moved and fitted once more. If the family has no single-row moves, the result is the medians and the declared values.
-    The problem is left as it was.
+    random rows is found by single-row moves and annealed Gibbs sweeps, and followed by gradient steps on the log joint + log
+    prior; the two best are moved and fitted once more. If the family has no single-row moves, the result is the medians and
+    the declared values. The problem is left as it was.
 
     Parameters
     ----------
@@ -47,6 +53,11 @@ def starting_hyperparameters(
         Generator for the sample and the orders of its rows.
     given
         Labels of all rows; the hyperparameters fitted to them are one more start.
+
+    Returns
+    -------
+    starts, labels
+        The hyperparameters, and the labels for which they were found; None if these are of a sample only.
     """
     before, values = problem.unconstrained, problem.values
     begun = [problem.prior.start, *problem.prior.starts]
@@ -54,11 +65,11 @@ def starting_hyperparameters(
     try:
         jax.eval_shape(values.component.cache, values.component.empty())
     except (ValueError, TypeError, NotImplementedError):  # single rows have no density
-        return begun
+        return begun, None
     sampled = len(X) > MOST_ROWS
     if sampled:
         if values.component.anchor() is None:  # the objective needs all rows
-            return begun
+            return begun, None
         some = np.sort(rng.choice(len(X), MOST_ROWS, replace=False))
         X, given = X[some], None if given is None else canonical_labels(given[some])
     objective = log_joint_objective(problem, "dp", X if sampled else None)
@@ -70,8 +81,15 @@ def starting_hyperparameters(
         starts = np.full((ORDERS, len(X)), -1)
         if last is not None:
             starts[0] = last
-        found = descend(problem.values._replace(X=X), orders, starts, limit, 30, merge=True)
-        return found.labels[int(found.log_joint.argmax())]
+        values = problem.values._replace(X=X)
+        found = descend(values, orders, starts, limit, 30, merge=True)
+        best = found.best
+        # single-row moves seldom lead from clusters of one shape to those of another
+        temperatures = np.linspace(HOT, COLD, SWEEPS, axis=1)
+        most = min(limit, 1 << int(best.max() + 4).bit_length())  # when hot, rows would open clusters without end
+        heated = anneal(values, np.stack([best] * len(HOT)), temperatures, rng.random((len(HOT), SWEEPS, 2, len(X))), most)
+        cooled = descend(values, orders[: len(HOT)], heated, limit, 30, merge=True)
+        return max((found, cooled), key=lambda each: each.log_joint.max()).best
 
     def climbed(start: dict[str, Any], labels: np.ndarray) -> tuple[float, dict[str, Any], np.ndarray]:
         problem.unconstrained = start
@@ -90,4 +108,7 @@ def starting_hyperparameters(
     again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
     problem.unconstrained = before
     found = best([*reached, *again])
-    return [found[0][1]] if found else begun
+    if not found:
+        return begun, None
+    _, start, labels = found[0]
+    return [start], None if sampled else labels

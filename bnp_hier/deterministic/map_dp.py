@@ -113,7 +113,7 @@ class MAPDP(StreamingClustering):
         Whether the search converged for the best order: its last sweep brought no improvement within `max_iter`. If not,
         `fit` raises a warning.
     init_log_joints_ : ndarray
-        (n_init,) final log joint for each order.
+        (n_init,) final log joint for each order, at the hyperparameters from which the fit started.
     n_clusters_, component_, concentration_, hyperparameters_
         Number of clusters, component, concentration, and dictionary of the hyperparameters.
 
@@ -190,14 +190,18 @@ class MAPDP(StreamingClustering):
             else log_joint_objective(problem, "dp")
         )
         rounds = self._rounds(problem)
-        found, _ = learn(
-            problem,
-            lambda values: self._descended(values, orders, starts, limit),
-            again,
-            objective,
-            rounds,
-            starting_hyperparameters(problem, rng, starts[0] if starts[0].min() >= 0 else None) if rounds else (),
-        )
+        given = starts[0] if starts[0].min() >= 0 else None
+        hyperparameters, labels = starting_hyperparameters(problem, rng, given) if rounds else ([], None)
+
+        def first(values: MixtureValues) -> _Found:
+            if labels is None:
+                found = self._descended(values, orders, starts, limit)
+            else:
+                found = self._descended(values, np.vstack([orders, orders[:1]]), np.vstack([starts, labels]), limit)
+            self.init_log_joints_ = found.reached[: self.n_init]
+            return found
+
+        found, _ = learn(problem, first, again, objective, rounds, hyperparameters)
         if not found.converged:
             warnings.warn(
                 f"MAPDP did not converge within max_iter={self.max_iter} sweeps; increase max_iter",
@@ -206,7 +210,6 @@ class MAPDP(StreamingClustering):
             )
         self.objective_trace_ = found.trace
         self.n_iter_, self.converged_ = len(found.trace), found.converged
-        self.init_log_joints_ = found.reached
         self._finish(problem, found.labels)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:

@@ -356,7 +356,7 @@ class VariationalDP(DeterministicClustering):
             problem, partial(_bound_at, self._inference), lambda fit: (padded(fit.responsibilities, 0.0),)
         )
         rounds = self._rounds(problem)
-        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0]) if rounds else ()
+        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0])[0] if rounds else ()
         best, _ = learn(problem, first, again, objective, rounds, starts)
         if not best.converged:
             warnings.warn(

@@ -27,7 +27,7 @@ class Hyperprior(NamedTuple):
     - **unconstrain** - the inverse of `constrain`.
     - **log_prob** - log prior density at constrained values (nats), without a Jacobian.
     - **tails** - smaller tail probability of constrained values under the priors of unbounded hyperparameters that have a
-      distribution function.
+      distribution function; 1 where the density is as high as at the median.
     - **starts** - further unconstrained values to start from: those that sites have as ``infer={"starts": (first, ...)}``,
       the first ones of all sites together, and so on; sites that have fewer, or none, are at their medians.
     """
@@ -126,7 +126,10 @@ def _median(distribution: dist.Distribution) -> Any:
 
 
 def _tail(distribution: dist.Distribution, value: Any) -> np.ndarray | None:
-    """Smaller tail probability of each coordinate; None for bounded ones and without a distribution function."""
+    """Smaller tail probability of each coordinate; None for bounded ones and without a distribution function.
+
+    Where the density is as high as at the median, as that of an exponential prior is at 0, it counts as 1.
+    """
     while isinstance(distribution, dist.Independent | dist.ExpandedDistribution):
         distribution = distribution.base_dist
     if distribution.event_shape or distribution.support not in (constraints.positive, constraints.real):
@@ -135,7 +138,8 @@ def _tail(distribution: dist.Distribution, value: Any) -> np.ndarray | None:
         below = np.asarray(distribution.cdf(value))
     except (NotImplementedError, ImportError):
         return None
-    return np.asarray(np.minimum(below, 1.0 - below))
+    held_back = distribution.log_prob(value) < distribution.log_prob(_median(distribution))
+    return np.asarray(np.where(held_back, np.minimum(below, 1.0 - below), 1.0))
 
 
 @jax.jit  # one program from the disk, rather than one for every operation
