@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from bnp_hier.advice.column_kinds import Family, component_for
@@ -81,13 +82,15 @@ def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tu
     return tuple(sorted(found, key=lambda structure: -structure.score))
 
 
-def _cost(prior: object, hyperparameters: dict[str, np.ndarray], n: int, d: int) -> float:
+def _cost(prior: object, hyperparameters: Mapping[str, ArrayLike], n: int, d: int) -> float:
     assert isinstance(prior, LearnedPrior)
     free = 1.0  # the concentration
     for name in prior.priors:
         value = hyperparameters[name]
         pairs = d * (d - 1) / 2
-        free += pairs if name == "factor" else pairs * float(value) ** 2 if name == "correlation" else np.size(value)
+        free += (
+            pairs if name == "factor" else pairs * float(np.asarray(value)) ** 2 if name == "correlation" else np.size(value)
+        )
     return float(0.5 * free * max(np.log(n / (2 * np.pi)), 0.0))
 
 

@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 import bnp_hier as bnp
 from bnp_hier.deterministic import map_dp, variational_dp
-from bnp_hier.deterministic.agglomeration import tree_evidence
+from bnp_hier.deterministic.agglomeration import tree_ascent, tree_evidence
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.hard_assignment import free_energies
 from bnp_hier.deterministic.variational.responsibilities import INFERENCES
