@@ -45,9 +45,9 @@ def main() -> None:
         found = []
         for alpha, other in product(alphas, others):
             component = (
-                bnp.NormalInverseWishart.from_data(X, within=other, learn=False)
+                bnp.NormalInverseWishart.from_data(X, within=other)
                 if kind == NORMAL
-                else bnp.BetaBernoulli.from_data(X, strength=other, learn=False)
+                else bnp.BetaBernoulli.from_data(X, strength=other)
             )
             fit = bnp.BHC(partial(dpm, component=component, concentration=alpha), refine=None, progress_bar=False).fit(X)
             found.append((fit.log_evidence_bound_, fit.dendrogram_.purity(y, pick="leaf")))
