@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 from jaxtyping import Float
-from numpyro.infer import MCMC, NUTS, Gibbs
+from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, VariationalDP
 from bnp_hier.inspection.collapsed import find_sites
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels import BHMCGibbs, ParallelSplitMerge, PartitionGibbs
+from bnp_hier.kernels import BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.runs.plain_objects import register_type
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.utils.interruption import interruptible
@@ -56,6 +56,8 @@ class RunOptions:
         Random seed.
     progress_bar
         Whether to show progress bars.
+    hyperparameters
+        Values of the model's hyperparameters for deterministic methods; None to learn those that have priors.
     """
 
     chains: int = 4
@@ -64,6 +66,12 @@ class RunOptions:
     time_limit: float | None = None
     random_state: int = 0
     progress_bar: bool = True
+    hyperparameters: Mapping[str, Any] | None = None
+
+    @property
+    def optimize(self) -> str | Mapping[str, Any]:
+        """Option `optimize` of the deterministic estimators."""
+        return "auto" if self.hyperparameters is None else self.hyperparameters
 
     @property
     def sweeps(self) -> int:
@@ -136,14 +144,14 @@ class _InterruptedChainsError(KeyboardInterrupt):
 
 
 def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableRun]:
-    """Return a function that runs a kernel for the partition site, together with NUTS if the model has other latent sites."""
+    """Return a function that runs a kernel for the partition site, and `HyperparameterGibbs` for other latent sites, if any."""
 
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
         with jax.enable_x64(True):
             sites = find_sites(model, (X,))
         block = kernel(model)
-        whole = Gibbs([(block, [sites.partition]), (NUTS(model), None)]) if sites.hyperparameters else block
-        return _run(whole, X, options, "sequential")
+        blocks = [(block, [sites.partition]), (HyperparameterGibbs(model), None)]
+        return _run(Gibbs(blocks) if sites.hyperparameters else block, X, options, "sequential")
 
     return run
 
@@ -176,7 +184,9 @@ def _chunk_steps(options: RunOptions) -> int:
 
 def _bhc(model: Model, X: np.ndarray, options: RunOptions) -> BHC:
     method = "exact" if len(X) <= EXACT_TREE else "randomized"
-    return BHC(model, method=method, random_state=options.random_state, progress_bar=options.progress_bar).fit(X)
+    return BHC(
+        model, method=method, optimize=options.optimize, random_state=options.random_state, progress_bar=options.progress_bar
+    ).fit(X)
 
 
 def _seconds_of_bhc(size: Size, options: RunOptions) -> float:
@@ -203,7 +213,7 @@ def _seconds_of_gibbs(size: Size, options: RunOptions) -> float:
 
 
 def _agglomerative(model: Model, X: np.ndarray, options: RunOptions) -> AgglomerativeBayesianClustering:
-    return AgglomerativeBayesianClustering(model, progress_bar=options.progress_bar).fit(X)
+    return AgglomerativeBayesianClustering(model, optimize=options.optimize, progress_bar=options.progress_bar).fit(X)
 
 
 METHODS: dict[str, Method] = {}
@@ -241,7 +251,7 @@ register(
         "map-dp",
         "MAP-DP",
         "the most probable single partition, found by moving single rows and merging clusters",
-        lambda model, X, options: MAPDP(model, random_state=options.random_state).fit(X),
+        lambda model, X, options: MAPDP(model, optimize=options.optimize, random_state=options.random_state).fit(X),
         _seconds_of_map_dp,
         worth=10,
     ),
@@ -249,7 +259,7 @@ register(
         "bayesian-kmeans",
         "Bayesian k-means",
         "the most probable single partition, found by splitting and merging clusters",
-        lambda model, X, options: BayesianKMeans(model, random_state=options.random_state).fit(X),
+        lambda model, X, options: BayesianKMeans(model, optimize=options.optimize, random_state=options.random_state).fit(X),
         lambda size, _: 6 + 100 * size.relative * size.rows / 20_000,  # slower with many clusters, faster with few
         worth=40,
     ),
@@ -273,7 +283,7 @@ register(
         "variational",
         "Variational",
         "responsibilities and a lower bound on the evidence of a truncated model",
-        lambda model, X, options: VariationalDP(model, random_state=options.random_state).fit(X),
+        lambda model, X, options: VariationalDP(model, optimize=options.optimize, random_state=options.random_state).fit(X),
         lambda size, _: 7 + 50 * size.relative * size.rows / 20_000,
         worth=50,
     ),
@@ -345,6 +355,9 @@ def run_methods(
 ) -> Outcome:
     """Run methods one after the other, keeping the results of the others if one fails or is interrupted.
 
+    The first deterministic method learns the hyperparameters that have priors; the others run at the values it found, so that
+    their objectives can be compared.
+
     Parameters
     ----------
     names
@@ -374,9 +387,12 @@ def run_methods(
     if unknown:
         raise ValueError(f"there is no method {unknown[0]!r}; the methods are {', '.join(METHODS)}")
     outcome = Outcome.empty()
+    learned: Mapping[str, Any] | None = None
     todo = [method for method in METHODS.values() if method.name in wanted]
     for place, method in enumerate(todo):
         of_method = options if isinstance(options, RunOptions) else options[method.name]
+        if of_method.hyperparameters is None and not method.hierarchical:
+            of_method = replace(of_method, hyperparameters=learned)
         if begun is not None:
             begun(method)
         started = time.perf_counter()
@@ -392,6 +408,7 @@ def run_methods(
         seconds = time.perf_counter() - started
         if fit is not None:
             outcome.fits[method.title], outcome.seconds[method.title] = fit, seconds
+            learned = learned or getattr(fit, "hyperparameters_", None) or None
             if ended is not None:
                 ended(method, seconds)
         if isinstance(fit, ResumableRun) and not fit.finished:

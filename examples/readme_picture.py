@@ -6,9 +6,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import numpyro.distributions as dist
 from matplotlib.figure import Figure
-from numpyro.infer import MCMC, NUTS, Gibbs
+from numpyro.infer import MCMC, Gibbs
 
 import bnp_hier as bnp
 from bnp_hier.models import dpm
@@ -21,8 +20,8 @@ parser.add_argument("--out", type=Path, default=Path(__file__).with_name("iris.p
 options = parser.parse_args()
 
 data = bnp.datasets.load("iris")
-model = partial(dpm, component=bnp.NormalInverseWishart.from_data(data.X), concentration=dist.Gamma(1.0, 1.0))
-kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
+model = partial(dpm, component=bnp.NormalInverseWishart.from_data(data.X))
+kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (bnp.HyperparameterGibbs(model), None)])
 mcmc = MCMC(
     kernel,
     num_warmup=options.num_warmup,

@@ -45,7 +45,7 @@ data = bnp.datasets.load("iris")
 order = np.random.default_rng(0).permutation(len(data.X))
 X, Y = data.X[np.sort(order[30:]), 2:], data.X[order[:30], 2:]
 
-component = bnp.NormalInverseGamma.from_data(X)
+component = bnp.NormalInverseGamma.from_data(X, learn=False)
 prior = dist.Gamma(2.0, 2.0)
 collapsed = partial(dpm, component=component, concentration=prior)
 sticks = partial(dpm_stick_breaking, component=component, concentration=prior, truncation=options.truncation)

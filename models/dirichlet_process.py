@@ -11,16 +11,18 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Array, Num
 
-from bnp_hier.components import Component, NormalInverseWishart
+from bnp_hier.components import Component, LearnedPrior, NormalInverseWishart
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
 
 __all__ = ["dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
 
 Hyperparameter: TypeAlias = ArrayLike | dist.Distribution
-ComponentLike: TypeAlias = Component | Callable[[Any], Component] | None
+ComponentLike: TypeAlias = Component | LearnedPrior | Callable[[Any], Component] | None
 
 
-def dpm(X: Num[Array | np.ndarray, "n d"], component: ComponentLike = None, concentration: Hyperparameter = 1.0) -> None:
+def dpm(
+    X: Num[Array | np.ndarray, "n d"], component: ComponentLike = None, concentration: Hyperparameter | None = None
+) -> None:
     """Dirichlet-process mixture with cluster parameters integrated out.
 
     Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `X` (observed).
@@ -30,13 +32,15 @@ def dpm(X: Num[Array | np.ndarray, "n d"], component: ComponentLike = None, conc
     X
         Data, (n, d).
     component
-        Conjugate component of a cluster, or a function of X that returns one and may place priors on its hyperparameters with
-        `numpyro.sample`. None uses `NormalInverseWishart.from_data(X)`.
+        Conjugate component of a cluster: one with fixed hyperparameters; one whose hyperparameters are learned, as `from_data`
+        returns; or a function of X that returns one and may place priors on its hyperparameters with `numpyro.sample`. None
+        uses `NormalInverseWishart.from_data(X)`.
     concentration
-        Concentration α of the Dirichlet process: a number or a prior distribution.
+        Concentration α of the Dirichlet process: a number or a prior distribution. None: Gamma(1, 1) if the hyperparameters of
+        the component are learned, by `from_data` or because `component` is None, and 1 otherwise.
     """
+    alpha = _concentration(concentration, component)
     component = _component(component, X)
-    alpha = _hyperparameter("alpha", concentration)
     z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0]))
     numpyro.sample("X", ConjugateMixture(component, z), obs=X)
 
@@ -44,7 +48,7 @@ def dpm(X: Num[Array | np.ndarray, "n d"], component: ComponentLike = None, conc
 def pitman_yor_mixture(
     X: Num[Array | np.ndarray, "n d"],
     component: ComponentLike = None,
-    concentration: Hyperparameter = 1.0,
+    concentration: Hyperparameter | None = None,
     discount: Hyperparameter = 0.25,
 ) -> None:
     """Pitman-Yor mixture with cluster parameters integrated out, which favours more small clusters than a Dirichlet process.
@@ -58,8 +62,8 @@ def pitman_yor_mixture(
     discount
         Discount in [0, 1): a number or a prior distribution.
     """
+    alpha = _concentration(concentration, component)
     component = _component(component, X)
-    alpha = _hyperparameter("alpha", concentration)
     d = _hyperparameter("discount", discount)
     z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0], discount=d))
     numpyro.sample("X", ConjugateMixture(component, z), obs=X)
@@ -68,7 +72,7 @@ def pitman_yor_mixture(
 def dpm_stick_breaking(
     X: Num[Array | np.ndarray, "n d"],
     component: ComponentLike = None,
-    concentration: Hyperparameter = 1.0,
+    concentration: Hyperparameter | None = None,
     truncation: int = 20,
 ) -> None:
     """Truncated stick-breaking mixture with explicit parameters and labels summed out, for NUTS.
@@ -84,13 +88,19 @@ def dpm_stick_breaking(
     truncation
         Number of components K ≥ 1; the last weight is the rest of the stick.
     """
+    alpha = _concentration(concentration, component)
     component = _component(component, X)
-    alpha = _hyperparameter("alpha", concentration)
     weights = numpyro.sample("weights", StickBreaking(alpha, truncation))
     with numpyro.plate("components", truncation):
         parameters = numpyro.sample("parameters", component.prior())
     with numpyro.plate("rows", X.shape[0]):
         numpyro.sample("X", FiniteMixture(component, weights, parameters), obs=X)
+
+
+def _concentration(value: Hyperparameter | None, component: ComponentLike) -> Any:
+    if value is None:
+        value = dist.Gamma(1.0, 1.0) if component is None or isinstance(component, LearnedPrior) else 1.0
+    return _hyperparameter("alpha", value)
 
 
 def _hyperparameter(name: str, value: Hyperparameter) -> Any:
@@ -99,5 +109,5 @@ def _hyperparameter(name: str, value: Hyperparameter) -> Any:
 
 def _component(component: ComponentLike, X: Any) -> Component:
     if component is None:
-        return NormalInverseWishart.from_data(X)
+        component = NormalInverseWishart.from_data(X)
     return component if isinstance(component, Component) else component(X)

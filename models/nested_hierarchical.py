@@ -141,7 +141,7 @@ def spherical_normal(X: Num[Array | np.ndarray, "n d"]) -> NormalKnownCovariance
     With v the mean variance of the columns, the means have the prior N(X̄, vI), and the variance within components, `sigma2`,
     has an inverse-gamma prior with shape 2 and mean v/5.
     """
-    like = NormalKnownCovariance.from_data(X)
+    like = NormalKnownCovariance.from_data(X, learn=False)
     v = jnp.trace(jnp.asarray(like.prior_covariance)) / like.dim
     sigma2 = numpyro.sample("sigma2", dist.InverseGamma(2.0, v / 5.0))
     return NormalKnownCovariance(like.mean, v * np.eye(like.dim), sigma2 * np.eye(like.dim))

@@ -20,7 +20,7 @@ from bnp_hier.posterior.draws import draws_of, log_predictive, summaries
 from tests.oracles.partitions import Enumeration, log_crp, log_prior
 
 X = np.random.default_rng(0).normal(size=(14, 2)) + np.repeat([[0.0], [5.0]], 7, axis=0)
-COMPONENT = NormalInverseWishart.from_data(X)
+COMPONENT = NormalInverseWishart.from_data(X, learn=False)
 MODEL = partial(dpm, component=COMPONENT, concentration=dist.Gamma(1.0, 1.0))
 
 
@@ -95,7 +95,7 @@ def test_log_joint_and_log_likelihood_from_first_principles(mcmc: MCMC) -> None:
 def test_log_likelihood_with_discount_and_missing_cells() -> None:
     holes = X.copy()
     holes[3, 1] = holes[9, 0] = np.nan
-    component = NormalInverseGamma.from_data(holes)
+    component = NormalInverseGamma.from_data(holes, learn=False)
     model = partial(pitman_yor_mixture, component=component, concentration=0.8, discount=0.3)
     fit = MAPDP(model).fit(holes)
     values = summaries(draws_of(fit, holes))

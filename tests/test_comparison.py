@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 ALL = RNG.normal(size=(48, 2)) + np.repeat([[0.0], [6.0]], 24, axis=0)
 X, Y = ALL[:40], ALL[40:]
 TRUTH = np.repeat(["a", "b"], [24, 16])
-MODEL = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+MODEL = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_optional_columns_are_left_out(fits: dict) -> None:
 
 @pytest.mark.slow
 def test_capacity_hits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X)), max_clusters=1)
+    kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False)), max_clusters=1)
     mcmc = MCMC(kernel, num_warmup=2, num_samples=20, progress_bar=False)
     with pytest.warns(RuntimeWarning, match="reached its capacity of 1 clusters"):
         mcmc.run(jax.random.key(0), X)
@@ -108,7 +108,7 @@ def test_bad_input(fits: dict) -> None:
 
 def test_worst_diagnostics_are_those_of_the_hyperparameters_too() -> None:
     """α drawn far slower than the partition: the worst of its R-hat and the summaries' is shown, as `diagnostics` has it."""
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
     nuts = NUTS(model, step_size=0.05, adapt_step_size=False, adapt_mass_matrix=False, max_tree_depth=1)
     kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (nuts, None)])
     mcmc = MCMC(kernel, num_warmup=20, num_samples=50, num_chains=2, chain_method=jax.vmap, progress_bar=False)
@@ -122,11 +122,11 @@ def test_worst_diagnostics_are_those_of_the_hyperparameters_too() -> None:
 
 def test_shared_log_joints_are_at_the_hyperparameters_of_the_first_estimator() -> None:
     """Against the model's own density, by NumPyro, at α and the partition of each method."""
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
     kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model), None)])
     mcmc = MCMC(kernel, num_warmup=20, num_samples=30, num_chains=1, progress_bar=False)
     mcmc.run(jax.random.key(0), X)
-    fits = {"Gibbs": mcmc, "tuned": bnp.MAPDP(model, optimize=True).fit(X), "MAP-DP": bnp.MAPDP(model).fit(X)}
+    fits = {"Gibbs": mcmc, "tuned": bnp.MAPDP(model, optimize=True).fit(X), "MAP-DP": bnp.MAPDP(model, optimize=False).fit(X)}
     fits["other model"] = bnp.MAPDP(MODEL).fit(X)
     table = bnp.compare(fits, X)
     alpha = fits["tuned"].hyperparameters_["alpha"]

@@ -18,7 +18,7 @@ from bnp_hier.methods import METHODS, RunOptions, Size, partition_methods, run_m
 from bnp_hier.models import dpm
 
 X = np.random.default_rng(0).normal(size=(30, 2)) + 8.0 * (np.arange(30) % 2)[:, None]
-MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
 QUICK = RunOptions(chains=2, warmup=10, samples=20, progress_bar=False)
 
 
@@ -28,6 +28,17 @@ def test_every_method_runs_and_they_compare() -> None:
     assert list(outcome.fits) == [method.title for method in partition_methods().values()] and not outcome.problems
     table = bnp.compare(outcome.fits, X, seconds=outcome.seconds)
     assert (table["clusters"] == 2).all() and (table["seconds"] > 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gibbs", "parallel"])
+def test_chains_sample_hyperparameters_without_gradients(name: str) -> None:
+    """A concentration and the learned hyperparameters of a component, by slice sampling."""
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X))
+    chains = run_methods([name], model, X, QUICK).fits[METHODS[name].title]
+    (_, partition), (block, _) = chains.sampler.blocks
+    assert isinstance(block, bnp.HyperparameterGibbs) and partition == ("z",)
+    assert {"alpha", "z"} < set(chains.get_samples()) and chains.finished
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, **runs: Any) -> None:
@@ -118,7 +129,7 @@ def test_recommendation_of_a_small_table() -> None:
     data = bnp.datasets.load("iris")
     advice = bnp.recommend(pd.DataFrame(data.X, columns=list(data.feature_names)), budget=600)
     assert advice.family == "normal" and not advice.warnings and "gibbs" in advice.chosen and "bhc" in advice.chosen
-    assert isinstance(advice.component, bnp.NormalInverseWishart) and advice.seconds <= 600
+    assert advice.component.family is bnp.NormalInverseWishart and advice.seconds <= 600
     assert [column.name for column in advice.columns] == list(data.feature_names)
     text = str(advice)
     for title in (method.title for method in partition_methods().values()):

@@ -37,12 +37,17 @@ def _names(model) -> list[str]:
 
 
 def test_site_names() -> None:
-    assert _names(dpm) == ["z", "X"]
-    assert _names(partial(dpm, concentration=dist.Gamma(1.0, 1.0))) == ["alpha", "z", "X"]
-    assert _names(pitman_yor_mixture) == ["z", "X"]
-    both = partial(pitman_yor_mixture, concentration=dist.Gamma(1.0, 1.0), discount=dist.Beta(1.0, 3.0))
+    learned = ["alpha", "within", "correlation", "kappa", "extra_nu"]
+    fixed = NormalInverseWishart.from_data(X, learn=False)
+    assert _names(dpm) == [*learned, "z", "X"]
+    assert _names(partial(dpm, concentration=2.0)) == [*learned[1:], "z", "X"]
+    assert _names(partial(dpm, component=NormalInverseWishart.from_data(X))) == [*learned, "z", "X"]
+    assert _names(partial(dpm, component=fixed)) == ["z", "X"]
+    assert _names(partial(dpm, component=fixed, concentration=dist.Gamma(1.0, 1.0))) == ["alpha", "z", "X"]
+    assert _names(partial(pitman_yor_mixture, component=fixed)) == ["z", "X"]
+    both = partial(pitman_yor_mixture, component=fixed, concentration=dist.Gamma(1.0, 1.0), discount=dist.Beta(1.0, 3.0))
     assert _names(both) == ["alpha", "discount", "z", "X"]
-    assert _names(dpm_stick_breaking) == ["weights", "parameters", "X"]
+    assert _names(partial(dpm_stick_breaking, component=fixed)) == ["weights", "parameters", "X"]
 
 
 def test_default_component_is_read_off_the_data() -> None:
@@ -66,7 +71,7 @@ def test_component_may_be_a_function_with_priors_of_its_own() -> None:
 
 
 def test_joint_density_is_prior_plus_likelihood() -> None:
-    model = partial(dpm, component=NormalInverseWishart.from_data(X), concentration=dist.Gamma(2.0, 1.0))
+    model = partial(dpm, component=NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(2.0, 1.0))
     z = jnp.array([0, 1, 0, 0, 1])
     total, _ = log_density(model, (X,), {}, {"alpha": jnp.float32(0.7), "z": z})
     sites = handlers.trace(handlers.substitute(model, {"alpha": jnp.float32(0.7), "z": z})).get_trace(X)
@@ -122,7 +127,10 @@ def test_stick_breaking_evidence_is_the_process_evidence(x64) -> None:
 def test_stick_breaking_runs_under_nuts_with_missing_cells() -> None:
     holes = np.where(np.eye(5, 2) > 0, np.nan, X)
     model = partial(
-        dpm_stick_breaking, component=NormalInverseGamma.from_data(holes), concentration=dist.Gamma(1.0, 1.0), truncation=3
+        dpm_stick_breaking,
+        component=NormalInverseGamma.from_data(holes, learn=False),
+        concentration=dist.Gamma(1.0, 1.0),
+        truncation=3,
     )
     mcmc = MCMC(NUTS(model), num_warmup=20, num_samples=20, progress_bar=False)
     mcmc.run(jax.random.key(0), holes)

@@ -36,7 +36,7 @@ def hard(labels: np.ndarray) -> np.ndarray:
 
 
 def variational(X: np.ndarray) -> baselines.VariationalGaussians:
-    return baselines.VariationalGaussians(X, bnp.NormalInverseWishart.from_data(X, rule="me"), 2.0)
+    return baselines.VariationalGaussians(X, bnp.NormalInverseWishart.from_data(X, rule="me", learn=False), 2.0)
 
 
 def test_g_means() -> None:
@@ -112,7 +112,7 @@ def test_gaussians_need_more_rows_than_columns() -> None:
 @pytest.mark.slow
 def test_the_variational_energy_of_hard_labels_is_that_of_bayesian_kmeans() -> None:
     X, _ = separated(n=120)
-    component = bnp.NormalInverseWishart.from_data(X, rule="me")
+    component = bnp.NormalInverseWishart.from_data(X, rule="me", learn=False)
     model = partial(dpm, component=component, concentration=2.0)
     fit = bnp.BayesianKMeans(model, label_prior="finite", n_init=1, polish=False).fit(X)
     energy, _ = baselines.VariationalGaussians(X, component, 2.0)._step(hard(fit.labels_))
@@ -121,7 +121,7 @@ def test_the_variational_energy_of_hard_labels_is_that_of_bayesian_kmeans() -> N
 
 def test_the_variational_fixed_point_is_sklearns() -> None:
     X, labels = separated()
-    component = bnp.NormalInverseWishart.from_data(X, rule="me")
+    component = bnp.NormalInverseWishart.from_data(X, rule="me", learn=False)
     fit = baselines.VariationalGaussians(X, component, 2.0)(hard(labels))
     known = BayesianGaussianMixture(
         n_components=5,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.components import FAMILIES, Component, ProductComponent
+from bnp_hier.components import FAMILIES, Component, LearnedPrior
 from bnp_hier.components.hints import Columns
+from bnp_hier.components.learned import prior_of
 from bnp_hier.utils.arrays import as_matrix
 
 __all__ = ["ColumnKind", "Family", "choose_family", "infer_column_kinds", "component_for", "names_of_columns"]
@@ -41,12 +42,14 @@ class Family(NamedTuple):
 
     - **name** - name in `FAMILIES`.
     - **reason** - why it was chosen, in a clause.
-    - **component** - the family with the prior that its `from_data` derives from the data.
+    - **component** - the family with the fixed prior that its `from_data` derives from the data.
+    - **prior** - the family with priors on the hyperparameters, as its `from_data` returns it by default.
     """
 
     name: str
     reason: str
     component: Component
+    prior: Component | LearnedPrior
 
 
 def names_of_columns(X: ArrayLike, feature_names: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -199,10 +202,12 @@ def component_for(
             f"these columns are constant, so no normal prior can be derived from them: {', '.join(constant)}; "
             f"{_leave_out(constant)}"
         )
+    options: dict[str, Any] = {}
     if family == "mixed":
         families, columns = zip(*parts, strict=True)
-        return Family(family, reason, ProductComponent.from_data(matrix, families=families, columns=columns))
-    return Family(family, reason, FAMILIES[family].from_data(matrix))
+        options = {"families": families, "columns": columns}
+    fixed, prior = (prior_of(FAMILIES[family], matrix, learn, **options) for learn in (False, True))
+    return Family(family, reason, cast(Component, fixed), prior)
 
 
 def _parts(

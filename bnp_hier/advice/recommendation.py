@@ -11,9 +11,10 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from bnp_hier.advice.column_kinds import ColumnKind, component_for, infer_column_kinds, names_of_columns
+from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds, names_of_columns
+from bnp_hier.advice.covariance_structures import Structure, best_component
 from bnp_hier.advice.model_checks import check_model
-from bnp_hier.components import Component
+from bnp_hier.components import Component, LearnedPrior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
@@ -60,11 +61,13 @@ class Recommendation:
     family, family_reason
         Likelihood of one cluster, named as for `bnp-hier --family`, and the reason for choosing it.
     component
-        The likelihood, with the prior that its `from_data` derives from the data.
+        The likelihood, with the priors on its hyperparameters that its `from_data` derives from the data.
     model
         Dirichlet-process mixture of the component, with concentration ~ Gamma(1, 1).
     columns
         Kind of each column.
+    structures
+        Covariance structures that were compared to choose the family, the best first.
     methods
         Advice on every method, in order of priority.
     warnings
@@ -73,9 +76,10 @@ class Recommendation:
 
     family: str
     family_reason: str
-    component: Component
+    component: Component | LearnedPrior
     model: Model
     columns: tuple[ColumnKind, ...]
+    structures: tuple[Structure, ...]
     methods: tuple[Advice, ...]
     warnings: tuple[str, ...]
 
@@ -104,7 +108,13 @@ class Recommendation:
         return run_methods(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.methods})
 
     def __str__(self) -> str:
-        lines = [f"{type(self.component).__name__} (--family {self.family}): {self.family_reason}.", ""]
+        family = self.component.family if isinstance(self.component, LearnedPrior) else type(self.component)
+        lines = [f"{family.__name__} (--family {self.family}): {self.family_reason}.", ""]
+        if self.structures:
+            lines += ["covariance              score  log joint  clusters"]
+            lines += [f"{s.covariance:<22} {s.score:>6.1f} {s.log_joint:>10.1f} {s.clusters:>9}" for s in self.structures] + [
+                ""
+            ]
         for advice in self.methods:
             mark = "run " if advice.chosen else "skip"
             lines.append(f"{mark} {advice.title:<20} {_minutes(advice.seconds):>9}  {advice.reason}")
@@ -124,8 +134,9 @@ def recommend(
 ) -> Recommendation:
     """Recommend a component with its default prior and the methods that fit the time budget, and warn about dubious choices.
 
-    The component is inferred from the columns (bits, counts, continuous numbers, missing values). Methods are chosen in order
-    of priority as long as they fit the remaining time. Nothing is run.
+    The component is inferred from the columns (bits, counts, continuous numbers, missing values). For complete continuous
+    columns, full, shared and diagonal covariance matrices are fitted to at most 1,000 rows, and the best is chosen
+    (`compare_structures`). Methods are chosen in order of priority as long as they fit the remaining time; none is run.
 
     Parameters
     ----------
@@ -165,15 +176,16 @@ def recommend(
         raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")
     names = names_of_columns(X, feature_names)
     matrix = as_matrix(X, min_rows=2)
-    chosen = component_for(matrix, family, names, categories)
-    model = partial(dpm, component=chosen.component, concentration=dist.Gamma(1.0, 1.0))
+    chosen, structures = best_component(matrix, family, names, categories, random_state)
+    model = partial(dpm, component=chosen.prior, concentration=dist.Gamma(1.0, 1.0))
     options = RunOptions(random_state=random_state, progress_bar=progress_bar)
     return Recommendation(
         family=chosen.name,
         family_reason=chosen.reason,
-        component=chosen.component,
+        component=chosen.prior,
         model=model,
         columns=infer_column_kinds(matrix, names, categories),
+        structures=structures,
         methods=plan_methods(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
         warnings=check_model(model, matrix, names),
     )

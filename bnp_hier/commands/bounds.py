@@ -85,7 +85,7 @@ def evidence(
             f"{whole.name} has {len(X)} rows, which would take very long; use a random subset, such as --rows {MOST_ROWS}"
         )
     chosen = component_for(X, family, whole.feature_names, whole.categories)
-    model = mixture(chosen.component, concentration)
+    model = mixture(chosen.prior, concentration)
     err.print(f"{whole.name}: {len(X)} rows, {X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     print_warnings(check_model(model, X, whole.feature_names))
     table = estimators.table(model, X, num_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
@@ -103,13 +103,13 @@ def evidence(
             figure.savefig(draft, dpi=150)
     if as_json:
         rows_of = table.reset_index().to_dict("records")
-        print_json({"data": whole.name, "model": described(chosen.component, concentration), "n": len(X), "rows": rows_of})
+        print_json({"data": whole.name, "model": described(chosen.prior, concentration), "n": len(X), "rows": rows_of})
     else:
         shown = table[["value", "standard_error", "kind", "gap_to_best_bound"]].set_axis(
             ["value", "error", "kind", "gap"], axis=1
         )
         part = "" if len(X) == len(whole.X) else f" ({len(X)} of {len(whole.X)} rows)"
-        print_table(shown, f"Log evidence of {whole.name}{part}", f"nats; {described(chosen.component, concentration)}")
+        print_table(shown, f"Log evidence of {whole.name}{part}", f"nats; {described(chosen.prior, concentration)}")
         for note in _conclusions(table):
             out.print(f"• {note}", highlight=False)
         for path in (out_file, plot):

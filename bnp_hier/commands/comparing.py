@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.covariance_structures import Structure, best_component
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.advice.recommendation import Advice, default_budget, plan_methods, size_of
 from bnp_hier.capabilities import TreePosterior
@@ -113,8 +113,8 @@ def compare(
     check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
     whole = read_data(data, truth, items, drop, header)
     training, test = _split(whole, held_out, seed)
-    suited = component_for(training.X, family, training.feature_names, training.categories)
-    model = mixture(suited.component, concentration)
+    suited, structures = best_component(training.X, family, training.feature_names, training.categories, seed)
+    model = mixture(suited.prior, concentration)
     n, d = training.X.shape
     err.print(f"{whole.name}: {n} rows, {d} columns, family {suited.name} ({suited.reason})", highlight=False)
     warnings = check_model(model, training.X, training.feature_names)
@@ -145,7 +145,8 @@ def compare(
     facts = {
         "data": f"{whole.name}, {n} rows × {d} columns" + (f", {len(test)} rows held out" if test is not None else ""),
         "family": f"{suited.name}: {suited.reason}",
-        "model": described(suited.component, concentration),
+        **({"covariance matrices": "; ".join(map(_scored, structures))} if structures else {}),
+        "model": described(suited.prior, concentration),
         "chains": _lengths(options, chosen),
         "seed": str(seed),
         "not run": "; ".join(skipped) or "–",
@@ -178,6 +179,10 @@ def compare(
         _print(findings, report)
     if outcome.problems:
         raise typer.Exit(INCOMPLETE)
+
+
+def _scored(structure: Structure) -> str:
+    return f"{structure.covariance}: score {structure.score:.1f} nats, {structure.clusters} clusters"
 
 
 def _taken(plan: Sequence[Advice], named: list[str] | None) -> tuple[list[str], list[str]]:

@@ -82,7 +82,7 @@ def fit(
     check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
     whole = read_data(data, truth, items, drop, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
-    model = mixture(chosen.component, concentration)
+    model = mixture(chosen.prior, concentration)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     warnings = check_model(model, whole.X, whole.feature_names)
     print_warnings(warnings)

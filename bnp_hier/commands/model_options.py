@@ -6,7 +6,7 @@ from functools import partial
 
 import numpyro.distributions as dist
 
-from bnp_hier.components import Component
+from bnp_hier.components import Component, LearnedPrior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import bhmc, dpm
 
@@ -16,7 +16,7 @@ TREE_CONCENTRATION = 0.4
 """Default concentration of the nested Chinese restaurant process."""
 
 
-def mixture(component: Component, concentration: float | None) -> Model:
+def mixture(component: Component | LearnedPrior, concentration: float | None) -> Model:
     """Dirichlet-process mixture; a concentration of None means a Gamma(1, 1) prior."""
     return partial(dpm, component=component, concentration=dist.Gamma(1.0, 1.0) if concentration is None else concentration)
 
@@ -38,7 +38,9 @@ def hierarchical_mixture(component: Component, concentration: float | None, dept
     )
 
 
-def described(component: Component, concentration: float | None) -> str:
+def described(component: Component | LearnedPrior, concentration: float | None) -> str:
     """Describe a `mixture` in one line."""
+    family = component.family if isinstance(component, LearnedPrior) else type(component)
+    how = f"learned: {', '.join(component.priors)}" if isinstance(component, LearnedPrior) else "fixed hyperparameters"
     alpha = "concentration ~ Gamma(1, 1)" if concentration is None else f"concentration {concentration:g}"
-    return f"Dirichlet-process mixture, {type(component).__name__}.from_data, {alpha}"
+    return f"Dirichlet-process mixture, {family.__name__}.from_data ({how}), {alpha}"

@@ -106,7 +106,7 @@ def tree(
     whole = read_data(data, truth, items, drop, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
-    model = mixture(chosen.component, concentration)
+    model = mixture(chosen.prior, concentration)
     print_warnings(check_model(model, whole.X, whole.feature_names))
     options = RunOptions(chains, warmup or 500, samples or 1000, random_state=seed, progress_bar=progress)
     if METHODS[method].hierarchical:

@@ -4,6 +4,7 @@ from bnp_hier.components.base import Component, ComponentLikelihood
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
 from bnp_hier.components.dirichlet_multinomial import DirichletMultinomial
 from bnp_hier.components.gamma_poisson import GammaPoisson
+from bnp_hier.components.learned import LearnedPrior
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart
 from bnp_hier.components.normal_known_covariance import NormalKnownCovariance
@@ -28,6 +29,7 @@ __all__ = [
     "ComponentLikelihood",
     "DirichletMultinomial",
     "GammaPoisson",
+    "LearnedPrior",
     "NormalInverseGamma",
     "NormalInverseWishart",
     "NormalKnownCovariance",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.hints import Columns
+from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
 from bnp_hier.components.special import log_beta
 from bnp_hier.native import Part
@@ -74,15 +76,24 @@ class BetaBernoulli(PlainStatistics, Component):
         check_positive(name, "b", self.b, d)
 
     @classmethod
-    def from_data(cls, X: ArrayLike, *, strength: float = 2.0) -> Self:
+    def from_data(cls, X: ArrayLike, *, learn: bool = True, strength: float | None = None) -> Any:
         """Build a prior with smoothed column means p of the data: a = strength × p, b = strength × (1 − p).
 
         Parameters
         ----------
         X
             Values 0 and 1, (n, d); NaN is ignored. p is (ones + 1)/(observed cells + 2), so constant columns are allowed.
+        learn
+            True: return the component with a prior on `strength`, for use as `component` of a model: a site, (d,), log-normal
+            with median 2, whose logarithm has standard deviation 1. False: return the component.
         strength
-            Number of prior observations per column, a + b; the uniform prior has 2.
+            Number of prior observations per column, a + b, which is then not learned; 2 for `learn=False`, which is the
+            uniform prior for p = ½.
+
+        Returns
+        -------
+        component
+            `LearnedPrior`, or the component if `learn` is False.
 
         Raises
         ------
@@ -92,7 +103,7 @@ class BetaBernoulli(PlainStatistics, Component):
         Examples
         --------
         >>> from bnp_hier import BetaBernoulli
-        >>> BetaBernoulli.from_data([[0, 1], [1, 1]]).a
+        >>> BetaBernoulli.from_data([[0, 1], [1, 1]], learn=False).a
         array([1. , 1.5])
         """
         if not is_traced(X):
@@ -101,7 +112,11 @@ class BetaBernoulli(PlainStatistics, Component):
         xp = jnp if is_traced(X) else np
         ones, cells = xp.equal(X, 1).sum(0, dtype=float), (xp.equal(X, 0) | xp.equal(X, 1)).sum(0, dtype=float)
         p = (ones + 1.0) / (cells + 2.0)
-        return cls(a=strength * p, b=strength * (1.0 - p))
+        if not learn:
+            return _of_strength(cls, p, strength=2.0 if strength is None else strength)
+        fixed, learned = given_or_learned({"strength": strength}, {"strength": about(2.0, p.shape[0])})
+        starts = {"strength": [np.full(p.shape[0], each) for each in (2.0, 10.0, 0.5)]}
+        return LearnedPrior(cls, learned, partial(_of_strength, cls, p, **fixed), starts)
 
     part_for: ClassVar[tuple[str, ...]] = ("binary",)
 
@@ -225,3 +240,8 @@ def _check_bits(X: np.ndarray) -> None:
     if wrong.any():
         where = first_cell(wrong)
         raise ValueError(f"BetaBernoulli needs 0 or 1 in every cell, but X has {X[wrong][0]:g} at {where}")
+
+
+@builder
+def _of_strength(family: type[BetaBernoulli], mean: ArrayLike, *, strength: ArrayLike) -> BetaBernoulli:
+    return family(strength * mean, strength * (1.0 - mean))

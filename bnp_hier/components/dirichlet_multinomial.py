@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.hints import Columns
+from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
@@ -102,10 +104,25 @@ class DirichletMultinomial(PlainStatistics, Component):
             raise ValueError(f"{name}: total_count must be a whole number of at least 1, but it is {self.total_count}")
 
     @classmethod
-    def from_data(cls, X: ArrayLike, *, strength: float = 1.0) -> Self:
+    def from_data(cls, X: ArrayLike, *, learn: bool = True, strength: float | None = None) -> Any:
         """Build a prior from the proportions of the categories: concentration = strength × d × proportions.
 
         Proportions are smoothed by adding one count per category, and `total_count` is set to the median total of the rows.
+
+        Parameters
+        ----------
+        X
+            Counts, (n, d).
+        learn
+            True: return the component with a prior on `strength`, for use as `component` of a model: a site, log-normal with
+            median 1, whose logarithm has standard deviation 1. False: return the component.
+        strength
+            Mean pseudo-count of a category, which is then not learned; 1 for `learn=False`.
+
+        Returns
+        -------
+        component
+            `LearnedPrior`, or the component if `learn` is False.
 
         Raises
         ------
@@ -122,7 +139,10 @@ class DirichletMultinomial(PlainStatistics, Component):
             total_count = max(int(np.median(X.sum(1))), 1)
         total = X.sum(0) + 1.0  # type: ignore[union-attr]
         share = total / total.sum()
-        return cls(concentration=strength * share.shape[0] * share, total_count=total_count)
+        if not learn:
+            return _of_shares(cls, share, total_count, strength=1.0 if strength is None else strength)
+        fixed, learned = given_or_learned({"strength": strength}, {"strength": about(1.0)})
+        return LearnedPrior(cls, learned, partial(_of_shares, cls, share, total_count, **fixed), {"strength": [1.0, 10.0, 0.1]})
 
     part_for: ClassVar[tuple[str, ...]] = ("category",)
 
@@ -202,3 +222,10 @@ class DirichletMultinomial(PlainStatistics, Component):
     def likelihood(self, parameters: Float[Array, "... d"]) -> GivenTotalMultinomial:
         """Multinomial distribution conditional on the total of each row."""
         return GivenTotalMultinomial(parameters, self.total_count)
+
+
+@builder
+def _of_shares(
+    family: type[DirichletMultinomial], share: ArrayLike, total_count: int | None, *, strength: ArrayLike
+) -> DirichletMultinomial:
+    return family(strength * np.shape(share)[0] * share, total_count=total_count)

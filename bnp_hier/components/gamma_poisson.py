@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,7 @@ from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
 from bnp_hier.components.hints import Columns
+from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.native import Part
@@ -61,8 +63,24 @@ class GammaPoisson(PlainStatistics, Component):
         check_positive(name, "rate", self.rate, d)
 
     @classmethod
-    def from_data(cls, X: ArrayLike, *, shape: float = 1.0) -> Self:
+    def from_data(cls, X: ArrayLike, *, learn: bool = True, shape: float | None = None) -> Any:
         """Build a prior whose mean is the column mean (smoothed by one event): shape as given, rate = shape / mean.
+
+        Parameters
+        ----------
+        X
+            Counts, (n, d); NaN is ignored.
+        learn
+            True: return the component with priors on its hyperparameters, for use as `component` of a model: `shape`, (d,),
+            log-normal with median 1, and `level`, (d,), the prior mean relative to the column mean, log-normal with median 1.
+            The logarithms have standard deviation 1 and 0.3. False: return the component.
+        shape
+            Shape of the gamma prior, which is then not learned; 1 for `learn=False`.
+
+        Returns
+        -------
+        component
+            `LearnedPrior`, or the component if `learn` is False.
 
         Raises
         ------
@@ -75,7 +93,13 @@ class GammaPoisson(PlainStatistics, Component):
         mean = (jnp.nansum(X, 0) + 1.0) / ((~jnp.isnan(X)).sum(0, dtype=float) + 1.0) if is_traced(X) else None
         if mean is None:
             mean = (np.nansum(X, 0) + 1.0) / ((~np.isnan(X)).sum(0) + 1.0)
-        return cls(shape=shape * (mean * 0.0 + 1.0), rate=shape / mean)
+        if not learn:
+            return _of_mean(cls, mean, shape=1.0 if shape is None else shape)
+        d = mean.shape[0]
+        priors = {"shape": about(1.0, d), "level": dist.LogNormal(np.zeros(d), np.full(d, 0.3))}
+        fixed, learned = given_or_learned({"shape": shape}, priors)
+        starts = {"shape": [np.full(d, each) for each in (1.0, 5.0, 0.3)]}
+        return LearnedPrior(cls, learned, partial(_of_mean, cls, mean, **fixed), starts)
 
     part_for: ClassVar[tuple[str, ...]] = ("count",)
 
@@ -158,3 +182,8 @@ class GammaPoisson(PlainStatistics, Component):
     def likelihood(self, parameters: Float[Array, "... d"]) -> dist.Distribution:
         """Independent Poisson distributions with the given rates."""
         return CellsOrMissing(dist.Poisson(parameters))
+
+
+@builder
+def _of_mean(family: type[GammaPoisson], mean: ArrayLike, *, shape: ArrayLike, level: ArrayLike = 1.0) -> GammaPoisson:
+    return family(shape * (mean * 0.0 + 1.0), shape / (level * mean))

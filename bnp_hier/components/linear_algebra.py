@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -14,12 +19,13 @@ __all__ = [
     "UNROLLED_UP_TO",
     "cholesky_factor",
     "cholesky_with_rank_one",
+    "identity_plus",
     "inverse_and_log_det",
     "inverse_factor",
     "log_det",
     "log_det_and_form",
-    "log_det_and_form_of_entries",
-    "log_det_of_entries",
+    "log_det_and_form_of_identity_plus",
+    "log_det_of_identity_plus",
     "matrix_vector",
     "quadratic_form",
     "whiten",
@@ -29,12 +35,13 @@ UNROLLED_UP_TO = 12
 """Largest size whose factorisation is unrolled: batches of small LAPACK calls are about ten times slower."""
 
 
+UNROLLED_GRADIENTS_UP_TO = 5
+"""Largest size at which derivatives go through an unrolled factorisation: at 10, they take ten seconds to compile."""
+
+
 def log_det(matrix: Float[Array, "*batch d d"]) -> Float[Array, "*batch"]:
     """Log determinant of symmetric positive-definite matrices."""
-    size = matrix.shape[-1]
-    if size > UNROLLED_UP_TO:
-        return 2.0 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix), axis1=-2, axis2=-1)).sum(-1)
-    return log_det_of_entries({(i, j): matrix[..., i, j] for i in range(size) for j in range(i + 1)}, size)
+    return 2.0 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix), axis1=-2, axis2=-1)).sum(-1)
 
 
 def inverse_and_log_det(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
@@ -48,21 +55,6 @@ def inverse_and_log_det(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array
     return jnp.swapaxes(half, -1, -2) @ half, 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
 
 
-def log_det_of_entries(lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int) -> Float[Array, "*batch"]:
-    """Log determinants of symmetric positive-definite matrices given entry by entry as lower triangles.
-
-    The matrices themselves are never formed, so that the work on each matrix of a large batch stays in registers.
-    """
-    return _eliminated(lower, size, None)[0]
-
-
-def log_det_and_form_of_entries(
-    lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int, vector: list[Float[Array, "*batch"]]
-) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
-    """Log determinants and ``vector @ inverse @ vector`` for matrices given as in `log_det_of_entries`."""
-    return _eliminated(lower, size, vector)
-
-
 def log_det_and_form(
     matrix: Float[Array, "*batch d d"], vector: Float[Array, "*batch d"]
 ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
@@ -70,6 +62,61 @@ def log_det_and_form(
     factor = jnp.linalg.cholesky(matrix)
     half = solve_triangular(factor, vector[..., None], lower=True)[..., 0]
     return 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1), (half * half).sum(-1)
+
+
+def identity_plus(
+    outer: Float[Array, "*batch d d"], left: Float[Array, "*batch d"], right: Float[Array, "*batch d"]
+) -> Float[Array, "*batch d d"]:
+    """I + outer − left rightᵀ."""
+    return jnp.eye(left.shape[-1], dtype=left.dtype) + outer - left[..., :, None] * right[..., None, :]
+
+
+def log_det_of_identity_plus(
+    outer: Float[Array, "*batch d d"], left: Float[Array, "*batch d"], right: Float[Array, "*batch d"]
+) -> Float[Array, "*batch"]:
+    """Log determinants of the matrices ``identity_plus(outer, left, right)``, which must be symmetric and positive definite.
+
+    If they are small, they are never formed, so that the work on each matrix of a large batch stays in registers.
+    """
+    return _for_size(left, _dense_log_det, _unrolled_log_det)(outer, left, right)
+
+
+def log_det_and_form_of_identity_plus(
+    outer: Float[Array, "*batch d d"],
+    left: Float[Array, "*batch d"],
+    right: Float[Array, "*batch d"],
+    vector: Float[Array, "*batch d"],
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    """The same, and ``vector @ inverse @ vector``."""
+    return _for_size(left, _dense_log_det_and_form, _unrolled_log_det_and_form)(outer, left, right, vector)
+
+
+def _for_size(left: Float[Array, "*batch d"], dense: Callable[..., Any], unrolled: Callable[..., Any]) -> Callable[..., Any]:
+    """Choose between equal functions; in between, the unrolled one gets the derivatives of the dense one."""
+    size = left.shape[-1]
+    if size > UNROLLED_UP_TO:
+        return dense
+    if size <= UNROLLED_GRADIENTS_UP_TO:
+        return unrolled
+    function = jax.custom_jvp(unrolled)
+    function.defjvp(partial(jax.jvp, dense))
+    return function
+
+
+def _dense_log_det(outer: Array, left: Array, right: Array) -> Array:
+    return log_det(identity_plus(outer, left, right))
+
+
+def _dense_log_det_and_form(outer: Array, left: Array, right: Array, vector: Array) -> tuple[Array, Array]:
+    return log_det_and_form(identity_plus(outer, left, right), vector)
+
+
+def _unrolled_log_det(outer: Array, left: Array, right: Array) -> Array:
+    return _eliminated(outer, left, right, [])[0]
+
+
+def _unrolled_log_det_and_form(outer: Array, left: Array, right: Array, vector: Array) -> tuple[Array, Array]:
+    return _eliminated(outer, left, right, [vector[..., i] for i in range(vector.shape[-1])])
 
 
 def cholesky_with_rank_one(
@@ -89,10 +136,12 @@ def cholesky_with_rank_one(
     return factor @ (jnp.tril(columns, -1) + diagonal)
 
 
-def _eliminated(
-    lower: dict[tuple[int, int], Float[Array, "*batch"]], size: int, vector: list[Float[Array, "*batch"]] | None
-) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
-    lower, solved = dict(lower), list(vector or ())
+def _eliminated(outer: Array, left: Array, right: Array, solved: list[Array]) -> tuple[Array, Array]:
+    size = left.shape[-1]
+    first, second = ([each[..., i] for i in range(size)] for each in (left, right))
+    lower = {
+        (i, j): outer[..., i, j] - first[i] * second[j] + (1.0 if i == j else 0.0) for i in range(size) for j in range(i + 1)
+    }
     form = jnp.zeros_like(lower[0, 0])
     # one logarithm for several pivots, few enough that their product cannot overflow on sensible data
     group = 4 if lower[0, 0].dtype == jnp.float64 else 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Columns, Spread
+from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
@@ -91,28 +93,63 @@ class NormalInverseGamma(AboutOrigin, Component):
         check_origin(name, self.origin, d)
 
     @classmethod
-    def from_data(cls, X: ArrayLike, *, kappa: float = 0.1, shape: float = 2.0, within: float = 0.3) -> Self:
+    def from_data(
+        cls,
+        X: ArrayLike,
+        *,
+        learn: bool = True,
+        kappa: float | None = None,
+        shape: float | None = None,
+        within: float | None = None,
+    ) -> Any:
         """Build a prior centred on the data: mean = column means and E[variance] = `within` × column variances.
+
+        Learned hyperparameters are the sites `within`, (d,), log-normal with median 0.3; `kappa`, log-normal with median 0.1;
+        and `extra_shape` = shape − 1, log-normal with median 2.5. Their logarithms have standard deviation 1.
 
         Parameters
         ----------
         X
             Data, (n, d); NaN is ignored.
+        learn
+            True: return the component with priors on its hyperparameters, for use as `component` of a model. False: return
+            the component.
         kappa
-            Number of prior observations behind the means.
+            Number of prior observations behind the means, which is then not learned; 0.1 for `learn=False`.
         shape
-            Shape of the inverse-gamma prior, > 1 so that its mean exists.
+            Shape of the inverse-gamma prior, > 1 so that its mean exists, which is then not learned; 2 for `learn=False`.
         within
-            Expected fraction of a column's variance within a cluster.
+            Expected fraction of a column's variance within a cluster, which is then not learned; 0.3 for `learn=False`.
+
+        Returns
+        -------
+        component
+            `LearnedPrior`, or the component if `learn` is False.
 
         Raises
         ------
         ValueError
             If there are fewer than two rows, or a column is constant, empty or contains infinite values.
         """
-        check_positive(cls.__name__, "shape", shape, above=1.0)
+        if shape is not None:
+            check_positive(cls.__name__, "shape", shape, above=1.0)
         mean, variance = column_moments(cls.__name__, X)
-        return cls(mean=mean, kappa=kappa, shape=shape, rate=within * (shape - 1.0) * variance)
+        extra = None if shape is None else shape - 1.0
+        given = {"within": within, "kappa": kappa, "extra_shape": extra}
+        if not learn:
+            chosen = {"within": 0.3, "kappa": 0.1, "extra_shape": 1.0} | {k: v for k, v in given.items() if v is not None}
+            rate = chosen["within"] * chosen["extra_shape"] * variance
+            return cls(mean=mean, kappa=chosen["kappa"], shape=1.0 + chosen["extra_shape"], rate=rate)
+        d = mean.shape[0]
+        priors = {"within": about(0.3, d), "kappa": about(0.1), "extra_shape": about(2.5)}
+        fixed, learned = given_or_learned(given, priors)
+        # today's defaults, wide clusters, narrow ones
+        starts: dict[str, list[Any]] = {
+            "within": [np.full(d, 0.3), np.full(d, 0.6), np.full(d, 0.1)],
+            "kappa": [0.1, 0.3, 0.03],
+            "extra_shape": [1.0, 10.0, 5.0],
+        }
+        return LearnedPrior(cls, learned, partial(_from_fractions, cls, mean, variance, **fixed), starts)
 
     is_normal: ClassVar[bool] = True
     part_for: ClassVar[tuple[str, ...]] = ("continuous", "row number", "constant")
@@ -292,3 +329,19 @@ class NormalInverseGamma(AboutOrigin, Component):
     def likelihood(self, parameters: Float[Array, "... 2 d"]) -> dist.Distribution:
         """Independent normals with the means (row 0) and variances (row 1) in the array."""
         return CellsOrMissing(dist.Normal(parameters[..., 0, :], jnp.sqrt(parameters[..., 1, :])))
+
+
+@builder
+def _from_fractions(
+    family: type[NormalInverseGamma],
+    mean: ArrayLike,
+    variance: ArrayLike,
+    *,
+    within: ArrayLike,
+    kappa: ArrayLike,
+    extra_shape: ArrayLike,
+) -> NormalInverseGamma:
+    """The component whose expected variances are fractions of the data's."""
+    xp: Any = jnp if is_traced((variance, within, kappa, extra_shape)) else np  # NumPy is quicker one by one
+    within, kappa, extra_shape = xp.asarray(within), xp.asarray(kappa), xp.asarray(extra_shape)
+    return family(mean, kappa, 1.0 + extra_shape, within * extra_shape * xp.asarray(variance))

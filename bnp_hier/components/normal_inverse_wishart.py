@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import jax.numpy as jnp
@@ -17,16 +18,15 @@ from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Columns, Spread
+from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, correlation_prior, given_or_learned
 from bnp_hier.components.linear_algebra import (
-    UNROLLED_UP_TO,
     cholesky_factor,
     cholesky_with_rank_one,
+    identity_plus,
     inverse_and_log_det,
     inverse_factor,
-    log_det,
-    log_det_and_form,
-    log_det_and_form_of_entries,
-    log_det_of_entries,
+    log_det_and_form_of_identity_plus,
+    log_det_of_identity_plus,
     matrix_vector,
     quadratic_form,
     whiten,
@@ -153,50 +153,78 @@ class NormalInverseWishart(AboutOrigin, Component):
         cls,
         X: ArrayLike,
         *,
-        rule: str = "within",
+        learn: bool = True,
+        rule: str | None = None,
         kappa: float | None = None,
         nu: float | None = None,
-        within: float = 0.3,
+        within: float | None = None,
         random_state: int = 0,
-    ) -> Self:
-        """Build a prior centred on the data: mean = column means, with the other hyperparameters set by a rule.
+    ) -> Any:
+        """Build a prior centred on the data: mean = column means, with the other hyperparameters learned or set by a rule.
+
+        If they are learned, the expected covariance matrix of a cluster is the matrix with entries √(w_i w_j) S_ij, where S
+        lies between the diagonal of the data's covariance matrix and the whole of it. The sites are `within`, (d,): w, the
+        expected fraction of each column's variance within a cluster, log-normal with median 0.3; `correlation`: the share of
+        the data's correlations in S, half-normal and the narrower the more correlations there are for the rows; `kappa`,
+        log-normal with median 0.1; and `extra_nu` = nu − d − 1, log-normal with median 5. The logarithms of the log-normal
+        ones have standard deviation 1.
 
         Parameters
         ----------
         X
             Data, (n, d).
+        learn
+            True: return the component with priors on its hyperparameters, for use as `component` of a model. False: return
+            the component with the hyperparameters of `rule`.
         rule
-            "within": E[Σ] = `within` × diag(column variances), kappa = 0.1, nu = d + 2. "me": kappa = 0.1, nu = d and
-            scale = s² d S / trace(S), where S is the covariance of the data and s a distance between close rows (Kurihara &
-            Welling 2009, Eq. 21). "agglomerative": kappa = 0.01, nu = d and scale = 0.01 s² I (their Eq. 22).
+            For `learn=False`. "within", the default: E[Σ] = `within` × diag(column variances), kappa = 0.1, nu = d + 2. "me":
+            kappa = 0.1, nu = d and scale = s² d S / trace(S), where S is the covariance of the data and s a distance between
+            close rows (Kurihara & Welling 2009, Eq. 21). "agglomerative": kappa = 0.01, nu = d and scale = 0.01 s² I (their
+            Eq. 22).
         kappa
-            Number of prior observations behind the mean; overrides the rule's value. The standard deviation of cluster means
-            is √(`within` / `kappa`) times that of the data, 1.7 times with the values of the rule "within".
+            Number of prior observations behind the mean, which is then not learned; overrides the rule's value. The standard
+            deviation of cluster means is √(`within` / `kappa`) times that of the data, 1.7 times with the values of the rule
+            "within".
         nu
-            Degrees of freedom; overrides the rule's value. d + 2 is the smallest whole number for which E[Σ] exists.
+            Degrees of freedom, which are then not learned; overrides the rule's value. d + 2 is the smallest whole number for
+            which E[Σ] exists.
         within
-            Expected fraction of a column's variance within a cluster, for the rule "within".
+            Expected fraction of a column's variance within a cluster, which is then not learned; 0.3 under the rule "within".
         random_state
             Seed for the random sample, a tenth of the rows, whose nearest neighbours determine s: the mean distance of the
             three closest pairs.
 
+        Returns
+        -------
+        component
+            `LearnedPrior`, or the component if `learn` is False.
+
         Raises
         ------
         ValueError
-            If there are fewer than two rows, a column is constant or contains infinite values, or the rule is unknown.
+            If there are fewer than two rows, a column is constant or contains infinite values, the rule is unknown, or a rule
+            is given without `learn=False`.
 
         Examples
         --------
         >>> from bnp_hier import NormalInverseWishart
-        >>> component = NormalInverseWishart.from_data([[0.0, 0.0], [2.0, 4.0], [1.0, 2.0]])
+        >>> X = [[0.0, 0.0], [2.0, 4.0], [1.0, 2.0]]
+        >>> NormalInverseWishart.from_data(X, kappa=0.1, nu=6.0)
+        LearnedPrior(NormalInverseWishart, within ~ LogNormal, correlation ~ TruncatedNormal)
+        >>> component = NormalInverseWishart.from_data(X, learn=False)
         >>> component.mean, component.kappa, component.nu
         (array([1., 2.]), 0.1, 4.0)
         """
         rules = ("within", "me", "agglomerative")
-        if rule not in rules:
+        if rule is not None and rule not in rules:
             raise ValueError(f"{cls.__name__}: rule must be one of {', '.join(rules)}, but it is {rule!r}")
+        if learn and rule is not None:
+            raise ValueError(f"{cls.__name__}: rule={rule!r} sets fixed hyperparameters; pass learn=False with it")
         mean, variance = column_moments(cls.__name__, X)
         d = mean.shape[0]
+        if learn:
+            return cls._learned(X, mean, variance, within=within, kappa=kappa, nu=nu)
+        rule, within = rule or "within", 0.3 if within is None else within
         nu = (d + 2.0 if rule == "within" else float(d)) if nu is None else nu
         kappa = (0.01 if rule == "agglomerative" else 0.1) if kappa is None else kappa
         if rule == "within":
@@ -209,6 +237,29 @@ class NormalInverseWishart(AboutOrigin, Component):
             return cls(mean=mean, kappa=kappa, nu=nu, scale=0.01 * square * np.eye(d))
         covariance = np.cov(matrix.T, bias=True).reshape(d, d)
         return cls(mean=mean, kappa=kappa, nu=nu, scale=square * d / np.trace(covariance) * covariance)
+
+    @classmethod
+    def _learned(cls, X: ArrayLike, mean: Any, variance: Any, **given: Any) -> LearnedPrior:
+        """Priors of the hyperparameters that are not given."""
+        n, d = np.shape(X)
+        nu = given.pop("nu")
+        given["extra_nu"] = None if nu is None else nu - d - 1.0
+        if nu is not None and not nu > d + 1:
+            raise ValueError(
+                f"{cls.__name__}: nu must be greater than d + 1 = {d + 1} to be given without learn=False, but it is {nu}"
+            )
+        correlation = {"correlation": correlation_prior(n, d)} if d > 1 else {}
+        priors = {"within": about(0.3, d)} | correlation | {"kappa": about(0.1), "extra_nu": about(5.0)}
+        fixed, learned = given_or_learned(given, priors)
+        build = partial(_blended, cls, (mean, variance, blended_covariance(X, variance)), **fixed)
+        # today's defaults; wide clusters of one shape; narrow ones
+        starts: dict[str, list[Any]] = {
+            "within": [np.full(d, 0.3), np.full(d, 0.6), np.full(d, 0.1)],
+            "correlation": [0.1, 0.8, 0.8],
+            "kappa": [0.1, 0.3, 0.03],
+            "extra_nu": [1.0, 20.0, 10.0],
+        }
+        return LearnedPrior(cls, learned, build, starts)
 
     is_normal: ClassVar[bool] = True
 
@@ -300,42 +351,26 @@ class NormalInverseWishart(AboutOrigin, Component):
 
     def _scatter(self, stats: NormalStatistics, average: Float[Array, "... d"]) -> Float[Array, "... d d"]:
         """B of `FarNormalCache`."""
-        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * average[..., None, :]
+        return identity_plus(stats.outer, stats.total, average)
 
     def _far_log_det(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log determinant of the posterior scale: log |B| + log(1 + h vᵀB⁻¹v), with the notation of `FarNormalCache`."""
-        d, average = self.dim, self._average(stats)
+        average = self._average(stats)
         far = average - self._offset
-        if d > UNROLLED_UP_TO:
-            determinant, form = log_det_and_form(self._scatter(stats, average), far)
-        else:
-            lower = {
-                (i, j): stats.outer[..., i, j] - stats.total[..., i] * average[..., j] + (1.0 if i == j else 0.0)
-                for i in range(d)
-                for j in range(i + 1)
-            }
-            determinant, form = log_det_and_form_of_entries(lower, d, [far[..., i] for i in range(d)])
+        determinant, form = log_det_and_form_of_identity_plus(stats.outer, stats.total, average, far)
         return determinant + jnp.log1p(self._pull_weight(stats.n) * form)
 
+    def _shrunk(self, stats: NormalStatistics) -> Float[Array, "... d"]:
+        return stats.total * (1.0 / (self.kappa + stats.n))[..., None]
+
     def _posterior_scale(self, stats: NormalStatistics) -> Float[Array, "... d d"]:
-        total = stats.total * (1.0 / (self.kappa + stats.n))[..., None]
-        return jnp.eye(self.dim, dtype=stats.total.dtype) + stats.outer - stats.total[..., :, None] * total[..., None, :]
+        return identity_plus(stats.outer, stats.total, self._shrunk(stats))
 
     def _log_det_posterior_scale(self, stats: NormalStatistics) -> Float[Array, "..."]:
         """Log determinant of `_posterior_scale`, in whitened coordinates."""
-        d = self.dim
         if self.origin is not None:
             return self._far_log_det(stats)
-        if d > UNROLLED_UP_TO:
-            return log_det(self._posterior_scale(stats))
-        shrink = 1.0 / (self.kappa + stats.n)
-        total = [stats.total[..., i] for i in range(d)]
-        lower = {
-            (i, j): stats.outer[..., i, j] - total[i] * (total[j] * shrink) + (1.0 if i == j else 0.0)
-            for i in range(d)
-            for j in range(i + 1)
-        }
-        return log_det_of_entries(lower, d)
+        return log_det_of_identity_plus(stats.outer, stats.total, self._shrunk(stats))
 
     def _log_count_terms(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
         """The part of the log marginal that depends only on the number of rows."""
@@ -545,3 +580,26 @@ class NormalInverseWishart(AboutOrigin, Component):
     def likelihood(self, parameters: Float[Array, "... p d"]) -> dist.MultivariateNormal:
         """Normal distribution with the mean (row 0) and covariance (rows 1..d) in the array."""
         return dist.MultivariateNormal(parameters[..., 0, :], covariance_matrix=parameters[..., 1:, :])
+
+
+@builder
+def _blended(
+    family: type[NormalInverseWishart],
+    moments: tuple[ArrayLike, ArrayLike, ArrayLike],
+    *,
+    within: ArrayLike,
+    kappa: ArrayLike,
+    extra_nu: ArrayLike,
+    correlation: ArrayLike = 0.0,
+) -> NormalInverseWishart:
+    """The component whose expected covariance matrix has a share of the data's correlations.
+
+    `moments` are the means, variances and covariance matrix of the data.
+    """
+    mean, variance, covariance = moments
+    xp: Any = jnp if is_traced((variance, within, kappa, extra_nu, correlation)) else np  # NumPy is quicker one by one
+    d = np.shape(mean)[0]
+    width = xp.sqrt(xp.broadcast_to(xp.asarray(within), (d,)))
+    shape = (1.0 - xp.asarray(correlation)) * xp.diag(xp.asarray(variance)) + xp.asarray(correlation) * xp.asarray(covariance)
+    kappa, extra_nu = xp.asarray(kappa), xp.asarray(extra_nu)
+    return family(mean, kappa, d + 1.0 + extra_nu, extra_nu * width[:, None] * shape * width)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Spread
+from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, given_or_learned
 from bnp_hier.components.linear_algebra import cholesky_factor, inverse_factor, whiten
 from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart, NormalStatistics, normal_sums
 from bnp_hier.native import Part
@@ -87,10 +89,31 @@ class NormalKnownCovariance(AboutOrigin, Component):
         check_origin(name, self.origin, d)
 
     @classmethod
-    def from_data(cls, X: ArrayLike, *, within: float = 0.3) -> Self:
-        """Build a prior centred on the data, with diagonal covariance matrices.
+    def from_data(cls, X: ArrayLike, *, learn: bool = True, within: float | None = None, spread: float | None = None) -> Any:
+        """Build a prior centred on the data, with one covariance matrix for all clusters, learned or diagonal.
 
-        The variances of the cluster means are the column variances; those within a cluster are `within` × the column variances.
+        The matrix is known to the clusters, not to the model: learned, it has the entries √(w_i w_j v_i v_j) R_ij, where v are
+        the column variances. The sites are `within`, (d,): w, log-normal with median 0.3; `factor`, (d, d): the Cholesky
+        factor of the correlation matrix R, with an LKJ prior of concentration 2; and `spread`: the variances of the cluster
+        means relative to those of the columns, log-normal with median 1. The logarithms of the log-normal ones have standard
+        deviation 1.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d).
+        learn
+            True: return the component with priors on its hyperparameters, for use as `component` of a model. False: return
+            the component with diagonal covariance matrices.
+        within
+            Fraction of a column's variance within a cluster, which is then not learned; 0.3 for `learn=False`.
+        spread
+            Variances of the cluster means relative to those of the columns, which are then not learned; 1 for `learn=False`.
+
+        Returns
+        -------
+        component
+            `LearnedPrior`, or the component if `learn` is False.
 
         Raises
         ------
@@ -98,8 +121,23 @@ class NormalKnownCovariance(AboutOrigin, Component):
             If there are fewer than two rows, or a column is constant or contains infinite values.
         """
         mean, variance = column_moments(cls.__name__, X)
-        diagonal = np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance)
-        return cls(mean=mean, prior_covariance=diagonal, covariance=within * diagonal)
+        if not learn:
+            within, spread = 0.3 if within is None else within, 1.0 if spread is None else spread
+            diagonal = np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance)
+            return cls(mean=mean, prior_covariance=spread * diagonal, covariance=within * diagonal)
+        d = mean.shape[0]
+        correlation = {"factor": dist.LKJCholesky(d, 2.0)} if d > 1 else {}
+        priors = {"within": about(0.3, d)} | correlation | {"spread": about(1.0)}
+        fixed, learned = given_or_learned({"within": within, "spread": spread}, priors)
+        # independent columns, and the correlations of the data, each with wide and with narrow clusters
+        root = np.asarray(np.sqrt(variance)) if not is_traced(X) else np.ones(d)
+        whole = np.eye(d) if is_traced(X) else blended_covariance(X, variance) / root[:, None] / root
+        starts: dict[str, list[Any]] = {
+            "within": [np.full(d, share) for share in (0.3, 0.5, 0.1)],
+            "factor": [np.eye(d), *[np.linalg.cholesky(whole)] * 2],
+            "spread": [1.0, 1.0, 1.0],
+        }
+        return LearnedPrior(cls, learned, partial(_of_one_shape, cls, mean, variance, **fixed), starts)
 
     is_normal: ClassVar[bool] = True
 
@@ -278,3 +316,20 @@ class NormalKnownCovariance(AboutOrigin, Component):
     def likelihood(self, parameters: Float[Array, "... d"]) -> dist.MultivariateNormal:
         """Normal distribution centred on the cluster mean."""
         return dist.MultivariateNormal(parameters, scale_tril=self._factor)
+
+
+@builder
+def _of_one_shape(
+    family: type[NormalKnownCovariance],
+    mean: ArrayLike,
+    variance: ArrayLike,
+    *,
+    within: ArrayLike,
+    spread: ArrayLike,
+    factor: ArrayLike | None = None,
+) -> NormalKnownCovariance:
+    """The component with the given correlations and fractions of the data's variances."""
+    xp: Any = jnp if is_traced((variance, within, spread, factor)) else np  # NumPy is quicker one by one
+    variances = xp.asarray(variance)
+    half = xp.sqrt(xp.asarray(within) * variances)[:, None] * (xp.eye(len(variances)) if factor is None else xp.asarray(factor))
+    return family(mean, xp.asarray(spread) * xp.diag(variances), half @ half.T)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Self, cast
 
 import jax
@@ -19,6 +19,7 @@ from numpyro.distributions.util import validate_sample
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
 from bnp_hier.components.hints import Columns
+from bnp_hier.components.learned import LearnedPrior, builder, prior_of
 from bnp_hier.components.missing import ColumnGroups
 from bnp_hier.components.normal_inverse_gamma import NormalInverseGamma
 from bnp_hier.components.parameter_spaces import IndependentBlocks
@@ -126,10 +127,26 @@ class ProductComponent(Component):
         cls,
         X: ArrayLike,
         *,
+        learn: bool = True,
         families: Sequence[type[Component]] | None = None,
         columns: Sequence[Sequence[int]] | None = None,
-    ) -> Self:
+    ) -> Any:
         """Build each group with its `from_data`, by default BetaBernoulli for binary columns and NormalInverseGamma otherwise.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d).
+        learn
+            True: return the component with priors on the hyperparameters of the groups, for use as `component` of a model;
+            the names of the sites begin with the number of the group, as in `part0_within`. False: return the component.
+        families, columns
+            Class and column numbers of each group.
+
+        Returns
+        -------
+        component
+            `LearnedPrior`, or the component if `learn` is False or no group has hyperparameters to learn.
 
         Raises
         ------
@@ -153,7 +170,10 @@ class ProductComponent(Component):
             bits = ((matrix == 0) | (matrix == 1) | np.isnan(matrix)).all(0)
             groups = [(BetaBernoulli, np.flatnonzero(bits)), (NormalInverseGamma, np.flatnonzero(~bits))]
             families, columns = zip(*[(f, tuple(c.tolist())) for f, c in groups if len(c)], strict=True)
-        return cls([f.from_data(matrix[:, list(c)]) for f, c in zip(families, columns, strict=True)], columns)
+        parts = [prior_of(f, matrix[:, list(c)], learn) for f, c in zip(families, columns, strict=True)]
+        return (
+            _joined(cls, parts, columns) if any(isinstance(part, LearnedPrior) for part in parts) else cls(parts, columns)  # type: ignore[arg-type]
+        )
 
     @property
     def allows_missing(self) -> bool:  # type: ignore[override]
@@ -312,3 +332,29 @@ class ProductComponent(Component):
     @property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(group) for group in self.columns)
+
+
+def _joined(
+    family: type[ProductComponent], parts: Sequence[Component | LearnedPrior], columns: Sequence[Sequence[int]]
+) -> LearnedPrior:
+    """The priors of all parts as one."""
+    named = [part.named(f"part{k}_") if isinstance(part, LearnedPrior) else part for k, part in enumerate(parts)]
+    learned = [part for part in named if isinstance(part, LearnedPrior)]
+    priors = {part.prefix + name: prior for part in learned for name, prior in part.priors.items()}
+    starts = {part.prefix + name: values for part in learned for name, values in part.starts.items()}
+    return LearnedPrior(family, priors, partial(_assembled, family, named, columns), starts)
+
+
+@builder
+def _assembled(
+    family: type[ProductComponent],
+    parts: Sequence[Component | LearnedPrior],
+    columns: Sequence[Sequence[int]],
+    **values: Any,
+) -> ProductComponent:
+    def built(part: Component | LearnedPrior) -> Component:
+        if isinstance(part, Component):
+            return part
+        return part.built({name: values[part.prefix + name] for name in part.priors})
+
+    return family([built(part) for part in parts], columns)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 from scipy.special import gammaln
 from sklearn.utils._param_validation import StrOptions
@@ -15,9 +17,10 @@ from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import Merges, row_leaves
 from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of
-from bnp_hier.deterministic.alternation import alternate, labels_and_slots
+from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.base import DeterministicClustering
-from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS
+from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, log_joint_objective
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -65,7 +68,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
 
     Every row starts as its own cluster and merging continues until one cluster is left; the partition with the lowest free
     energy along the way is kept. The matching data-dependent prior is
-    ``NormalInverseWishart.from_data(X, rule="agglomerative")``.
+    ``NormalInverseWishart.from_data(X, rule="agglomerative", learn=False)``.
 
     Parameters
     ----------
@@ -77,8 +80,10 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, where K is the number of
         non-empty clusters and α the model's concentration.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating fits with gradient steps on log p(X, labels) +
-        log prior; otherwise they are fixed at their prior medians.
+        "auto": fit the hyperparameters that have priors, if there are any, by alternating fits with gradient steps on log p(X,
+        labels) + log prior, from the best of several starts: the prior medians, values that sites declare, and a fit by single-
+        row moves. True: the same, and raise an error if there are none. False: fix them at their prior medians. A dictionary:
+        fix them at these values, such as the `hyperparameters_` of another fit.
     engine
         "row_best": every cluster stores its best partner. "conga_line": Eppstein's data structure, used in the paper; it
         makes the same merges with O(n² log² n) evaluations in the worst case, but needs more than "row_best" in practice.
@@ -121,7 +126,7 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
         self,
         model: Model = dpm,
         label_prior: str = "dp",
-        optimize: bool = False,
+        optimize: bool | str | Mapping[str, ArrayLike] = "auto",
         *,
         engine: str = "row_best",
         max_rounds: int = 20,
@@ -140,9 +145,10 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
             what = "a discount" if float(values.discount) else "max_clusters"
             raise ValueError(f"agglomerative clustering needs a plain Dirichlet process, but the model has {what}")
         jax.eval_shape(values.component.cache, values.component.empty())  # raises for a family without single-row densities
-        rounds = self.max_rounds if self.optimize else 0
-        objective = LOG_JOINTS[self.label_prior]
-        found, _ = alternate(problem, self._tree(problem.values), self._tree, objective, labels_and_slots, rounds)
+        rounds = self._rounds(problem)
+        objective = log_joint_objective(problem, self.label_prior)
+        starts = starting_hyperparameters(problem, np.random.default_rng(0))[0] if rounds else ()
+        found, _ = learn(problem, self._tree, self._tree, objective, rounds, starts)
         self.free_energies_ = found.energies
         self.free_energy_ = float(found.energies.min())
         self.evaluations_ = found.merges.evaluations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import jax
@@ -13,8 +14,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from bnp_hier.deterministic.edges import warn_of_edges
 from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -35,9 +38,13 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     """
 
     model: Model
-    optimize: bool | str = False
+    optimize: bool | str | Mapping[str, ArrayLike] = "auto"
+    max_rounds: int
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"model": [callable], "optimize": ["boolean"]}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [callable],
+        "optimize": ["boolean", StrOptions({"auto"}), Mapping],
+    }
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -99,10 +106,19 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _fit_rows(self, X: ArrayLike) -> Problem:
         problem = Problem(self.model, input_rows(self, X, reset=True, min_rows=2))
-        if self.optimize and not problem.unconstrained:
+        if isinstance(self.optimize, Mapping):
+            problem.set(self.optimize)
+        elif self.optimize not in (False, "auto") and not problem.unconstrained:
             raise ValueError(f"optimize={self.optimize!r}, but no hyperparameter of the model has a prior")
         self._fit(problem)
+        if self._rounds(problem):
+            warn_of_edges(problem)
         return problem
+
+    def _rounds(self, problem: Problem) -> int:
+        """Maximum number of rounds of gradient steps on the hyperparameters, 0 if they are not fitted."""
+        given = isinstance(self.optimize, Mapping)
+        return self.max_rounds if not given and self.optimize and problem.unconstrained else 0
 
     def _check_options(self) -> None:
         """Raise ValueError if an option violates `_parameter_constraints` or conflicts with another option."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import jax
@@ -14,12 +14,13 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
-from bnp_hier.deterministic.alternation import alternate, labels_and_slots
+from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
-from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, LOG_JOINTS, free_energy
+from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, free_energy, log_joint_objective
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream, StreamAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -92,8 +93,10 @@ class BayesianKMeans(StreamingClustering):
     polish
         Whether to finish with single-row moves (MAP-DP), for up to 20,000 rows.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating fits with gradient steps on log p(X, labels) +
-        log prior; otherwise they are fixed at their prior medians.
+        "auto": fit the hyperparameters that have priors, if there are any, by alternating fits with gradient steps on log p(X,
+        labels) + log prior, from the best of several starts: the prior medians, values that sites declare, and a fit by single-
+        row moves. True: the same, and raise an error if there are none. False: fix them at their prior medians. A dictionary:
+        fix them at these values, such as the `hyperparameters_` of another fit.
     max_rounds
         Maximum number of rounds of `optimize`.
     random_state
@@ -150,7 +153,7 @@ class BayesianKMeans(StreamingClustering):
         assignment: str = "auto",
         n_init: int | Sequence[int] = 5,
         max_iter: int = 100,
-        optimize: bool = False,
+        optimize: bool | str | Mapping[str, ArrayLike] = "auto",
         *,
         polish: bool = True,
         max_rounds: int = 20,
@@ -248,8 +251,10 @@ class BayesianKMeans(StreamingClustering):
         def again(values: MixtureValues, _: _Found) -> _Found:
             return self._found(values, limit)
 
-        first, rounds = self._found(problem.values, limit), self.max_rounds if self.optimize else 0
-        found, _ = alternate(problem, first, again, LOG_JOINTS[self.label_prior], labels_and_slots, rounds)
+        rounds = self._rounds(problem)
+        objective = log_joint_objective(problem, self.label_prior)
+        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0])[0] if rounds else ()
+        found, _ = learn(problem, lambda values: self._found(values, limit), again, objective, rounds, starts)
         if not np.isfinite(found.trace[-1]):
             family = type(problem.values.component).__name__
             raise ValueError(

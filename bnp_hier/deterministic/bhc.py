@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,16 +16,16 @@ from sklearn.utils.validation import check_is_fitted
 from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
+from bnp_hier.deterministic.agglomeration.tree_ascent import bound_of, tree_objective
 from bnp_hier.deterministic.agglomeration.tree_evidence import (
     evidence_of,
     node_weights,
-    padded_tree,
     statistics_of_nodes,
-    tree_bound,
 )
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
-from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.alternation import alternate, learn
 from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -38,6 +38,9 @@ from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
 from bnp_hier.utils.randomness import random_generators, random_key
 
 __all__ = ["BHC", "METHODS"]
+
+SEARCHES = 2
+"""Maximum number of searches for better trees while the hyperparameters are fitted: each costs as much as several trees."""
 
 METHODS = ("exact", "randomized", "bayes_kmeans")
 """Algorithms that build the initial tree."""
@@ -71,8 +74,10 @@ class BHC(DeterministicClustering):
         likelihood ratio, which yields balanced trees for plotting at little cost to the bound; the reported bound is that of
         the returned tree.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating tree construction with gradient steps on bound +
-        log prior; otherwise they are fixed at their prior medians.
+        "auto": fit the hyperparameters that have priors, if there are any, by alternating tree construction with gradient steps
+        on bound + log prior, from the best of several starts: the prior medians, values that sites declare, and a fit by
+        single-row moves. True: the same, and raise an error if there are none. False: fix them at their prior medians. A
+        dictionary: fix them at these values, such as the `hyperparameters_` of another fit.
     max_rounds
         Maximum number of rounds of `optimize`.
     random_state
@@ -135,7 +140,7 @@ class BHC(DeterministicClustering):
         method: str = "exact",
         refine: str | None = "polish",
         shape: str = "bound",
-        optimize: bool = False,
+        optimize: bool | str | Mapping[str, ArrayLike] = "auto",
         *,
         max_rounds: int = 20,
         random_state: int | Array = 0,
@@ -162,11 +167,19 @@ class BHC(DeterministicClustering):
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
             raise ValueError("BHC sums over partitions into any number of clusters, so the model must not set max_clusters")
         rng_first, rng_search = random_generators(self.random_state)
+        rng_starts = np.random.default_rng(0)
         build = partial(self._first_tree, seed=int(rng_first.integers(2**63)))
-        children = build(problem.values)
-        trace = [self._objective(problem, children)]
-        if self.optimize:
-            children, trace = self._alternate(problem, children, build)
+        rounds = self._rounds(problem)
+        if rounds:
+            # a new tree can be worse than the tree for which the hyperparameters were fitted
+            def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
+                return max(build(values), before, key=partial(bound_of, values))
+
+            starts, _ = starting_hyperparameters(problem, rng_starts)
+            children, trace = learn(problem, build, again, tree_objective(problem), rounds, starts)
+        else:
+            children = build(problem.values)
+            trace = [self._objective(problem, children)]
         if self.method == "exact" and self.refine is not None:
             children = self._searched(problem, children, trace, rng_search)
         values = problem.values
@@ -201,36 +214,24 @@ class BHC(DeterministicClustering):
     def _searched(self, problem: Problem, children: np.ndarray, trace: list[float], rng: np.random.Generator) -> np.ndarray:
         """Improve the tree as set by `refine`, alternating with gradient steps if `optimize` is set; extends the trace."""
         assert self.refine is not None
-        for _ in range(self.max_rounds if self.optimize else 1):
+        rounds = self._rounds(problem)
+        for _ in range(min(rounds, SEARCHES) or 1):
             before = trace[-1]
             values, log_prior = problem.values, float(problem.prior.log_prob(problem.hyperparameters))
             X, alpha = np.asarray(values.X), float(values.concentration)
             found = search(values.component, X, alpha, children, self.refine, rng, self.progress_bar)
             children = found.children
             trace.extend(found.trace[1:] + log_prior)
-            if self.optimize:
-                children, risen = self._alternate(problem, children, None)
+            if rounds:
+                children, risen = alternate(problem, children, lambda _, tree: tree, tree_objective(problem), rounds)
                 trace.extend(risen[1:])
             if trace[-1] - before < FULL_GAIN:
                 break
         return children
 
-    def _alternate(
-        self, problem: Problem, children: np.ndarray, build: Callable[[MixtureValues], np.ndarray] | None
-    ) -> tuple[np.ndarray, list[float]]:
-        """Alternate gradient steps with new trees, or only take gradient steps if `build` is None; also return the trace."""
-
-        def again(values: MixtureValues, before: np.ndarray) -> np.ndarray:
-            if build is None:
-                return before
-            # a new tree can be worse than the tree for which the hyperparameters were fitted
-            return max(build(values), before, key=partial(_bound_of, values))
-
-        return alternate(problem, children, again, _bound_at, padded_tree, self.max_rounds)
-
     @staticmethod
     def _objective(problem: Problem, children: np.ndarray) -> float:
-        return _bound_of(problem.values, children) + float(problem.prior.log_prob(problem.hyperparameters))
+        return bound_of(problem.values, children) + float(problem.prior.log_prob(problem.hyperparameters))
 
     def _log_node_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Log of (weight × predictive density) of new rows for each retained node and, last, for a new cluster (nats)."""
@@ -327,13 +328,3 @@ class BHC(DeterministicClustering):
             out[a:b, b:c] = out[b:c, a:b] = together[n + t]
         back = np.argsort(order)
         return out[np.ix_(back, back)]
-
-
-def _bound_of(values: MixtureValues, children: Int[np.ndarray, "m 2"]) -> float:
-    """Bound of a fixed tree at the hyperparameters in `values` (nats)."""
-    return evidence_of(values.component, np.asarray(values.X), float(values.concentration), children).bound
-
-
-def _bound_at(values: MixtureValues, children: Int[Array, "m 2"], items: Int[Array, ""]) -> Float[Array, ""]:
-    """The same for a padded tree, with derivatives in the hyperparameters."""
-    return tree_bound(values.component, values.X, values.concentration, children, items)

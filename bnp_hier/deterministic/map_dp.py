@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,9 +13,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 
-from bnp_hier.deterministic.alternation import alternate, labels_and_slots
-from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS
+from bnp_hier.deterministic.alternation import Objective, by_gradient, labels_and_slots, learn
+from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -35,6 +37,10 @@ INITS = ("sequential", "single", "k-means++")
 
 SEEDINGS = (2, 4, 8, 16)
 """Numbers of clusters of the k-means++ initialisations, used in turn."""
+
+
+REORDERED = 2
+"""Maximum number of orders tried again after every change of the hyperparameters, besides the partition found before."""
 
 
 class _Found(NamedTuple):
@@ -80,9 +86,11 @@ class MAPDP(StreamingClustering):
     max_iter
         Maximum number of sweeps per order.
     optimize
-        True: fit the hyperparameters that have priors by alternating partition searches with gradient steps on log joint +
-        log prior. "leave_one_out": the gradient steps are on the leave-one-out log predictive density + log prior instead.
-        False: fix them at their prior medians.
+        "auto": fit the hyperparameters that have priors, if there are any, by alternating partition searches with gradient
+        steps on log joint + log prior, from the best of several starts: the prior medians, values that sites declare, and a fit
+        by single-row moves. True: the same, and raise an error if there are none. "leave_one_out": the gradient steps are on
+        the leave-one-out log predictive density + log prior instead. False: fix them at their prior medians. A dictionary: fix
+        them at these values, such as the `hyperparameters_` of another fit.
     merge
         Whether to try merging pairs of clusters once no single-row move improves the partition; False is the paper's
         algorithm.
@@ -105,7 +113,7 @@ class MAPDP(StreamingClustering):
         Whether the search converged for the best order: its last sweep brought no improvement within `max_iter`. If not,
         `fit` raises a warning.
     init_log_joints_ : ndarray
-        (n_init,) final log joint for each order.
+        (n_init,) final log joint for each order, at the hyperparameters from which the fit started.
     n_clusters_, component_, concentration_, hyperparameters_
         Number of clusters, component, concentration, and dictionary of the hyperparameters.
 
@@ -129,7 +137,7 @@ class MAPDP(StreamingClustering):
         "n_init": [WholeNumber()],
         "init": [StrOptions(set(INITS)), "array-like"],
         "max_iter": [WholeNumber()],
-        "optimize": ["boolean", StrOptions({"leave_one_out"})],
+        "optimize": ["boolean", StrOptions({"auto", "leave_one_out"}), Mapping],
         "merge": ["boolean"],
         "max_rounds": [WholeNumber()],
         "random_state": RANDOM_STATE,
@@ -141,7 +149,7 @@ class MAPDP(StreamingClustering):
         n_init: int = 10,
         init: str | ArrayLike = "sequential",
         max_iter: int = 100,
-        optimize: bool | str = False,
+        optimize: bool | str | Mapping[str, ArrayLike] = "auto",
         *,
         merge: bool = True,
         max_rounds: int = 20,
@@ -171,12 +179,29 @@ class MAPDP(StreamingClustering):
         starts = self._starts(problem.values, limit)
 
         def again(values: MixtureValues, before: _Found) -> _Found:
-            return self._descended(values, np.vstack([orders, np.arange(n)]), np.vstack([starts, before.labels]), limit)
+            anew = starts[:REORDERED]
+            turned = np.stack([np.arange(n), *(rng.permutation(n) for _ in anew)])
+            return self._descended(values, turned, np.vstack([before.labels, anew]), limit)
 
         most = problem.sites.max_clusters or np.inf  # not n, for which another program would be compiled
-        objective = partial(_log_leave_one_out, limit=most) if self.optimize == "leave_one_out" else LOG_JOINTS["dp"]
-        first = self._descended(problem.values, orders, starts, limit)
-        found, _ = alternate(problem, first, again, objective, labels_and_slots, self.max_rounds if self.optimize else 0)
+        objective: Objective[_Found] = (
+            by_gradient(problem, partial(_log_leave_one_out, limit=most), labels_and_slots)
+            if self.optimize == "leave_one_out"
+            else log_joint_objective(problem, "dp")
+        )
+        rounds = self._rounds(problem)
+        given = starts[0] if starts[0].min() >= 0 else None
+        hyperparameters, labels = starting_hyperparameters(problem, rng, given) if rounds else ([], None)
+
+        def first(values: MixtureValues) -> _Found:
+            if labels is None:
+                found = self._descended(values, orders, starts, limit)
+            else:
+                found = self._descended(values, np.vstack([orders, orders[:1]]), np.vstack([starts, labels]), limit)
+            self.init_log_joints_ = found.reached[: self.n_init]
+            return found
+
+        found, _ = learn(problem, first, again, objective, rounds, hyperparameters)
         if not found.converged:
             warnings.warn(
                 f"MAPDP did not converge within max_iter={self.max_iter} sweeps; increase max_iter",
@@ -185,7 +210,6 @@ class MAPDP(StreamingClustering):
             )
         self.objective_trace_ = found.trace
         self.n_iter_, self.converged_ = len(found.trace), found.converged
-        self.init_log_joints_ = found.reached[: self.n_init]
         self._finish(problem, found.labels)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, get_args
 
@@ -16,8 +17,9 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.deterministic.alternation import alternate
+from bnp_hier.deterministic.alternation import Objective, by_gradient, learn
 from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.deterministic.variational.responsibilities import (
     Inference,
     expected_weights,
@@ -239,8 +241,10 @@ class VariationalDP(DeterministicClustering):
         Convergence tolerance: an initialisation has converged when a round increases its bound by no more than this many
         nats. A round is one update for "stick_breaking" and ten updates for the collapsed forms.
     optimize
-        Whether to fit the hyperparameters that have priors, by alternating variational updates with gradient steps on bound +
-        log prior; otherwise they are fixed at their prior medians.
+        "auto": fit the hyperparameters that have priors, if there are any, by alternating variational updates with gradient
+        steps on bound + log prior, from the best of several starts: the prior medians, values that sites declare, and a fit by
+        single-row moves. True: the same, and raise an error if there are none. False: fix them at their prior medians. A
+        dictionary: fix them at these values, such as the `hyperparameters_` of another fit.
     max_rounds
         Maximum number of rounds of `optimize`.
     random_state
@@ -271,7 +275,7 @@ class VariationalDP(DeterministicClustering):
     objective_trace_ : ndarray
         Bound after each round for the best initialisation (nats); never decreases.
     init_bounds_ : ndarray
-        (n_init,) final bound for each initialisation, at the prior medians of the hyperparameters.
+        (n_init,) final bound for each initialisation, at the hyperparameters from which the fit started.
     n_iter_ : int
         Number of updates for the best initialisation.
     converged_ : bool
@@ -311,7 +315,7 @@ class VariationalDP(DeterministicClustering):
         n_init: int = 5,
         max_iter: int = 500,
         tol: float = 1e-6,
-        optimize: bool = False,
+        optimize: bool | str | Mapping[str, ArrayLike] = "auto",
         *,
         max_rounds: int = 20,
         random_state: int | Array = 0,
@@ -332,23 +336,28 @@ class VariationalDP(DeterministicClustering):
             raise ValueError("VariationalDP needs a Dirichlet process: the model's discount must be the number 0")
         if problem.sites.max_clusters is not None and problem.sites.max_clusters < problem.sites.size:
             raise ValueError("VariationalDP sets its own truncation: the model must not set max_clusters")
-        found = self._ascend(values, self._starts(values))
-        self.init_bounds_ = np.asarray(found.bound)
-        if np.isnan(self.init_bounds_).any():
-            name = type(values.component).__name__
-            raise ValueError(
-                f"the bound of initialisation {np.isnan(self.init_bounds_).argmax()} is NaN: the log marginal likelihood of "
-                f"{name} is NaN for the rows weighted by their responsibilities"
-            )
-        best = jax.tree.map(lambda leaf: np.asarray(leaf)[self.init_bounds_.argmax()], found)
+
+        def first(values: MixtureValues) -> _Ascent:
+            found = self._ascend(values, self._starts(values))
+            self.init_bounds_ = np.asarray(found.bound)
+            if np.isnan(self.init_bounds_).any():
+                name = type(values.component).__name__
+                raise ValueError(
+                    f"the bound of initialisation {np.isnan(self.init_bounds_).argmax()} is NaN: the log marginal likelihood "
+                    f"of {name} is NaN for the rows weighted by their responsibilities"
+                )
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[self.init_bounds_.argmax()], found)
 
         def again(values: MixtureValues, before: _Ascent) -> _Ascent:
             found = self._ascend(values, np.asarray(before.responsibilities)[None])
             return jax.tree.map(lambda leaf: np.asarray(leaf)[0], found)
 
-        objective = partial(_bound_at, self._inference)
-        rounds = self.max_rounds if self.optimize else 0
-        best, _ = alternate(problem, best, again, objective, lambda fit: (padded(fit.responsibilities, 0.0),), rounds)
+        objective: Objective[_Ascent] = by_gradient(
+            problem, partial(_bound_at, self._inference), lambda fit: (padded(fit.responsibilities, 0.0),)
+        )
+        rounds = self._rounds(problem)
+        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0])[0] if rounds else ()
+        best, _ = learn(problem, first, again, objective, rounds, starts)
         if not best.converged:
             warnings.warn(
                 f"VariationalDP did not converge within max_iter={self.max_iter} updates; increase max_iter",

@@ -18,7 +18,7 @@ from bnp_hier.distributions.model_draws import RememberedDraws
 from bnp_hier.native.availability import calls_arrive
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["ChineseRestaurantProcess", "cluster_counts", "log_partition_prior", "seat_customers"]
+__all__ = ["ChineseRestaurantProcess", "cluster_counts", "log_cluster_priors", "log_partition_prior", "seat_customers"]
 
 
 def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"]:
@@ -37,15 +37,24 @@ def log_partition_prior(
     process, δ = 0, this is K log α + Σ_k lgamma(n_k) + lgamma(α) − lgamma(n + α).
     """
     counts = jnp.asarray(counts, jnp.result_type(float))
-    alpha, discount = jnp.asarray(concentration)[..., None], jnp.asarray(discount)[..., None]
+    alpha, discount = jnp.asarray(concentration), jnp.asarray(discount)
+    rank = jnp.cumsum(counts > 0, axis=-1, dtype=counts.dtype) - 1
+    clusters = log_cluster_priors(counts, rank, alpha[..., None], discount[..., None])
+    return clusters.sum(-1) - gammaln(alpha + counts.sum(-1)) + gammaln(alpha + 1.0)
+
+
+def log_cluster_priors(
+    counts: Float[Array, "... k"], rank: Float[Array, "... k"], concentration: ArrayLike, discount: ArrayLike
+) -> Float[Array, "... k"]:
+    """Terms of `log_partition_prior` that belong to single clusters, 0 for empty ones (nats).
+
+    `rank` is the number of clusters before each one: the first opens with probability one.
+    """
     occupied = counts > 0
-    rank = jnp.cumsum(occupied, axis=-1, dtype=counts.dtype) - 1  # the first cluster opens with probability one
-    opening = jnp.where(occupied & (rank > 0), jnp.log(jnp.where(rank > 0, alpha + rank * discount, 1.0)), 0.0)
+    opening = jnp.where(occupied & (rank > 0), jnp.log(jnp.where(rank > 0, concentration + rank * discount, 1.0)), 0.0)
     # where(...) inside and outside keeps gradients finite at empty slots
     sizes = jnp.where(occupied, gammaln(jnp.where(occupied, counts, 1.0) - discount) - gammaln(1.0 - discount), 0.0)
-    total = counts.sum(-1)
-    alpha = alpha[..., 0]
-    return (opening + sizes).sum(-1) - gammaln(alpha + total) + gammaln(alpha + 1.0)
+    return opening + sizes
 
 
 class ChineseRestaurantProcess(RememberedDraws):

@@ -13,6 +13,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, Statistics
+from bnp_hier.components.learned import LearnedPrior
 from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["ConjugateMixture", "cluster_statistics"]
@@ -51,7 +52,7 @@ class ConjugateMixture(dist.Distribution):
     Parameters
     ----------
     component
-        The conjugate component of one cluster.
+        The conjugate component of one cluster, or a `LearnedPrior` of one, whose hyperparameters become sites of the model.
     assignments
         Cluster of each row: (n,) whole numbers in 0, ..., n − 1.
     max_clusters
@@ -78,12 +79,14 @@ class ConjugateMixture(dist.Distribution):
 
     def __init__(
         self,
-        component: Component,
+        component: Component | LearnedPrior,
         assignments: Int[Array | np.ndarray, "... n"],
         max_clusters: int | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:
+        if isinstance(component, LearnedPrior):
+            component = component()
         if not isinstance(component, Component):
             raise TypeError(f"ConjugateMixture: component must be a bnp_hier component, but it is {type(component).__name__}")
         if jnp.ndim(assignments) < 1 or not jnp.issubdtype(jnp.result_type(assignments), jnp.integer):
@@ -96,7 +99,7 @@ class ConjugateMixture(dist.Distribution):
         n = jnp.shape(assignments)[-1]
         labels = n if max_clusters is None else min(n, max_clusters)
         if not is_traced(assignments) and np.size(assignments):
-            low, high = np.min(assignments), np.max(assignments)
+            low, high = np.min(np.asarray(assignments)), np.max(np.asarray(assignments))  # not traced while the model is
             if low < 0 or high >= labels:
                 raise ValueError(
                     f"ConjugateMixture: assignments must lie in 0, ..., {labels - 1}, but they span {low} to {high}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
-from numpyro.distributions import biject_to
+from numpyro.distributions import biject_to, constraints
 
 from bnp_hier.inspection.collapsed import MixtureSites
 from bnp_hier.inspection.trace import Model, placeholder, run_model
@@ -23,12 +24,20 @@ class Hyperprior(NamedTuple):
 
     - **start** - unconstrained values at the prior medians.
     - **constrain** - maps unconstrained values to constrained values of the sites.
+    - **unconstrain** - the inverse of `constrain`.
     - **log_prob** - log prior density at constrained values (nats), without a Jacobian.
+    - **tails** - smaller tail probability of constrained values under the priors of unbounded hyperparameters that have a
+      distribution function; 1 where the density is as high as at the median.
+    - **starts** - further unconstrained values to start from: those that sites have as ``infer={"starts": (first, ...)}``,
+      the first ones of all sites together, and so on; sites that have fewer, or none, are at their medians.
     """
 
     start: dict[str, Any]
     constrain: Callable[[Mapping[str, Any]], dict[str, Any]]
+    unconstrain: Callable[[Mapping[str, Any]], dict[str, Any]]
     log_prob: Callable[[Mapping[str, Any]], Float[Array, ""]]
+    tails: Callable[[Mapping[str, Any]], dict[str, np.ndarray]]
+    starts: tuple[dict[str, Any], ...] = ()
 
 
 def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Hyperprior:
@@ -53,7 +62,19 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
     for name in sites.hyperparameters:
         if trace[name]["fn"].support.is_discrete:
             raise ValueError(f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted')
-    start = {n: biject_to(trace[n]["fn"].support).inv(trace[n]["value"]) for n in sites.hyperparameters}
+
+    def unconstrained_values(of: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        return {n: biject_to(trace[n]["fn"].support).inv(of(trace[n])) for n in sites.hyperparameters}
+
+    declared = {n: trace[n]["infer"].get("starts", ()) for n in sites.hyperparameters}
+    start = unconstrained_values(lambda site: site["value"])
+
+    def declared_value(site: dict[str, Any], k: int) -> Any:
+        values = declared[site["name"]]
+        return jnp.asarray(values[k], site["value"].dtype) if k < len(values) else site["value"]
+
+    most = max(map(len, declared.values()), default=0)
+    starts = tuple(unconstrained_values(partial(declared_value, k=k)) for k in range(most))
 
     def constrain(unconstrained: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -67,6 +88,10 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
         run_model(model, args, kwargs, constrained)
         return values
 
+    def unconstrain(values: Mapping[str, Any]) -> dict[str, Any]:
+        trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
+        return {n: biject_to(trace[n]["fn"].support).inv(values[n]) for n in sites.hyperparameters}
+
     def log_prob(values: Mapping[str, Any]) -> Float[Array, ""]:
         trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
         total = jnp.zeros(())
@@ -74,7 +99,12 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
             total = total + jnp.sum(trace[name]["fn"].log_prob(values[name]))
         return total
 
-    return Hyperprior(start, constrain, log_prob)
+    def tails(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
+        found = {name: _tail(trace[name]["fn"], values[name]) for name in sites.hyperparameters}
+        return {name: tail for name, tail in found.items() if tail is not None}
+
+    return Hyperprior(start, constrain, unconstrain, log_prob, tails, starts)
 
 
 def _median(distribution: dist.Distribution) -> Any:
@@ -83,6 +113,8 @@ def _median(distribution: dist.Distribution) -> Any:
         return _median(distribution.base_dist)
     if isinstance(distribution, dist.ExpandedDistribution):
         return jnp.broadcast_to(_median(distribution.base_dist), distribution.shape())
+    if isinstance(distribution, dist.LKJCholesky):  # every correlation has median 0
+        return jnp.broadcast_to(jnp.eye(distribution.dimension), distribution.shape())
     for median_of in (_median_from_quantiles, _median_from_cdf, _median_from_draws):
         try:
             median = median_of(distribution)
@@ -93,6 +125,24 @@ def _median(distribution: dist.Distribution) -> Any:
     raise ValueError(f"the prior {type(distribution).__name__} of a hyperparameter has no finite median")
 
 
+def _tail(distribution: dist.Distribution, value: Any) -> np.ndarray | None:
+    """Smaller tail probability of each coordinate; None for bounded ones and without a distribution function.
+
+    Where the density is as high as at the median, as that of an exponential prior is at 0, it counts as 1.
+    """
+    while isinstance(distribution, dist.Independent | dist.ExpandedDistribution):
+        distribution = distribution.base_dist
+    if distribution.event_shape or distribution.support not in (constraints.positive, constraints.real):
+        return None
+    try:
+        below = np.asarray(distribution.cdf(value))
+    except (NotImplementedError, ImportError):
+        return None
+    held_back = distribution.log_prob(value) < distribution.log_prob(_median(distribution))
+    return np.asarray(np.where(held_back, np.minimum(below, 1.0 - below), 1.0))
+
+
+@jax.jit  # one program from the disk, rather than one for every operation
 def _median_from_quantiles(distribution: dist.Distribution) -> Float[Array, "..."]:
     return distribution.icdf(jnp.full(distribution.shape(), 0.5))
 

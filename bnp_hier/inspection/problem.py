@@ -46,6 +46,8 @@ class Problem:
         self.sites: MixtureSites = find_sites(model, (self.X,))
         self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
         self.unconstrained: dict[str, Any] = dict(self.prior.start)
+        self.most_clusters = 1
+        """Largest number of clusters so far: programs whose shapes follow from it serve smaller numbers too."""
         self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
         values = self.values
         values.component.validate(values.X)
@@ -64,6 +66,28 @@ class Problem:
     def values_at(self, hyperparameters: Mapping[str, Any]) -> MixtureValues:
         """Partition prior, component and data at given hyperparameters."""
         return as_arrays(read_values(self.model, self.sites, hyperparameters, (self.X,)))
+
+    def set(self, hyperparameters: Mapping[str, ArrayLike]) -> None:
+        """Set all hyperparameters.
+
+        Raises
+        ------
+        ValueError
+            If a hyperparameter is missing or unknown, or a value has the wrong shape or is outside its prior's support.
+        """
+        expected = self.hyperparameters
+        if set(hyperparameters) != set(expected):
+            given = ", ".join(sorted(hyperparameters)) or "none"
+            raise ValueError(
+                f"the hyperparameters of the model are {', '.join(expected) or 'none'}, but those given are {given}"
+            )
+        for name, value in hyperparameters.items():
+            if np.shape(value) != np.shape(expected[name]):
+                raise ValueError(f"{name} must have shape {np.shape(expected[name])}, but it has shape {np.shape(value)}")
+        self.unconstrained = self.prior.unconstrain({name: jnp.asarray(hyperparameters[name], float) for name in expected})
+        for name, value in self.hyperparameters.items():
+            if not np.allclose(value, hyperparameters[name], rtol=1e-6, atol=1e-12):  # of a bound, a little is cut off
+                raise ValueError(f"{name} is outside the support of its prior: {hyperparameters[name]}")
 
     def value(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike) -> float:
         """Objective + log prior at the current hyperparameters (nats); see `climb`."""

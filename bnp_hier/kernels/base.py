@@ -1,4 +1,4 @@
-"""Common parts of the partition kernels: the interface to NumPyro, label-invariant summaries, and capacity warnings."""
+"""Common parts of the kernels: the interface to NumPyro, and the label-invariant summaries and capacity of a partition."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from numpyro.util import identity, is_prng_key
 from bnp_hier.inspection.trace import Model
 
 __all__ = [
+    "ModelKernel",
     "PartitionKernel",
     "check_whole_labels",
     "split_arrays",
 ]
 
 
-class PartitionKernel(MCMCKernel):
-    """Kernel of a model's partition site, alone under `MCMC` or as a block of `numpyro.infer.Gibbs`.
+class ModelKernel(MCMCKernel):
+    """Kernel of sites of a model, alone under `MCMC` or as a block of `numpyro.infer.Gibbs`.
 
     A subclass implements `init`, which sets `_sites` and `_sample_fn`, and `_sample_one`, one step of one chain. Its state is a
-    `NamedTuple` with at least `z`, `log_joint`, `n_clusters`, `capacity_hits` and `rng_key`.
+    `NamedTuple` with at least `z`, the constrained values of its sites, and `rng_key`.
     """
 
     sample_field = "z"
@@ -42,9 +43,8 @@ class PartitionKernel(MCMCKernel):
         self.constructor_options = {name: value for name, value in list(given.arguments.items())[1:] if name != "model"}
         return self
 
-    def __init__(self, model: Model, max_clusters: int | None = None) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
-        self._max_clusters = max_clusters
         # static metadata resolved at `init`
         self._sites: Any = None
         self._sample_fn: Callable[..., Any] | None = None
@@ -56,8 +56,51 @@ class PartitionKernel(MCMCKernel):
 
     @property
     def default_fields(self) -> tuple[str, ...]:
-        """Fields collected by `MCMC`: the labels."""
+        """Fields collected by `MCMC`: the values of the sites."""
         return ("z",)
+
+    def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
+        """Advance every chain in the state by one step."""
+        step = self._sample_one
+        if is_prng_key(state.rng_key):
+            return step(state, model_args, model_kwargs)
+        return jax.vmap(lambda one: step(one, model_args, model_kwargs))(state)
+
+    @abstractmethod
+    def _sample_one(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
+        """Advance one chain by one step."""
+
+    def refresh(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
+        """Identity: the state has no cached values to recompute."""
+        return state
+
+    def wrap_model(self, wrapper: Callable[[Model], Model]) -> Self:
+        """Return a copy of the kernel for the wrapped model."""
+        kernel = copy.copy(self)
+        kernel._model, kernel._sites, kernel._sample_fn = wrapper(self._model), None, None
+        return kernel
+
+    def get_constrain_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
+        """Identity: the values in the state are constrained."""
+        return identity
+
+    def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
+        """Identity."""
+        return identity
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sample_fn": None}
+
+
+class PartitionKernel(ModelKernel):
+    """Kernel of a model's partition site.
+
+    Its state has at least `z`, `log_joint`, `n_clusters`, `capacity_hits` and `rng_key`.
+    """
+
+    def __init__(self, model: Model, max_clusters: int | None = None) -> None:
+        super().__init__(model)
+        self._max_clusters = max_clusters
 
     def get_diagnostics_str(self, state: Any) -> str:
         """Describe the current state: clusters, log joint and, if any, capacity hits with the truncated probability."""
@@ -82,35 +125,6 @@ class PartitionKernel(MCMCKernel):
             places.append(f'max_clusters of the site "{self._sites.partition}"')
         return f"raise {' and '.join(places)}"
 
-    def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
-        """Advance every chain in the state by one step."""
-        step = self._sample_one
-        if is_prng_key(state.rng_key):
-            return step(state, model_args, model_kwargs)
-        return jax.vmap(lambda one: step(one, model_args, model_kwargs))(state)
-
-    @abstractmethod
-    def _sample_one(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
-        """Advance one chain by one step."""
-
-    def refresh(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
-        """Identity: the state has no cached values to recompute."""
-        return state
-
-    def wrap_model(self, wrapper: Callable[[Model], Model]) -> Self:
-        """Return a copy of the kernel for the wrapped model."""
-        kernel = copy.copy(self)
-        kernel._model, kernel._sites, kernel._sample_fn = wrapper(self._model), None, None
-        return kernel
-
-    def get_constrain_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
-        """Identity: labels are already constrained."""
-        return identity
-
-    def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Callable[[Any], Any]:
-        """Identity."""
-        return identity
-
     def _refuse_other_sites(self, partition: str, others: Sequence[str]) -> None:
         """Raise `ValueError` if the model has latent sites that no block owns."""
         if others:
@@ -119,9 +133,6 @@ class PartitionKernel(MCMCKernel):
                 f"{kernel} samples only the partition, but the model has the latent sites {list(others)}: "
                 f'use Gibbs([({kernel}(model), ["{partition}"]), (NUTS(model), None)])'
             )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sample_fn": None}
 
 
 def split_arrays(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Any]:

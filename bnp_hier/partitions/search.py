@@ -42,6 +42,11 @@ class Descent(NamedTuple):
     traces: list[Float[np.ndarray, " sweeps"]]
     converged: Bool[np.ndarray, " r"]
 
+    @property
+    def best(self) -> Int[np.ndarray, " n"]:
+        """The most probable partition."""
+        return self.labels[int(self.log_joint.argmax())]
+
 
 def descend(
     values: MixtureValues,

@@ -19,8 +19,9 @@ from sklearn.base import BaseEstimator
 
 from bnp_hier import models
 from bnp_hier.components import Component
+from bnp_hier.components.learned import BUILDERS
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel
+from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.kernel_options import constructor_options
 
 __all__ = ["NotPlainError", "decode", "encode", "encode_model", "register_type", "types_of"]
@@ -75,7 +76,9 @@ def encode(value: Any, arrays: dict[str, Any]) -> Any:
         if isinstance(value, functools.partial):
             return {"is": "partial", "of": one(value.func), "args": one(value.args), "keywords": one(value.keywords)}
         if isinstance(value, dist.Distribution):
-            return {"is": "distribution", "type": _distribution_name(value), "parameters": one(value.get_args())}
+            return {"is": "distribution", "type": _distribution_name(value), "parameters": one(_parameters(value))}
+        if isinstance(value, type):
+            return {"is": "type", "name": _type_name(value)}
         if isinstance(value, MCMCKernel):
             return {"is": "kernel", "type": _kernel_name(value), "options": one(constructor_options(value))}
         if inspect.isfunction(value):
@@ -120,11 +123,19 @@ def _foreign(written: Any) -> bool:
 
 def _function_name(function: Callable[..., Any]) -> str:
     name = function.__name__
+    if BUILDERS.get(name) is function:
+        return f"components:{name}"
     if getattr(models, name, None) is function:
         return f"models:{name}"
     if name in _STARTS and getattr(initialization, name) is function:
         return f"initialization:{name}"
     raise NotPlainError(f"the function {function.__module__}.{function.__qualname__} is not one of bnp_hier.models")
+
+
+def _parameters(distribution: dist.Distribution) -> dict[str, Any]:
+    """Arguments of the constructor: of some distributions, those that are not parameters as well."""
+    others = {dist.TwoSidedTruncatedDistribution: "base_dist", dist.LKJCholesky: "dimension"}.get(type(distribution))
+    return {**distribution.get_args(), **({} if others is None else {others: getattr(distribution, others)})}
 
 
 def _distribution_name(distribution: dist.Distribution) -> str:
@@ -135,7 +146,7 @@ def _distribution_name(distribution: dist.Distribution) -> str:
 
 
 def _kernel_name(kernel: MCMCKernel) -> str:
-    if _type_name(type(kernel)).partition(".")[0] not in _PACKAGES or not isinstance(kernel, PartitionKernel | Gibbs | HMC):
+    if _type_name(type(kernel)).partition(".")[0] not in _PACKAGES or not isinstance(kernel, ModelKernel | Gibbs | HMC):
         raise NotPlainError(f"the kernel {_type_name(type(kernel))} is unknown")
     return _type_name(type(kernel))
 
@@ -195,6 +206,8 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
                 return functools.partial(one(written["of"]), *one(written["args"]), **one(written["keywords"]))
             case "function":
                 return _function(written["name"])
+            case "type":
+                return _type(written["name"], known)
             case "distribution":
                 return _distribution(written["type"])(**one(written["parameters"]))
             case "kernel":
@@ -204,7 +217,7 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
         raise ValueError(f"it contains an object of the unknown kind {written['is']!r}")
 
     def _kernel(cls: type, options: dict[str, Any]) -> Any:
-        if not issubclass(cls, PartitionKernel | Gibbs | HMC):
+        if not issubclass(cls, ModelKernel | Gibbs | HMC):
             raise ValueError(f"{cls.__name__} is not a known kernel")
         made: Any = cls
         return made(**options) if issubclass(cls, Gibbs) else made(model, **options)
@@ -247,6 +260,8 @@ def _type(name: str, known: Mapping[str, type]) -> type:
 
 def _function(name: str) -> Callable[..., Any]:
     module, _, plain = name.partition(":")
+    if module == "components" and plain in BUILDERS:
+        return BUILDERS[plain]
     found = {"models": models, "initialization": initialization}.get(module)
     if found is None or plain not in (models.__all__ if found is models else _STARTS):
         raise ValueError(f"there is no function {name}")

@@ -106,7 +106,7 @@ print(f"mean held-out log density under the truth: {log_true.mean():.3f} nats pe
 
 # %%
 on_disk = np.load(path, mmap_mode="r")
-component = bnp.NormalInverseWishart.from_data(on_disk[:1000])
+component = bnp.NormalInverseWishart.from_data(on_disk[:1000], learn=False)
 model = partial(dpm, component=component, concentration=1.0)
 
 start = time.perf_counter()

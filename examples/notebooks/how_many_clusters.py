@@ -54,7 +54,7 @@ columns = [wine.feature_names.index("flavanoids"), wine.feature_names.index("col
 rows = np.random.default_rng(0).permutation(len(wine.X))[:n_rows]
 X = wine.X[rows][:, columns]
 X = (X - X.mean(0)) / X.std(0)
-component = bnp.NormalInverseWishart.from_data(X)
+component = bnp.NormalInverseWishart.from_data(X, learn=False)
 model = partial(dpm, component=component, concentration=1.0)
 
 # %% [markdown]

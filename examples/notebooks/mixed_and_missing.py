@@ -111,7 +111,7 @@ print(advice)
 # shortcut of treating every column as normal:
 
 # %%
-shortcut = partial(dpm, component=bnp.NormalInverseGamma.from_data(numbers), concentration=1.0)
+shortcut = partial(dpm, component=bnp.NormalInverseGamma.from_data(numbers, learn=False), concentration=1.0)
 for warning in bnp.check_model(shortcut, numbers):
     print("-", warning)
 

@@ -62,7 +62,7 @@ print(f"{X.shape[0]} items, {X.shape[1]} features of 0 and 1")
 # The model is a Dirichlet-process mixture in which each cluster has a probability for each feature (`BetaBernoulli`).
 
 # %%
-bits = partial(dpm, component=bnp.BetaBernoulli.from_data(X), concentration=1.0)
+bits = partial(dpm, component=bnp.BetaBernoulli.from_data(X, learn=False), concentration=1.0)
 bhc = bnp.BHC(bits, progress_bar=False).fit(X)
 for cluster in range(bhc.n_clusters_):
     print(f"{cluster}: " + ", ".join(names[item] for item in np.flatnonzero(bhc.labels_ == cluster)))

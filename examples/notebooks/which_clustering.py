@@ -60,7 +60,7 @@ bnp.plots.pairs(X[:, 2:], labels=np.zeros(len(X), int), feature_names=data.featu
 # it. `check_model` returns no warnings.
 
 # %%
-model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
 bnp.check_model(model, X, feature_names=data.feature_names)
 
 # %% [markdown]

@@ -45,9 +45,9 @@ def main() -> None:
         found = []
         for alpha, other in product(alphas, others):
             component = (
-                bnp.NormalInverseWishart.from_data(X, within=other)
+                bnp.NormalInverseWishart.from_data(X, within=other, learn=False)
                 if kind == NORMAL
-                else bnp.BetaBernoulli.from_data(X, strength=other)
+                else bnp.BetaBernoulli.from_data(X, strength=other, learn=False)
             )
             fit = bnp.BHC(partial(dpm, component=component, concentration=alpha), refine=None, progress_bar=False).fit(X)
             found.append((fit.log_evidence_bound_, fit.dendrogram_.purity(y, pick="leaf")))

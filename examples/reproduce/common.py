@@ -145,10 +145,10 @@ def learned(kind: str, within: float = 0.25) -> Callable[[np.ndarray], None]:
         if kind == NORMAL:
             share = numpyro.sample("within", dist.LogNormal(np.log(within), 1.0))
             kappa = numpyro.sample("kappa", dist.LogNormal(np.log(0.1), 1.0))
-            component = bnp.NormalInverseWishart.from_data(X, within=share, kappa=kappa)
+            component = bnp.NormalInverseWishart.from_data(X, within=share, kappa=kappa, learn=False)
         else:
             strength = numpyro.sample("strength", dist.LogNormal(np.log(2.0), 1.0))
-            component = bnp.BetaBernoulli.from_data(X, strength=strength)
+            component = bnp.BetaBernoulli.from_data(X, strength=strength, learn=False)
         z = numpyro.sample("z", bnp.ChineseRestaurantProcess(alpha, X.shape[0]))
         numpyro.sample("X", bnp.ConjugateMixture(component, z), obs=X)
 

@@ -76,7 +76,7 @@ def tree_factor(component: bnp.Component, X: np.ndarray, y: np.ndarray) -> list[
 
 def kmeans_factor(rng: np.random.Generator, n: int = 20_000, d: int = 2, tau: float = 3.0) -> list[float]:
     X, y = normal_clusters(rng, n, d, 5, tau)
-    return tree_factor(bnp.NormalInverseWishart.from_data(X, rule="me"), X, y)
+    return tree_factor(bnp.NormalInverseWishart.from_data(X, rule="me", learn=False), X, y)
 
 
 def multinomial_factor(rng: np.random.Generator, n: int = 10_000, d: int = 8) -> list[float]:
@@ -90,7 +90,7 @@ def agglomerative_factors(rng: np.random.Generator, n: int) -> list[float]:
     The last number is the evaluations of conga lines divided by those with a stored matrix of pairs.
     """
     X, _ = normal_clusters(rng, n, 2, 10, 3.0)
-    component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative")
+    component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative", learn=False)
     model = functools.partial(dpm, component=component, concentration=ALPHA)
     conga, row_best = (
         bnp.AgglomerativeBayesianClustering(model, "finite", engine=engine, progress_bar=False).fit(X)

@@ -126,7 +126,9 @@ def separated_gaussians(rng: np.random.Generator, tau: float, n: int, d: int) ->
 def paper_model(X: np.ndarray, seed: int) -> Callable[[np.ndarray], None]:
     """The paper's model and prior (Eqs. 15 and 21), without the prior over labels, which is the estimator's `label_prior`."""
     return partial(
-        dpm, component=bnp.NormalInverseWishart.from_data(X, rule="me", random_state=seed), concentration=CONCENTRATION
+        dpm,
+        component=bnp.NormalInverseWishart.from_data(X, rule="me", random_state=seed, learn=False),
+        concentration=CONCENTRATION,
     )
 
 
@@ -152,7 +154,7 @@ def collapsed_gibbs(X: np.ndarray, y: np.ndarray, seed: int, sweeps: int) -> Fou
 
 def all_found(X: np.ndarray, y: np.ndarray, seed: int, sweeps: int) -> dict[str, Found]:
     """What each method finds in one data set."""
-    component = bnp.NormalInverseWishart.from_data(X, rule="me", random_state=seed)
+    component = bnp.NormalInverseWishart.from_data(X, rule="me", random_state=seed, learn=False)
     labels = {
         "G-means": g_means(X),
         "k-means+BIC": split_merge(KMeansBIC(X)).labels,

@@ -85,8 +85,8 @@ def makers(full: bool) -> dict[str, tuple[str, Maker]]:
 def priors(X: np.ndarray, kind: str) -> list[bnp.Component]:
     """The priors tried on one subset."""
     if kind == BITS:
-        return [bnp.BetaBernoulli.from_data(X, strength=strength) for strength in STRENGTHS]
-    printed = bnp.NormalInverseWishart.from_data(X, rule="agglomerative")
+        return [bnp.BetaBernoulli.from_data(X, strength=strength, learn=False) for strength in STRENGTHS]
+    printed = bnp.NormalInverseWishart.from_data(X, rule="agglomerative", learn=False)
     return [dataclasses.replace(printed, scale=factor * np.asarray(printed.scale)) for factor in SCALES]
 
 

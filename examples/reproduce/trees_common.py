@@ -130,7 +130,7 @@ def model_of(X: np.ndarray, bits: bool = False) -> Callable[..., None]:
     import bnp_hier as bnp
     from bnp_hier.models import dpm
 
-    component = bnp.BetaBernoulli.from_data(X) if bits else bnp.NormalInverseWishart.from_data(X)
+    component = bnp.BetaBernoulli.from_data(X, learn=False) if bits else bnp.NormalInverseWishart.from_data(X, learn=False)
     return partial(dpm, component=component, concentration=1.0)
 
 

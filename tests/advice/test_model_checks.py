@@ -29,13 +29,13 @@ def nig(d: int = 3, shape: float = 2.0, rate: float = 1.0, kappa: float = 0.1, m
 
 
 SOUND: dict[str, tuple[Any, np.ndarray]] = {
-    "normal": (bnp.NormalInverseWishart.from_data(X), X),
-    "diagonal": (bnp.NormalInverseGamma.from_data(X), X),
-    "known": (bnp.NormalKnownCovariance.from_data(X), X),
-    "bernoulli": (bnp.BetaBernoulli.from_data(BITS), BITS),
-    "poisson": (bnp.GammaPoisson.from_data(COUNTS), COUNTS),
-    "multinomial": (bnp.DirichletMultinomial.from_data(COUNTS), COUNTS),
-    "mixed": (bnp.ProductComponent.from_data(np.hstack([X, BITS])), np.hstack([X, BITS])),
+    "normal": (bnp.NormalInverseWishart.from_data(X, learn=False), X),
+    "diagonal": (bnp.NormalInverseGamma.from_data(X, learn=False), X),
+    "known": (bnp.NormalKnownCovariance.from_data(X, learn=False), X),
+    "bernoulli": (bnp.BetaBernoulli.from_data(BITS, learn=False), BITS),
+    "poisson": (bnp.GammaPoisson.from_data(COUNTS, learn=False), COUNTS),
+    "multinomial": (bnp.DirichletMultinomial.from_data(COUNTS, learn=False), COUNTS),
+    "mixed": (bnp.ProductComponent.from_data(np.hstack([X, BITS]), learn=False), np.hstack([X, BITS])),
     "own family": (ExponentialGamma(np.ones(2), np.ones(2)), RNG.exponential(size=(100, 2))),
 }
 
@@ -49,8 +49,16 @@ def test_priors_read_off_the_data_are_sound(name: str) -> None:
 @pytest.mark.parametrize(
     ("component", "rows", "message"),
     [
-        (bnp.NormalInverseWishart.from_data(COUNTS), COUNTS, "'x0', 'x1' contain counts, but .*Wishart .*GammaPoisson"),
-        (bnp.NormalInverseGamma.from_data(BITS), BITS, "contain only 0 and 1, but NormalInverseGamma.*--family bernoulli"),
+        (
+            bnp.NormalInverseWishart.from_data(COUNTS, learn=False),
+            COUNTS,
+            "'x0', 'x1' contain counts, but .*Wishart .*GammaPoisson",
+        ),
+        (
+            bnp.NormalInverseGamma.from_data(BITS, learn=False),
+            BITS,
+            "contain only 0 and 1, but NormalInverseGamma.*--family bernoulli",
+        ),
         (niw(mean=2.0), X * [1.0, 1.0, 0.1], "wider than all rows together in column 'x2'.*standardise"),
         (niw(mean=2.0), X * [1.0, 50.0, 1.0], "far narrower than the spread of all rows in column 'x1'"),
         (nig(rate=900.0), X, "wider than all rows together"),
@@ -61,9 +69,17 @@ def test_priors_read_off_the_data_are_sound(name: str) -> None:
         (bnp.BetaBernoulli(np.full(3, 40.0), np.full(3, 40.0)), BITS, "outweighs the data: a . b counts as 80 rows"),
         (bnp.GammaPoisson(np.full(2, 300.0), np.full(2, 100.0)), COUNTS, "outweighs the data: shape counts as 300 events"),
         (bnp.DirichletMultinomial(np.full(2, 500.0)), COUNTS, "outweighs the data: the total concentration counts as"),
-        (bnp.NormalInverseWishart.from_data(X[:5]), X[:5], "5 rows are few for the full covariance matrix of 3 columns"),
-        (bnp.NormalInverseGamma.from_data(np.exp(2 * X)), np.exp(2 * X), "long right tail.*take logarithms"),
-        (bnp.NormalInverseGamma.from_data(SPIKE), SPIKE, "column .x0. contains the same number in more than 30% of the rows"),
+        (
+            bnp.NormalInverseWishart.from_data(X[:5], learn=False),
+            X[:5],
+            "5 rows are few for the full covariance matrix of 3 columns",
+        ),
+        (bnp.NormalInverseGamma.from_data(np.exp(2 * X), learn=False), np.exp(2 * X), "long right tail.*take logarithms"),
+        (
+            bnp.NormalInverseGamma.from_data(SPIKE, learn=False),
+            SPIKE,
+            "column .x0. contains the same number in more than 30% of the rows",
+        ),
     ],
 )
 def test_choices_that_look_wrong(component: bnp.Component, rows: np.ndarray, message: str) -> None:
@@ -74,7 +90,7 @@ def test_choices_that_look_wrong(component: bnp.Component, rows: np.ndarray, mes
 def test_telling_columns_are_named() -> None:
     table = pd.DataFrame({"id": np.arange(1, 101), "a": X[:, 0], "b": X[:, 1], "flag": np.ones(100)})
     table.loc[:70, "b"] = np.nan
-    found = bnp.check_model(partial(dpm, component=bnp.ProductComponent.from_data(table)), table)
+    found = bnp.check_model(partial(dpm, component=bnp.ProductComponent.from_data(table, learn=False)), table)
     assert any("column 'id' numbers the rows" in warning for warning in found)
     assert any("column 'flag' contains only one value" in warning for warning in found)
     assert any("column 'b' lacks a value in more than half" in warning for warning in found)
@@ -84,7 +100,7 @@ def test_telling_columns_are_named() -> None:
     ("alpha", "words"), [(200.0, "expects 81 clusters among 100 rows"), (1e-4, "a single cluster almost surely")]
 )
 def test_concentrations(alpha: float, words: str) -> None:
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     (found,) = bnp.check_model(partial(dpm, component=component, concentration=alpha), X)
     assert words in found
     assert bnp.check_model(partial(pitman_yor_mixture, component=component, discount=0.1), X) == ()

@@ -27,7 +27,7 @@ from functools import partial
 from bnp_hier.models import dpm
 compiled, tables = [], bnp.datasets.load("iris").X
 jax.monitoring.register_event_duration_secs_listener(lambda name, _, **__: compiled.append(name))
-def model(X): return dpm(X, bnp.NormalInverseWishart.from_data(tables), 1.0)
+def model(X): return dpm(X, bnp.NormalInverseWishart.from_data(tables, learn=False), 1.0)
 def programs(): return compiled.count("/jax/core/compile/backend_compile_duration")
 start = time.process_time()
 """
@@ -45,7 +45,7 @@ import bnp_hier as bnp
 from numpyro.infer import MCMC, NUTS, Gibbs
 bnp.enable_compilation_cache(sys.argv[1])
 X = bnp.datasets.load("iris").X
-component = bnp.NormalInverseWishart.from_data(X)
+component = bnp.NormalInverseWishart.from_data(X, learn=False)
 def model(X):
     alpha = numpyro.sample("alpha", dist.Gamma(1.0, 1.0))
     z = numpyro.sample("z", bnp.ChineseRestaurantProcess(alpha, len(X)))

@@ -53,7 +53,7 @@ def plain_pass(X: np.ndarray, means: np.ndarray, precisions: np.ndarray, constan
 def test_kd_tree_against_a_plain_loop_and_against_dense() -> None:
     """A million rows, two columns, five clusters: labels (in boxes) and statistics of one pass."""
     X, labels = clusters(1_000_000, 2)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     with jax.enable_x64(True):
         scores = scores_from(component, *summed(component, X, labels, 5), Prior(1.0), "dp")
         tree, dense = KDTreeAssigner(component, X), DenseAssigner(component, X)
@@ -74,7 +74,7 @@ def test_kd_tree_against_a_plain_loop_and_against_dense() -> None:
 def test_a_kd_tree_pays_after_the_passes_that_auto_waits_for() -> None:
     """Building the tree over a million rows, in dense passes; within a factor of two of the number that "auto" waits for."""
     X, labels = clusters(1_000_000, 2)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     with jax.enable_x64(True):
         scores = scores_from(component, *summed(component, X, labels, 5), Prior(1.0), "dp")
         dense = DenseAssigner(component, X)
@@ -89,7 +89,7 @@ def test_dense_pass_against_a_bare_matrix_product() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 20, 200_000)
     X = 4.0 * rng.normal(size=(20, 16))[labels] + rng.normal(size=(200_000, 16))
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     features, coefficients = rng.normal(size=(200_000, 153)), rng.normal(size=(153, 20))
     with jax.enable_x64(True):
         scores = scores_from(component, *summed(component, X, labels, 20), Prior(1.0), "dp")
@@ -108,7 +108,7 @@ def test_dense_pass_against_a_bare_matrix_product() -> None:
 
 def test_bayesian_kmeans_against_kmeans() -> None:
     X, _ = clusters(1_000_000, 2)
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X[::100]), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X[::100], learn=False), concentration=1.0)
     fit = bnp.BayesianKMeans(model).fit(X)
     ours, theirs = seconds(
         lambda: bnp.BayesianKMeans(model).fit(X), lambda: KMeans(fit.n_clusters_, n_init=1).fit(X), repeats=3
@@ -157,7 +157,7 @@ def test_streamed_memory_is_flat() -> None:
 
 def test_agglomerative_against_scipy() -> None:
     X, _ = clusters(2000, 2)
-    component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative")
+    component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative", learn=False)
     with jax.enable_x64(True):
         leaves = row_leaves(X)
         ours, scipy = seconds(
@@ -172,7 +172,7 @@ def test_dense_pass_grows_as_the_rows_do() -> None:
     with jax.enable_x64(True):
         for n in (100_000, 400_000):
             X, labels = clusters(n, 2)
-            component = bnp.NormalInverseWishart.from_data(X)
+            component = bnp.NormalInverseWishart.from_data(X, learn=False)
             scores = scores_from(component, *summed(component, X, labels, 5), Prior(1.0), "dp")
             dense = DenseAssigner(component, X)
             times += seconds(lambda dense=dense, scores=scores: jax.block_until_ready(dense(scores)), repeats=5)

@@ -33,7 +33,7 @@ def _mixture() -> np.ndarray:
 
 def _mixing(X: np.ndarray, warmup: int, samples: int, **options) -> dict[str, tuple[float, float]]:
     """R-hat and bulk effective sample size of the label-invariant fields of four chains, printed with what a second buys."""
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     kernel = bnp.PartitionGibbs(model, **options)
     mcmc = MCMC(kernel, num_warmup=warmup, num_samples=samples, num_chains=4, chain_method="vectorized", progress_bar=False)
     start = time.perf_counter()
@@ -114,7 +114,7 @@ def test_methods_side_by_side(data: str, ours: tuple, nuts: tuple | None, plain:
     order = np.random.default_rng(0).permutation(len(everything))
     held = len(everything) // 5
     Y, X = everything[order[:held]], everything[order[held:]]
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     model = partial(dpm, component=component, concentration=1.0)
     methods = {"PartitionGibbs": _chains(bnp.PartitionGibbs(model), X, *ours)}
     if nuts is not None:

@@ -59,7 +59,7 @@ def clusters(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
 def tree_of(n: int, d: int) -> Callable[[], Any]:
     """The greedy tree of five normal clusters, full covariance."""
     X, _ = clusters(n, d)
-    return partial(greedy_tree, bnp.NormalInverseWishart.from_data(X), X, 1.0, progress_bar=False)
+    return partial(greedy_tree, bnp.NormalInverseWishart.from_data(X, learn=False), X, 1.0, progress_bar=False)
 
 
 def check(name: str, ratio: float, limit: float) -> None:
@@ -102,7 +102,7 @@ def test_bhc_needs_no_matrix_of_pairs() -> None:
         "from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree\n"
         "from tests.benchmarks.peak_memory import peak\n"
         "X = np.random.default_rng(0).normal(size=(int(sys.argv[1]), 2))\n"
-        "with jax.enable_x64(True): greedy_tree(bnp.NormalInverseWishart.from_data(X), X, 1.0, False)\n"
+        "with jax.enable_x64(True): greedy_tree(bnp.NormalInverseWishart.from_data(X, learn=False), X, 1.0, False)\n"
         "print(peak())\n"
     )
     peaks = [
@@ -116,7 +116,7 @@ def test_bhc_needs_no_matrix_of_pairs() -> None:
 def test_bhc_of_bits() -> None:
     rng = np.random.default_rng(0)
     X = (rng.random((2000, 64)) < rng.beta(0.5, 0.5, size=(8, 64))[rng.integers(0, 8, 2000)]).astype(float)
-    component = bnp.BetaBernoulli.from_data(X)
+    component = bnp.BetaBernoulli.from_data(X, learn=False)
     with jax.enable_x64(True):
         tree = partial(greedy_tree, component, X, 1.0, progress_bar=False)
         ours, scipy = seconds(tree, lambda: linkage(X, method="average"), repeats=3)
@@ -127,7 +127,7 @@ def test_bhc_of_bits() -> None:
 @pytest.mark.parametrize(("n", "d", "limit"), [(150, 4, 600.0), (300, 2, 400.0), (1000, 2, 200.0), (2000, 5, 150.0)])
 def test_polish_against_average_linkage(n: int, d: int, limit: float) -> None:
     X, _ = clusters(n, d)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     with jax.enable_x64(True):
         greedy, _ = greedy_tree(component, X, 1.0, False)
         polish = partial(search, component, X, 1.0, greedy, "polish", np.random.default_rng(0))
@@ -137,7 +137,7 @@ def test_polish_against_average_linkage(n: int, d: int, limit: float) -> None:
 
 def test_randomised_against_average_linkage() -> None:
     X, _ = clusters(50_000, 2)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     with jax.enable_x64(True):
         randomized = partial(randomized_tree, component, X, 1.0, np.random.default_rng(0))
         ours, exact = seconds(randomized, lambda: linkage(X[:8000], method="average"), repeats=3)
@@ -146,7 +146,7 @@ def test_randomised_against_average_linkage() -> None:
 
 def test_bayes_kmeans_against_average_linkage() -> None:
     X, _ = clusters(600, 5)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     with jax.enable_x64(True):
         build = partial(build_bayes_kmeans_tree, component, X, 1.0, np.random.default_rng(0))
         ours, base = seconds(build, lambda: linkage(X, method="average"), repeats=5)
@@ -158,7 +158,7 @@ def test_collapsed_gibbs_sweep_against_numpy() -> None:
     rng = np.random.default_rng(1)
     labels = np.arange(1000) % 10
     X = 6.0 * rng.normal(size=(10, 2))[labels] + rng.normal(size=(1000, 2))
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     order, uniforms = rng.permutation(1000), rng.random(1000)
     kappa, nu, scale = float(component.kappa), float(component.nu), np.asarray(component.scale)
     with jax.enable_x64(True):

@@ -26,27 +26,27 @@ def test_close_distance_ignores_equal_rows_and_depends_on_the_seed_alone() -> No
 
 def test_rules() -> None:
     square = close_distance(X, 3) ** 2
-    me = bnp.NormalInverseWishart.from_data(X, rule="me", random_state=3)
+    me = bnp.NormalInverseWishart.from_data(X, rule="me", random_state=3, learn=False)
     assert (me.kappa, me.nu) == (0.1, 2.0)
     np.testing.assert_allclose(me.mean, X.mean(0))
     covariance = np.cov(X.T, bias=True)
     np.testing.assert_allclose(me.scale, square * 2 * covariance / covariance.trace())
-    bottom_up = bnp.NormalInverseWishart.from_data(X, rule="agglomerative", random_state=3)
+    bottom_up = bnp.NormalInverseWishart.from_data(X, rule="agglomerative", random_state=3, learn=False)
     assert (bottom_up.kappa, bottom_up.nu) == (0.01, 2.0)
     np.testing.assert_allclose(bottom_up.scale, 0.01 * square * np.eye(2))
-    assert bnp.NormalInverseWishart.from_data(X, rule="me", kappa=0.5, nu=7.0).nu == 7.0
+    assert bnp.NormalInverseWishart.from_data(X, rule="me", kappa=0.5, nu=7.0, learn=False).nu == 7.0
 
 
 def test_one_column() -> None:
-    one = bnp.NormalInverseWishart.from_data(X[:, :1], rule="me")
+    one = bnp.NormalInverseWishart.from_data(X[:, :1], rule="me", learn=False)
     np.testing.assert_allclose(one.scale, [[close_distance(X[:, :1], 0) ** 2]])
 
 
 @pytest.mark.parametrize("rule", ["me", "agglomerative"])
 def test_bad_input(rule: str) -> None:
     with pytest.raises(ValueError, match="X is constant in column 0"):
-        bnp.NormalInverseWishart.from_data(np.ones((5, 2)), rule=rule)
+        bnp.NormalInverseWishart.from_data(np.ones((5, 2)), rule=rule, learn=False)
     with pytest.raises(ValueError, match="all 5 rows of X are equal"):
         close_distance(np.ones((5, 2)), 0)
     with pytest.raises(ValueError, match="rule must be one of within, me, agglomerative, but it is 'best'"):
-        bnp.NormalInverseWishart.from_data(X, rule="best")
+        bnp.NormalInverseWishart.from_data(X, rule="best", learn=False)

@@ -18,15 +18,16 @@ REAL = RNG.normal(size=(12, 3)) * [1.0, 2.0, 0.5] + [0.0, 5.0, -1.0]
 BITS = (RNG.random((12, 4)) < 0.4).astype(float)
 COUNTS = RNG.poisson(2.0, (12, 3)).astype(float)
 FAMILIES: dict[str, tuple[Component, np.ndarray]] = {
-    "niw": (bnp.NormalInverseWishart.from_data(REAL), REAL),
-    "nig": (bnp.NormalInverseGamma.from_data(REAL), REAL),
-    "known": (bnp.NormalKnownCovariance.from_data(REAL), REAL),
-    "bernoulli": (bnp.BetaBernoulli.from_data(BITS), BITS),
-    "multinomial": (bnp.DirichletMultinomial.from_data(COUNTS), COUNTS),
-    "poisson": (bnp.GammaPoisson.from_data(COUNTS), COUNTS),
+    "niw": (bnp.NormalInverseWishart.from_data(REAL, learn=False), REAL),
+    "nig": (bnp.NormalInverseGamma.from_data(REAL, learn=False), REAL),
+    "known": (bnp.NormalKnownCovariance.from_data(REAL, learn=False), REAL),
+    "bernoulli": (bnp.BetaBernoulli.from_data(BITS, learn=False), BITS),
+    "multinomial": (bnp.DirichletMultinomial.from_data(COUNTS, learn=False), COUNTS),
+    "poisson": (bnp.GammaPoisson.from_data(COUNTS, learn=False), COUNTS),
     "product": (
         bnp.ProductComponent(
-            (bnp.NormalInverseWishart.from_data(REAL), bnp.BetaBernoulli.from_data(BITS)), ((0, 1, 2), (3, 4, 5, 6))
+            (bnp.NormalInverseWishart.from_data(REAL, learn=False), bnp.BetaBernoulli.from_data(BITS, learn=False)),
+            ((0, 1, 2), (3, 4, 5, 6)),
         ),
         np.hstack([REAL, BITS]),
     ),

@@ -511,7 +511,7 @@ def test_supports_know_what_lies_outside(case, x64):
 
 @every_family
 def test_from_data_gives_a_component_that_fits_the_data(case):
-    component = type(case.component).from_data(case.X)
+    component = type(case.component).from_data(case.X, learn=False)
     assert type(component) is type(case.component) and component.dim == case.X.shape[1]
     component.validate(case.X)
     stats = prefixes(suff_stats(component, case.X))
@@ -522,45 +522,47 @@ def test_from_data_gives_a_component_that_fits_the_data(case):
 def test_from_data_rules():
     """Every documented rule, by hand."""
     mean, variance = _real.mean(0), _real.var(0)
-    niw = NormalInverseWishart.from_data(_real, kappa=0.2, nu=6.0, within=0.4)
+    niw = NormalInverseWishart.from_data(_real, kappa=0.2, nu=6.0, within=0.4, learn=False)
     np.testing.assert_allclose(niw.mean, mean, rtol=1e-14)
     np.testing.assert_allclose(np.asarray(niw.scale) / (6.0 - 2 - 1), 0.4 * np.diag(variance), rtol=1e-14)
     assert (niw.kappa, niw.nu) == (0.2, 6.0)
-    assert NormalInverseWishart.from_data(_real).nu == 4.0
+    assert NormalInverseWishart.from_data(_real, learn=False).nu == 4.0
 
-    nig = NormalInverseGamma.from_data(_real, shape=3.0, within=0.4)
+    nig = NormalInverseGamma.from_data(_real, shape=3.0, within=0.4, learn=False)
     np.testing.assert_allclose(nig.mean, mean, rtol=1e-14)
     np.testing.assert_allclose(np.asarray(nig.rate) / (3.0 - 1), 0.4 * variance, rtol=1e-14)
 
-    known = NormalKnownCovariance.from_data(_real, within=0.4)
+    known = NormalKnownCovariance.from_data(_real, within=0.4, learn=False)
     np.testing.assert_allclose(known.prior_covariance, np.diag(variance), rtol=1e-14)
     np.testing.assert_allclose(known.covariance, 0.4 * np.diag(variance), rtol=1e-14)
 
-    bernoulli = BetaBernoulli.from_data(_bits, strength=3.0)
+    bernoulli = BetaBernoulli.from_data(_bits, strength=3.0, learn=False)
     np.testing.assert_allclose(bernoulli.a, 3.0 * np.array([5 / 8, 3 / 8]), rtol=1e-14)
     np.testing.assert_allclose(bernoulli.b, 3.0 * np.array([3 / 8, 5 / 8]), rtol=1e-14)
 
-    multinomial = DirichletMultinomial.from_data(_counts, strength=2.0)
+    multinomial = DirichletMultinomial.from_data(_counts, strength=2.0, learn=False)
     shares = np.array([12.0, 13.0, 17.0]) / 42.0
     np.testing.assert_allclose(multinomial.concentration, 2.0 * 3 * shares, rtol=1e-14)
     assert multinomial.total_count == 7  # row totals 4, 2, 8, 11, 6, 8
 
-    poisson = GammaPoisson.from_data(_counts, shape=2.0)
+    poisson = GammaPoisson.from_data(_counts, shape=2.0, learn=False)
     np.testing.assert_allclose(np.asarray(poisson.shape) / np.asarray(poisson.rate), np.array([12, 13, 17]) / 7, rtol=1e-14)
 
-    product = ProductComponent.from_data(_mixed)  # column 0 is bits, the rest are not
+    product = ProductComponent.from_data(_mixed, learn=False)  # column 0 is bits, the rest are not
     assert [type(part) for part in product.parts] == [BetaBernoulli, NormalInverseGamma]
     assert product.columns == ((0,), (1, 2, 3))
     families, columns = [BetaBernoulli, NormalInverseWishart], [[0], [3, 1, 2]]
-    chosen = ProductComponent.from_data(_mixed, families=families, columns=columns)
+    chosen = ProductComponent.from_data(_mixed, families=families, columns=columns, learn=False)
     assert chosen.columns == ((0,), (3, 1, 2))
-    np.testing.assert_array_equal(chosen.parts[1].scale, NormalInverseWishart.from_data(_mixed[:, [3, 1, 2]]).scale)
+    np.testing.assert_array_equal(
+        chosen.parts[1].scale, NormalInverseWishart.from_data(_mixed[:, [3, 1, 2]], learn=False).scale
+    )
 
 
 @pytest.mark.parametrize("case", CASES[:-1], ids=str)
 def test_from_data_works_on_traced_data(case, x64):
     """Inside ``jit`` the rule is the same (row totals are numbers, so that a traced multinomial cannot know them)."""
     family = type(case.component)
-    traced = jit(lambda X: jax.tree.leaves(family.from_data(X)))(case.X)
-    for inside, outside in zip(traced, jax.tree.leaves(family.from_data(case.X)), strict=True):
+    traced = jit(lambda X: jax.tree.leaves(family.from_data(X, learn=False)))(case.X)
+    for inside, outside in zip(traced, jax.tree.leaves(family.from_data(case.X, learn=False)), strict=True):
         np.testing.assert_allclose(inside, outside, rtol=1e-12)

@@ -60,7 +60,7 @@ def test_every_merge_is_the_best_of_all_pairs(family: str, prior: str) -> None:
 def test_drawn_heights_never_sink_although_odds_do() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
-    component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative")
+    component = bnp.NormalInverseWishart.from_data(X, rule="agglomerative", learn=False)
     fit = bnp.AgglomerativeBayesianClustering(partial(dpm, component=component, concentration=2.0)).fit(X)
     odds, children = fit.dendrogram_.log_odds, fit.dendrogram_.children
     heights = np.concatenate([np.zeros(60), fit.dendrogram_.heights()])
@@ -74,7 +74,7 @@ def test_clusters_and_classes() -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 3, 90)
     X = 20.0 * np.array([[0, 0], [1, 0], [0, 1]])[labels] + rng.normal(size=(90, 2))
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     fit = bnp.AgglomerativeBayesianClustering(partial(dpm, component=component, concentration=1.0)).fit(X)
     assert adjusted_rand_score(labels, fit.labels_) == 1.0
     assert fit.dendrogram_.purity(labels) == pytest.approx(1.0)
@@ -105,7 +105,7 @@ def test_optimize_raises_the_log_joint_with_the_log_prior(prior: str) -> None:
         alpha, spread = fit.hyperparameters_["alpha"], fit.hyperparameters_["spread"]
         return float(gamma(1.0).logpdf(alpha) + lognorm(1.0).logpdf(spread)) - fit.free_energy_
 
-    plain = bnp.AgglomerativeBayesianClustering(learned, prior).fit(X)
+    plain = bnp.AgglomerativeBayesianClustering(learned, prior, optimize=False).fit(X)
     fitted = bnp.AgglomerativeBayesianClustering(learned, prior, optimize=True).fit(X)
     again = bnp.AgglomerativeBayesianClustering(learned, prior, optimize=True, engine="conga_line").fit(X)
     assert plain.hyperparameters_["spread"] == pytest.approx(1.0)
@@ -116,7 +116,7 @@ def test_optimize_raises_the_log_joint_with_the_log_prior(prior: str) -> None:
 
 def test_bad_input() -> None:
     X = np.random.default_rng(0).normal(size=(5, 2))
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     model = partial(dpm, component=component, concentration=1.0)
     with pytest.raises(ValueError, match="optimize=True, but no hyperparameter of the model has a prior"):
         bnp.AgglomerativeBayesianClustering(model, optimize=True).fit(X)

@@ -95,7 +95,7 @@ def mixture(n: int, clusters: int, spread: float, seed: int, d: int = 2) -> tupl
 def test_not_worse_than_the_papers_algorithm(seed: int) -> None:
     """Every run starts from one cluster too; at the same start alone it ends within a nat of the plain loop, or lower."""
     X, _ = mixture(120, 1 + seed % 6, (2.0, 6.0)[seed % 2], seed)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     oracle = TopDown(component, X, 1.0)
     reached = oracle.free_energy(oracle.run())
     model = partial(dpm, component=component, concentration=1.0)
@@ -107,7 +107,7 @@ def test_not_worse_than_the_papers_algorithm(seed: int) -> None:
 def test_a_pass_is_the_papers() -> None:
     """The fixed point of passes from given labels is that of the plain loop."""
     X, labels = mixture(150, 4, 3.0, 5)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     oracle = TopDown(component, X, 1.0)
     with jax.enable_x64(True):
         search = SplitMergeSearch(component, Prior(1.0), "dp", DenseAssigner(component, X), X, 100, 150)
@@ -119,7 +119,9 @@ def test_a_pass_is_the_papers() -> None:
 @pytest.mark.slow
 def test_separated_clusters_are_found_and_predicted() -> None:
     X, labels = mixture(400, 5, 15.0, 3)
-    fit = bnp.BayesianKMeans(partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)).fit(X)
+    fit = bnp.BayesianKMeans(partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)).fit(
+        X
+    )
     assert adjusted_rand_score(labels, fit.labels_) > 0.98
     assert (fit.predict(X) == fit.labels_).mean() > 0.99
     assert fit.init_free_energies_.shape == (5,)
@@ -131,7 +133,7 @@ def test_separated_clusters_are_found_and_predicted() -> None:
 def test_large_data_are_searched_on_some_rows_and_finished_on_all(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 300 rows to search on, and by kd-tree, the 4,000 rows end as if all had been looked at."""
     X, labels = mixture(4000, 4, 12.0, 1)
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     whole = bnp.BayesianKMeans(model, prior).fit(X)
     monkeypatch.setattr(module, "SKETCH", 300)
     some = bnp.BayesianKMeans(model, prior, assignment="kd_tree").fit(X)
@@ -147,7 +149,7 @@ def test_a_prior_shaped_like_the_data_hides_no_direction() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 400)
     X = 3.0 * rng.normal(size=(4, 16))[labels] + rng.normal(size=(400, 16)) @ rng.normal(size=(16, 16)) / 4
-    component = bnp.NormalInverseWishart.from_data(X, rule="me")
+    component = bnp.NormalInverseWishart.from_data(X, rule="me", learn=False)
     whitened = np.linalg.svd(np.asarray(component.coordinates(X)), compute_uv=False)
     assert whitened[0] / whitened[-1] < 1.01
     fit = bnp.BayesianKMeans(partial(dpm, component=component), n_init=1, polish=False).fit(X)
@@ -161,10 +163,10 @@ def test_auto_takes_the_kd_tree_for_many_rows_in_few_columns(monkeypatch: pytest
     X, _ = mixture(300, 3, 8.0, 0)
     taken = {}
     for name, rows in (("many", X), ("few", X[:299]), ("wide", np.hstack([X, X]) + 1e-3 * np.arange(1200).reshape(300, 4) % 7)):
-        model = partial(dpm, component=bnp.NormalInverseGamma.from_data(rows), concentration=1.0)
+        model = partial(dpm, component=bnp.NormalInverseGamma.from_data(rows, learn=False), concentration=1.0)
         taken[name] = bnp.BayesianKMeans(model, n_init=(2,), polish=False).fit(rows).assignment_
     monkeypatch.setattr(kd_tree, "TREE_AFTER", 1000)
-    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=1.0)
     taken["soon done"] = bnp.BayesianKMeans(model, n_init=(2,), polish=False).fit(X).assignment_
     assert taken == {"soon done": "dense", "many": "kd_tree", "few": "dense", "wide": "dense"}
     own = bnp.BayesianKMeans(
@@ -176,7 +178,7 @@ def test_auto_takes_the_kd_tree_for_many_rows_in_few_columns(monkeypatch: pytest
 def test_a_step_that_empties_clusters_and_raises_the_free_energy_is_refused() -> None:
     """With a concentration of 1000 many small clusters are best, and plain passes empty some at a loss."""
     X, _ = mixture(60, 3, 3.0, 0)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     rose = 0
     with jax.enable_x64(True):
         search = SplitMergeSearch(component, Prior(1000.0), "dp", DenseAssigner(component, X), X, 100, 60)
@@ -192,7 +194,7 @@ def test_a_step_that_empties_clusters_and_raises_the_free_energy_is_refused() ->
 @pytest.mark.slow
 def test_iris_reaches_map_dp() -> None:
     X = load_iris().data
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     assert bnp.BayesianKMeans(model).fit(X).log_joint_ >= bnp.MAPDP(model).fit(X).log_joint_ - 1.0
 
 
@@ -200,7 +202,7 @@ def test_iris_reaches_map_dp() -> None:
 def test_missing_cells_and_a_users_family() -> None:
     X, labels = mixture(200, 3, 12.0, 2, d=3)
     X = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
-    fit = bnp.BayesianKMeans(partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)).fit(X)
+    fit = bnp.BayesianKMeans(partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=1.0)).fit(X)
     assert adjusted_rand_score(labels, fit.labels_) > 0.9
     times = np.exp(np.random.default_rng(1).normal(size=(80, 2))) * np.where(np.arange(80) % 2, 1.0, 100.0)[:, None]
     user = partial(dpm, component=ExponentialGamma(np.ones(2), np.ones(2)), concentration=1.0)
@@ -218,7 +220,7 @@ def test_all_rows_equal() -> None:
 @pytest.mark.parametrize("prior", ["dp", "finite"])
 def test_optimize_never_ends_below(prior: str) -> None:
     X, _ = mixture(80, 3, 6.0, 4)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     model = partial(dpm, component=component, concentration=dist.Gamma(2.0, 1.0))
     plain, learned = (bnp.BayesianKMeans(model, prior, optimize=o).fit(X) for o in (False, True))
     gamma = dist.Gamma(2.0, 1.0)

@@ -405,7 +405,7 @@ def numpy_bound(X: np.ndarray, children: np.ndarray, alpha: float, rate: float) 
 def optimised(seed: int) -> tuple[np.ndarray, bnp.BHC, bnp.BHC]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(12, 2)) * rng.choice([0.3, 1.0, 3.0]) + rng.choice([-4.0, 4.0], size=(12, 1))
-    return X, bnp.BHC(hyper_model, refine=None).fit(X), bnp.BHC(hyper_model, refine=None, optimize=True).fit(X)
+    return X, bnp.BHC(hyper_model, refine=None, optimize=False).fit(X), bnp.BHC(hyper_model, refine=None, optimize=True).fit(X)
 
 
 def test_hyperparameters_sit_at_prior_medians() -> None:
@@ -422,7 +422,7 @@ def test_optimize_climbs(seed: int) -> None:
     X, fixed, best = optimised(seed)
     start = fixed.log_evidence_bound_ + log_hyperprior(**fixed.hyperparameters_)
     assert fixed.objective_trace_ == pytest.approx([start], abs=1e-9)
-    assert best.objective_trace_[0] == pytest.approx(start, abs=1e-9)
+    assert best.objective_trace_[0] >= start - 1e-9  # the best of several starts, of which this is one
     assert (np.diff(best.objective_trace_) >= 0).all()
     assert best.objective_trace_[-1] > start + 1e-3
     # what is reported belongs to the tree and the hyperparameters that are reported
@@ -604,7 +604,7 @@ def test_double_precision_whatever_the_setting() -> None:
     before = jax.config.jax_enable_x64
     for setting in (False, True):
         with jax.enable_x64(setting):
-            again, hyper = bnp.BHC(problem.model).fit(problem.X), bnp.BHC(hyper_model).fit(X)
+            again, hyper = bnp.BHC(problem.model).fit(problem.X), bnp.BHC(hyper_model, optimize=False).fit(X)
             assert jax.config.jax_enable_x64 == setting
             with pytest.raises(ValueError):
                 bnp.BHC(problem.model).fit(problem.X[:1])

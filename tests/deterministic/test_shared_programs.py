@@ -15,10 +15,10 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import bnp_hier as bnp
-from bnp_hier.deterministic import bhc, map_dp, variational_dp
-from bnp_hier.deterministic.agglomeration import tree_evidence
+from bnp_hier.deterministic import map_dp, variational_dp
+from bnp_hier.deterministic.agglomeration import tree_ascent, tree_evidence
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
-from bnp_hier.deterministic.hard_assignment.free_energies import LOG_JOINTS
+from bnp_hier.deterministic.hard_assignment import free_energies
 from bnp_hier.deterministic.variational.responsibilities import INFERENCES
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.utils import padding
@@ -87,9 +87,9 @@ def objectives(family: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     labels, soft = rng.integers(0, 3, N), rng.dirichlet(np.ones(4), N)
     hard, (children, _) = (padding.padded(labels, 3), np.zeros(3)), greedy_tree(FAMILIES[family][0], X, 1.0)
     given: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-        **{name: (log_joint, hard) for name, log_joint in LOG_JOINTS.items()},
+        **{name: (log_joint, hard) for name, log_joint in free_energies._LOG_JOINTS.items()},
         "leave-one-out": (partial(map_dp._log_leave_one_out, limit=np.inf), hard),
-        "tree": (bhc._bound_at, tree_evidence.padded_tree(children)),
+        "tree": (tree_ascent._bound_at, tree_evidence.padded_tree(children)),
         **{name: (partial(variational_dp._bound_at, name), (padding.padded(soft, 0.0),)) for name in INFERENCES},
     }
     flat, _ = ravel_pytree(problem.unconstrained)

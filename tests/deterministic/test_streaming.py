@@ -39,7 +39,7 @@ def test_equals_a_plain_loop(discount: float) -> None:
     """Overlapping clusters, 40 old rows and 35 new ones, which come in chunks of 32, 2 and 1."""
     rng = np.random.default_rng(0)
     X = 1.5 * rng.normal(size=(6, 2))[rng.integers(0, 6, 75)] + rng.normal(size=(75, 2))
-    problem = Problem(bnp.NormalInverseWishart.from_data(X), X, 1.3, discount)
+    problem = Problem(bnp.NormalInverseWishart.from_data(X, learn=False), X, 1.3, discount)
     fit = bnp.MAPDP(problem.model).fit(X[:40])
     old = fit.labels_
     assert fit.partial_fit(X[40:]) is fit
@@ -59,7 +59,7 @@ def test_streams_find_new_clusters_and_predict(estimator: Any) -> None:
     X, labels = rows(600, 6, 1)
     order = np.argsort(labels // 2, kind="stable")
     X, labels = X[order], labels[order]
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     fit = estimator(model).partial_fit(X[:150])
     found = [fit.labels_]
     for part in np.split(X[150:], [7, 130, 300]):
@@ -83,14 +83,16 @@ def test_more_clusters_than_there_was_room_for() -> None:
 def test_refinements_do_not_lower_the_joint() -> None:
     rng = np.random.default_rng(4)
     X = 2.0 * rng.normal(size=(5, 2))[rng.integers(0, 5, 300)] + rng.normal(size=(300, 2))
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     plain, refined = (bnp.MAPDP(model).fit(X[:44]).partial_fit(X[44:], refinements=r).log_joint_ for r in (0, 5))
     assert refined >= plain - 1e-9
 
 
 def test_bad_rows_leave_the_fit_as_it_was() -> None:
     X, _ = rows(60, 3, 2)
-    model = partial(pitman_yor_mixture, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0, discount=0.2)
+    model = partial(
+        pitman_yor_mixture, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0, discount=0.2
+    )
     fit = bnp.MAPDP(model).fit(X)
     before = fit.counts_.copy()
     with pytest.raises(ValueError, match="X has 3 features, but MAPDP is expecting 2"):

@@ -88,7 +88,7 @@ def two_clusters() -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def separated(inference: str) -> tuple[np.ndarray, np.ndarray, bnp.VariationalDP]:
     X, truth = two_clusters()
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False))
     return X, truth, bnp.VariationalDP(model, inference, truncation=8).fit(X)
 
 
@@ -402,7 +402,6 @@ def test_optimize_climbs(inference: str) -> None:
 
     assert objective(best) > objective(fixed) + 1e-3
     assert best.concentration_ == best.hyperparameters_["alpha"] != fixed.concentration_
-    np.testing.assert_allclose(best.init_bounds_, fixed.init_bounds_, atol=1e-10)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from bnp_hier.inspection.sticks import find_stick_sites
 from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
 
 X = np.random.default_rng(4).normal(size=(6, 2))
+FIXED = NormalInverseWishart.from_data(X, learn=False)
 
 
 def users_model(x):
@@ -51,15 +52,17 @@ def prior_of(**priors):
 
 def test_sites_of_a_dirichlet_process_mixture():
     """Arguments may be given by `partial`, by position and by name; a fixed concentration is no hyperparameter."""
-    sites = find_sites(partial(dpm, concentration=dist.Gamma(1.0, 1.0)), (X,))
+    fixed = partial(dpm, component=FIXED)
+    sites = find_sites(partial(fixed, concentration=dist.Gamma(1.0, 1.0)), (X,))
     assert (sites.partition, sites.observed, sites.hyperparameters) == ("z", "X", ("alpha",))
     assert (sites.size, sites.max_clusters) == (6, None)
-    assert find_sites(dpm, (X,)).hyperparameters == ()
-    assert find_sites(dpm, (), {"X": X, "concentration": dist.Gamma(1.0, 1.0)}) == sites
+    assert find_sites(fixed, (X,)).hyperparameters == ()
+    assert find_sites(fixed, (), {"X": X, "concentration": dist.Gamma(1.0, 1.0)}) == sites
+    assert find_sites(dpm, (X,)).hyperparameters == ("alpha", "within", "correlation", "kappa", "extra_nu")
 
 
 def test_sites_of_a_pitman_yor_mixture():
-    model = partial(pitman_yor_mixture, concentration=dist.Gamma(1.0, 1.0), discount=dist.Beta(1.0, 3.0))
+    model = partial(pitman_yor_mixture, component=FIXED, concentration=dist.Gamma(1.0, 1.0), discount=dist.Beta(1.0, 3.0))
     assert find_sites(model, (X,)).hyperparameters == ("alpha", "discount")
 
 
@@ -105,12 +108,12 @@ def no_partition(x):
 def two_partitions(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
     numpyro.sample("w", ChineseRestaurantProcess(1.0, x.shape[0]))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X), z), obs=x)
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z), obs=x)
 
 
 def observed_partition(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]), obs=jnp.zeros(6, int))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X), z), obs=x)
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z), obs=x)
 
 
 def no_likelihood(x):
@@ -120,45 +123,45 @@ def no_likelihood(x):
 
 def unobserved_likelihood(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X), z))
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z))
 
 
 def two_likelihoods(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
     for name in ("x", "y"):
-        numpyro.sample(name, ConjugateMixture(NormalInverseWishart.from_data(X), z), obs=x)
+        numpyro.sample(name, ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z), obs=x)
 
 
 def another_partitions_likelihood(x):
     numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
     fixed = jnp.arange(6) % 2
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X), fixed), obs=x)
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), fixed), obs=x)
 
 
 def in_a_plate(x):
     with numpyro.plate("copies", 3):
         z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X), z[0]), obs=x)
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z[0]), obs=x)
 
 
 def a_batch(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(jnp.ones(3), x.shape[0]))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X), z), obs=x)
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z), obs=x)
 
 
 def fewer_items(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, 4))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X), z), obs=x)
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z), obs=x)
 
 
 def other_columns(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X[:, :1]), z), obs=x)
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X[:, :1], learn=False), z), obs=x)
 
 
 def one_dimension(x):
     z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
-    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X[:, :1]), z), obs=x[:, 0])
+    numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X[:, :1], learn=False), z), obs=x[:, 0])
 
 
 def no_sites(x):
@@ -363,7 +366,9 @@ def sticks(x, truncation=3, components=3, copies=1, observed=True, per_row=False
 
 
 def test_sticks():
-    sites = find_stick_sites(partial(dpm_stick_breaking, concentration=dist.Gamma(1.0, 1.0), truncation=7), (X,))
+    sites = find_stick_sites(
+        partial(dpm_stick_breaking, component=FIXED, concentration=dist.Gamma(1.0, 1.0), truncation=7), (X,)
+    )
     assert (sites.weights, sites.observed, sites.truncation, sites.conjugate) == ("weights", "X", 7, True)
     assert sites.parameters == ("alpha", "weights", "parameters")
     sites = find_stick_sites(sticks, (X,))
@@ -508,8 +513,9 @@ def test_fitting_functions_are_differentiable(x64):
 
 
 def test_a_model_without_hyperparameters():
-    prior = hyperprior(dpm, find_sites(dpm, (X,)), (X,))
-    assert prior.start == {} and prior.constrain({}) == {}
+    model = partial(dpm, component=FIXED)
+    prior = hyperprior(model, find_sites(model, (X,)), (X,))
+    assert prior.start == {} and prior.starts == () and prior.constrain({}) == {}
     assert float(prior.log_prob({})) == 0.0
 
 

@@ -60,7 +60,7 @@ def test_every_start_is_legal_random_and_reproducible() -> None:
 def test_starts_of_chains_alone_and_in_a_composition() -> None:
     """What the user gives wins; NumPyro's `Gibbs` hands its own draw from the prior, which does not."""
     X = PROBLEM.X
-    model = partial(dpm, component=NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    model = partial(dpm, component=NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
     given = np.repeat([0, 1], N // 2)
 
     kernel = Gibbs([(PartitionGibbs(model, init="singletons"), ["z"]), (NUTS(model), None)])

@@ -183,7 +183,11 @@ def test_rows_on_two_devices_give_the_draws_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [bnp.PartitionGibbs, partial(bnp.ParallelSplitMerge, sweep=False)], ids=["PartitionGibbs", "ParallelSplitMerge"]
+    "make",
+    [
+        pytest.param(bnp.PartitionGibbs, id="PartitionGibbs"),
+        pytest.param(partial(bnp.ParallelSplitMerge, sweep=False), id="ParallelSplitMerge", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_concentration_under_nuts(make: Any) -> None:
     """α ~ Gamma(2, 1) is integrated out by quadrature."""

@@ -173,7 +173,7 @@ def _separated(n: int = 3000, d: int = 3, k: int = 6) -> tuple[np.ndarray, np.nd
 @pytest.mark.slow
 def test_finds_clusters_from_one_and_from_fits() -> None:
     X, y = _separated()
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False))
     for init in ("one", "fits"):
         kernel = bnp.ParallelSplitMerge(model, 32, init=init, sweep=False)
         mcmc = MCMC(kernel, num_warmup=300, num_samples=20, progress_bar=False)
@@ -187,7 +187,7 @@ def test_merged_pairs_of_far_clusters_are_split() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 6, 1500)
     X = (rng.normal(scale=3.0, size=(6, 10))[y] + rng.normal(size=(1500, 10))).astype(np.float32)
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     kernel = bnp.ParallelSplitMerge(model, 16, init=np.unique(y // 2, return_inverse=True)[1], sweep=False)
     mcmc = MCMC(kernel, num_warmup=80, num_samples=1, progress_bar=False)
     mcmc.run(jax.random.key(0), X)
@@ -200,7 +200,7 @@ def test_start_fitted_to_some_of_the_rows(kind: str, capacity: int, monkeypatch:
     """Few clusters may be kept; every row has one of them, the same whenever the key is."""
     monkeypatch.setattr(parallel_split_merge, "START_ROWS", 150)
     X, y = _separated()
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     keys = iter(map(jax.random.key, range(100)))
     key = next(k for k in keys if int(jax.random.randint(k, (2,), 0, 1 << 30)[1]) % 2 == (kind == "MAPDP"))
     kernels = [bnp.ParallelSplitMerge(model, capacity) for _ in range(2)]
@@ -213,7 +213,7 @@ def test_start_fitted_to_some_of_the_rows(kind: str, capacity: int, monkeypatch:
 @pytest.mark.slow
 def test_summaries_take_the_place_of_labels() -> None:
     X = (np.random.default_rng(0).random((64, 3)) < 0.5).astype(float)
-    model = partial(dpm, component=bnp.BetaBernoulli.from_data(X))
+    model = partial(dpm, component=bnp.BetaBernoulli.from_data(X, learn=False))
     kernel = bnp.ParallelSplitMerge(model, 8, keep_labels=False, init=np.arange(64) % 2, sweep=False)
     mcmc = MCMC(kernel, num_warmup=2, num_samples=5, progress_bar=False)
     mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
@@ -243,7 +243,7 @@ DEVICES = textwrap.dedent("""
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(6, 2))[rng.integers(0, 6, 4800)] * 5 + rng.normal(size=(4800, 2))).astype(np.float32)
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False))
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), PartitionSpec("rows"))
     if jax.process_count() > 1:
         X = jax.make_array_from_process_local_data(sharding, np.split(X, jax.process_count())[jax.process_index()])
@@ -323,7 +323,7 @@ def test_bad_input(alpha, X: np.ndarray, options, match: str) -> None:
 def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
     """Summaries of every step and labels of every tenth, saved and loaded."""
     X = (np.random.default_rng(0).random((64, 3)) < 0.5).astype(float)
-    model = partial(dpm, component=bnp.BetaBernoulli.from_data(X))
+    model = partial(dpm, component=bnp.BetaBernoulli.from_data(X, learn=False))
 
     def mcmc() -> MCMC:
         kernel = bnp.ParallelSplitMerge(model, 40, keep_labels=False, init="one", sweep=False)
@@ -343,7 +343,7 @@ def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
 
 def test_a_uniform_draw_of_zero_accepts_no_bad_merge(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.array([-50.0, 50.0, -51.0, 51.0])[:, None]
-    table = _table(bnp.NormalInverseGamma.from_data(X), X)
+    table = _table(bnp.NormalInverseGamma.from_data(X, learn=False), X)
     labels = jnp.array([0, 1, 0, 1])
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape=(), dtype=float, **_: jnp.zeros(shape, dtype))
     anchors, slots = jnp.full((4, 2), 4).at[0].set(jnp.array([0, 1])), jnp.zeros((4, 2), int).at[0, 1].set(1)
@@ -362,7 +362,7 @@ def test_parallel_chains(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(parallel_split_merge, "START_ROWS", 12)
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(0.0, 1.0, (10, 2)), rng.normal(9.0, 1.0, (10, 2))])
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X))
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False))
 
     def draws(method: str) -> np.ndarray:
         kernel = bnp.ParallelSplitMerge(model, init=start.split(",")[0])
@@ -381,7 +381,7 @@ def test_parallel_chains(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_parallel_chains_beside_nuts() -> None:
     X = np.concatenate([np.zeros((6, 1)), 9.0 + np.zeros((6, 1))]) + np.random.default_rng(0).normal(size=(12, 1))
-    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(1.0, 1.0))
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
     kernel = Gibbs([(bnp.ParallelSplitMerge(model), ["z"]), (NUTS(model), None)])
     mcmc = MCMC(kernel, num_warmup=20, num_samples=20, num_chains=2, chain_method="parallel", progress_bar=False)
     mcmc.run(jax.random.key(0), X)

@@ -61,7 +61,7 @@ from functools import partial
 from numpyro.infer import MCMC
 from bnp_hier.models import dpm
 X = np.random.default_rng(0).normal(size=(200, 2))
-kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0))
+kernel = bnp.PartitionGibbs(partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0))
 mcmc = MCMC(kernel, num_warmup=0, num_samples=3000, num_chains=2, chain_method=jax.vmap, progress_bar=False)
 mcmc.run(jax.random.key(0), X)
 print(mcmc.get_samples()["z"].is_ready())

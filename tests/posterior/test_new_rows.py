@@ -16,7 +16,7 @@ from tests.oracles.problems import log_marginal
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 2)) + 6.0 * (np.arange(8) % 2)[:, None]
-COMPONENT = bnp.NormalInverseGamma.from_data(X)
+COMPONENT = bnp.NormalInverseGamma.from_data(X, learn=False)
 MODEL = partial(dpm, component=COMPONENT, concentration=0.7)
 NEW = RNG.normal(size=(3, 2)) + [[0.0], [6.0], [3.0]]
 

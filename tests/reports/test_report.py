@@ -20,7 +20,7 @@ X = RNG.normal(size=(24, 2)) + 9.0 * (np.arange(24) % 2)[:, None]
 DATA = Dataset(
     "two", X, np.array(["odd", "even"])[np.arange(24) % 2], ("width", "height"), tuple(f"row {i}" for i in range(24)), ""
 )
-MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
+MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=1.0)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     X = np.random.default_rng(0).normal(size=(40, 3)) + 9.0 * (np.arange(40) % 2)[:, None]
     classes = np.array(["odd", "even"])[np.arange(40) % 2]
     data = Dataset("two", X, classes, ("width", "height", "depth"), tuple(f"row {i}" for i in range(40)), "")
-    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=1.0)
     fits = {"MAP-DP": bnp.MAPDP(model, n_init=1).fit(X), "BHC": bnp.BHC(model, refine=None, progress_bar=False).fit(X)}
     findings = Findings.of(data, fits, held_out=X[:5] + 0.1)
     report = write_report(

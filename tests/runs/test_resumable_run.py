@@ -22,7 +22,7 @@ from bnp_hier.models import dpm
 from bnp_hier.posterior.draws import draws_of
 
 X = np.random.default_rng(0).normal(size=(12, 2)) + np.repeat([[0.0], [4.0]], 6, axis=0)
-COMPONENT = bnp.NormalInverseWishart.from_data(X)
+COMPONENT = bnp.NormalInverseWishart.from_data(X, learn=False)
 FIXED = partial(dpm, component=COMPONENT, concentration=1.0)
 LEARNED = partial(dpm, component=COMPONENT, concentration=dist.Gamma(1.0, 1.0))
 FIELDS = ("log_joint", "i")
@@ -229,7 +229,7 @@ from numpyro.infer import MCMC
 import bnp_hier as bnp
 from bnp_hier.models import dpm
 X = np.random.default_rng(0).normal(size=(12, 2)) + np.repeat([[0.0], [4.0]], 6, axis=0)
-model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
 mcmc = MCMC(bnp.PartitionGibbs(model, split_merge=1, init="prior"), num_warmup=7, num_samples=1_000_000, progress_bar=False)
 bnp.ResumableRun(mcmc, checkpoint_every=500, path=sys.argv[1]).run(jax.random.key(0), X)
 """

@@ -27,8 +27,8 @@ from tests.parameters import few
 
 X = np.random.default_rng(0).normal(size=(20, 2)) + 8.0 * (np.arange(20) % 2)[:, None]
 DATA = Dataset("two", X, None, ("a", "b"), None, "two groups")
-MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=1.0)
-LEARNED = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(2.0, 1.0))
+MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=1.0)
+LEARNED = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=dist.Gamma(2.0, 1.0))
 ESTIMATORS = {
     "map-dp": bnp.MAPDP(MODEL, n_init=1),
     "bayesian-kmeans": bnp.BayesianKMeans(LEARNED, n_init=(1, 2)),
@@ -85,15 +85,18 @@ def _chains(model, kernel, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gibbs", "hyperparameters", "parallel", "mcmc", "bhmc"])
+@pytest.mark.parametrize("kind", ["gibbs", "hyperparameters", "nuts", "parallel", "mcmc", "bhmc"])
 def test_chains_come_back_and_go_on(kind: str, tmp_path: Path) -> None:
-    model = LEARNED if kind == "hyperparameters" else MODEL
+    model = LEARNED if kind in ("hyperparameters", "nuts") else MODEL
     kernel = {
         "gibbs": lambda: bnp.PartitionGibbs(model, 2),
         "mcmc": lambda: bnp.PartitionGibbs(model),
         "parallel": lambda: bnp.ParallelSplitMerge(model, 8),
-        "hyperparameters": lambda: Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model, max_tree_depth=4), None)]),
-        "bhmc": lambda: bnp.BHMCGibbs(partial(bhmc, component=bnp.NormalKnownCovariance.from_data(X), depth=2, max_nodes=128)),
+        "hyperparameters": lambda: Gibbs([(bnp.PartitionGibbs(model), ["z"]), (bnp.HyperparameterGibbs(model, 1.5), None)]),
+        "nuts": lambda: Gibbs([(bnp.PartitionGibbs(model), ["z"]), (NUTS(model, max_tree_depth=4), None)]),
+        "bhmc": lambda: bnp.BHMCGibbs(
+            partial(bhmc, component=bnp.NormalKnownCovariance.from_data(X, learn=False), depth=2, max_nodes=128)
+        ),
     }[kind]()
     mcmc = _chains(model, kernel)
     run = mcmc if kind == "mcmc" else bnp.ResumableRun(mcmc, checkpoint_every=5, time_limit=1e-9)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +14,17 @@ from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.deterministic.alternation import Labelled, Objective, by_gradient, labels_and_slots
 from bnp_hier.deterministic.hard_assignment.assignment import Scores
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.partitions.clusters import joint_of_clusters, marginals_of
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.partitions.capacities import in_steps, more_slots
+from bnp_hier.partitions.clusters import joint_and_statistics, joint_of_clusters, marginals_of
 from bnp_hier.partitions.seating import Prior
 
-__all__ = ["LABEL_MODELS", "LOG_JOINTS", "free_energy", "label_log_prior", "scores_from"]
+__all__ = ["LABEL_MODELS", "free_energy", "label_log_prior", "log_joint_objective", "scores_from"]
 
 LABEL_MODELS = ("dp", "finite")
 """Label priors: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
@@ -66,9 +71,51 @@ def _log_joint(values: MixtureValues, labels: Int[Array, " n"], table: Float[Arr
     return label_log_prior(cluster_counts(labels, slots), prior, model) + values.component.log_marginal(stats).sum()
 
 
-LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
-"""log p(X, labels) (nats) by label prior; the functions take the model's values, the labels and an array with one entry per
-slot. Rows with the number of slots as their label, which pad the data, are left out."""
+_LOG_JOINTS = {model: partial(_log_joint, model=model) for model in LABEL_MODELS}
+
+
+def log_joint_objective(problem: Problem, model: str, X: Num[np.ndarray, "m d"] | None = None) -> Objective[Any]:
+    """Log p(X, labels) of hard partitions, at any hyperparameters from the statistics of the clusters alone if possible.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    model
+        Label prior, one of `LABEL_MODELS`.
+    X
+        (m, d) the rows that are labelled; None for those of the problem. Others are possible only if the family's statistics
+        can be converted between hyperparameters.
+    """
+    values = problem.values
+    anchor = values.component.anchor()
+    if anchor is None:
+        return by_gradient(problem, _LOG_JOINTS[model], labels_and_slots)
+    anchor = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), anchor)
+    structure, rows = jax.tree.structure((anchor, anchor.empty())), np.asarray(values.X if X is None else X)
+
+    def arrays(fit: Labelled) -> tuple[Any, ...]:
+        k = int(fit.labels.max()) + 1
+        problem.most_clusters = max(problem.most_clusters, k)
+        slots = in_steps(problem.most_clusters)
+        _, stats = joint_and_statistics(anchor, rows, fit.labels, Prior(1.0, 0.0))
+        counts = np.bincount(fit.labels, minlength=slots).astype(np.float64)
+        return (counts, *jax.tree.leaves((anchor, more_slots(stats, slots - k))))
+
+    return by_gradient(problem, _joint_of_sums(structure, model), arrays)
+
+
+@lru_cache(maxsize=64)
+def _joint_of_sums(structure: Any, model: str) -> Callable[..., Float[Array, ""]]:
+    """The function of `log_joint_objective`: the same one for the same family, so that it is compiled once for a problem."""
+
+    def objective(values: MixtureValues, counts: Float[Array, " slots"], *leaves: Array) -> Float[Array, ""]:
+        source, stats = jax.tree.unflatten(structure, leaves)
+        prior = Prior(values.concentration, values.discount)
+        marginals = values.component.log_marginal(values.component.restated(stats, source))
+        return label_log_prior(counts, prior, model) + marginals.sum()
+
+    return objective
 
 
 @partial(jax.jit, static_argnames="labels")

@@ -28,7 +28,7 @@ def separated(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("method", METHODS)
 def test_separated_clusters_are_found(method: str) -> None:
     X, labels = separated(700)
-    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=1.0)
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
     fit = bnp.BHC(model, method=method, random_state=1).fit(X)
     exact = bnp.BHC(model).fit(X)
     assert adjusted_rand_score(labels, fit.labels_) > 0.95
@@ -86,7 +86,7 @@ def test_missing_cells_and_equal_rows() -> None:
 
 def test_bayes_kmeans_partition_cannot_be_improved_by_a_merge(x64: None) -> None:
     X, _ = separated(300, 4)
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     labels = bayes_kmeans(component, X, 1.0, np.random.default_rng(0))
 
     def joint(z: np.ndarray) -> float:

@@ -54,7 +54,7 @@ def few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def estimator(X: np.ndarray, **options: Any) -> bnp.BayesianKMeans:
-    component = bnp.NormalInverseWishart.from_data(X)
+    component = bnp.NormalInverseWishart.from_data(X, learn=False)
     return bnp.BayesianKMeans(partial(dpm, component=component, concentration=1.0), polish=False, n_init=(1, 4), **options)
 
 
@@ -211,7 +211,7 @@ def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
 
     def scaled(X: np.ndarray) -> None:
         z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, X.shape[0]))
-        numpyro.sample("X", bnp.ConjugateMixture(bnp.NormalInverseWishart.from_data(X), z), obs=X / X.std(0))
+        numpyro.sample("X", bnp.ConjugateMixture(bnp.NormalInverseWishart.from_data(X, learn=False), z), obs=X / X.std(0))
 
     with pytest.raises(ValueError, match="the values that the model observes differ from the rows of X"):
         bnp.BayesianKMeans(scaled, n_init=1).fit(chunked(X, 100))

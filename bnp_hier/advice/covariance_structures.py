@@ -1,0 +1,122 @@
+"""Choose between full, shared and diagonal covariance matrices of continuous columns by fits at learned hyperparameters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from bnp_hier.advice.column_kinds import Family, component_for
+from bnp_hier.components import FAMILIES, LearnedPrior
+from bnp_hier.components.learned import prior_of
+from bnp_hier.deterministic import MAPDP
+from bnp_hier.models import dpm
+
+__all__ = ["Structure", "best_component", "compare_structures"]
+
+TITLES = {"normal": "full", "known": "shared by all clusters", "diagonal": "diagonal"}
+"""Families that are compared, and their covariance matrices within clusters."""
+
+MOST_ROWS = 1000
+"""Size of the random sample of the rows to which the families are fitted."""
+
+MOST_COLUMNS = 12
+"""Largest number of columns for which a shared matrix is tried: its correlations are fitted one by one."""
+
+
+class Structure(NamedTuple):
+    """Fit of one family by MAP-DP.
+
+    - **family**, **covariance** - its name as for `bnp-hier --family`, and the covariance matrices of its clusters.
+    - **score** - log joint of the partition found, less the cost of the hyperparameters (nats).
+    - **log_joint** - log joint at the learned hyperparameters (nats).
+    - **clusters** - number of clusters.
+    """
+
+    family: str
+    covariance: str
+    score: float
+    log_joint: float
+    clusters: int
+
+
+def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tuple[Structure, ...]:
+    """Fit full, shared and diagonal covariance matrices to at most 1,000 random rows; the best score comes first.
+
+    The score approximates the log joint with the hyperparameters integrated out: as in the Bayesian information criterion
+    (Schwarz 1978), each hyperparameter costs ½ log(n / 2π). The share of the data's correlations in a full matrix has this
+    cost, times its square, for each of these correlations.
+
+    Parameters
+    ----------
+    X
+        Complete continuous data, at least two columns.
+    random_state
+        Seed for the sample and the fits.
+    """
+    if len(X) > MOST_ROWS:
+        X = X[np.sort(np.random.default_rng(random_state).choice(len(X), MOST_ROWS, replace=False))]
+    n, d = X.shape
+    found: list[Structure] = []
+    start: np.ndarray | str = "sequential"
+    for family, covariance in TITLES.items():
+        if family == "known" and d > MOST_COLUMNS:
+            continue
+        prior = prior_of(FAMILIES[family], X, learn=True)
+        model = partial(dpm, component=prior, concentration=dist.Gamma(1.0, 1.0))
+        # single-row moves seldom find clusters of another shape than the first one they assume
+        init = start if family == "known" else "sequential"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit = MAPDP(model, n_init=4, max_rounds=5, init=init, random_state=random_state).fit(X)
+        if family == "normal":
+            start = fit.labels_
+        score = fit.log_joint_ - _cost(prior, fit.hyperparameters_, n, d)
+        found.append(Structure(family, covariance, score, fit.log_joint_, fit.n_clusters_))
+    return tuple(sorted(found, key=lambda structure: -structure.score))
+
+
+def _cost(prior: object, hyperparameters: Mapping[str, ArrayLike], n: int, d: int) -> float:
+    assert isinstance(prior, LearnedPrior)
+    free = 1.0  # the concentration
+    for name in prior.priors:
+        value = hyperparameters[name]
+        pairs = d * (d - 1) / 2
+        free += (
+            pairs if name == "factor" else pairs * float(np.asarray(value)) ** 2 if name == "correlation" else np.size(value)
+        )
+    return float(0.5 * free * max(np.log(n / (2 * np.pi)), 0.0))
+
+
+def best_component(
+    X: Float[np.ndarray, "n d"],
+    family: str = "auto",
+    feature_names: Sequence[str] | None = None,
+    categories: Sequence[Sequence[int]] = (),
+    random_state: int = 0,
+) -> tuple[Family, tuple[Structure, ...]]:
+    """`component_for`, and for several continuous, complete columns the covariance structure with the best score.
+
+    Returns
+    -------
+    family, structures
+        The family, and what was compared; nothing if the family was given or there was nothing to choose.
+    """
+    suited = component_for(X, family, feature_names, categories)
+    if family != "auto" or suited.name not in TITLES or X.shape[1] < 2 or np.isnan(X).any():
+        return suited, ()
+    structures = compare_structures(X, random_state)
+    best, second = structures[:2]
+    better = f"{best.score - second.score:.1f} nats better than {_described(second)} ones"
+    reason = f"the columns are continuous and complete, and {_described(best)} covariance matrices fit best, {better}"
+    return component_for(X, best.family, feature_names, categories)._replace(reason=reason), structures
+
+
+def _described(structure: Structure) -> str:
+    return "shared" if structure.family == "known" else structure.covariance

@@ -1,0 +1,33 @@
+"""A warning about learned hyperparameters at the edge of their priors."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from bnp_hier.inspection.problem import Problem
+
+__all__ = ["warn_of_edges"]
+
+FAR = 1e-6
+"""Prior probability of a tail in which a learned value counts as being at the edge: almost five standard deviations."""
+
+
+def warn_of_edges(problem: Problem) -> None:
+    """Warn if learned values lie far in a tail of a prior, where the prior contradicts the data or holds them back.
+
+    Bounded hyperparameters, such as shares, may lie at a bound; priors without a distribution function are left out.
+    """
+    for name, tail in problem.prior.tails(problem.hyperparameters).items():
+        far = np.flatnonzero(np.atleast_1d(tail) < FAR)
+        if len(far):
+            value = np.atleast_1d(np.asarray(problem.hyperparameters[name])).ravel()
+            where = f" (entries {', '.join(map(str, far[:5]))}{', ...' if len(far) > 5 else ''})" if value.size > 1 else ""
+            shown = ", ".join(f"{value[k]:.3g}" for k in far[:5])
+            warnings.warn(
+                f"the learned {name}{where} is {shown}, at the edge of its prior: check the scale of the data, or give this "
+                "hyperparameter a wider prior",
+                RuntimeWarning,
+                stacklevel=6,
+            )

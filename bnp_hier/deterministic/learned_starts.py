@@ -1,0 +1,114 @@
+"""Hyperparameters from which estimators start: fitted to hard partitions of a sample of the rows, from several starts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.partitions.search import anneal, descend
+from bnp_hier.utils.labels import canonical_labels
+
+__all__ = ["starting_hyperparameters"]
+
+MOST_ROWS = 2000
+"""Size of the sample of the rows."""
+
+ORDERS = 2
+"""Number of orders of the rows in which partitions are built at each of the starts."""
+
+HOT, COLD = (3.0, 8.0), 0.5
+"""Temperatures of the first sweep of each annealed run, and of the last sweeps."""
+
+SWEEPS = 25
+"""Number of sweeps of an annealed run."""
+
+KEPT = 2
+"""Number of the best starts that get a second partition."""
+
+
+class _Labels(NamedTuple):
+    labels: Int[np.ndarray, " n"]
+
+
+def starting_hyperparameters(
+    problem: Problem, rng: np.random.Generator, given: Int[np.ndarray, " n"] | None = None
+) -> tuple[list[dict[str, Any]], Int[np.ndarray, " n"] | None]:
+    """Return the unconstrained hyperparameters from which an estimator starts: those with the highest log joint found.
+
+    At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most 2,000
+    random rows is found by single-row moves and annealed Gibbs sweeps, and followed by gradient steps on the log joint + log
+    prior; the two best are moved and fitted once more. If the family has no single-row moves, the result is the medians and
+    the declared values. The problem is left as it was.
+
+    Parameters
+    ----------
+    problem
+        The problem, with at least one hyperparameter.
+    rng
+        Generator for the sample and the orders of its rows.
+    given
+        Labels of all rows; the hyperparameters fitted to them are one more start.
+
+    Returns
+    -------
+    starts, labels
+        The hyperparameters, and the labels for which they were found; None if these are of a sample only.
+    """
+    before, values = problem.unconstrained, problem.values
+    begun = [problem.prior.start, *problem.prior.starts]
+    X = np.asarray(values.X)
+    try:
+        jax.eval_shape(values.component.cache, values.component.empty())
+    except (ValueError, TypeError, NotImplementedError):  # single rows have no density
+        return begun, None
+    sampled = len(X) > MOST_ROWS
+    if sampled:
+        if values.component.anchor() is None:  # the objective needs all rows
+            return begun, None
+        some = np.sort(rng.choice(len(X), MOST_ROWS, replace=False))
+        X, given = X[some], None if given is None else canonical_labels(given[some])
+    objective = log_joint_objective(problem, "dp", X if sampled else None)
+    limit = min(len(X), problem.sites.max_clusters or len(X))
+
+    def partition(start: dict[str, Any], last: np.ndarray | None = None) -> np.ndarray:
+        problem.unconstrained = start
+        orders = np.stack([rng.permutation(len(X)) for _ in range(ORDERS)])
+        starts = np.full((ORDERS, len(X)), -1)
+        if last is not None:
+            starts[0] = last
+        values = problem.values._replace(X=X)
+        found = descend(values, orders, starts, limit, 30, merge=True)
+        best = found.best
+        # single-row moves seldom lead from clusters of one shape to those of another
+        temperatures = np.linspace(HOT, COLD, SWEEPS, axis=1)
+        most = min(limit, 1 << int(best.max() + 4).bit_length())  # when hot, rows would open clusters without end
+        heated = anneal(values, np.stack([best] * len(HOT)), temperatures, rng.random((len(HOT), SWEEPS, 2, len(X))), most)
+        cooled = descend(values, orders[: len(HOT)], heated, limit, 30, merge=True)
+        return max((found, cooled), key=lambda each: each.log_joint.max()).best
+
+    def climbed(start: dict[str, Any], labels: np.ndarray) -> tuple[float, dict[str, Any], np.ndarray]:
+        problem.unconstrained = start
+        objective.ascend(_Labels(labels))
+        return objective.value(_Labels(labels)), problem.unconstrained, labels
+
+    def best(reached: list[tuple[float, dict[str, Any], np.ndarray]]) -> list[tuple[float, dict[str, Any], np.ndarray]]:
+        return sorted((each for each in reached if np.isfinite(each[0])), key=lambda each: -each[0])
+
+    # all partitions first: their numbers of clusters determine the shapes for which the objective is compiled
+    first = [(start, partition(start)) for start in begun]
+    if given is not None:
+        first.append((problem.prior.start, given))
+    problem.most_clusters = max(labels.max() + 1 for _, labels in first)
+    reached = best([climbed(start, labels) for start, labels in first])
+    again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
+    problem.unconstrained = before
+    found = best([*reached, *again])
+    if not found:
+        return begun, None
+    _, start, labels = found[0]
+    return [start], None if sampled else labels

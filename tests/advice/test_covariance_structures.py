@@ -1,0 +1,50 @@
+"""Covariance structures chosen by fits: the one that generated the data, and what `recommend` and the prior make of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bnp_hier as bnp
+from bnp_hier.advice.covariance_structures import best_component, compare_structures
+
+MEANS = np.repeat([[0.0, 0.0, 0.0], [6.0, 0.0, 3.0], [0.0, 7.0, -3.0]], 50, axis=0)
+
+
+def rows(kind: str) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=MEANS.shape)
+    if kind == "diagonal":
+        return MEANS + noise * np.repeat([[0.3, 1.0, 2.0], [2.0, 0.3, 0.5], [1.0, 1.0, 0.2]], 50, axis=0)
+    shared = np.array([[1.0, 0.9, 0.0], [0.0, 0.45, 0.6], [0.0, 0.0, 0.5]])
+    if kind == "known":
+        return MEANS + noise @ shared
+    turned = np.stack([shared, shared[:, [1, 2, 0]] * [1, -1, 2], shared[:, [2, 0, 1]] * [-1, 0.3, 1]])
+    return MEANS + np.einsum("ni,nij->nj", noise, turned[np.repeat(np.arange(3), 50)])
+
+
+@pytest.mark.parametrize("kind", ["normal", "known", "diagonal"])
+def test_the_structure_of_the_data_is_chosen(kind: str) -> None:
+    X = rows(kind)
+    structures = compare_structures(X)
+    assert {structure.family for structure in structures} == {"normal", "known", "diagonal"}
+    assert [structure.score for structure in structures] == sorted((s.score for s in structures), reverse=True)
+    assert structures[0].family == kind
+    assert all(structure.score < structure.log_joint for structure in structures)
+
+
+def test_recommend_shows_what_it_compared() -> None:
+    advice = bnp.recommend(rows("known"), progress_bar=False)
+    assert advice.family == "known" and len(advice.structures) == 3
+    assert "shared covariance matrices fit best" in advice.family_reason
+    assert "shared by all clusters" in str(advice) and "log joint" in str(advice)
+
+
+def test_nothing_is_compared_if_there_is_no_choice() -> None:
+    X = rows("known")
+    assert best_component(X, "diagonal")[1] == ()
+    assert best_component(X[:, :1])[1] == ()
+    assert best_component((X > 0).astype(float))[1] == ()
+    holes = X.copy()
+    holes[3, 1] = np.nan
+    assert best_component(holes)[1] == ()

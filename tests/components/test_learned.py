@@ -1,0 +1,116 @@
+"""Components whose hyperparameters are learned: their sites, what the user fixes, and the units of the columns."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+import bnp_hier as bnp
+from bnp_hier.components import LearnedPrior
+from bnp_hier.components.learned import correlation_prior
+
+ROWS = np.random.default_rng(0).normal(size=(30, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 2.0]])
+COUNTS = np.random.default_rng(1).poisson(3.0, size=(30, 3))
+FAMILIES: dict[type[bnp.Component], np.ndarray] = {
+    bnp.NormalInverseWishart: ROWS,
+    bnp.NormalInverseGamma: ROWS,
+    bnp.NormalKnownCovariance: ROWS,
+    bnp.BetaBernoulli: (ROWS > 0).astype(float),
+    bnp.GammaPoisson: COUNTS,
+    bnp.DirichletMultinomial: COUNTS,
+}
+
+
+def sites_of(component: Callable[..., Any]) -> dict[str, Any]:
+    with handlers.seed(rng_seed=0):
+        trace = handlers.trace(component).get_trace()
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_learned_prior_samples_its_sites_and_returns_the_family(family: type[bnp.Component]) -> None:
+    learned = family.from_data(FAMILIES[family])
+    assert isinstance(learned, LearnedPrior)
+    assert set(sites_of(learned)) == set(learned.priors)
+    with handlers.seed(rng_seed=0):
+        assert type(learned()) is family
+    for name, values in learned.starts.items():
+        for value in values:  # starts lie in the supports
+            assert np.isfinite(np.asarray(learned.priors[name].log_prob(value))).all(), name
+    assert all(name in repr(learned) for name in learned.priors)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_learn_false_gives_numbers(family: type[bnp.Component]) -> None:
+    assert type(family.from_data(FAMILIES[family], learn=False)) is family
+
+
+def test_numbers_of_the_user_stay_numbers() -> None:
+    learned = bnp.NormalInverseWishart.from_data(ROWS, kappa=0.5, nu=9.0)
+    assert isinstance(learned, LearnedPrior) and set(learned.priors) == {"within", "correlation"}
+    with handlers.seed(rng_seed=0):
+        component = learned()
+    assert float(component.kappa) == 0.5 and float(component.nu) == 9.0
+    assert type(bnp.BetaBernoulli.from_data(FAMILIES[bnp.BetaBernoulli], strength=2.0, learn=True)) in (
+        LearnedPrior,
+        bnp.BetaBernoulli,
+    )
+
+
+@pytest.mark.parametrize("family", [bnp.NormalInverseWishart, bnp.NormalInverseGamma, bnp.NormalKnownCovariance])
+def test_units_of_the_columns_change_no_label(family: type[bnp.Component]) -> None:
+    """Columns multiplied by 1,000 and by 0.01, and shifted."""
+    X = np.vstack([ROWS, ROWS[:15] + [4.0, 0.0, -6.0]])
+    other = X * [1000.0, 0.01, 1.0] + [5.0, 0.0, -3.0]
+    fits = [bnp.MAPDP(partial(bnp.models.dpm, component=family.from_data(rows)), n_init=3).fit(rows) for rows in (X, other)]
+    assert fits[0].n_clusters_ > 1
+    np.testing.assert_array_equal(fits[0].labels_, fits[1].labels_)
+    for name, value in fits[0].hyperparameters_.items():
+        np.testing.assert_allclose(fits[1].hyperparameters_[name], value, rtol=0.02, atol=0.01, err_msg=name)
+    scaled = fits[1].log_joint_ + len(X) * np.log(1000.0 * 0.01)
+    assert scaled == pytest.approx(fits[0].log_joint_, abs=0.05)
+
+
+def test_correlations_cost_what_the_information_criterion_says() -> None:
+    """From a share of 0 to 1, the log density falls by ½ log(n / 2π) for each of the 6 correlations of 4 columns."""
+    prior = correlation_prior(128, 4)
+    fall = float(prior.log_prob(0.0) - prior.log_prob(1.0))
+    assert fall == pytest.approx(6 * 0.5 * np.log(128 / (2 * np.pi)), rel=1e-5)
+
+
+def test_a_prefix_separates_two_components_of_a_model() -> None:
+    learned = bnp.GammaPoisson.from_data(COUNTS)
+    assert isinstance(learned, LearnedPrior)
+
+    def both() -> None:
+        learned.named("first_")()
+        learned.named("second_")()
+
+    assert set(sites_of(both)) == {f"{part}_{name}" for part in ("first", "second") for name in learned.priors}
+
+
+def test_a_learned_prior_is_pickled() -> None:
+    learned = bnp.NormalInverseWishart.from_data(ROWS)
+    again = pickle.loads(pickle.dumps(learned))
+    first, second = sites_of(learned), sites_of(again)
+    jax.tree.map(np.testing.assert_array_equal, *({n: s["value"] for n, s in each.items()} for each in (first, second)))
+
+
+def test_a_learned_prior_stands_for_a_component_in_a_model_of_ones_own() -> None:
+    learned = bnp.NormalInverseWishart.from_data(ROWS)
+
+    def model(X: Any) -> None:
+        z = numpyro.sample("z", bnp.ChineseRestaurantProcess(numpyro.sample("alpha", dist.Gamma(1.0, 1.0)), len(X)))
+        numpyro.sample("X", bnp.ConjugateMixture(learned, z), obs=X)
+
+    fit = bnp.MAPDP(model, n_init=2).fit(ROWS)
+    assert set(fit.hyperparameters_) == {"alpha", "within", "correlation", "kappa", "extra_nu"}
