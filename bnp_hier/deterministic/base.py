@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.deterministic.edges import warn_of_edges
+from bnp_hier.deterministic.fit_warnings import warn_of_edges, warn_of_one_cluster
 from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -113,6 +113,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self._fit(problem)
         if self._rounds(problem):
             warn_of_edges(problem)
+            if self.n_clusters_ == 1:
+                warn_of_one_cluster(len(self.labels_))
         return problem
 
     def _rounds(self, problem: Problem) -> int:

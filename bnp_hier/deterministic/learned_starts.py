@@ -42,8 +42,8 @@ def starting_hyperparameters(
 
     At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most 2,000
     random rows is found by single-row moves and annealed Gibbs sweeps, and followed by gradient steps on the log joint + log
-    prior; the two best are moved and fitted once more. If the family has no single-row moves, the result is the medians and
-    the declared values. The problem is left as it was.
+    prior; the partition with one cluster is one more start. The two best are moved and fitted once more. If the family has no
+    single-row moves, the result is the medians and the declared values. The problem is left as it was.
 
     Parameters
     ----------
@@ -101,6 +101,7 @@ def starting_hyperparameters(
 
     # all partitions first: their numbers of clusters determine the shapes for which the objective is compiled
     first = [(start, partition(start)) for start in begun]
+    first.append((problem.prior.start, np.zeros(len(X), int)))  # one cluster is seldom reached from many
     if given is not None:
         first.append((problem.prior.start, given))
     problem.most_clusters = max(labels.max() + 1 for _, labels in first)

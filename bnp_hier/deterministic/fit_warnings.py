@@ -1,4 +1,4 @@
-"""A warning about learned hyperparameters at the edge of their priors."""
+"""Warnings about fits with learned hyperparameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_hier.inspection.problem import Problem
 
-__all__ = ["warn_of_edges"]
+__all__ = ["warn_of_edges", "warn_of_one_cluster"]
 
 FAR = 1e-6
 """Prior probability of a tail in which a learned value counts as being at the edge: almost five standard deviations."""
@@ -29,5 +29,16 @@ def warn_of_edges(problem: Problem) -> None:
                 f"the learned {name}{where} is {shown}, at the edge of its prior: check the scale of the data, or give this "
                 "hyperparameter a wider prior",
                 RuntimeWarning,
-                stacklevel=6,
+                stacklevel=4,
             )
+
+
+def warn_of_one_cluster(rows: int) -> None:
+    """Warn that all rows are in one cluster: clusters may overlap too much, or the model be the wrong one to see them."""
+    warnings.warn(
+        f"all {rows} rows are in one cluster: no more probable partition was found at the learned hyperparameters. Clusters "
+        "that overlap or have the same shape may show under another covariance structure (bnp_hier.recommend compares some) or "
+        "in the posterior (bnp_hier.PartitionGibbs)",
+        UserWarning,
+        stacklevel=4,
+    )
