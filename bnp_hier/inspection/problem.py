@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, find_sites, read_values
 from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior
@@ -21,6 +23,11 @@ from bnp_hier.utils.padding import padded
 from bnp_hier.utils.programs import compiled
 
 __all__ = ["Problem"]
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
 
 
 class Problem:
@@ -127,7 +134,8 @@ class Problem:
         before, _ = evaluate(start)
         if not self.unconstrained:
             return -before
-        result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
+        with _blas().limit(limits=1):  # for a handful of numbers, more threads only wait for each other
+            result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
         if result.fun < before:
             self.unconstrained = jax.tree.map(np.asarray, unravel(jnp.asarray(result.x)))
             return -float(result.fun)
