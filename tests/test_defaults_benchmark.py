@@ -173,7 +173,8 @@ def _results() -> pd.DataFrame:
         truth = 1 if name == "none" else 3
         for split in range(4):
             sizes = {"true_clusters": truth, "rows": 50, "columns": 2, "seconds": 1.0, "cpu_seconds": 1.0}
-            rows.append(defaults.Row(name, split, "map-dp", -2 + gap + noise[split], ari=ari, clusters=truth, **sizes))
+            found = {"ari": ari, "clusters": truth, "one_cluster_warning": ari < 0.1}
+            rows.append(defaults.Row(name, split, "map-dp", -2 + gap + noise[split], **found, **sizes))
             rows.append(defaults.Row(name, split, "gmm-bic", -2, -2.25, ari=0.8, clusters=2, **sizes))
     return pd.DataFrame(rows)
 
@@ -197,7 +198,8 @@ def test_summary_of_results_made_by_hand() -> None:
     aris = defaults.counted(defaults.paired(defaults.clustered(table), "ari", "map-dp"))
     assert aris.loc["gmm-bic"].to_list() == [2, 1, 1, 0, 1, 0]
     assert defaults.mean_ari(table).loc["map-dp", "mean ARI"] == pytest.approx(0.475)
-    assert defaults.flags(table).to_numpy().tolist() == [["b", "map-dp", pytest.approx(0.05), "gmm-bic", pytest.approx(0.8)]]
+    flagged = ["b", "map-dp", pytest.approx(0.05), "gmm-bic", pytest.approx(0.8), 1.0]
+    assert defaults.flags(table).to_numpy().tolist() == [flagged]
     alone = defaults.without_clusters(table).set_index("method")
     assert alone.loc["map-dp", ["clusters", "share with one"]].to_list() == [1.0, 1.0]
     assert alone.loc["gmm-bic", ["clusters", "share with one"]].to_list() == [2.0, 0.0]

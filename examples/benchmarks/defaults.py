@@ -389,6 +389,7 @@ class Row(NamedTuple):
     columns: int = 0
     seconds: float = np.nan
     cpu_seconds: float = np.nan
+    one_cluster_warning: bool = False
     error: str = ""
 
 
@@ -398,8 +399,8 @@ def evaluate(name: str, seed: int, method: str) -> Row:
     row = Row(name, seed, method, true_clusters=len(np.unique(truth)), rows=len(truth), columns=task.train.shape[1])
     wall, cpu = time.perf_counter(), time.process_time()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             fit = METHODS[method](task)
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
@@ -412,6 +413,7 @@ def evaluate(name: str, seed: int, method: str) -> Row:
         ari=adjusted_rand_score(truth, fit.labels),
         v_measure=v_measure_score(truth, fit.labels),
         clusters=len(np.unique(fit.labels[fit.labels >= 0])),
+        one_cluster_warning=any("rows are in one cluster" in str(warning.message) for warning in caught),
     )
 
 
@@ -497,16 +499,20 @@ def counted(differences: pd.DataFrame) -> pd.DataFrame:
 
 
 def flags(table: pd.DataFrame) -> pd.DataFrame:
-    """Sets on which a method of ours has mean ARI below .1 while a peer has one above .5."""
+    """Sets on which a method of ours has mean ARI below .1 while a peer has one above .5.
+
+    The last column is the share of the splits in which the method warned that all rows are in one cluster.
+    """
     means = clustered(table).groupby(["set", "method"])["ari"].mean().unstack()
     best = means.reindex(columns=list(PEERS))
+    warned = table.groupby(["set", "method"])["one_cluster_warning"].mean()
     found = [
-        (name, method, mean, best.loc[name].idxmax(), best.loc[name].max())
+        (name, method, mean, best.loc[name].idxmax(), best.loc[name].max(), float(warned[name, method]))
         for name, row in means.reindex(columns=list(OURS)).iterrows()
         for method, mean in row.items()
         if mean < 0.1 and best.loc[name].max() > 0.5
     ]
-    return pd.DataFrame(found, columns=["set", "ours", "its ARI", "peer", "the peer's ARI"])
+    return pd.DataFrame(found, columns=["set", "ours", "its ARI", "peer", "the peer's ARI", "warned"])
 
 
 def clustered(table: pd.DataFrame) -> pd.DataFrame:
