@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds, names_of_columns
 from bnp_hier.components import Component
 from bnp_hier.distributions.cluster_numbers import mean_clusters
+from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
@@ -50,7 +51,8 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
     The checks look for counts or bits modelled as normal; long tails and spikes in columns modelled as normal; a prior whose
     clusters are wider than all data, or far narrower, in some columns (for instance, when columns on different scales share
     one prior scale); a prior mean far from the data; a prior or a concentration that outweighs the data; and columns that
-    number the rows, are constant, or are mostly missing. The prior of a user-defined family is checked only to the
+    number the rows, are constant, or are mostly missing. The weight of a component's prior is checked only if none of its
+    hyperparameters has a prior itself. The prior of a user-defined family is checked only to the
     extent that the family implements the hints of `Component`. The absence of warnings does not show that a model is adequate.
 
     Parameters
@@ -85,7 +87,10 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
     """
     names = names_of_columns(X, feature_names)
     with jax.enable_x64(True):
-        values = Problem(model, X).values
+        problem = Problem(model, X)
+        values = problem.values
+        # a prior whose hyperparameters have priors adapts to the number of rows
+        adapts = _differ(values.component, _moved(problem).component)
         matrix, alpha, discount = as_matrix(values.X), float(values.concentration), float(values.discount)
         component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
     if matrix.shape[1] != len(names):  # the model observes something other than X
@@ -95,9 +100,17 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
     for part in map(_Part._make, component.parts_and_columns()):
         found += _likelihood(part, kinds, matrix)
         found += _scale(part, kinds, matrix)
-        found += _strength(part, matrix)
+        found += _strength(part, matrix, adapts)
     found += _concentration(alpha, discount, len(matrix))
     return tuple(found)
+
+
+def _moved(problem: Problem) -> MixtureValues:
+    return problem.values_at(problem.prior.constrain(jax.tree.map(lambda value: value + 0.1, problem.unconstrained)))
+
+
+def _differ(one: Component, other: Component) -> bool:
+    return not all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
 
 
 def _named(names: Sequence[str], verb: str = "", most: int = 5) -> str:
@@ -180,12 +193,14 @@ def _scale(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[
         yield f"the prior mean is far from the data in {_named([names[j] for j in np.flatnonzero(far)])}: {advice}"
 
 
-def _strength(part: _Part, X: np.ndarray) -> Iterator[str]:
+def _strength(part: _Part, X: np.ndarray, adapts: bool) -> Iterator[str]:
     """Whether the prior outweighs the data of a cluster that has a tenth of the rows."""
     component, n = part.component, len(X)
     limit = max(3.0, 0.1 * n)
     columns = X[:, list(part.columns)]
     yield from component.prior_warnings(columns, limit)
+    if adapts:
+        return
     weights = component.prior_rows(columns)
     heavy = {name: weight for name, weight in weights.items() if weight > limit}
     if heavy:

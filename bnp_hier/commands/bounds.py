@@ -68,9 +68,8 @@ def evidence(
 ) -> None:
     """Compute all bounds and estimates of the log evidence, with a verdict on each.
 
-    For the same rows, differences between concentrations, or between priors of one family, are log Bayes factors (nats).
-    A family for counts or bits cannot be compared with one for continuous numbers: the first yields probabilities, the
-    second densities.
+    The hyperparameters of the family are learned from the rows, and all values are conditional on them (nats). A family for
+    counts or bits cannot be compared with one for continuous numbers: the first yields probabilities, the second densities.
     """
     check_positive(concentration=concentration, rows=rows, particles=particles, samples=samples)
     if plot is not None and plot.suffix.lower() not in FIGURES:
@@ -103,7 +102,9 @@ def evidence(
             figure.savefig(draft, dpi=150)
     if as_json:
         rows_of = table.reset_index().to_dict("records")
-        print_json({"data": whole.name, "model": described(chosen.prior, concentration), "n": len(X), "rows": rows_of})
+        learned = table.attrs["hyperparameters"]
+        about = {"data": whole.name, "model": described(chosen.prior, concentration), "n": len(X)}
+        print_json({**about, "hyperparameters": {name: value.tolist() for name, value in learned.items()}, "rows": rows_of})
     else:
         shown = table[["value", "standard_error", "kind", "gap_to_best_bound"]].set_axis(
             ["value", "error", "kind", "gap"], axis=1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -71,10 +71,11 @@ def table(
     num_samples: int = 2000,
     num_warmup: int = 500,
     num_chains: int = 4,
+    optimize: bool | Mapping[str, ArrayLike] = True,
     random_state: int | Array = 0,
     progress_bar: bool = True,
 ) -> pd.DataFrame:
-    """Compute all evidence estimates and bounds for one data set, with hyperparameters fixed at their prior medians.
+    """Compute all evidence estimates and bounds for one data set, at the same hyperparameters.
 
     Parameters
     ----------
@@ -86,6 +87,10 @@ def table(
         Arguments of `smc`.
     num_samples, num_warmup, num_chains
         Length and number of the `PartitionGibbs` chains used for `occupancy`.
+    optimize
+        True: the hyperparameters that have priors, if there are any, are those that `MAPDP` learns from X; all values of the
+        table are conditional on them. False: they are the prior medians, so that differences between models are log Bayes
+        factors. A dictionary: they have these values.
     random_state
         Integer or JAX key.
     progress_bar
@@ -94,8 +99,9 @@ def table(
     Returns
     -------
     table
-        One row per estimator: the exact evidence (for up to 16 rows of X); lower bounds from a single partition (MAP-DP), from
-        a `BHC` tree and from variational inference; estimates from a particle filter and from tree occupancy. Columns:
+        `attrs["hyperparameters"]` holds the hyperparameters. One row per estimator: the exact evidence (for up to 16 rows of
+        X); lower bounds from a single partition (MAP-DP), from a `BHC` tree and from variational inference; estimates from a
+        particle filter and from tree occupancy. Columns:
 
         - `value`, `standard_error`: log evidence and its standard error (nats).
         - `kind`: "exact", "lower bound" or "estimate".
@@ -126,11 +132,13 @@ def table(
             "num_samples": [WholeNumber()],
             "num_warmup": [WholeNumber(0)],
             "num_chains": [WholeNumber()],
+            "optimize": ["boolean", Mapping],
             "progress_bar": ["boolean"],
         },
         locals(),
     )
-    run = _Run(model, X, num_particles, num_orders, num_samples, num_warmup, num_chains, random_key(random_state), progress_bar)
+    key = random_key(random_state)
+    run = _Run(model, X, num_particles, num_orders, num_samples, num_warmup, num_chains, optimize, key, progress_bar)
     rows: list[Row] = []
     seconds: list[float] = []
     interrupted = False
@@ -146,7 +154,9 @@ def table(
             done = [Row(name, kind, verdict=f"failed: {str(error) or type(error).__name__}")]
         rows += done
         seconds += [time.perf_counter() - started] * len(done)
-    return _judged(rows, seconds, run.target)
+    judged = _judged(rows, seconds, run.target)
+    judged.attrs["hyperparameters"] = run.hyperparameters
+    return judged
 
 
 class _Run:
@@ -161,19 +171,26 @@ class _Run:
         num_samples: int,
         num_warmup: int,
         num_chains: int,
+        optimize: bool | Mapping[str, ArrayLike],
         key: Array,
         progress_bar: bool,
     ) -> None:
+        self.key_map, self.key_filter, self.key_chains = jax.random.split(key, 3)
         with jax.enable_x64(True):
             problem = Problem(model, X)
-            medians = {name: np.asarray(value) for name, value in problem.hyperparameters.items()}
+            if isinstance(optimize, Mapping):
+                problem.set(optimize)
+            elif optimize and problem.unconstrained:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", message="all .* rows are in one cluster")
+                    problem.set(MAPDP(model, random_state=self.key_map).fit(problem.X).hyperparameters_)
+            values = {name: np.asarray(value) for name, value in problem.hyperparameters.items()}
             discount = float(problem.values.discount)
-        self.X, self.sites = problem.X, problem.sites
-        # conditioned on their medians, the hyperparameters are no longer latent sites
-        self.model: Model = handlers.condition(model, data=medians) if medians else model
+        self.X, self.sites, self.hyperparameters = problem.X, problem.sites, values
+        # conditioned on their values, the hyperparameters are no longer latent sites
+        self.model: Model = handlers.condition(model, data=values) if values else model
         self.num_particles, self.num_orders = num_particles, num_orders
         self.num_samples, self.num_warmup, self.num_chains = num_samples, num_warmup, num_chains
-        self.key_map, self.key_filter, self.key_chains = jax.random.split(key, 3)
         self.progress_bar = progress_bar
         self.target = "Pitman-Yor mixture" if discount else "DP mixture"
         if self.sites.max_clusters is not None:

@@ -27,7 +27,7 @@ MODEL = partial(dpm, component=PROBLEM.component, concentration=dist.Gamma(2.0, 
 
 @pytest.fixture(scope="module")
 def found() -> pd.DataFrame:
-    return bnp.evidence.table(MODEL, PROBLEM.X, **QUICK)
+    return bnp.evidence.table(MODEL, PROBLEM.X, **QUICK, optimize=False)
 
 
 @pytest.mark.slow
@@ -41,6 +41,21 @@ def test_rows_and_columns(found: pd.DataFrame) -> None:
     assert (found["seconds"] >= 0).all()
     assert (found["verdict"] != "").all()
     assert found.loc[names, "target"].eq("DP mixture").all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:all 8 rows are in one cluster")
+@pytest.mark.parametrize("given", [False, True])
+def test_all_values_are_at_the_learned_or_given_hyperparameters(given: bool) -> None:
+    learned = bnp.MAPDP(MODEL, random_state=jax.random.split(jax.random.key(0), 3)[0]).fit(PROBLEM.X).hyperparameters_
+    optimize = {"alpha": 0.7} if given else True
+    found = bnp.evidence.table(MODEL, PROBLEM.X, **QUICK, optimize=optimize)
+    values = optimize if given else learned
+    assert found.attrs["hyperparameters"] == pytest.approx(values)
+    model = partial(dpm, component=PROBLEM.component, concentration=float(values["alpha"]))
+    assert found.loc["exact", "value"] == pytest.approx(bnp.evidence.exact(model, PROBLEM.X), abs=1e-8)
+    own = found[found["target"] == "DP mixture"]
+    assert (own.loc[own["kind"] == "lower bound", "value"] <= found.loc["exact", "value"] + 1e-9).all()
 
 
 @pytest.mark.slow
@@ -179,7 +194,7 @@ def test_chains_that_do_not_mix_are_called_failed(monkeypatch: pytest.MonkeyPatc
         def get_extra_fields(self, group_by_chain: bool) -> dict:
             return {"log_joint": rng.normal(size=(2, 500)) + np.array([[0.0], [8.0]])}
 
-    run = evidence_table._Run(MODEL, PROBLEM.X, 10, 2, 10, 0, 2, jax.random.key(0), False)
+    run = evidence_table._Run(MODEL, PROBLEM.X, 10, 2, 10, 0, 2, False, jax.random.key(0), False)
     monkeypatch.setattr(evidence_table._Run, "chains", lambda self: Stuck())
     (row,) = evidence_table._occupancy(run)
     assert row.verdict.startswith("failed: the chains have not mixed: R-hat of the log joint is ")
@@ -194,7 +209,7 @@ def test_chains_that_do_not_mix_are_called_failed(monkeypatch: pytest.MonkeyPatc
 def test_chains_get_the_slots_that_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence_table, "default_capacity", lambda n: 4)
     model = partial(dpm, component=PROBLEM.component, concentration=6.0)
-    run = evidence_table._Run(model, PROBLEM.X, 10, 2, 50, 0, 2, jax.random.key(0), False)
+    run = evidence_table._Run(model, PROBLEM.X, 10, 2, 50, 0, 2, False, jax.random.key(0), False)
     mcmc = run.chains()
     assert np.asarray(mcmc.last_state.capacity_hits).sum() == 0
     assert np.asarray(mcmc.get_samples()["z"]).max() > 3
