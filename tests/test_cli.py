@@ -254,6 +254,7 @@ def test_evidence(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     quick = ["--rows", "12", "--particles", "50", "--samples", "60", "--no-progress", "--json"]
     assert _run(monkeypatch, "evidence", str(survey), "--truth", "group", "--drop", "who", *quick, *files) == 0
     answer = json.loads(capsys.readouterr().out)
+    assert "strength" in answer["hyperparameters"]
     assert answer["n"] == 12 and {row["kind"] for row in answer["rows"]} == {"exact", "lower bound", "estimate"}
     assert (tmp_path / "evidence.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(tmp_path / "evidence.csv")) == len(answer["rows"])
@@ -266,6 +267,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
     assert _run(monkeypatch, "recommend", "iris", "--minutes", "0.02", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["family"] == "normal" and not any(method["run"] for method in answer["methods"])
+    assert [structure["family"] for structure in answer["structures"]] == ["normal", "known", "diagonal"]
     assert _run(monkeypatch, "datasets", "--json") == 0
     listed = {row["name"]: row["source"] for row in json.loads(capsys.readouterr().out)["datasets"]}
     assert (listed["iris"], listed["glass"]) == ("scikit-learn", "bnp_hier") and set(listed) == set(bnp.datasets.names())

@@ -75,7 +75,8 @@ def recommend(
 ) -> None:
     """Recommend a likelihood and the methods that fit the time budget, and warn about questionable choices.
 
-    Nothing is run; `bnp-hier compare` with the same options runs the recommended methods.
+    For continuous columns, the covariance structures of the clusters are compared by fits of MAP-DP; nothing else is run.
+    `bnp-hier compare` with the same options runs the recommended methods.
     """
     check_positive(minutes=minutes)
     whole = read_data(data, truth, items, drop, header)
@@ -90,12 +91,23 @@ def recommend(
                 "data": whole.name,
                 "family": advice.family,
                 "reason": advice.family_reason,
+                "structures": [structure._asdict() for structure in advice.structures],
                 "methods": methods,
                 "warnings": advice.warnings,
             }
         )
         return
     out.print(f"{whole.name}: family {advice.family}: {advice.family_reason}", highlight=False, soft_wrap=True)
+    if advice.structures:
+        import pandas as pd
+
+        compared = pd.DataFrame(advice.structures).set_index("covariance")[["family", "score", "log_joint", "clusters"]]
+        compared[["score", "log_joint"]] = compared[["score", "log_joint"]].round(1)
+        print_table(
+            compared,
+            "Covariance matrices of the clusters",
+            "nats; the score is the log joint less the cost of the hyperparameters",
+        )
     table = advice.table()[["run", "minutes", "reason"]]
     table["minutes"] = [f"{value:.1f}" for value in table["minutes"]]
     allowed = (default_budget(len(whole.X)) if budget is None else budget) / 60
