@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, VariationalDP
 from bnp_hier.inspection.collapsed import find_sites
+from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels import BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.runs.plain_objects import register_type
@@ -38,6 +40,9 @@ __all__ = [
 EXACT_TREE = 2000
 """Largest number of rows for which the exact tree is the default; larger tables use the randomized one."""
 
+FARTHEST = 3.0
+"""Largest distance between the prior median of a hyperparameter and the centre of its initial values, unconstrained."""
+
 CHUNKS = 20
 """Minimum number of chunks of an MCMC run, which can be interrupted between chunks."""
 
@@ -57,7 +62,8 @@ class RunOptions:
     progress_bar
         Whether to show progress bars.
     hyperparameters
-        Values of the model's hyperparameters for deterministic methods; None to learn those that have priors.
+        Values of the model's hyperparameters for deterministic methods; None to learn those that have priors. Chains sample
+        hyperparameters; they start scattered about these values, or at draws from the prior.
     """
 
     chains: int = 4
@@ -151,12 +157,41 @@ def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableR
             sites = find_sites(model, (X,))
         block = kernel(model)
         blocks = [(block, [sites.partition]), (HyperparameterGibbs(model), None)]
-        return _run(Gibbs(blocks) if sites.hyperparameters else block, X, options, "sequential")
+        if not sites.hyperparameters:
+            return _run(block, X, options, "sequential")
+        starts = None if options.hyperparameters is None else _overdispersed(model, X, options)
+        return _run(Gibbs(blocks), X, options, "sequential", starts)
 
     return run
 
 
-def _run(kernel: MCMCKernel, X: np.ndarray, options: RunOptions, chain_method: str) -> ResumableRun:
+def _overdispersed(model: Model, X: np.ndarray, options: RunOptions) -> dict[str, np.ndarray]:
+    """Hyperparameters from which the chains start: scattered about those of the options, on the unconstrained scale.
+
+    Values far from the prior median, such as a concentration of almost 0 learned from one cluster, are moved towards it.
+    """
+    rng = np.random.default_rng(options.random_state)
+    with jax.enable_x64(True):
+        problem = Problem(model, X)
+        median = problem.unconstrained
+        problem.set(options.hyperparameters or {})
+
+        def scattered(median: Array, learned: Array) -> Array:
+            return median + jnp.clip(learned - median, -FARTHEST, FARTHEST) + rng.normal(size=jnp.shape(median))
+
+        chains = [
+            problem.prior.constrain(jax.tree.map(scattered, median, problem.unconstrained)) for _ in range(options.chains)
+        ]
+    return jax.tree.map(lambda *values: np.stack(values) if len(values) > 1 else np.asarray(values[0]), *chains)
+
+
+def _run(
+    kernel: MCMCKernel,
+    X: np.ndarray,
+    options: RunOptions,
+    chain_method: str,
+    starts: Mapping[str, np.ndarray] | None = None,
+) -> ResumableRun:
     mcmc = MCMC(
         kernel,
         num_warmup=options.warmup,
@@ -167,7 +202,7 @@ def _run(kernel: MCMCKernel, X: np.ndarray, options: RunOptions, chain_method: s
     )
     chains = ResumableRun(mcmc, _chunk_steps(options), time_limit=options.time_limit)
     try:
-        chains.run(jax.random.key(options.random_state), X)
+        chains.run(jax.random.key(options.random_state), X, init_params=starts)
     except KeyboardInterrupt as stop:
         if chains.steps <= options.warmup:
             raise

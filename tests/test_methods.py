@@ -16,6 +16,7 @@ from bnp_hier import methods as methods
 from bnp_hier.advice.recommendation import default_budget, plan_methods
 from bnp_hier.methods import METHODS, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
+from bnp_hier.runs.resumable_run import ResumableRun
 
 X = np.random.default_rng(0).normal(size=(30, 2)) + 8.0 * (np.arange(30) % 2)[:, None]
 MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
@@ -151,3 +152,31 @@ def test_a_recommendation_runs() -> None:
 def test_bad_budgets() -> None:
     with pytest.raises(ValueError, match="budget must be a positive number of seconds, but it is 0"):
         bnp.recommend(X, budget=0)
+
+
+def test_chains_start_scattered_about_learned_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within four standard deviations, and apart; a concentration learned from one cluster is moved away from 0."""
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X))
+    learned = {name: np.asarray(value) for name, value in bnp.MAPDP(model, optimize=False).fit(X).hyperparameters_.items()}
+    learned["kappa"] = learned["kappa"] * np.exp(2.0)
+    seen: dict[str, Any] = {}
+
+    def record(self: ResumableRun, *args: Any, init_params: Any = None, **kwargs: Any) -> None:
+        seen.update(init_params)
+
+    monkeypatch.setattr(ResumableRun, "run", record)
+    for concentration, centre in ((0.5, np.log(0.5)), (1e-9, np.log(np.log(2.0)) - 3.0)):
+        given = learned | {"alpha": np.asarray(concentration)}
+        METHODS["gibbs"].run(model, X, RunOptions(chains=50, hyperparameters=given, progress_bar=False))
+        assert {name: np.shape(value) for name, value in seen.items()} == {n: (50, *v.shape) for n, v in learned.items()}
+        for name, about in (("alpha", centre), ("kappa", np.log(learned["kappa"]))):
+            scattered = np.log(np.asarray(seen[name]))
+            assert abs(scattered.mean() - about) < 4 / np.sqrt(50) and 0.6 < scattered.std() < 1.4
+
+
+@pytest.mark.slow
+def test_chains_of_compared_methods_run_from_scattered_starts() -> None:
+    outcome = run_methods(["map-dp", "gibbs"], partial(dpm, component=bnp.NormalInverseGamma.from_data(X)), X, QUICK)
+    assert list(outcome.fits) == ["MAP-DP", "Gibbs"] and not outcome.problems
+    draws = outcome.fits["Gibbs"].get_samples(group_by_chain=True)
+    assert all(np.isfinite(np.asarray(values)).all() for values in draws.values())
