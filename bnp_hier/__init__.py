@@ -44,6 +44,7 @@ from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, HyperparameterGibbs, Par
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
     HierarchyDraws,
+    PartGain,
     assignment_uncertainty,
     cluster_affinities,
     cluster_parameters,
@@ -53,6 +54,7 @@ from bnp_hier.posterior import (
     diagnostics,
     hierarchy_draws,
     number_of_clusters,
+    part_gains,
     point_estimate,
     recover_labels,
 )
@@ -85,6 +87,7 @@ __all__ = [
     "NormalInverseWishart",
     "NormalKnownCovariance",
     "ParallelSplitMerge",
+    "PartGain",
     "PartitionGibbs",
     "ProductComponent",
     "ResumableRun",
@@ -112,6 +115,7 @@ __all__ = [
     "loo",
     "models",
     "number_of_clusters",
+    "part_gains",
     "plots",
     "point_estimate",
     "prior_clusters",

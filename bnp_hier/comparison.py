@@ -6,12 +6,15 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Int
 from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.capabilities import Chains, EvidenceBound
+from bnp_hier.components import Component
+from bnp_hier.inspection.problem import Problem
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_programs, summaries
@@ -19,7 +22,7 @@ from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "shared_hyperparameters", "tabulate"]
+__all__ = ["compare", "shared_component", "shared_hyperparameters", "tabulate"]
 
 
 def compare(
@@ -134,6 +137,16 @@ def shared_hyperparameters(fits: Mapping[str, Any], X: ArrayLike) -> dict[str, n
     if isinstance(first, Chains):
         return _medians(draws_of(first, X))
     return {name: np.asarray(value) for name, value in first.hyperparameters_.items()}
+
+
+def shared_component(fits: Mapping[str, Any], X: ArrayLike) -> Component | None:
+    """The component at the shared hyperparameters; None if the model has one set of parameters per cluster instead."""
+    first = _first(fits)
+    if not draws_of(first, X, num_samples=1).mixture.integrated:
+        return None
+    with jax.enable_x64(True):
+        values = Problem(_model(first), X).values_at(shared_hyperparameters(fits, X))
+        return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
 
 
 def _first(fits: Mapping[str, Any]) -> Any:

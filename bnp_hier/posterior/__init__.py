@@ -7,11 +7,13 @@ from bnp_hier.posterior.item_uncertainty import assignment_uncertainty, cluster_
 from bnp_hier.posterior.label_recovery import recover_labels
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.posterior.parameter_draws import cluster_parameters
+from bnp_hier.posterior.part_gains import PartGain, part_gains
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import point_estimate
 
 __all__ = [
     "HierarchyDraws",
+    "PartGain",
     "assignment_uncertainty",
     "cluster_affinities",
     "cluster_parameters",
@@ -21,6 +23,7 @@ __all__ = [
     "diagnostics",
     "hierarchy_draws",
     "number_of_clusters",
+    "part_gains",
     "point_estimate",
     "recover_labels",
 ]

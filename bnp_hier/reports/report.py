@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -20,12 +20,15 @@ from matplotlib.figure import Figure
 from bnp_hier import plots
 from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.capabilities import Chains, TreePosterior
-from bnp_hier.comparison import shared_hyperparameters, tabulate
+from bnp_hier.comparison import shared_component, shared_hyperparameters, tabulate
+from bnp_hier.components import GammaPoisson
 from bnp_hier.datasets import Dataset
 from bnp_hier.evidence import tree_bound
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
+from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_programs
+from bnp_hier.posterior.part_gains import part_gains
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.reports.headlines import headline
 from bnp_hier.reports.row_certainty import RowCertainty
@@ -40,7 +43,9 @@ from bnp_hier.reports.verdicts import (
     chains_verdict,
     clusters_at_cuts,
     clusters_verdict,
+    dispersion_verdict,
     held_out_verdict,
+    parts_verdict,
     tree_verdict,
 )
 from bnp_hier.reports.web_page import Section, write_page
@@ -166,11 +171,24 @@ class Findings:
                 found += tree_verdict(name, clusters_at_cuts(fit.dendrogram_), self.draws(name)[0])
         sizes = np.bincount(self.labels[self.lead])
         found.append(f"The clusters of {self.lead} have {listed(np.sort(sizes)[::-1], 12)} rows; each is described below.")
+        found += self._of_parts()
         for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows():
             found.append(
                 f"{name} reached its limit on the number of clusters {row['capacity_hits']:.0f} times: raise it (max_clusters)."
             )
         return found
+
+    def _of_parts(self) -> Iterator[str]:
+        """What separates the clusters of the lead, and whether counts are over-dispersed within them."""
+        X, labels, names = self.data.X, self.labels[self.lead], list(self.data.feature_names)
+        component = shared_component(self.fits, X)
+        if component is None:
+            return
+        yield from parts_verdict(self.lead, part_gains(component, X, labels), names)
+        for part, columns in component.parts_and_columns():
+            if isinstance(part, GammaPoisson):
+                index = dispersion_within(X[:, list(columns)], labels)
+                yield from dispersion_verdict(self.lead, {names[j]: value for j, value in zip(columns, index, strict=True)})
 
     def comparison(self) -> pd.DataFrame:
         """The table of methods with headings in words, and log joints at shared hyperparameters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +11,10 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from bnp_hier.posterior.credible_balls import number_of_clusters
+from bnp_hier.posterior.part_gains import PartGain
 from bnp_hier.reports.row_certainty import CERTAIN, ELSEWHERE, RowCertainty
 from bnp_hier.trees import Dendrogram, Hierarchy
-from bnp_hier.utils.wording import conjoined, in_words
+from bnp_hier.utils.wording import conjoined, in_words, listed
 
 __all__ = [
     "Association",
@@ -23,7 +24,9 @@ __all__ = [
     "chains_verdict",
     "clusters_at_cuts",
     "clusters_verdict",
+    "dispersion_verdict",
     "held_out_verdict",
+    "parts_verdict",
     "support_verdict",
     "tree_verdict",
 ]
@@ -33,6 +36,12 @@ LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
 
 ROUGH_RHAT = 1.05
 """Largest R-hat of chains that are said to have nearly converged."""
+
+DOMINANT = 0.9
+"""Share of the gain of a partition from which one part of a mixed table is said to dominate."""
+
+OVERDISPERSED = 1.5
+"""Index of dispersion within clusters above which counts are said to be over-dispersed."""
 
 IN_WORDS = {
     "log_joint": "the log joint",
@@ -352,3 +361,50 @@ def support_verdict(tree: Hierarchy, support: Float[np.ndarray, " nodes"]) -> It
         f"Of {int(inner.sum())} nodes with several items, {sure} occur in at least {SURE:.0%} of the draws and "
         f"{int((support[inner] < 0.5).sum())} in less than half: judge each node by the share beside it."
     )
+
+
+def parts_verdict(name: str, gains: Sequence[PartGain], feature_names: Sequence[str]) -> Iterator[str]:
+    """What separates the clusters of a mixed table: the share of each part in the gain over one cluster.
+
+    Parameters
+    ----------
+    name
+        Of the method.
+    gains
+        Of `part_gains`; nothing is said of a single part, or if no part gains anything.
+    feature_names
+        Names of all columns.
+    """
+    total = sum(max(part.gain, 0.0) for part in gains)
+    if len(gains) < 2 or total <= 0:
+        return
+
+    def described(part: PartGain) -> str:
+        columns = f"{len(part.columns)} columns" if len(part.columns) > 1 else f"column {feature_names[part.columns[0]]!r}"
+        return f"{part.family} ({columns})"
+
+    ordered = sorted(gains, key=lambda part: -part.gain)
+    shares = [f"{described(part)} {max(part.gain, 0.0) / total:.0%} ({part.gain:.0f} nats)" for part in ordered]
+    line = f"What separates the clusters of {name}, relative to one cluster: {listed(shares, 6)}"
+    if ordered[0].gain >= DOMINANT * total:
+        line += f". {described(ordered[0])} dominates: the other columns hardly influence the clusters"
+    yield line + "."
+
+
+def dispersion_verdict(name: str, index: Mapping[str, float]) -> Iterator[str]:
+    """Which columns of counts are over-dispersed within clusters.
+
+    Parameters
+    ----------
+    name
+        Of the method.
+    index
+        Column -> index of dispersion, of `dispersion_within`.
+    """
+    high = {column: value for column, value in index.items() if value > OVERDISPERSED}
+    if high:
+        most = max(high.values())
+        yield (
+            f"The counts {listed([repr(column) for column in high], 5)} vary more within the clusters of {name} than Poisson "
+            f"counts do (variance up to {most:.1f} times the mean): clusters may have been split for this reason alone."
+        )

@@ -15,7 +15,9 @@ from bnp_hier.reports.verdicts import (
     best_partition,
     chains_verdict,
     clusters_verdict,
+    dispersion_verdict,
     held_out_verdict,
+    parts_verdict,
     tree_verdict,
 )
 
@@ -154,3 +156,20 @@ def test_trees() -> None:
     assert (
         "at merge probabilities from 0.1 to 0.9 gives 2 to 3 clusters; 95% of the partitions drawn from it have 2 to 3." in line
     )
+
+
+def test_parts() -> None:
+    names = ["age", "income", "smokes"]
+    normal, bits = bnp.PartGain("NormalInverseGamma", (0, 1), 75.0), bnp.PartGain("BetaBernoulli", (2,), 25.0)
+    (line,) = parts_verdict("BHC", [bits, normal], names)
+    assert "NormalInverseGamma (2 columns) 75% (75 nats), BetaBernoulli (column 'smokes') 25% (25 nats)." in line
+    (line,) = parts_verdict("BHC", [bits._replace(gain=-3.0), normal], names)
+    assert "BetaBernoulli (column 'smokes') 0% (-3 nats). NormalInverseGamma (2 columns) dominates" in line
+    assert not list(parts_verdict("BHC", [normal], names))
+    assert not list(parts_verdict("BHC", [normal._replace(gain=0.0), bits._replace(gain=-1.0)], names))
+
+
+def test_dispersion() -> None:
+    (line,) = dispersion_verdict("BHC", {"goals": 3.25, "cards": 1.1, "saves": float("nan")})
+    assert "counts 'goals' vary more within the clusters of BHC" in line and "up to 3.2 times" in line
+    assert not list(dispersion_verdict("BHC", {"goals": 1.2}))
