@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, NoReturn
 
 import typer
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from bnp_hier.commands.bounds import evidence
 from bnp_hier.commands.comparing import compare
-from bnp_hier.commands.console import err
+from bnp_hier.commands.console import err, print_warnings
 from bnp_hier.commands.fitting import fit, predict
 from bnp_hier.commands.overview import datasets, recommend
 from bnp_hier.commands.preparation import warm_up
@@ -65,9 +66,23 @@ def _commands(
 
 
 def main() -> None:
-    """Run the command line; errors are reported in one line."""
-    warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
-    warnings.filterwarnings("ignore", message="There are not enough devices to run parallel chains.*")
+    """Run the command line; errors and warnings are reported in one line each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
+        warnings.filterwarnings("ignore", message="There are not enough devices to run parallel chains.*")
+        warnings.showwarning = partial(_show_warning, set())
+        _run()
+
+
+def _show_warning(shown: set[str], message: Warning | str, *where: object) -> None:
+    """Print the text of a warning, unless it has been shown: several methods may say the same."""
+    text = " ".join(str(message).split())
+    if text not in shown:
+        shown.add(text)
+        print_warnings([text])
+
+
+def _run() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     _keep_programs()

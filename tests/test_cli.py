@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -349,7 +350,10 @@ def test_files_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         assert _run(monkeypatch, *words, path, "--no-header") == 0
     assert "30 rows, 3 columns" in capsys.readouterr().out
     saved = str(tmp_path / "fit.npz")
-    assert _run(monkeypatch, "fit", path, "--no-header", "--method", "map-dp", "--out", saved) == 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", message="all 30 rows are in one cluster")
+        assert _run(monkeypatch, "fit", path, "--no-header", "--method", "map-dp", "--out", saved) == 0
+    assert "warning: all 30 rows are in one cluster" in capsys.readouterr().err
     out = ["--out", str(tmp_path / "p.csv")]
     assert _run(monkeypatch, "predict", saved, path, "--no-header", *out) == 0
     assert len(pd.read_csv(tmp_path / "p.csv")) == 30

@@ -13,6 +13,9 @@ __all__ = ["warn_of_edges", "warn_of_one_cluster"]
 FAR = 1e-6
 """Prior probability of a tail in which a learned value counts as being at the edge: almost five standard deviations."""
 
+FEWEST = 20
+"""Rows below which a single cluster is no surprise."""
+
 
 def warn_of_edges(problem: Problem) -> None:
     """Warn if learned values lie far in a tail of a prior, where the prior contradicts the data or holds them back.
@@ -35,6 +38,8 @@ def warn_of_edges(problem: Problem) -> None:
 
 def warn_of_one_cluster(rows: int) -> None:
     """Warn that all rows are in one cluster: clusters may overlap too much, or the model be the wrong one to see them."""
+    if rows < FEWEST:
+        return
     warnings.warn(
         f"all {rows} rows are in one cluster: no more probable partition was found at the learned hyperparameters. Clusters "
         "that overlap or have the same shape may show under another covariance structure (bnp_hier.recommend compares some) or "

@@ -44,7 +44,6 @@ def test_rows_and_columns(found: pd.DataFrame) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:all 8 rows are in one cluster")
 @pytest.mark.parametrize("given", [False, True])
 def test_all_values_are_at_the_learned_or_given_hyperparameters(given: bool) -> None:
     learned = bnp.MAPDP(MODEL, random_state=jax.random.split(jax.random.key(0), 3)[0]).fit(PROBLEM.X).hyperparameters_
