@@ -64,6 +64,8 @@ def compare(
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters (nats), and its kind: the
           tree bound for BHC, the variational bound together with the model it bounds, and otherwise the log joint of one
           partition.
+        - `same_hyperparameters`: whether `log_joint` and `evidence_bound` are at the shared hyperparameters. Where it is False,
+          do not compare them with those of other methods.
         - `held_out`, `held_out_se`: mean log predictive density per held-out row and its standard error over rows (nats); for
           MCMC, the density is averaged over the draws. Only with `held_out`.
         - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
@@ -102,9 +104,11 @@ def tabulate(
     rows = {}
     with shared_programs():
         shared = _log_joints_at_shared_hyperparameters(fits, X, labels)
+        values = shared_hyperparameters(fits, X)
         for name, fit in fits.items():
             row: dict[str, Any] = {"clusters": int(labels[name].max()) + 1}
             row |= {"log_joint": np.nan, "log_joint_shared": shared.get(name, np.nan)} | _evidence(fit, X, labels[name])
+            row["same_hyperparameters"] = _same(_hyperparameters(fit, X), values)
             if held_out is not None:
                 scores = _held_out(fit, X, held_out)
                 row |= {"held_out": scores.mean(), "held_out_se": scores.std(ddof=1) / np.sqrt(len(scores))}
@@ -133,10 +137,7 @@ def shared_hyperparameters(fits: Mapping[str, Any], X: ArrayLike) -> dict[str, n
     X
         The data, (n, d).
     """
-    first = _first(fits)
-    if isinstance(first, Chains):
-        return _medians(draws_of(first, X))
-    return {name: np.asarray(value) for name, value in first.hyperparameters_.items()}
+    return {name: np.asarray(value) for name, value in _hyperparameters(_first(fits), X).items()}
 
 
 def shared_component(fits: Mapping[str, Any], X: ArrayLike) -> Component | None:
@@ -162,6 +163,17 @@ def _model(fit: Any) -> Any:
 def _medians(draws: Draws) -> dict[str, np.ndarray]:
     """Medians of the hyperparameters over all draws."""
     return {name: np.asarray(np.median(values, axis=(0, 1))) for name, values in draws.hyperparameters.items()}
+
+
+def _hyperparameters(fit: Any, X: ArrayLike) -> Mapping[str, ArrayLike]:
+    return _medians(draws_of(fit, X)) if isinstance(fit, Chains) else fit.hyperparameters_
+
+
+def _same(one: Mapping[str, ArrayLike], other: Mapping[str, ArrayLike]) -> bool:
+    """Whether hyperparameters have the same names and, but for rounding, the same values."""
+    if set(one) != set(other):
+        return False
+    return all(np.shape(one[n]) == np.shape(other[n]) and np.allclose(one[n], other[n], rtol=1e-6) for n in one)
 
 
 def _log_joints_at_shared_hyperparameters(

@@ -36,8 +36,21 @@ def fits() -> dict:
 def test_table(fits: dict) -> None:
     table = bnp.compare(fits, X, held_out=Y, truth=TRUTH, seconds={"Gibbs": 7.5})
     assert list(table.index) == ["Gibbs", "BHC", "MAP-DP"]
-    expected = ["clusters", "log_joint", "log_joint_shared", "evidence_bound", "bound_kind", "held_out", "held_out_se"]
-    expected += ["NMI", "ARI", "NMI Gibbs", "NMI BHC", "NMI MAP-DP", "seconds", "rhat", "ess", "capacity_hits"]
+    expected = ["clusters", "log_joint", "log_joint_shared", "evidence_bound", "bound_kind"]
+    expected += [
+        "same_hyperparameters",
+        "held_out",
+        "held_out_se",
+        "NMI",
+        "ARI",
+        "NMI Gibbs",
+        "NMI BHC",
+        "NMI MAP-DP",
+        "seconds",
+        "rhat",
+        "ess",
+        "capacity_hits",
+    ]
     assert list(table.columns) == expected
     assert (table["clusters"] == 2).all()
     labels = fits["BHC"].labels_
@@ -59,6 +72,15 @@ def test_table(fits: dict) -> None:
     assert table.loc[["BHC", "MAP-DP"], "rhat"].isna().all()
     for a in fits:
         assert table.loc[a, f"NMI {a}"] == pytest.approx(1.0)
+
+
+def test_bounds_at_different_hyperparameters_are_marked() -> None:
+    learned = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
+    first, other = bnp.MAPDP(learned).fit(X), bnp.BHC(learned, optimize=False).fit(X)
+    table = bnp.compare({"MAP-DP": first, "BHC": other, "again": bnp.BHC(learned, optimize=first.hyperparameters_).fit(X)}, X)
+    assert list(table["same_hyperparameters"]) == [True, False, True]
+    assert table.loc["BHC", "log_joint_shared"] != table.loc["BHC", "log_joint"]
+    assert table.loc["again", "log_joint_shared"] == pytest.approx(table.loc["again", "log_joint"], abs=1e-6)
 
 
 def test_optional_columns_are_left_out(fits: dict) -> None:

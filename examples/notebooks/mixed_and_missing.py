@@ -154,8 +154,8 @@ bnp.check_model(mixture, X, names)
 # ## Three methods
 #
 # Gibbs sampling of the partition combined with NUTS for `alpha` and `width`; BHC; and MAP-DP. The sampler has room for 16
-# clusters, far more than it uses (fewer would be faster, and reaching the limit would raise a warning). BHC and MAP-DP keep
-# `alpha` and `width` at their prior medians (`optimize=True` would fit them, which takes longer).
+# clusters, far more than it uses (fewer would be faster, and reaching the limit would raise a warning). BHC and MAP-DP fit
+# `alpha` and `width`, by gradients of their objectives.
 
 # %%
 kernel = Gibbs([(bnp.PartitionGibbs(mixture, max_clusters=16), ["z"]), (NUTS(mixture), None)])
