@@ -23,10 +23,13 @@ MOST_SWEEPS = 50
 """Maximum number of sweeps per search."""
 
 MOST_CANDIDATES = 1000
-"""Maximum number of draws whose expected loss is computed, each in a time proportional to the number of draws."""
+"""Maximum number of draws whose expected loss is computed."""
+
+MOST_FINALISTS = 50
+"""Maximum number of draws whose expected loss over all draws is computed, each in a time proportional to their number."""
 
 MOST_SEARCHED = 2000
-"""Maximum number of draws in the searches from random orders; the best partition found is then improved for all draws."""
+"""Number of draws from which losses of candidates and searches from random orders are estimated, if there are more."""
 
 SPARE = 4
 """Number of clusters that the search may open beyond those of the draw with the most clusters."""
@@ -163,9 +166,10 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
 
     Items are moved one at a time to the cluster, possibly a new one, that minimises the mean loss over all draws, until no
     item moves. The search starts from the best draw, and from partitions built item by item in random orders, so that the
-    result is never worse than the best draw. If there are more than 1000 distinct draws, the best of 1000 of them is taken:
-    those that occur most often, and of equally frequent ones a random subset. If there are more than 2000 draws, partitions
-    are built from 2000 of them, evenly spaced, and the best one is then improved for all draws.
+    result is never worse than the best draw. If there are more than 1000 distinct draws, only 1000 of them are tried: those
+    that occur most often, and of equally frequent ones a random subset. If there are more than 2000 draws, 2000 of them, evenly
+    spaced, serve to choose the 50 most promising draws and to build partitions; the best of both are then compared, and
+    improved, for all draws.
 
     Parameters
     ----------
@@ -209,6 +213,11 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
         width = int(tables.labels.max()) + 1
         slots = min(n, width + SPARE)
         candidates = _likely(tables)
+        spread = np.linspace(0, len(flat) - 1, min(len(flat), MOST_SEARCHED)).round().astype(int)
+        some = tables if len(spread) == len(flat) else _tables(flat[spread], loss)
+        if some is not tables and len(candidates) > MOST_FINALISTS:
+            rough = np.asarray(_losses(some, jnp.asarray(candidates), width, width))
+            candidates = candidates[np.argsort(rough, kind="stable")[:MOST_FINALISTS]]
         losses = np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
 
         def improved(start: np.ndarray, of: _Tables) -> np.ndarray:
@@ -217,8 +226,6 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
 
         found = [improved(candidates[int(losses.argmin())], tables)]
         if n_init:
-            spread = np.linspace(0, len(flat) - 1, min(len(flat), MOST_SEARCHED)).round().astype(int)
-            some = tables if len(spread) == len(flat) else _tables(flat[spread], loss)
             built = np.stack([improved(np.full(n, -1), some) for _ in range(n_init)])
             if some is not tables:
                 losses = np.asarray(_losses(tables, jnp.asarray(built), slots, width))

@@ -94,6 +94,7 @@ def test_of_many_draws_some_are_searched_and_all_decide(loss: str, monkeypatch: 
 
     monkeypatch.setattr(point_estimates, "_search", spy)
     monkeypatch.setattr(point_estimates, "MOST_SEARCHED", 40)
+    monkeypatch.setattr(point_estimates, "MOST_FINALISTS", 5)
     for seed in range(5):
         draws = noisy(7, 160, seed, flips=0.45)
         searched.clear()
