@@ -25,6 +25,7 @@ from bnp_hier.inspection.trace import Model
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.seating import Prior, log_seating
+from bnp_hier.utils.compilation_cache import programs_on_disk
 
 __all__ = ["DeterministicClustering"]
 
@@ -99,7 +100,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         """
         started = time.perf_counter()
         self._check_options()
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), programs_on_disk():
             self._fit_rows(X)
         self.fit_seconds_ = time.perf_counter() - started
         return self

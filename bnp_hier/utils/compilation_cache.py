@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-__all__ = ["enable_compilation_cache"]
+__all__ = ["enable_compilation_cache", "programs_on_disk"]
+
+_lock = threading.Lock()
+_within = 0
+"""Number of threads in `programs_on_disk`."""
+
+_chosen: tuple[Path, float] | None = None
+"""The folder that `programs_on_disk` has set, and the compilation time from which programs were kept before."""
 
 
 def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
@@ -16,7 +27,8 @@ def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path
 
     A NumPyro sampler spends most of the time of a short run on compilation: with the cache, the second process that runs the
     same model on data of the same shape starts sampling within seconds. Call it once, before the first run. Commands of
-    `bnp-hier` do so by themselves. Native kernels have a cache of their own and do not need this one.
+    `bnp-hier` do so by themselves, and so do estimators for the programs of a fit. Native kernels have a cache of their own and
+    do not need this one.
 
     Parameters
     ----------
@@ -57,3 +69,33 @@ def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     compilation_cache.reset_cache()  # JAX decides once, at the first compilation, whether there is a cache
     return folder
+
+
+def _option(name: str) -> Any:
+    return getattr(jax.config, f"jax_{name}")
+
+
+@contextmanager
+def programs_on_disk() -> Iterator[None]:
+    """Keep programs that are compiled meanwhile in the default folder, unless the user has chosen another, or none.
+
+    Gradients of learned hyperparameters take seconds to compile, and are the same for all data sets with as many columns.
+    """
+    global _within, _chosen
+    with _lock:
+        if _within == 0 and _option("compilation_cache_dir") is None and _option("enable_compilation_cache"):
+            least = _option("persistent_cache_min_compile_time_secs")
+            with suppress(OSError):
+                _chosen = enable_compilation_cache(), least
+        _within += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _within -= 1
+            if _within == 0 and _chosen is not None:
+                (folder, least), _chosen = _chosen, None
+                if _option("compilation_cache_dir") == str(folder):  # the user has not set another meanwhile
+                    jax.config.update("jax_compilation_cache_dir", None)
+                    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+                    compilation_cache.reset_cache()

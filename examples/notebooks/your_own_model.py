@@ -202,12 +202,12 @@ bnp.diagnostics(idata).round(2)
 # %% [markdown]
 # ## The same model, fast
 #
-# The deterministic methods accept the same function. With `optimize=True` they fit the hyperparameters by gradient ascent,
-# including their priors; JAX provides the gradients of the new family.
+# The deterministic methods accept the same function. They fit the hyperparameters by gradient ascent, including their
+# priors; JAX provides the gradients of the new family.
 
 # %%
-bhc = bnp.BHC(apprentices, optimize=True, progress_bar=False).fit(X)
-mapdp = bnp.MAPDP(apprentices, optimize=True).fit(X)
+bhc = bnp.BHC(apprentices, progress_bar=False).fit(X)
+mapdp = bnp.MAPDP(apprentices).fit(X)
 table = bnp.compare({"MCMC": mcmc, "BHC": bhc, "MAP-DP": mapdp}, X, truth=truth)
 table[["clusters", "log_joint", "evidence_bound", "ARI"]].astype(float).round(2)
 
@@ -323,7 +323,7 @@ pd.concat({name: pd.crosstab(z, truth) for name, z in labels.items()}, names=["m
 #
 # - A conjugate family is one class with four short methods. Check its log marginal likelihood by numerical integration;
 #   then every method works.
-# - Hyperpriors are ordinary sample statements. MCMC returns their posterior, `optimize=True` a fitted value.
+# - Hyperpriors are ordinary sample statements. MCMC returns their posterior, a deterministic method a fitted value.
 # - If the parameters cannot be integrated out, `AuxiliaryGibbs` handles any likelihood. You lose the fast methods, the
 #   evidence bounds and some speed, but not the comparison by leave-one-out densities.
 #

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -15,6 +16,7 @@ from bnp_hier.utils import compilation_cache
 
 PROGRAM = """
 import sys
+from functools import partial
 import jax
 import bnp_hier as bnp
 hits = []
@@ -46,3 +48,63 @@ def test_folder_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(compilation_cache.os, "access", lambda *_: False)
     with pytest.raises(PermissionError, match="not writable"):
         bnp.enable_compilation_cache(tmp_path / "folder")
+
+
+FIT = """
+import os, sys
+import jax
+import numpy as np
+import numpyro.distributions as dist
+from functools import partial
+import bnp_hier as bnp
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+X = np.repeat([[0.0], [9.0]], 10, axis=0) + np.random.default_rng(0).normal(size=(20, 1))
+component = bnp.NormalInverseGamma.from_data(X, learn=False)
+model = partial(bnp.models.dpm, component=component, concentration=dist.Gamma(1.0, 1.0))
+assert bnp.MAPDP(model, n_init=1).fit(X).n_clusters_ == 2
+found = hits.count("/jax/compilation_cache/cache_hits")
+jax.jit(lambda x: jax.numpy.linalg.inv(x) + 2)(jax.numpy.eye(3))  # no cache for the user's own programs
+assert hits.count("/jax/compilation_cache/cache_hits") == found
+assert jax.config.jax_compilation_cache_dir is None
+assert jax.config.jax_persistent_cache_min_compile_time_secs == 1.0
+print(found)
+"""
+
+
+@pytest.mark.slow
+def test_programs_of_fits_are_kept_and_those_of_the_user_are_not(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path)}
+
+    def hits(**more: str) -> int:
+        run = partial(subprocess.run, capture_output=True, text=True, check=True)
+        return int(run([sys.executable, "-c", FIT], env=environment | more).stdout)
+
+    first, second = hits(), hits()  # some programs are compiled twice in one process
+    assert first < second
+    assert hits(JAX_ENABLE_COMPILATION_CACHE="0") == 0
+    kept = list((tmp_path / "bnp_hier" / "programs").iterdir())
+    assert kept
+    (tmp_path / "file").touch()
+    assert hits(XDG_CACHE_HOME=str(tmp_path / "file")) == 0  # no folder can be made there
+
+
+def test_a_folder_that_the_user_sets_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, object] = {
+        "jax_compilation_cache_dir": None,
+        "jax_enable_compilation_cache": True,
+        "jax_persistent_cache_min_compile_time_secs": 1.0,
+    }
+    monkeypatch.setattr(compilation_cache, "_option", lambda name: options[f"jax_{name}"])
+    monkeypatch.setattr(jax.config, "update", options.__setitem__)
+    monkeypatch.setattr(compilation_cache.compilation_cache, "reset_cache", lambda: None)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "default"))
+    with compilation_cache.programs_on_disk(), compilation_cache.programs_on_disk():
+        assert options["jax_compilation_cache_dir"] == str(tmp_path / "default")
+    assert options["jax_compilation_cache_dir"] is None
+    with compilation_cache.programs_on_disk():
+        bnp.enable_compilation_cache(tmp_path / "own")
+    assert options["jax_compilation_cache_dir"] == str(tmp_path / "own")
+    with compilation_cache.programs_on_disk():
+        assert options["jax_compilation_cache_dir"] == str(tmp_path / "own")
