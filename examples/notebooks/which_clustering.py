@@ -175,7 +175,7 @@ number = pd.DataFrame({name: pd.Series(bnp.number_of_clusters(z)) for name, z in
 number.loc[2:].rename_axis("clusters").round(2)
 
 # %% [markdown]
-# Three clusters have a probability of about 0.6, four of about a quarter and two of about one eighth. BHC's tree leans to
+# Three clusters have a probability of about two thirds, four of a fifth and two of a tenth. BHC's tree leans to
 # two: it contains fewer of the many ways to divide the second group, whose probabilities add up.
 #
 # Next, how often two flowers share a cluster. Dark squares are clusters beyond doubt; the pale off-diagonal blocks are
@@ -297,7 +297,7 @@ pd.DataFrame(probabilities, index=steps, columns=clusters).rename_axis("step").r
 #
 # - **What all methods and nearly all draws share.** Setosa is a cluster.
 # - **What is open.** Whether the others are one cluster or two, or more: three clusters in all have a probability of about
-#   0.6, four of 0.24 and two of 0.12. The fast methods, which return one partition, merge versicolor and virginica.
+#   two thirds, four of a fifth and two of a tenth. The fast methods, which return one partition, merge versicolor and virginica.
 # - **For uncertainty, believe MCMC**: the number of clusters, co-clustering and credible balls. But check R-hat and the
 #   effective sample sizes first; the latter are far smaller than the number of draws.
 # - **Use MAP-DP, Bayesian k-means or agglomerative clustering** when you need one good partition quickly. Here
