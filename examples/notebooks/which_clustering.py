@@ -297,7 +297,7 @@ pd.DataFrame(probabilities, index=steps, columns=clusters).rename_axis("step").r
 #
 # - **What all methods and nearly all draws share.** Setosa is a cluster.
 # - **What is open.** Whether the others are one cluster or two, or more: three clusters in all have a probability of about
-#   two thirds, four of a fifth and two of a tenth. The fast methods, which return one partition, merge versicolor and virginica.
+#   two thirds, four of a fifth and two of a tenth. The fast methods, which return one partition, merge the other two species.
 # - **For uncertainty, believe MCMC**: the number of clusters, co-clustering and credible balls. But check R-hat and the
 #   effective sample sizes first; the latter are far smaller than the number of draws.
 # - **Use MAP-DP, Bayesian k-means or agglomerative clustering** when you need one good partition quickly. Here
