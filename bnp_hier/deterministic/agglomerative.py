@@ -74,8 +74,8 @@ class AgglomerativeBayesianClustering(DeterministicClustering):
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no `max_clusters`) and one observed
-        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances under
-        `NormalInverseWishart.from_data`, and concentration 1.
+        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances; its
+        hyperparameters, those of `NormalInverseWishart.from_data` and the concentration, have weakly informative priors.
     label_prior
         "dp": the model's partition prior. "finite": K labels with Dirichlet(α, ..., α) weights, where K is the number of
         non-empty clusters and α the model's concentration.

@@ -58,8 +58,8 @@ class BHC(DeterministicClustering):
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no `max_clusters`) and one observed
-        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances under
-        `NormalInverseWishart.from_data`, and concentration 1.
+        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances; its
+        hyperparameters, those of `NormalInverseWishart.from_data` and the concentration, have weakly informative priors.
     method
         "exact": consider all pairs, in O(n²) time and O(n) memory. "randomized": build exact trees of random subsets and
         filter the other rows through them, in O(n log n). "bayes_kmeans": assign the rows one by one to small clusters and

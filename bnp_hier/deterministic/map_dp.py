@@ -76,7 +76,8 @@ class MAPDP(StreamingClustering):
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site and one observed `ConjugateMixture` on it. The default has
-        normal clusters with unrestricted covariances under `NormalInverseWishart.from_data`, and concentration 1.
+        normal clusters with unrestricted covariances; its hyperparameters, those of `NormalInverseWishart.from_data` and the
+        concentration, have weakly informative priors.
     n_init
         Number of row orders tried; the first is the order of the rows in X.
     init

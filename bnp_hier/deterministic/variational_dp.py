@@ -222,8 +222,8 @@ class VariationalDP(DeterministicClustering):
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no `max_clusters`) and one observed
-        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances under
-        `NormalInverseWishart.from_data`, and concentration 1.
+        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances; its
+        hyperparameters, those of `NormalInverseWishart.from_data` and the concentration, have weakly informative priors.
     inference
         Approximation of the Dirichlet process. "stick_breaking": truncated stick-breaking, in which the last of the K
         components receives the rest of the stick, with a factor q for each stick proportion (Blei & Jordan 2006).

@@ -89,8 +89,8 @@ def table(
         Length and number of the `PartitionGibbs` chains used for `occupancy`.
     optimize
         True: the hyperparameters that have priors, if there are any, are those that `MAPDP` learns from X; all values of the
-        table are conditional on them. False: they are the prior medians, so that differences between models are log Bayes
-        factors. A dictionary: they have these values.
+        table are conditional on them. Where it learns none, a warning is raised, and they are the prior medians. False: they are
+        the prior medians, so that differences between models are log Bayes factors. A dictionary: they have these values.
     random_state
         Integer or JAX key.
     progress_bar
@@ -181,9 +181,12 @@ class _Run:
             if isinstance(optimize, Mapping):
                 problem.set(optimize)
             elif optimize and problem.unconstrained:
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", message="all .* rows are in one cluster")
-                    problem.set(MAPDP(model, random_state=self.key_map).fit(problem.X).hyperparameters_)
+                try:
+                    with warnings.catch_warnings():
+                        warnings.filterwarnings("ignore", message="all .* rows are in one cluster")
+                        problem.set(MAPDP(model, random_state=self.key_map).fit(problem.X).hyperparameters_)
+                except (ValueError, TypeError, NotImplementedError) as error:  # other estimators may suit the model
+                    warnings.warn(f"the hyperparameters are at their prior medians: {error}", RuntimeWarning, stacklevel=3)
             values = {name: np.asarray(value) for name, value in problem.hyperparameters.items()}
             discount = float(problem.values.discount)
         self.X, self.sites, self.hyperparameters = problem.X, problem.sites, values

@@ -57,6 +57,15 @@ def test_all_values_are_at_the_learned_or_given_hyperparameters(given: bool) -> 
     assert (own.loc[own["kind"] == "lower bound", "value"] <= found.loc["exact", "value"] + 1e-9).all()
 
 
+def test_medians_are_used_if_nothing_can_be_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bnp.MAPDP, "fit", lambda *_: (_ for _ in ()).throw(ValueError("no single-row moves")))
+    with pytest.warns(RuntimeWarning, match="at their prior medians: no single-row moves"):
+        found = bnp.evidence.table(MODEL, PROBLEM.X, **QUICK)
+    assert found.attrs["hyperparameters"]["alpha"] == pytest.approx(float(gamma.median(2.0)))
+    assert found.loc["one partition (MAP-DP)", "verdict"] == "failed: no single-row moves"
+    assert np.isfinite(found.loc[["exact", "tree (bhc)"], "value"]).all()
+
+
 @pytest.mark.slow
 def test_values_are_those_of_the_estimators_at_the_prior_medians(found: pd.DataFrame) -> None:
     """Estimates within 4 standard errors; of four orders |t₃| > 4 has probability 0.03, but the keys are fixed."""
