@@ -89,8 +89,8 @@ def table(
         Length and number of the `PartitionGibbs` chains used for `occupancy`.
     optimize
         True: the hyperparameters that have priors, if there are any, are those that `MAPDP` learns from X; all values of the
-        table are conditional on them. Where it learns none, a warning is raised, and they are the prior medians. False: they are
-        the prior medians, so that differences between models are log Bayes factors. A dictionary: they have these values.
+        table are conditional on them. Where it learns none, they are the prior medians, and a warning is raised. False: they
+        are the prior medians, so that differences between models are log Bayes factors. A dictionary: they have these values.
     random_state
         Integer or JAX key.
     progress_bar

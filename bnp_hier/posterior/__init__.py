@@ -2,12 +2,12 @@
 
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
+from bnp_hier.posterior.gains_of_parts import PartGain, part_gains
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty, cluster_affinities
 from bnp_hier.posterior.label_recovery import recover_labels
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.posterior.parameter_draws import cluster_parameters
-from bnp_hier.posterior.part_gains import PartGain, part_gains
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import point_estimate
 

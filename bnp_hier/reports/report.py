@@ -28,7 +28,7 @@ from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
 from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_programs
-from bnp_hier.posterior.part_gains import part_gains
+from bnp_hier.posterior.gains_of_parts import part_gains
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.reports.headlines import headline
 from bnp_hier.reports.row_certainty import RowCertainty

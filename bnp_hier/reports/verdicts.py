@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from bnp_hier.posterior.credible_balls import number_of_clusters
-from bnp_hier.posterior.part_gains import PartGain
+from bnp_hier.posterior.gains_of_parts import PartGain
 from bnp_hier.reports.row_certainty import CERTAIN, ELSEWHERE, RowCertainty
 from bnp_hier.trees import Dendrogram, Hierarchy
 from bnp_hier.utils.wording import conjoined, in_words, listed
