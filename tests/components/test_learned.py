@@ -105,7 +105,6 @@ def test_a_learned_prior_is_pickled() -> None:
     jax.tree.map(np.testing.assert_array_equal, *({n: s["value"] for n, s in each.items()} for each in (first, second)))
 
 
-@pytest.mark.filterwarnings("ignore:all 30 rows are in one cluster")
 def test_a_learned_prior_stands_for_a_component_in_a_model_of_ones_own() -> None:
     learned = bnp.NormalInverseWishart.from_data(ROWS)
 
