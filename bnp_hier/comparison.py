@@ -103,8 +103,8 @@ def tabulate(
 
     rows = {}
     with shared_programs():
-        shared = _log_joints_at_shared_hyperparameters(fits, X, labels)
         values = shared_hyperparameters(fits, X)
+        shared = _log_joints_at(values, fits, X, labels)
         for name, fit in fits.items():
             row: dict[str, Any] = {"clusters": int(labels[name].max()) + 1}
             row |= {"log_joint": np.nan, "log_joint_shared": shared.get(name, np.nan)} | _evidence(fit, X, labels[name])
@@ -176,8 +176,11 @@ def _same(one: Mapping[str, ArrayLike], other: Mapping[str, ArrayLike]) -> bool:
     return all(np.shape(one[n]) == np.shape(other[n]) and np.allclose(one[n], other[n], rtol=1e-6) for n in one)
 
 
-def _log_joints_at_shared_hyperparameters(
-    fits: Mapping[str, Any], X: ArrayLike, labels: Mapping[str, Int[np.ndarray, " n"]]
+def _log_joints_at(
+    hyperparameters: Mapping[str, np.ndarray],
+    fits: Mapping[str, Any],
+    X: ArrayLike,
+    labels: Mapping[str, Int[np.ndarray, " n"]],
 ) -> dict[str, float]:
     """Log p(X, partition) of every fit of the first fit's model, in one call."""
     first = draws_of(_first(fits), X, num_samples=1)
@@ -186,10 +189,7 @@ def _log_joints_at_shared_hyperparameters(
     model = first.mixture.model
     names = [name for name, fit in fits.items() if _model(fit) is model]
     stacked = np.stack([labels[name] for name in names])[None]
-    values = {
-        name: np.broadcast_to(value, (1, len(names), *np.shape(value)))
-        for name, value in shared_hyperparameters(fits, X).items()
-    }
+    values = {name: np.broadcast_to(value, (1, len(names), *np.shape(value))) for name, value in hyperparameters.items()}
     joints = summaries(first._replace(labels=stacked, hyperparameters=values)).log_joint[0]
     return dict(zip(names, map(float, joints), strict=True))
 

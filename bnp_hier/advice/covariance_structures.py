@@ -85,12 +85,14 @@ def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tu
 def _cost(prior: object, hyperparameters: Mapping[str, ArrayLike], n: int, d: int) -> float:
     assert isinstance(prior, LearnedPrior)
     free = 1.0  # the concentration
+    pairs = d * (d - 1) / 2
     for name in prior.priors:
-        value = hyperparameters[name]
-        pairs = d * (d - 1) / 2
-        free += (
-            pairs if name == "factor" else pairs * float(np.asarray(value)) ** 2 if name == "correlation" else np.size(value)
-        )
+        if name == "factor":
+            free += pairs
+        elif name == "correlation":
+            free += pairs * float(np.asarray(hyperparameters[name])) ** 2
+        else:
+            free += np.size(hyperparameters[name])
     return float(0.5 * free * max(np.log(n / (2 * np.pi)), 0.0))
 
 

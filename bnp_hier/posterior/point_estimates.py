@@ -166,10 +166,10 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
 
     Items are moved one at a time to the cluster, possibly a new one, that minimises the mean loss over all draws, until no
     item moves. The search starts from the best draw, and from partitions built item by item in random orders, so that the
-    result is never worse than the best draw. If there are more than 1000 distinct draws, only 1000 of them are tried: those
-    that occur most often, and of equally frequent ones a random subset. If there are more than 2000 draws, 2000 of them, evenly
-    spaced, serve to choose the 50 most promising draws and to build partitions; the best of both are then compared, and
-    improved, for all draws.
+    result is never worse than the draws that are compared: all of them, or, of more than 1000 distinct draws, the 1000 that
+    occur most often (of equally frequent ones, a random subset). If there are more than 2000 draws, 2000 of them, evenly
+    spaced, serve to choose the 50 draws that are compared, and to build partitions; the best of each kind is then improved
+    for all draws.
 
     Parameters
     ----------
