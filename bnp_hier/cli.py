@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -86,6 +87,7 @@ def _run() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     _keep_programs()
+    gc.freeze()  # what has been imported stays, and need not be looked through again and again
     try:
         with interruptible():
             app()

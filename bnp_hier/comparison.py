@@ -17,7 +17,7 @@ from bnp_hier.components import Component
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
-from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_programs, summaries
+from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_summaries, summaries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +102,7 @@ def tabulate(
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     rows = {}
-    with shared_programs():
+    with shared_summaries():
         values = shared_hyperparameters(fits, X)
         shared = _log_joints_at(values, fits, X, labels)
         for name, fit in fits.items():

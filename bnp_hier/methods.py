@@ -67,8 +67,8 @@ class RunOptions:
     """
 
     chains: int = 4
-    warmup: int = 1000
-    samples: int = 4000
+    warmup: int = 500
+    samples: int = 2500
     time_limit: float | None = None
     random_state: int = 0
     progress_bar: bool = True

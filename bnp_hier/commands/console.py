@@ -111,11 +111,11 @@ Seed = Annotated[int, typer.Option(help="Random seed.", callback=_checked_seed)]
 Chains = Annotated[int, typer.Option(help="Number of MCMC chains.")]
 Warmup = Annotated[
     int | None,
-    typer.Option(help="Warm-up sweeps per chain.", show_default="1000, or fewer if the time budget requires it"),
+    typer.Option(help="Warm-up sweeps per chain.", show_default="500, or fewer if the time budget requires it"),
 ]
 Samples = Annotated[
     int | None,
-    typer.Option(help="Sweeps kept per chain.", show_default="4000, or fewer if the time budget requires it"),
+    typer.Option(help="Sweeps kept per chain.", show_default="2500, or fewer if the time budget requires it"),
 ]
 FixedWarmup = Annotated[int | None, typer.Option(help="Warm-up sweeps per chain.", show_default="500")]
 FixedSamples = Annotated[int | None, typer.Option(help="Sweeps kept per chain.", show_default="1000")]

@@ -1,7 +1,8 @@
-"""Independent calls of kernels on the cores of the machine."""
+"""Independent calls of compiled code on the cores of the machine."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,8 @@ WORTH_A_THREAD = 20_000
 """Work, in visits of rows, below which starting threads takes longer than they save."""
 
 
-def on_cores(function: Callable[[_A], _B], items: Sequence[_A], work: int) -> list[_B]:
-    """Apply a function that mostly runs kernels to each item, in threads if the work, in visits of rows, is worth it."""
+def on_cores(function: Callable[[_A], _B], items: Sequence[_A], work: float = math.inf) -> list[_B]:
+    """Apply a function that mostly runs compiled code to each item, in threads if the work, in visits of rows, is worth it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = min(cores, len(items))
     if threads < 2 or work < WORTH_A_THREAD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.forms import find_any_sites
 from bnp_hier.inspection.nested import has_tree
 from bnp_hier.inspection.slots import SlotSites
+from bnp_hier.native.cores import on_cores
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
@@ -37,7 +39,7 @@ __all__ = [
     "map_draws",
     "of_many_draws",
     "partition_of",
-    "shared_programs",
+    "shared_summaries",
     "summaries",
 ]
 
@@ -196,20 +198,27 @@ def _recovered_labels(
 
 
 @contextmanager
-def shared_programs() -> Iterator[None]:
-    """Context in which fits of one model to the same rows share the compiled program of `summaries`.
+def shared_summaries() -> Iterator[None]:
+    """Context in which `summaries` are computed once for the same draws, by one program for fits of a model to the same rows.
 
-    Programs are not kept longer, because a model may read state that changes between two calls.
+    Neither is kept longer, because a model may read state that changes between two calls.
     """
-    known = _PROGRAMS.get()
-    token = _PROGRAMS.set({} if known is None else known)
+    known = _SHARED.get()
+    token = _SHARED.set(_Shared({}, {}) if known is None else known)
     try:
         yield
     finally:
-        _PROGRAMS.reset(token)
+        _SHARED.reset(token)
 
 
-_PROGRAMS: ContextVar[dict[Any, Callable[..., Any]] | None] = ContextVar("programs", default=None)
+class _Shared(NamedTuple):
+    """Compiled programs by model, data and number of slots, and their results by draws."""
+
+    programs: dict[Any, Callable[..., Any]]
+    summaries: dict[Any, Summaries]
+
+
+_SHARED: ContextVar[_Shared | None] = ContextVar("shared", default=None)
 
 
 def summaries(draws: Draws) -> Summaries:
@@ -224,13 +233,25 @@ def summaries(draws: Draws) -> Summaries:
 
     # the closure of the program keeps the model alive, so its id is not reused
     same = (type(mixture), id(mixture.model), mixture.X.tobytes(), slots)
-    programs = _PROGRAMS.get()
-    programs = {} if programs is None else programs
-    program = programs.setdefault(same, of_many_draws(one))
-    with jax.enable_x64(True):
-        items = draws.labels, draws.hyperparameters
-        joint, largest, entropy, pointwise = map_draws(program, items, _batch(mixture, slots))
-    return Summaries(joint, draws.n_clusters, largest, entropy, pointwise)
+    shared = _SHARED.get()
+    shared = _Shared({}, {}) if shared is None else shared
+    program = shared.programs.setdefault(same, of_many_draws(one))
+    items = draws.labels, draws.hyperparameters
+    these = (same, _digest(items))
+    if these not in shared.summaries:
+        with jax.enable_x64(True):
+            joint, largest, entropy, pointwise = map_draws(program, items, _batch(mixture, slots))
+        shared.summaries[these] = Summaries(joint, draws.n_clusters, largest, entropy, pointwise)
+    return shared.summaries[these]
+
+
+def _digest(items: Any) -> str:
+    """Digest of arrays, their shapes and their names."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree.leaves_with_path(items):
+        digest.update(f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).data)
+    return digest.hexdigest()
 
 
 def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
@@ -288,9 +309,18 @@ def map_draws(program: Callable[[Any], tuple[Array, ...]], draws: Any, batch: in
     shape = jax.tree.leaves(draws)[0].shape[:2]
     total = shape[0] * shape[1]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
-    found = []
-    for start in range(0, total, batch):
+
+    def some(start: int) -> tuple[Any, ...]:
         block = np.minimum(np.arange(start, start + batch), total - 1)
-        found.append(jax.tree.map(np.asarray, program(jax.tree.map(lambda leaf: leaf[block], flat))))  # noqa: B023
+        return jax.tree.map(lambda leaf: leaf[block], flat)
+
+    precise = jax.config.jax_enable_x64  # of this thread
+
+    def results(start: int) -> tuple[np.ndarray, ...]:
+        with jax.enable_x64(precise):
+            return jax.tree.map(np.asarray, program(some(start)))
+
+    # the first batch compiles; the others run on all cores
+    found = [results(0), *on_cores(results, range(batch, total, batch))]
     whole = (np.concatenate(parts)[:total] for parts in zip(*found, strict=True))
     return tuple(part.reshape(*shape, *part.shape[1:]) for part in whole)

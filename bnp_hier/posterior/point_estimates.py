@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from bnp_hier.native.cores import on_cores
 from bnp_hier.posterior.partitions import flat_draws, unique_draws
 from bnp_hier.utils.labels import canonical_labels
 
@@ -93,6 +94,11 @@ def _losses(tables: _Tables, candidates: Int[Array, "c n"], slots: int, width: i
         return sizes(z, slots).sum() + of_draws - 2 * both.sum((0, 2)) @ tables.weight
 
     return jax.lax.map(one, candidates)
+
+
+def _rough_losses(tables: _Tables, width: int, candidates: Int[np.ndarray, "c n"]) -> Float[np.ndarray, " c"]:
+    with jax.enable_x64(True):  # in threads too
+        return np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
 
 
 @partial(jax.jit, static_argnames=("slots", "width"))
@@ -216,20 +222,25 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
         spread = np.linspace(0, len(flat) - 1, min(len(flat), MOST_SEARCHED)).round().astype(int)
         some = tables if len(spread) == len(flat) else _tables(flat[spread], loss)
         if some is not tables and len(candidates) > MOST_FINALISTS:
-            rough = np.asarray(_losses(some, jnp.asarray(candidates), width, width))
+            rough = np.concatenate(on_cores(partial(_rough_losses, some, width), np.array_split(candidates, 2)))
             candidates = candidates[np.argsort(rough, kind="stable")[:MOST_FINALISTS]]
         losses = np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
 
-        def improved(start: np.ndarray, of: _Tables) -> np.ndarray:
-            orders = np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])
-            return np.asarray(_search(of, jnp.asarray(start), jnp.asarray(orders), slots, width))
+        def orders() -> np.ndarray:
+            return np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])
 
-        found = [improved(candidates[int(losses.argmin())], tables)]
+        def improved(start: np.ndarray, of: _Tables, orders: np.ndarray) -> np.ndarray:
+            with jax.enable_x64(True):  # in threads too
+                return np.asarray(_search(of, jnp.asarray(start), jnp.asarray(orders), slots, width))
+
+        found = [improved(candidates[int(losses.argmin())], tables, orders())]
         if n_init:
-            built = np.stack([improved(np.full(n, -1), some) for _ in range(n_init)])
+            several, nothing = [orders() for _ in range(n_init)], np.full(n, -1)
+            first = improved(nothing, some, several[0])  # which compiles
+            built = np.stack([first, *on_cores(lambda orders: improved(nothing, some, orders), several[1:])])
             if some is not tables:
                 losses = np.asarray(_losses(tables, jnp.asarray(built), slots, width))
-                built = improved(built[int(losses.argmin())], tables)[None]
+                built = improved(built[int(losses.argmin())], tables, orders())[None]
             found.extend(built)
         best = int(np.asarray(_losses(tables, jnp.asarray(np.stack(found)), slots, width)).argmin())
     return canonical_labels(found[best])

@@ -27,7 +27,7 @@ from bnp_hier.evidence import tree_bound
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
 from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
-from bnp_hier.posterior.draws import partition_of, shared_programs
+from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.reports.headlines import headline
@@ -128,7 +128,7 @@ class Findings:
     ) -> Findings:
         """Compare the fits and collect their draws."""
         named = partial(to_arviz, feature_names=data.feature_names, item_names=data.item_names)
-        with shared_programs():
+        with shared_summaries():
             labels = {name: partition_of(fit, data.X) for name, fit in fits.items()}
             table = tabulate(fits, data.X, labels, held_out, data.y, seconds)
             packages = {

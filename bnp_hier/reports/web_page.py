@@ -150,8 +150,11 @@ def _view(section: Section) -> dict[str, Any]:
 
 def _image(figure: Figure) -> _Image:
     light = _png(figure, "white")
+    layout = figure.get_layout_engine()
+    figure.set_layout_engine("none")  # everything has found its place
     with dark(figure):
         on_dark = _png(figure, PAPER)
+    figure.set_layout_engine(layout)
     width, height = (int.from_bytes(light[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
     return _Image(base64.b64encode(light).decode(), base64.b64encode(on_dark).decode(), width, height, width > _WIDE)
 

@@ -25,6 +25,7 @@ from bnp_hier.inspection.parameters import difference, model_parameters
 from bnp_hier.inspection.trace import TRACING
 from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.kernels.reports import undefined_in_one_line
+from bnp_hier.native.cores import on_cores
 from bnp_hier.runs.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.utils.interruption import interruptible
 
@@ -346,7 +347,9 @@ class ResumableRun:
                 )
                 return last, draws
 
-            self._programs[key] = self._for_chains(jax.jit(one))
+            program = jax.jit(one)
+            each_alone = self.num_chains > 1 and self.mcmc.chain_method == "sequential"
+            self._programs[key] = _ChainsOnCores(program, self.num_chains) if each_alone else self._for_chains(program)
         return self._programs[key]
 
     def _at_end(self, state: Any) -> dict[str, Any]:
@@ -516,6 +519,26 @@ class ResumableRun:
             old, new = saved.get(name, "missing"), given.get(name, "missing")
             if old != new:
                 raise ValueError(f"{os.fspath(path)} was saved with {name}={old}, but the given kernel has {new}")
+
+
+class _ChainsOnCores:
+    """Applies a program of one chain to the states of all chains, which are stacked, on as many cores as there are."""
+
+    def __init__(self, program: Any, chains: int) -> None:
+        self._program, self._chains = program, chains
+        self._compiled: dict[Any, Callable[[Any], Any]] = {}
+
+    def __call__(self, states: Any) -> Any:
+        leaves, structure = jax.tree.flatten(states)
+        chains = _apart(states, self._chains)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return _together([self._program(chain) for chain in chains])
+        key = (structure, *(leaf.aval for leaf in leaves))
+        if key not in self._compiled:
+            with TRACING:  # compiled here, because settings of JAX may be those of this thread
+                self._compiled[key] = self._program.lower(chains[0]).compile()
+        compiled = self._compiled[key]
+        return _together(on_cores(lambda chain: jax.block_until_ready(compiled(chain)), chains))
 
 
 @partial(jax.jit, static_argnums=1)
