@@ -142,6 +142,23 @@ def test_worst_diagnostics_are_those_of_the_hyperparameters_too() -> None:
     assert table.loc["Gibbs", "ess"] == pytest.approx(chains[["ess_bulk", "ess_tail"]].min(axis=None))
 
 
+def test_summaries_of_the_same_draws_are_computed_once(fits: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bnp_hier.posterior import draws as module
+
+    calls: list[int] = []
+    real = module.map_draws
+    monkeypatch.setattr(module, "map_draws", lambda *arguments: (calls.append(1), real(*arguments))[1])
+    several = module.draws_of(fits["BHC"], X, num_samples=150)
+    fewer = several._replace(labels=several.labels[:, ::2])
+    with module.shared_summaries():
+        first, second, other = (module.summaries(each) for each in (several, several, fewer))
+    alone = module.summaries(several)
+    assert len(calls) == 3
+    np.testing.assert_array_equal(first.log_joint, second.log_joint)
+    np.testing.assert_array_equal(first.log_joint, alone.log_joint)
+    np.testing.assert_allclose(other.log_joint, alone.log_joint[:, ::2], rtol=1e-12)
+
+
 def test_shared_log_joints_are_at_the_hyperparameters_of_the_first_estimator() -> None:
     """Against the model's own density, by NumPyro, at α and the partition of each method."""
     model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,6 +52,13 @@ from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.interruption import finishing
 
 __all__ = ["compare"]
+
+AHEAD = {
+    "map-dp": ("descend", "merge_pair", "anneal", "known", "diagonal"),
+    "bhc": ("agglomerate", "tree_masses", "node_statistics"),
+    "gibbs": ("step_of_gibbs", "row_densities", "summaries_of", "joint"),
+}
+"""Native kernels and families that methods need, but not at once, and that take long to compile."""
 
 SHOWN = {
     "clusters": "clusters",
@@ -112,6 +119,7 @@ def compare(
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
     check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
     whole = read_data(data, truth, items, drop, header)
+    _compile_ahead(chosen)
     training, test = _split(whole, held_out, seed)
     suited, structures = best_component(training.X, family, training.feature_names, training.categories, seed)
     model = mixture(suited.prior, concentration)
@@ -253,6 +261,17 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
     names = None if data.item_names is None else tuple(data.item_names[i] for i in kept)
     classes = None if data.y is None else data.y[kept]
     return dataclasses.replace(data, X=data.X[kept], y=classes, item_names=names), data.X[rest]
+
+
+def _compile_ahead(methods: Sequence[str] | None) -> None:
+    """Start to compile kernels on another core, the first time that they are needed on this machine."""
+    with suppress(ImportError):  # without Numba, there are no kernels
+        from bnp_hier.native.warming_up import start_compiling
+
+        # covariance structures are compared by MAP-DP, whatever the methods
+        start_compiling(
+            [name for method, names in AHEAD.items() if method in ("map-dp", *(methods or AHEAD)) for name in names]
+        )
 
 
 def _write_files(folder: Path, findings: Any) -> dict[str, str]:

@@ -16,10 +16,12 @@ def warm_up(progress: Progress = True, as_json: Json = False) -> None:
     """
     try:
         from bnp_hier.native.bridge import cache_folder
-        from bnp_hier.native.warming_up import compile_kernels
+        from bnp_hier.native.names import KERNELS
+        from bnp_hier.native.warming_up import compile_kernels, start_compiling
     except ImportError as error:
         raise ImportError(f"there are no native kernels without Numba ({error}); XLA programs run instead") from error
     started = time.monotonic()
+    start_compiling(KERNELS[::-1])  # on another core, from the other end
     count = compile_kernels(progress_bar=progress)
     if count == 0:
         raise ValueError("native kernels do not run here: they are switched off, or JAX computes on an accelerator")

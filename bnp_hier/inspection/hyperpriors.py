@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -63,20 +62,7 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
         if trace[name]["fn"].support.is_discrete:
             raise ValueError(f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted')
 
-    def unconstrained_values(of: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-        return {n: biject_to(trace[n]["fn"].support).inv(of(trace[n])) for n in sites.hyperparameters}
-
-    declared = {n: trace[n]["infer"].get("starts", ()) for n in sites.hyperparameters}
-    start = unconstrained_values(lambda site: site["value"])
-
-    def declared_value(site: dict[str, Any], k: int) -> Any:
-        values = declared[site["name"]]
-        return jnp.asarray(values[k], site["value"].dtype) if k < len(values) else site["value"]
-
-    most = max(map(len, declared.values()), default=0)
-    starts = tuple(unconstrained_values(partial(declared_value, k=k)) for k in range(most))
-
-    def constrain(unconstrained: Mapping[str, Any]) -> dict[str, Any]:
+    def to_constrained(unconstrained: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
 
         def constrained(site: dict[str, Any]) -> Any:
@@ -88,23 +74,44 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
         run_model(model, args, kwargs, constrained)
         return values
 
-    def unconstrain(values: Mapping[str, Any]) -> dict[str, Any]:
+    def to_unconstrained(values: Mapping[str, Any]) -> dict[str, Any]:
         trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
         return {n: biject_to(trace[n]["fn"].support).inv(values[n]) for n in sites.hyperparameters}
 
-    def log_prob(values: Mapping[str, Any]) -> Float[Array, ""]:
+    def log_density(values: Mapping[str, Any]) -> Float[Array, ""]:
         trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
         total = jnp.zeros(())
         for name in sites.hyperparameters:
             total = total + jnp.sum(trace[name]["fn"].log_prob(values[name]))
         return total
 
+    # otherwise, each of the many operations of the model would be loaded as a program of its own
+    constrained, unconstrained, log_prob = map(jax.jit, (to_constrained, to_unconstrained, log_density))
+
+    def in_order(found: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: found[name] for name in sites.hyperparameters if name in found}
+
+    def constrain(values: Mapping[str, Any]) -> dict[str, Any]:
+        return in_order(constrained(dict(values))) if values else {}
+
+    def unconstrain(values: Mapping[str, Any]) -> dict[str, Any]:
+        return in_order(unconstrained(dict(values))) if values else {}
+
+    medians = {name: trace[name]["value"] for name in sites.hyperparameters}
+    declared = {name: trace[name]["infer"].get("starts", ()) for name in sites.hyperparameters}
+
+    def declared_values(k: int) -> dict[str, Any]:
+        own = {n: jnp.asarray(values[k], medians[n].dtype) for n, values in declared.items() if k < len(values)}
+        return {**medians, **own}
+
+    starts = tuple(unconstrain(declared_values(k)) for k in range(max(map(len, declared.values()), default=0)))
+
     def tails(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
         found = {name: _tail(trace[name]["fn"], values[name]) for name in sites.hyperparameters}
         return {name: tail for name, tail in found.items() if tail is not None}
 
-    return Hyperprior(start, constrain, unconstrain, log_prob, tails, starts)
+    return Hyperprior(unconstrain(medians), constrain, unconstrain, log_prob, tails, starts)
 
 
 def _median(distribution: dist.Distribution) -> Any:
@@ -135,11 +142,16 @@ def _tail(distribution: dist.Distribution, value: Any) -> np.ndarray | None:
     if distribution.event_shape or distribution.support not in (constraints.positive, constraints.real):
         return None
     try:
-        below = np.asarray(distribution.cdf(value))
+        return np.asarray(_tail_beyond(distribution, value, _median(distribution)))
     except (NotImplementedError, ImportError):
         return None
-    held_back = distribution.log_prob(value) < distribution.log_prob(_median(distribution))
-    return np.asarray(np.where(held_back, np.minimum(below, 1.0 - below), 1.0))
+
+
+@jax.jit
+def _tail_beyond(distribution: dist.Distribution, value: Any, median: Any) -> Float[Array, "..."]:
+    below = distribution.cdf(value)
+    held_back = distribution.log_prob(value) < distribution.log_prob(median)
+    return jnp.where(held_back, jnp.minimum(below, 1.0 - below), 1.0)
 
 
 @jax.jit  # one program from the disk, rather than one for every operation

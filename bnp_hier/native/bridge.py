@@ -136,8 +136,9 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[[int], None], *ranks: int) -> None:
+        self.name = function.__name__
         self._function, self._ranks = function, ranks
-        self._number = KERNELS.index(function.__name__)
+        self._number = KERNELS.index(self.name)
 
     def load(self) -> int:
         """Compile the kernel, or load it from disk, unless that has been done; return the address of its machine code."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["on_cores"]
+__all__ = ["core_count", "on_cores"]
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -17,10 +17,14 @@ WORTH_A_THREAD = 20_000
 """Work, in visits of rows, below which starting threads takes longer than they save."""
 
 
+def core_count() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def on_cores(function: Callable[[_A], _B], items: Sequence[_A], work: float = math.inf) -> list[_B]:
     """Apply a function that mostly runs compiled code to each item, in threads if the work, in visits of rows, is worth it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = min(cores, len(items))
+    threads = min(core_count(), len(items))
     if threads < 2 or work < WORTH_A_THREAD:
         return [function(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:

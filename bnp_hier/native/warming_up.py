@@ -1,20 +1,23 @@
-"""Compile all kernels ahead of the first use."""
+"""Compile kernels ahead of the first use."""
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 
 from tqdm import tqdm
 
 import bnp_hier.native
-from bnp_hier.native.availability import calls_arrive
-from bnp_hier.native.bridge import Kernel, load_family
-from bnp_hier.native.names import FAMILIES
+from bnp_hier.native.availability import calls_arrive, kernels_run
+from bnp_hier.native.bridge import Kernel, cache_folder, load_family
+from bnp_hier.native.cores import core_count
+from bnp_hier.native.names import FAMILIES, OPERATIONS
 
-__all__ = ["compile_kernels", "kernels"]
+__all__ = ["compile_kernels", "kernels", "start_compiling"]
 
 
 def kernels() -> Iterator[Kernel]:
@@ -25,18 +28,54 @@ def kernels() -> Iterator[Kernel]:
                 yield value
 
 
-def compile_kernels(progress_bar: bool = True) -> int:
-    """Compile all kernels and families that are not on disk yet, and load the others.
+def compile_kernels(progress_bar: bool = True, names: Sequence[str] | None = None) -> int:
+    """Compile kernels and families that are not on disk yet, and load the others.
+
+    Parameters
+    ----------
+    progress_bar
+        Whether to show a progress bar.
+    names
+        Kernels and families to compile, by the names in `native.names`, in this order; by default, all families and kernels.
 
     Returns
     -------
     count
-        Number of kernels; 0 if they cannot run here.
+        Number of all kernels; 0 if they cannot run here.
     """
     if not calls_arrive():
         return 0
-    every = dict.fromkeys(kernels())
-    steps = [partial(load_family, family) for family in range(len(FAMILIES))] + [kernel.load for kernel in every]
-    for step in tqdm(steps, desc="kernels", disable=not progress_bar, leave=False):
-        step()
+    every = {kernel.name: kernel.load for kernel in kernels()}
+    steps = {family: partial(load_family, number) for number, family in enumerate(FAMILIES)} | every
+    for name in tqdm(steps if names is None else names, desc="kernels", disable=not progress_bar, leave=False):
+        steps[name]()
     return len(every)
+
+
+def start_compiling(names: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    """Compile kernels and families in another process if they are not on disk yet and there is a core for it.
+
+    Calls that need one of them wait until it is compiled. If the process fails, they compile it themselves.
+
+    Parameters
+    ----------
+    names
+        As for `compile_kernels`.
+
+    Returns
+    -------
+    process
+        The process; None if there is none.
+    """
+    folder = cache_folder()
+    missing = [name for name in names if folder and not any(folder.glob(f"**/{_last(name)}-*.nbi"))]
+    if not missing or core_count() < 2 or not kernels_run():
+        return None
+    code = f"from bnp_hier.native.warming_up import compile_kernels; compile_kernels(False, {missing!r})"
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen([sys.executable, "-c", code], stdin=quiet, stdout=quiet, stderr=quiet)
+
+
+def _last(name: str) -> str:
+    """Beginning of the name of the file of a kernel, or of the operation of a family that is compiled last."""
+    return f"{name}.{OPERATIONS[0]}" if name in FAMILIES else f"*.{name}"

@@ -314,7 +314,7 @@ def map_draws(program: Callable[[Any], tuple[Array, ...]], draws: Any, batch: in
         block = np.minimum(np.arange(start, start + batch), total - 1)
         return jax.tree.map(lambda leaf: leaf[block], flat)
 
-    precise = jax.config.jax_enable_x64  # of this thread
+    precise = jnp.result_type(float) == np.float64  # a setting of this thread
 
     def results(start: int) -> tuple[np.ndarray, ...]:
         with jax.enable_x64(precise):

@@ -54,7 +54,8 @@ class ResumableRun:
     The draws are those of a single `mcmc.run` with the same key, bit for bit if the compiled programs round in the same way.
     Ctrl-C or an error loses at most the current chunk; `resume` continues from the last completed one. Results are accessed
     as for an `MCMC` object that has been run, with `get_samples`, `get_extra_fields`, `last_state` and `sampler`, and
-    `to_arviz`, `loo` and `compare` accept the run in place of one. All chunks of the same length share a compiled program.
+    `to_arviz`, `loo` and `compare` accept the run in place of one. All chunks of the same length share a compiled program, and
+    chains of the chain method "sequential" run on as many cores as there are.
 
     Parameters
     ----------
@@ -538,7 +539,11 @@ class _ChainsOnCores:
             with TRACING:  # compiled here, because settings of JAX may be those of this thread
                 self._compiled[key] = self._program.lower(chains[0]).compile()
         compiled = self._compiled[key]
-        return _together(on_cores(lambda chain: jax.block_until_ready(compiled(chain)), chains))
+
+        def run(chain: Any) -> Any:
+            return jax.tree.map(lambda leaf: leaf.block_until_ready(), compiled(chain))  # or the thread would end at once
+
+        return _together(on_cores(run, chains))
 
 
 @partial(jax.jit, static_argnums=1)

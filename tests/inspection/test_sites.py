@@ -512,6 +512,14 @@ def test_fitting_functions_are_differentiable(x64):
         assert float(gradient[name]) == pytest.approx(float(sides[0] - sides[1]) / 2e-6, rel=1e-7)
 
 
+def test_values_come_in_the_order_of_the_model(x64):
+    model = prior_of(scale=dist.LogNormal(1.0, 0.5), theta=lambda scale: dist.Uniform(0.0, scale), rate=dist.Exponential(2.0))
+    sites = find_sites(model, (X,))
+    prior = hyperprior(model, sites, (X,))
+    values = prior.constrain(dict(sorted(prior.start.items())))
+    assert list(values) == list(prior.start) == list(prior.unconstrain(values)) == list(sites.hyperparameters)
+
+
 def test_a_model_without_hyperparameters():
     model = partial(dpm, component=FIXED)
     prior = hyperprior(model, find_sites(model, (X,)), (X,))

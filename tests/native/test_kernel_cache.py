@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import bnp_hier
+from bnp_hier.native.cores import core_count
 
 PACKAGE = Path(bnp_hier.__file__).parent
 LOAD = """
@@ -78,6 +79,20 @@ def test_import_does_not_load_the_compiler() -> None:
     program = "import sys, bnp_hier; print(sorted({'numba', 'llvmlite'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(core_count() < 2, reason="kernels are compiled ahead on a core of their own")
+def test_kernels_are_compiled_in_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those that are missing, and nothing once they are on disk."""
+    from bnp_hier.native import warming_up
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # of the other process
+    folder = tmp_path / _finished(_started(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0]
+    monkeypatch.setattr(warming_up, "cache_folder", lambda: folder)
+    process = warming_up.start_compiling(("bernoulli", "known", "tree_masses"))
+    assert process is not None and "['known', 'tree_masses']" in process.args[-1] and process.wait(300) == 0
+    assert any(folder.glob("**/trees.tree_masses-*.nbi")) and any(folder.glob("**/known.lengths-*.nbi"))
+    assert warming_up.start_compiling(("bernoulli", "known", "tree_masses")) is None
 
 
 @pytest.mark.slow
