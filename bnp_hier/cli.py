@@ -87,7 +87,9 @@ def _run() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     _keep_programs()
-    gc.freeze()  # what has been imported stays, and need not be looked through again and again
+    # what has been imported stays, and tracing allocates much: do not look through everything again and again
+    gc.freeze()
+    gc.set_threshold(10_000)
     try:
         with interruptible():
             app()
