@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.components import FAMILIES, Component, LearnedPrior
+from bnp_hier.components import FAMILIES, FORMS, Component, LearnedPrior
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import prior_of
 from bnp_hier.utils.arrays import as_matrix
@@ -202,7 +202,7 @@ def component_for(
             f"these columns are constant, so no normal prior can be derived from them: {', '.join(constant)}; "
             f"{_leave_out(constant)}"
         )
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict(FORMS.get(family, {}))
     if family == "mixed":
         families, columns = zip(*parts, strict=True)
         options = {"families": families, "columns": columns}

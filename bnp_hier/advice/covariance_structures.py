@@ -1,4 +1,4 @@
-"""Choose between full, shared and diagonal covariance matrices of continuous columns by fits at learned hyperparameters."""
+"""Choose the form of the covariance matrices of continuous columns by fits at learned hyperparameters."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from bnp_hier.advice.column_kinds import Family, component_for
-from bnp_hier.components import FAMILIES, LearnedPrior
+from bnp_hier.components import FAMILIES, FORMS, LearnedPrior
 from bnp_hier.components.learned import prior_of
 from bnp_hier.deterministic import MAPDP
 from bnp_hier.models import dpm
 
 __all__ = ["Structure", "best_component", "compare_structures"]
 
-TITLES = {"normal": "full", "known": "shared by all clusters", "diagonal": "diagonal"}
+TITLES = {
+    "normal": "full",
+    "known": "shared by all clusters",
+    "diagonal": "diagonal",
+    "spherical": "spherical and shared",
+}
 """Families that are compared, and their covariance matrices within clusters."""
 
 MOST_ROWS = 1000
@@ -47,7 +52,10 @@ class Structure(NamedTuple):
 
 
 def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tuple[Structure, ...]:
-    """Fit full, shared and diagonal covariance matrices to at most 1,000 random rows; the best score comes first.
+    """Fit covariance matrices of several forms to at most 1,000 random rows; the best score comes first.
+
+    They are full, diagonal, full and shared by all clusters (of up to 12 columns), or spherical in columns of equal variance
+    and shared.
 
     The score approximates the log joint with the hyperparameters integrated out: as in the Bayesian information criterion
     (Schwarz 1978), each hyperparameter costs ½ log(n / 2π). The share of the data's correlations in a full matrix has this
@@ -68,10 +76,10 @@ def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tu
     for family, covariance in TITLES.items():
         if family == "known" and d > MOST_COLUMNS:
             continue
-        prior = prior_of(FAMILIES[family], X, learn=True)
+        prior = prior_of(FAMILIES[family], X, learn=True, **FORMS.get(family, {}))
         model = partial(dpm, component=prior, concentration=dist.Gamma(1.0, 1.0))
         # single-row moves seldom find clusters of another shape than the first one they assume
-        init = start if family == "known" else "sequential"
+        init = start if FAMILIES[family] is FAMILIES["known"] else "sequential"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fit = MAPDP(model, n_init=4, max_rounds=5, init=init, random_state=random_state).fit(X)
@@ -121,4 +129,4 @@ def best_component(
 
 
 def _described(structure: Structure) -> str:
-    return "shared" if structure.family == "known" else structure.covariance
+    return structure.covariance.removesuffix(" and shared").removesuffix(" by all clusters")

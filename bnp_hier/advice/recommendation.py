@@ -135,7 +135,7 @@ def recommend(
     """Recommend a component with its default prior and the methods that fit the time budget, and warn about dubious choices.
 
     The component is inferred from the columns (bits, counts, continuous numbers, missing values). For complete continuous
-    columns, full, shared and diagonal covariance matrices are fitted to at most 1,000 rows, and the best is chosen
+    columns, full, diagonal, shared and spherical covariance matrices are fitted to at most 1,000 rows, and the best is chosen
     (`compare_structures`). Methods are chosen in order of priority as long as they fit the remaining time; none is run.
 
     Parameters

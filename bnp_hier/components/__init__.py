@@ -19,11 +19,16 @@ FAMILIES: dict[str, type[Component]] = {
     "diagonal": NormalInverseGamma,
     "normal": NormalInverseWishart,
     "known": NormalKnownCovariance,
+    "spherical": NormalKnownCovariance,
 }
 """Short names of the families considered for a data set; the first that suits the columns is chosen (`Component.suits`)."""
 
+FORMS: dict[str, dict[str, str]] = {"spherical": {"covariance_type": "spherical"}}
+"""Options of `from_data` for the short names of families that have several forms."""
+
 __all__ = [
     "FAMILIES",
+    "FORMS",
     "BetaBernoulli",
     "Component",
     "ComponentLikelihood",

@@ -27,6 +27,8 @@ from bnp_hier.utils.arrays import is_traced
 
 __all__ = ["NormalKnownCovariance"]
 
+COVARIANCE_TYPES = ("full", "diagonal", "spherical")
+
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -89,7 +91,15 @@ class NormalKnownCovariance(AboutOrigin, Component):
         check_origin(name, self.origin, d)
 
     @classmethod
-    def from_data(cls, X: ArrayLike, *, learn: bool = True, within: float | None = None, spread: float | None = None) -> Any:
+    def from_data(
+        cls,
+        X: ArrayLike,
+        *,
+        learn: bool = True,
+        covariance_type: str = "full",
+        within: float | None = None,
+        spread: float | None = None,
+    ) -> Any:
         """Build a prior centred on the data, with one covariance matrix for all clusters, learned or diagonal.
 
         The matrix is known to the clusters, not to the model: learned, it has the entries √(w_i w_j v_i v_j) R_ij, where v are
@@ -98,6 +108,9 @@ class NormalKnownCovariance(AboutOrigin, Component):
         means relative to those of the columns, log-normal with median 1. The logarithms of the log-normal ones have standard
         deviation 1.
 
+        With `covariance_type="diagonal"`, R is the identity matrix and not a site; with "spherical", `within` is one number,
+        too, so that clusters are spherical in columns of equal variance.
+
         Parameters
         ----------
         X
@@ -105,6 +118,8 @@ class NormalKnownCovariance(AboutOrigin, Component):
         learn
             True: return the component with priors on its hyperparameters, for use as `component` of a model. False: return
             the component with diagonal covariance matrices.
+        covariance_type
+            What is learned: "full", "diagonal" or "spherical".
         within
             Fraction of a column's variance within a cluster, which is then not learned; 0.3 for `learn=False`.
         spread
@@ -118,25 +133,29 @@ class NormalKnownCovariance(AboutOrigin, Component):
         Raises
         ------
         ValueError
-            If there are fewer than two rows, or a column is constant or contains infinite values.
+            If there are fewer than two rows, a column is constant or contains infinite values, or the type is unknown.
         """
+        if covariance_type not in COVARIANCE_TYPES:
+            raise ValueError(f"covariance_type must be one of {', '.join(COVARIANCE_TYPES)}, but it is {covariance_type!r}")
         mean, variance = column_moments(cls.__name__, X)
         if not learn:
             within, spread = 0.3 if within is None else within, 1.0 if spread is None else spread
             diagonal = np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance)
             return cls(mean=mean, prior_covariance=spread * diagonal, covariance=within * diagonal)
         d = mean.shape[0]
-        correlation = {"factor": dist.LKJCholesky(d, 2.0)} if d > 1 else {}
-        priors = {"within": about(0.3, d)} | correlation | {"spread": about(1.0)}
+        correlation = {"factor": dist.LKJCholesky(d, 2.0)} if d > 1 and covariance_type == "full" else {}
+        size = None if covariance_type == "spherical" else d
+        priors = {"within": about(0.3, size)} | correlation | {"spread": about(1.0)}
         fixed, learned = given_or_learned({"within": within, "spread": spread}, priors)
         # independent columns, and the correlations of the data, each with wide and with narrow clusters
         root = np.asarray(np.sqrt(variance)) if not is_traced(X) else np.ones(d)
         whole = np.eye(d) if is_traced(X) else blended_covariance(X, variance) / root[:, None] / root
         starts: dict[str, list[Any]] = {
-            "within": [np.full(d, share) for share in (0.3, 0.5, 0.1)],
+            "within": [np.full(() if size is None else d, share) for share in (0.3, 0.5, 0.1)],
             "factor": [np.eye(d), *[np.linalg.cholesky(whole)] * 2],
             "spread": [1.0, 1.0, 1.0],
         }
+        starts = {name: starts[name] for name in learned}
         return LearnedPrior(cls, learned, partial(_of_one_shape, cls, mean, variance, **fixed), starts)
 
     is_normal: ClassVar[bool] = True

@@ -14,6 +14,8 @@ MEANS = np.repeat([[0.0, 0.0, 0.0], [6.0, 0.0, 3.0], [0.0, 7.0, -3.0]], 50, axis
 def rows(kind: str) -> np.ndarray:
     rng = np.random.default_rng(0)
     noise = rng.normal(size=MEANS.shape)
+    if kind == "spherical":
+        return MEANS + noise * MEANS.std(0) / 4
     if kind == "diagonal":
         return MEANS + noise * np.repeat([[0.3, 1.0, 2.0], [2.0, 0.3, 0.5], [1.0, 1.0, 0.2]], 50, axis=0)
     shared = np.array([[1.0, 0.9, 0.0], [0.0, 0.45, 0.6], [0.0, 0.0, 0.5]])
@@ -23,11 +25,11 @@ def rows(kind: str) -> np.ndarray:
     return MEANS + np.einsum("ni,nij->nj", noise, turned[np.repeat(np.arange(3), 50)])
 
 
-@pytest.mark.parametrize("kind", ["normal", "known", "diagonal"])
+@pytest.mark.parametrize("kind", ["normal", "known", "diagonal", "spherical"])
 def test_the_structure_of_the_data_is_chosen(kind: str) -> None:
     X = rows(kind)
     structures = compare_structures(X)
-    assert {structure.family for structure in structures} == {"normal", "known", "diagonal"}
+    assert {structure.family for structure in structures} == {"normal", "known", "diagonal", "spherical"}
     assert [structure.score for structure in structures] == sorted((s.score for s in structures), reverse=True)
     assert structures[0].family == kind
     assert all(structure.score < structure.log_joint for structure in structures)
@@ -35,9 +37,19 @@ def test_the_structure_of_the_data_is_chosen(kind: str) -> None:
 
 def test_recommend_shows_what_it_compared() -> None:
     advice = bnp.recommend(rows("known"), progress_bar=False)
-    assert advice.family == "known" and len(advice.structures) == 3
+    assert advice.family == "known" and len(advice.structures) == 4
     assert "shared covariance matrices fit best" in advice.family_reason
     assert "shared by all clusters" in str(advice) and "log joint" in str(advice)
+
+
+def test_the_form_that_was_chosen_can_be_asked_for() -> None:
+    X = rows("spherical")
+    found, structures = best_component(X)
+    assert (
+        found.name == structures[0].family == "spherical" and found.reason.count("spherical covariance matrices fit best") == 1
+    )
+    asked = best_component(X, "spherical")[0]
+    assert repr(asked.prior) == repr(found.prior) and np.size(asked.prior.starts["within"][0]) == 1
 
 
 def test_nothing_is_compared_if_there_is_no_choice() -> None:

@@ -15,8 +15,9 @@ import pytest
 from numpyro import handlers
 
 import bnp_hier as bnp
+from bnp_hier import components
 from bnp_hier.components import LearnedPrior
-from bnp_hier.components.learned import correlation_prior
+from bnp_hier.components.learned import correlation_prior, prior_of
 
 ROWS = np.random.default_rng(0).normal(size=(30, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 2.0]])
 COUNTS = np.random.default_rng(1).poisson(3.0, size=(30, 3))
@@ -49,6 +50,20 @@ def test_a_learned_prior_samples_its_sites_and_returns_the_family(family: type[b
     assert all(name in repr(learned) for name in learned.priors)
 
 
+@pytest.mark.parametrize(("covariance_type", "sites", "size"), [("full", 3, 3), ("diagonal", 2, 3), ("spherical", 2, 1)])
+def test_forms_of_a_shared_covariance_matrix(covariance_type: str, sites: int, size: int) -> None:
+    """Correlations only in the full form, and one share of the variances in the spherical one."""
+    learned = bnp.NormalKnownCovariance.from_data(ROWS, covariance_type=covariance_type)
+    assert len(learned.priors) == len(learned.starts) == sites and np.size(learned.starts["within"][0]) == size
+    with handlers.seed(rng_seed=0):
+        covariance = np.asarray(learned().covariance)
+    shares = np.diagonal(covariance) / ROWS.var(0)
+    assert (np.ptp(shares) < 1e-5) == (covariance_type == "spherical")
+    assert (covariance == np.diag(np.diagonal(covariance))).all() == (covariance_type != "full")
+    with pytest.raises(ValueError, match="covariance_type must be one of full, diagonal, spherical, but it is 'tied'"):
+        bnp.NormalKnownCovariance.from_data(ROWS, covariance_type="tied")
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_learn_false_gives_numbers(family: type[bnp.Component]) -> None:
     assert type(family.from_data(FAMILIES[family], learn=False)) is family
@@ -66,12 +81,15 @@ def test_numbers_of_the_user_stay_numbers() -> None:
     )
 
 
-@pytest.mark.parametrize("family", [bnp.NormalInverseWishart, bnp.NormalInverseGamma, bnp.NormalKnownCovariance])
-def test_units_of_the_columns_change_no_label(family: type[bnp.Component]) -> None:
+@pytest.mark.parametrize("family", ["normal", "diagonal", "known", "spherical"])
+def test_units_of_the_columns_change_no_label(family: str) -> None:
     """Columns multiplied by 1,000 and by 0.01, and shifted."""
     X = np.vstack([ROWS, ROWS[:15] + [4.0, 0.0, -6.0]])
     other = X * [1000.0, 0.01, 1.0] + [5.0, 0.0, -3.0]
-    fits = [bnp.MAPDP(partial(bnp.models.dpm, component=family.from_data(rows)), n_init=3).fit(rows) for rows in (X, other)]
+    fits = []
+    for rows in (X, other):
+        prior = prior_of(components.FAMILIES[family], rows, learn=True, **components.FORMS.get(family, {}))
+        fits.append(bnp.MAPDP(partial(bnp.models.dpm, component=prior), n_init=3).fit(rows))
     assert fits[0].n_clusters_ > 1
     np.testing.assert_array_equal(fits[0].labels_, fits[1].labels_)
     for name, value in fits[0].hyperparameters_.items():
