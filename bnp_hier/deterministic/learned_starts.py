@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
+from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.search import anneal, descend
 from bnp_hier.utils.labels import canonical_labels
@@ -29,6 +30,10 @@ SWEEPS = 25
 
 KEPT = 2
 """Number of the best starts that get a second partition."""
+
+
+SEEDINGS = (8, 32)
+"""Numbers of clusters of k-means++ seedings, which have more clusters, and narrower ones, than the other starts lead to."""
 
 
 class _Labels(NamedTuple):
@@ -99,12 +104,16 @@ def starting_hyperparameters(
     def best(reached: list[tuple[float, dict[str, Any], np.ndarray]]) -> list[tuple[float, dict[str, Any], np.ndarray]]:
         return sorted((each for each in reached if np.isfinite(each[0])), key=lambda each: -each[0])
 
+    points = spaces_of(values.component, X)[-1]  # in the scales of the prior
+    seeds = [canonical_labels(seeded(points, min(k, limit, len(X) // 4), rng)) for k in SEEDINGS if len(X) >= 4 * k]
     # all partitions first: their numbers of clusters determine the shapes for which the objective is compiled
     first = [(start, partition(start)) for start in begun]
     first.append((problem.prior.start, np.zeros(len(X), int)))  # one cluster is seldom reached from many
     if given is not None:
         first.append((problem.prior.start, given))
-    problem.most_clusters = max(labels.max() + 1 for _, labels in first)
+    problem.most_clusters = max(labels.max() + 1 for _, labels in [*first, *((None, each) for each in seeds)])
+    fitted = [climbed(problem.prior.start, labels) for labels in seeds]
+    first.extend((start, partition(start, labels)) for _, start, labels in fitted)
     reached = best([climbed(start, labels) for start, labels in first])
     again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
     problem.unconstrained = before

@@ -2,7 +2,8 @@
 
 Every method is called as a user calls it who sets nothing. Half of the rows are held out, ten times; columns are standardised
 by the training half, for all methods alike, and densities are in these units. Measures: mean log density of a held-out row
-(nats; on continuous data), ARI and V-measure of the training rows against the truth, number of clusters, and seconds.
+(nats; on continuous data), ARI and V-measure of the training rows against the truth, number of clusters, seconds,
+and memory.
 
 A third of the data sets is put aside (`PUT_ASIDE`) and runs only with ``--put-aside``: look at it once, at the end. Results
 are appended to a CSV file, and what is there is not computed again, so that an interrupted run continues. After a change of
@@ -12,6 +13,7 @@ the package, compute its rows anew: ``--redo --methods map-dp,bhc,...``.
 from __future__ import annotations
 
 import argparse
+import gc
 import shlex
 import sys
 import time
@@ -374,7 +376,7 @@ COMPARED = ("map-dp", "bhc")
 
 
 class Row(NamedTuple):
-    """One line of the CSV file; densities are means over the held-out rows (nats)."""
+    """One line of the CSV file; densities are means over the held-out rows (nats), and memory is that of `_Memory` (MiB)."""
 
     set: str
     split: int
@@ -389,15 +391,36 @@ class Row(NamedTuple):
     columns: int = 0
     seconds: float = np.nan
     cpu_seconds: float = np.nan
+    memory: float = np.nan
     one_cluster_warning: bool = False
     error: str = ""
+
+
+class _Memory:
+    """How far the resident memory of this process has risen above what it was before, at its highest (MiB; Linux only)."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+            self._before = self._read("VmRSS")
+        except OSError:
+            self._before = np.nan
+
+    def used(self) -> float:
+        return round(self._read("VmHWM") - self._before, 1) if np.isfinite(self._before) else np.nan
+
+    @staticmethod
+    def _read(name: str) -> float:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
 def evaluate(name: str, seed: int, method: str) -> Row:
     """Fit one method to one split and measure it; an exception becomes the row's `error`."""
     task, truth = split_of(name, seed)
     row = Row(name, seed, method, true_clusters=len(np.unique(truth)), rows=len(truth), columns=task.train.shape[1])
-    wall, cpu = time.perf_counter(), time.process_time()
+    memory, wall, cpu = _Memory(), time.perf_counter(), time.process_time()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -408,6 +431,7 @@ def evaluate(name: str, seed: int, method: str) -> Row:
     return row._replace(
         seconds=round(time.perf_counter() - wall, 3),
         cpu_seconds=round(time.process_time() - cpu, 3),
+        memory=memory.used(),
         log_density=_mean(fit.log_density),
         log_density_t=_mean(fit.log_density_t),
         ari=adjusted_rand_score(truth, fit.labels),
@@ -558,6 +582,7 @@ def of_set(rows: pd.DataFrame) -> pd.DataFrame:
             "seconds (median)": f"{here['seconds'].median():.2f}",
             "largest": f"{here['seconds'].max():.2f}",
             "CPU": f"{here['cpu_seconds'].median():.2f}",
+            "MiB": f"{here['memory'].median():.0f}",
         }
     shown = pd.DataFrame.from_dict(lines, orient="index").replace("nan", "-")
     return shown.rename_axis("method").reset_index()
@@ -637,8 +662,9 @@ Half of the rows are held out in each split; continuous columns are standardised
 means over held-out rows, in nats and in these units. ± is one standard error over splits. Generated sets are drawn anew for
 every split; halves of a real set share rows, so that its standard errors are too small for conclusions about other data.
 "Better" and "worse" mean by more than two standard errors of the paired differences. A method "NAME (t)" is the fit of NAME
-with its parameters integrated out. Noise of HDBSCAN counts as a cluster of its own in ARI and V-measure. Bits and counts have
-no densities; there, our methods use the model of `bnp.recommend`, and peers get the same numbers. Comparisons of ARI leave out
+with its parameters integrated out. Noise of HDBSCAN counts as a cluster of its own in ARI and V-measure. MiB: how
+far the memory of the process rose during a fit (median; the first fits of a process load and compile programs). Bits and counts
+have no densities; there, our methods use the model of `bnp.recommend`, and peers get the same numbers. Comparisons of ARI leave out
 the sets without clusters, on which it is 1 for one cluster and 0 for more."""
 
 
