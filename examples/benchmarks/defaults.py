@@ -662,8 +662,8 @@ Half of the rows are held out in each split; continuous columns are standardised
 means over held-out rows, in nats and in these units. ± is one standard error over splits. Generated sets are drawn anew for
 every split; halves of a real set share rows, so that its standard errors are too small for conclusions about other data.
 "Better" and "worse" mean by more than two standard errors of the paired differences. A method "NAME (t)" is the fit of NAME
-with its parameters integrated out. Noise of HDBSCAN counts as a cluster of its own in ARI and V-measure. MiB: how far the memory
-of the process rose during a fit (median; the first fits of a process load and compile programs). Bits and counts have no
+with its parameters integrated out. Noise of HDBSCAN counts as a cluster of its own in ARI and V-measure. MiB: how far the
+memory of the process rose during a fit (median; the first fits of a process load and compile programs). Bits and counts have no
 densities; there, our methods use the model of `bnp.recommend`, and peers get the same numbers. Comparisons of ARI leave out the
 sets without clusters, on which it is 1 for one cluster and 0 for more."""
 
