@@ -268,7 +268,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
     assert _run(monkeypatch, "recommend", "iris", "--minutes", "0.02", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["family"] == "normal" and not any(method["run"] for method in answer["methods"])
-    assert [structure["family"] for structure in answer["structures"]] == ["normal", "known", "diagonal"]
+    assert [structure["family"] for structure in answer["structures"]] == ["normal", "known", "diagonal", "spherical"]
     assert _run(monkeypatch, "datasets", "--json") == 0
     listed = {row["name"]: row["source"] for row in json.loads(capsys.readouterr().out)["datasets"]}
     assert (listed["iris"], listed["glass"]) == ("scikit-learn", "bnp_hier") and set(listed) == set(bnp.datasets.names())

@@ -14,6 +14,8 @@ from numpyro.distributions import biject_to, constraints
 
 from bnp_hier.inspection.collapsed import MixtureSites
 from bnp_hier.inspection.trace import Model, placeholder, run_model
+from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.programs import compiled
 
 __all__ = ["Hyperprior", "hyperprior"]
 
@@ -85,17 +87,16 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
             total = total + jnp.sum(trace[name]["fn"].log_prob(values[name]))
         return total
 
-    # otherwise, each of the many operations of the model would be loaded as a program of its own
-    constrained, unconstrained, log_prob = map(jax.jit, (to_constrained, to_unconstrained, log_density))
+    constrained, unconstrained, log_prob = map(_one_program, (to_constrained, to_unconstrained, log_density))
 
     def in_order(found: Mapping[str, Any]) -> dict[str, Any]:
         return {name: found[name] for name in sites.hyperparameters if name in found}
 
     def constrain(values: Mapping[str, Any]) -> dict[str, Any]:
-        return in_order(constrained(dict(values))) if values else {}
+        return in_order(constrained(values))
 
     def unconstrain(values: Mapping[str, Any]) -> dict[str, Any]:
-        return in_order(unconstrained(dict(values))) if values else {}
+        return in_order(unconstrained(values))
 
     medians = {name: trace[name]["value"] for name in sites.hyperparameters}
     declared = {name: trace[name]["infer"].get("starts", ()) for name in sites.hyperparameters}
@@ -112,6 +113,25 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
         return {name: tail for name, tail in found.items() if tail is not None}
 
     return Hyperprior(unconstrain(medians), constrain, unconstrain, log_prob, tails, starts)
+
+
+def _one_program(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """Run a function of concrete values as one program that other models of the same form share.
+
+    Otherwise, each of the many operations of a model would be loaded as a program of its own.
+    """
+    programs: dict[Any, Callable[..., Any]] = {}
+
+    def run(values: Mapping[str, Any]) -> Any:
+        if not values or is_traced(values):
+            return function(values)
+        given = {name: np.asarray(value) for name, value in values.items()}
+        key = tuple((name, value.shape, value.dtype) for name, value in sorted(given.items()))
+        if key not in programs:
+            programs[key] = compiled(function, given)
+        return programs[key](given)
+
+    return run
 
 
 def _median(distribution: dist.Distribution) -> Any:
