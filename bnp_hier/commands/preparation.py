@@ -21,8 +21,10 @@ def warm_up(progress: Progress = True, as_json: Json = False) -> None:
     except ImportError as error:
         raise ImportError(f"there are no native kernels without Numba ({error}); XLA programs run instead") from error
     started = time.monotonic()
-    start_compiling(KERNELS[::-1])  # on another core, from the other end
+    other = start_compiling(KERNELS[::-1])  # on another core, from the other end
     count = compile_kernels(progress_bar=progress)
+    if other is not None:
+        other.wait()
     if count == 0:
         raise ValueError("native kernels do not run here: they are switched off, or JAX computes on an accelerator")
     folder, seconds = cache_folder(), time.monotonic() - started

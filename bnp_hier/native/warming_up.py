@@ -20,6 +20,9 @@ from bnp_hier.native.names import FAMILIES, OPERATIONS
 __all__ = ["compile_kernels", "kernels", "start_compiling"]
 
 
+_started: list[subprocess.Popen[bytes]] = []  # references, because a process should not be collected while it runs
+
+
 def kernels() -> Iterator[Kernel]:
     """Yield all kernels of the package."""
     for module in pkgutil.iter_modules(bnp_hier.native.__path__):
@@ -73,7 +76,9 @@ def start_compiling(names: Sequence[str]) -> subprocess.Popen[bytes] | None:
         return None
     code = f"from bnp_hier.native.warming_up import compile_kernels; compile_kernels(False, {missing!r})"
     quiet = subprocess.DEVNULL
-    return subprocess.Popen([sys.executable, "-c", code], stdin=quiet, stdout=quiet, stderr=quiet)
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=quiet, stdout=quiet, stderr=quiet)
+    _started.append(process)
+    return process
 
 
 def _last(name: str) -> str:
