@@ -582,7 +582,7 @@ def of_set(rows: pd.DataFrame) -> pd.DataFrame:
             "seconds (median)": f"{here['seconds'].median():.2f}",
             "largest": f"{here['seconds'].max():.2f}",
             "CPU": f"{here['cpu_seconds'].median():.2f}",
-            "MiB": f"{here['memory'].median():.0f}",
+            "MiB": f"{here['memory'].max():.0f}",
         }
     shown = pd.DataFrame.from_dict(lines, orient="index").replace("nan", "-")
     return shown.rename_axis("method").reset_index()
@@ -663,9 +663,9 @@ means over held-out rows, in nats and in these units. ± is one standard error o
 every split; halves of a real set share rows, so that its standard errors are too small for conclusions about other data.
 "Better" and "worse" mean by more than two standard errors of the paired differences. A method "NAME (t)" is the fit of NAME
 with its parameters integrated out. Noise of HDBSCAN counts as a cluster of its own in ARI and V-measure. MiB: how far the
-memory of the process rose during a fit (median; the first fits of a process load and compile programs). Bits and counts have no
-densities; there, our methods use the model of `bnp.recommend`, and peers get the same numbers. Comparisons of ARI leave out the
-sets without clusters, on which it is 1 for one cluster and 0 for more."""
+memory of the process rose at most during a fit above what earlier fits had left it; that includes compiled programs. Bits and
+counts have no densities; there, our methods use the model of `bnp.recommend`, and peers get the same numbers. Comparisons of
+ARI leave out the sets without clusters, on which it is 1 for one cluster and 0 for more."""
 
 
 # Command line
