@@ -47,9 +47,9 @@ def starting_hyperparameters(
 
     At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most 2,000
     random rows is found by single-row moves and annealed Gibbs sweeps, and followed by gradient steps on the log joint + log
-    prior. The partition with one cluster is one more start, and so are k-means++ seedings, first fitted as they are. The two
-    best, and the best of the seedings if it is better, are moved and fitted once more. If the family has no single-row moves,
-    the result is the medians and the declared values. The problem is left as it was.
+    prior. The partition with one cluster is one more start. The two best are moved and fitted once more. Further starts are
+    k-means++ seedings, which are fitted as they are, moved, and fitted again, without annealed sweeps. If the family has no
+    single-row moves, the result is the medians and the declared values. The problem is left as it was.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def starting_hyperparameters(
     objective = log_joint_objective(problem, "dp", X if sampled else None)
     limit = min(len(X), problem.sites.max_clusters or len(X))
 
-    def partition(start: dict[str, Any], rng: np.random.Generator, last: np.ndarray | None = None) -> np.ndarray:
+    def partition(start: dict[str, Any], last: np.ndarray | None = None) -> np.ndarray:
         problem.unconstrained = start
         orders = np.stack([rng.permutation(len(X)) for _ in range(ORDERS)])
         starts = np.full((ORDERS, len(X)), -1)
@@ -105,20 +105,25 @@ def starting_hyperparameters(
     def best(reached: list[tuple[float, dict[str, Any], np.ndarray]]) -> list[tuple[float, dict[str, Any], np.ndarray]]:
         return sorted((each for each in reached if np.isfinite(each[0])), key=lambda each: -each[0])
 
+    def moved(start: dict[str, Any], labels: np.ndarray) -> np.ndarray:
+        problem.unconstrained = start
+        order = own.permutation(len(X))
+        return descend(problem.values._replace(X=X), order[None], labels[None], limit, 30, merge=True).best
+
     own, points = rng.spawn(1)[0], spaces_of(values.component, X)[-1]  # in the scales of the prior
     seeds = [canonical_labels(seeded(points, k, own)) for k in SEEDINGS if 4 * k <= len(X) and k <= limit]
     # all partitions first: their numbers of clusters determine the shapes for which the objective is compiled
-    first = [(start, partition(start, rng)) for start in begun]
+    first = [(start, partition(start)) for start in begun]
     first.append((problem.prior.start, np.zeros(len(X), int)))  # one cluster is seldom reached from many
     if given is not None:
         first.append((problem.prior.start, given))
     problem.most_clusters = max(labels.max() + 1 for labels in [*seeds, *(labels for _, labels in first)])
     reached = best([climbed(start, labels) for start, labels in first])
+    again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
     many = [climbed(problem.prior.start, labels) for labels in seeds]
-    many = best([climbed(start, partition(start, own, labels)) for _, start, labels in many])
-    again = [climbed(start, partition(start, rng, labels)) for _, start, labels in reached[:KEPT]]
+    many = best([climbed(start, moved(start, labels)) for _, start, labels in many])
     if many and (not reached or many[0][0] > reached[0][0]):
-        again.append(climbed(many[0][1], partition(many[0][1], own, many[0][2])))
+        again.append(climbed(many[0][1], moved(*many[0][1:])))
     problem.unconstrained = before
     found = best([*reached, *many, *again])
     if not found:
