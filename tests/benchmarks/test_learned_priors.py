@@ -1,7 +1,8 @@
 """Processor seconds of fits whose hyperparameters are learned, in units of fits with the fixed priors of the same families.
 
 The unit of a first result is a fresh process, with its imports and what it compiles, of a second result the fit alone. The aim
-is three; a second variational fit misses it by far, because the search for its hyperparameters takes longer than the fit itself.
+is three; a second variational fit misses it by far: the search for its hyperparameters takes longer than the fit itself.
+
 Run with ``pytest -m benchmark -n 0 -s tests/benchmarks/test_learned_priors.py``.
 """
 
