@@ -48,8 +48,9 @@ def starting_hyperparameters(
     At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most 2,000
     random rows is found by single-row moves and annealed Gibbs sweeps, and followed by gradient steps on the log joint + log
     prior. The partition with one cluster is one more start. The two best are moved and fitted once more. Further starts are
-    k-means++ seedings, which are fitted as they are, moved, and fitted again, without annealed sweeps. If the family has no
-    single-row moves, the result is the medians and the declared values. The problem is left as it was.
+    k-means++ seedings, which are fitted as they are, moved without annealed sweeps, and fitted again; the best of them once
+    more if no other start was better. If the family has no single-row moves, the result is the medians and the declared values.
+    The problem is left as it was.
 
     Parameters
     ----------

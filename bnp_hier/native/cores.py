@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import jax
+import jax.numpy as jnp
+
 __all__ = ["core_count", "on_cores"]
 
 _A = TypeVar("_A")
@@ -23,9 +26,18 @@ def core_count() -> int:
 
 
 def on_cores(function: Callable[[_A], _B], items: Sequence[_A], work: float = math.inf) -> list[_B]:
-    """Apply a function that mostly runs compiled code to each item, in threads if the work, in visits of rows, is worth it."""
+    """Apply a function that mostly runs compiled code to each item, in threads if the work, in visits of rows, is worth it.
+
+    The threads compute in the precision of this one.
+    """
     threads = min(core_count(), len(items))
     if threads < 2 or work < WORTH_A_THREAD:
         return [function(item) for item in items]
+    precise = jnp.result_type(float) == jnp.float64
+
+    def run(item: _A) -> _B:
+        with jax.enable_x64(precise):  # a setting of each thread
+            return function(item)
+
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, items))
+        return list(pool.map(run, items))

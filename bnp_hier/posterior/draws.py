@@ -314,11 +314,8 @@ def map_draws(program: Callable[[Any], tuple[Array, ...]], draws: Any, batch: in
         block = np.minimum(np.arange(start, start + batch), total - 1)
         return jax.tree.map(lambda leaf: leaf[block], flat)
 
-    precise = jnp.result_type(float) == np.float64  # a setting of this thread
-
     def results(start: int) -> tuple[np.ndarray, ...]:
-        with jax.enable_x64(precise):
-            return jax.tree.map(np.asarray, program(some(start)))
+        return jax.tree.map(np.asarray, program(some(start)))
 
     # the first batch compiles; the others run on all cores
     found = [results(0), *on_cores(results, range(batch, total, batch))]

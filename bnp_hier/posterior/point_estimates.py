@@ -96,11 +96,6 @@ def _losses(tables: _Tables, candidates: Int[Array, "c n"], slots: int, width: i
     return jax.lax.map(one, candidates)
 
 
-def _rough_losses(tables: _Tables, width: int, candidates: Int[np.ndarray, "c n"]) -> Float[np.ndarray, " c"]:
-    with jax.enable_x64(True):  # in threads too
-        return np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
-
-
 @partial(jax.jit, static_argnames=("slots", "width"))
 def _search(
     tables: _Tables, start: Int[Array, " n"], orders: Int[Array, "sweeps n"], slots: int, width: int
@@ -222,7 +217,8 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
         spread = np.linspace(0, len(flat) - 1, min(len(flat), MOST_SEARCHED)).round().astype(int)
         some = tables if len(spread) == len(flat) else _tables(flat[spread], loss)
         if some is not tables and len(candidates) > MOST_FINALISTS:
-            rough = np.concatenate(on_cores(partial(_rough_losses, some, width), np.array_split(candidates, 2)))
+            halves = np.array_split(candidates, 2)
+            rough = np.concatenate(on_cores(lambda half: np.asarray(_losses(some, jnp.asarray(half), width, width)), halves))
             candidates = candidates[np.argsort(rough, kind="stable")[:MOST_FINALISTS]]
         losses = np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
 
@@ -230,8 +226,7 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
             return np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])
 
         def improved(start: np.ndarray, of: _Tables, orders: np.ndarray) -> np.ndarray:
-            with jax.enable_x64(True):  # in threads too
-                return np.asarray(_search(of, jnp.asarray(start), jnp.asarray(orders), slots, width))
+            return np.asarray(_search(of, jnp.asarray(start), jnp.asarray(orders), slots, width))
 
         found = [improved(candidates[int(losses.argmin())], tables, orders())]
         if n_init:
