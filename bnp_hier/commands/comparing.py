@@ -55,7 +55,7 @@ __all__ = ["compare"]
 
 AHEAD = {
     "map-dp": ("descend", "merge_pair", "anneal", "known", "diagonal"),
-    "bhc": ("agglomerate", "tree_masses", "node_statistics"),
+    "bhc": ("marginals_of", "predictives", "agglomerate", "tree_masses", "node_statistics"),
     "gibbs": ("step_of_gibbs", "row_densities", "summaries_of", "joint"),
 }
 """Native kernels and families that methods need, but not at once, and that take long to compile."""

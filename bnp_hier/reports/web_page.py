@@ -23,10 +23,14 @@ from bnp_hier.utils.wording import printable
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 __all__ = ["Section", "write_page"]
 
 _DPI = 150
+
+_MARGIN = 0.1
+"""White space around a figure, in inches."""
 
 _WIDE = 1150
 """Pixels beyond which a figure is not shrunk to the page."""
@@ -149,19 +153,21 @@ def _view(section: Section) -> dict[str, Any]:
 
 
 def _image(figure: Figure) -> _Image:
-    light = _png(figure, "white")
+    figure.draw_without_rendering()  # everything finds its place, once for both modes
     layout = figure.get_layout_engine()
-    figure.set_layout_engine("none")  # everything has found its place
+    figure.set_layout_engine("none")
+    box = figure.get_tightbbox().padded(_MARGIN)
+    light = _png(figure, "white", box)
     with dark(figure):
-        on_dark = _png(figure, PAPER)
+        on_dark = _png(figure, PAPER, box)
     figure.set_layout_engine(layout)
     width, height = (int.from_bytes(light[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
     return _Image(base64.b64encode(light).decode(), base64.b64encode(on_dark).decode(), width, height, width > _WIDE)
 
 
-def _png(figure: Figure, paper: str) -> bytes:
+def _png(figure: Figure, paper: str, box: Bbox) -> bytes:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches="tight", facecolor=paper)
+    figure.savefig(stream, format="png", dpi=_DPI, bbox_inches=box, facecolor=paper)
     return stream.getvalue()
 
 
