@@ -16,7 +16,8 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier.advice.recommendation import size_of
-from bnp_hier.methods import METHODS, RunOptions
+from bnp_hier.inspection.problem import Problem
+from bnp_hier.methods import RunOptions, partition_methods
 
 pytestmark = pytest.mark.benchmark
 
@@ -76,14 +77,15 @@ def test_foretold_times(name: str) -> None:
     """Every method's expected time beside its own, each in a process that has compiled nothing."""
     X = bnp.datasets.load(name).X
     advice = bnp.recommend(X)
+    size = size_of(Problem(advice.model, X).values.component, X)
     options = RunOptions(chains=2, warmup=20, samples=40, progress_bar=False)
     print()
-    for method in METHODS.values():
+    for method in partition_methods().values():
         code = (
             "import bnp_hier as bnp; from bnp_hier.methods import METHODS, RunOptions; "
             f"X = bnp.datasets.load({name!r}).X; model = bnp.recommend(X).model; "
             f"METHODS[{method.name!r}].run(model, X, RunOptions(chains=2, warmup=20, samples=40, progress_bar=False))"
         )
-        taken, foretold = _seconds("-c", code), method.seconds(size_of(advice.component, X), options)
+        taken, foretold = _seconds("-c", code), method.seconds(size, options)
         print(f"{name}, {method.title}: foretold {foretold:.0f} s, took {taken:.0f} s, ratio {taken / foretold:.2f}")
         assert 0.1 < taken / foretold < 10  # of the right order is all that `Method.seconds` promises
