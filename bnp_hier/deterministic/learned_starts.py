@@ -17,7 +17,7 @@ from bnp_hier.utils.labels import canonical_labels
 __all__ = ["starting_hyperparameters"]
 
 MOST_ROWS = 2000
-"""Size of the sample of the rows."""
+"""Default size of the sample of the rows."""
 
 ORDERS = 2
 """Number of orders of the rows in which partitions are built at each of the starts."""
@@ -41,16 +41,16 @@ class _Labels(NamedTuple):
 
 
 def starting_hyperparameters(
-    problem: Problem, rng: np.random.Generator, given: Int[np.ndarray, " n"] | None = None
+    problem: Problem, rng: np.random.Generator, given: Int[np.ndarray, " n"] | None = None, most_rows: int = MOST_ROWS
 ) -> tuple[list[dict[str, Any]], Int[np.ndarray, " n"] | None]:
     """Return the unconstrained hyperparameters from which an estimator starts: those with the highest log joint found.
 
-    At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most 2,000
-    random rows is found by single-row moves and annealed Gibbs sweeps, and followed by gradient steps on the log joint + log
-    prior. The partition with one cluster is one more start. The two best are moved and fitted once more. Further starts are
-    k-means++ seedings, which are fitted as they are, moved without annealed sweeps, and fitted again; the best of them once
-    more if no other start was better. If the family has no single-row moves, the result is the medians and the declared values.
-    The problem is left as it was.
+    At the prior medians and at each of the values that the sites declare (`Hyperprior.starts`), a partition of at most
+    `most_rows` random rows is found by single-row moves and annealed Gibbs sweeps, and followed by gradient steps on the log
+    joint + log prior. The partition with one cluster is one more start. The two best are moved and fitted once more. Further
+    starts are k-means++ seedings, which are fitted as they are, moved without annealed sweeps, and fitted again; the best of
+    them once more if no other start was better. If the family has no single-row moves, the result is the medians and the
+    declared values. The problem is left as it was.
 
     Parameters
     ----------
@@ -60,6 +60,8 @@ def starting_hyperparameters(
         Generator for the sample and the orders of its rows.
     given
         Labels of all rows; the hyperparameters fitted to them are one more start.
+    most_rows
+        Size of the sample, for data with more rows.
 
     Returns
     -------
@@ -73,11 +75,11 @@ def starting_hyperparameters(
         jax.eval_shape(values.component.cache, values.component.empty())
     except (ValueError, TypeError, NotImplementedError):  # single rows have no density
         return begun, None
-    sampled = len(X) > MOST_ROWS
+    sampled = len(X) > most_rows
     if sampled:
         if values.component.anchor() is None:  # the objective needs all rows
             return begun, None
-        some = np.sort(rng.choice(len(X), MOST_ROWS, replace=False))
+        some = np.sort(rng.choice(len(X), most_rows, replace=False))
         X, given = X[some], None if given is None else canonical_labels(given[some])
     objective = log_joint_objective(problem, "dp", X if sampled else None)
     limit = min(len(X), problem.sites.max_clusters or len(X))

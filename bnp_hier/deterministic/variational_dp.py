@@ -41,6 +41,9 @@ from bnp_hier.utils.randomness import random_generators
 
 __all__ = ["VariationalDP"]
 
+SEARCHED = 1000
+"""Number of rows among which the hyperparameters to start from are searched for; a fit to all rows corrects them."""
+
 
 class _Ascent(NamedTuple):
     """Result of the ascents from several initialisations.
@@ -356,7 +359,8 @@ class VariationalDP(DeterministicClustering):
             problem, partial(_bound_at, self._inference), lambda fit: (padded(fit.responsibilities, 0.0),)
         )
         rounds = self._rounds(problem)
-        starts = starting_hyperparameters(problem, random_generators(self.random_state)[0])[0] if rounds else ()
+        rng = random_generators(self.random_state)[0]
+        starts = starting_hyperparameters(problem, rng, most_rows=SEARCHED)[0] if rounds else ()
         best, _ = learn(problem, first, again, objective, rounds, starts)
         if not best.converged:
             warnings.warn(
