@@ -37,10 +37,17 @@ from bnp_hier.distributions import (
     NestedChineseRestaurantProcess,
     StickBreaking,
     TreeMixing,
+    complete_rows,
     concentration_for,
     prior_clusters,
 )
-from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
+from bnp_hier.kernels import (
+    AuxiliaryGibbs,
+    BHMCGibbs,
+    HyperparameterGibbs,
+    ParallelSplitMerge,
+    PartitionGibbs,
+)
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
     HierarchyDraws,
@@ -104,6 +111,7 @@ __all__ = [
     "coclustering",
     "compare",
     "compare_models",
+    "complete_rows",
     "concentration_for",
     "credible_ball",
     "datasets",

@@ -150,16 +150,17 @@ class _InterruptedChainsError(KeyboardInterrupt):
 
 
 def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableRun]:
-    """Return a function that runs a kernel for the partition site, and `HyperparameterGibbs` for other latent sites, if any."""
+    """Return a function that runs a kernel for the partition, and `HyperparameterGibbs` for the hyperparameters, if any."""
 
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
         with jax.enable_x64(True):
             sites = find_sites(model, (X,))
         block = kernel(model)
-        blocks = [(block, [sites.partition]), (HyperparameterGibbs(model), None)]
         if not sites.hyperparameters:
             return _run(block, X, options, "sequential")
-        starts = None if options.hyperparameters is None else _overdispersed(model, X, options)
+        own = [sites.partition] if sites.missing is None else [sites.partition, sites.missing]
+        blocks = [(block, own), (HyperparameterGibbs(model), None)]
+        starts = None if not options.hyperparameters else _overdispersed(model, X, options)
         return _run(Gibbs(blocks), X, options, "sequential", starts)
 
     return run

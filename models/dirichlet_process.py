@@ -13,6 +13,7 @@ from jaxtyping import Array, Num
 
 from bnp_hier.components import Component, LearnedPrior, NormalInverseWishart
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
+from bnp_hier.distributions.missing_values import rows_for
 
 __all__ = ["dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
 
@@ -25,7 +26,8 @@ def dpm(
 ) -> None:
     """Dirichlet-process mixture with cluster parameters integrated out.
 
-    Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `X` (observed).
+    Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `missing` (the NaN cells of X, if
+    the columns of the component depend on each other), `X` (observed).
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ def dpm(
     alpha = _concentration(concentration, component)
     component = _component(component, X)
     z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0]))
-    numpyro.sample("X", ConjugateMixture(component, z), obs=X)
+    numpyro.sample("X", ConjugateMixture(component, z), obs=rows_for(component, X))
 
 
 def pitman_yor_mixture(
@@ -53,7 +55,7 @@ def pitman_yor_mixture(
 ) -> None:
     """Pitman-Yor mixture with cluster parameters integrated out, which favours more small clusters than a Dirichlet process.
 
-    Sites: `alpha` and `discount` (if distributions), `z` (the partition, (n,) labels), `X` (observed).
+    Sites: `alpha` and `discount` (if distributions), `z` (the partition, (n,) labels), `missing` as in `dpm`, `X` (observed).
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def pitman_yor_mixture(
     component = _component(component, X)
     d = _hyperparameter("discount", discount)
     z = numpyro.sample("z", ChineseRestaurantProcess(alpha, X.shape[0], discount=d))
-    numpyro.sample("X", ConjugateMixture(component, z), obs=X)
+    numpyro.sample("X", ConjugateMixture(component, z), obs=rows_for(component, X))
 
 
 def dpm_stick_breaking(

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.components.base import Component
+from bnp_hier.components.incomplete_rows import moments_of_incomplete_rows
 from bnp_hier.utils.arrays import is_traced, own_arrays
 from bnp_hier.utils.padding import padded_size
 
@@ -144,11 +145,15 @@ def given_or_learned(
 
 
 def blended_covariance(X: ArrayLike, variance: ArrayLike) -> Float[Array | np.ndarray, "d d"]:
-    """Covariance matrix of complete data, with a hundredth of its diagonal in place of as much of itself."""
+    """Covariance matrix of the data, with a hundredth of its diagonal in place of as much of itself."""
     xp: Any = jnp if is_traced(X) else np
     rows = xp.asarray(X, dtype=None if is_traced(X) else np.float64)
     d = rows.shape[1]
-    return (1 - OWN_VARIANCE) * xp.cov(rows.T, bias=True).reshape(d, d) + OWN_VARIANCE * xp.diag(xp.asarray(variance))
+    if not is_traced(X) and np.isnan(rows).any():
+        covariance = moments_of_incomplete_rows(rows)[1]
+    else:
+        covariance = xp.cov(rows.T, bias=True).reshape(d, d)
+    return (1 - OWN_VARIANCE) * covariance + OWN_VARIANCE * xp.diag(xp.asarray(variance))
 
 
 def correlation_prior(rows: int, columns: int) -> dist.Distribution:

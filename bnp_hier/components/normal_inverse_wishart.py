@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
@@ -18,6 +19,7 @@ from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Columns, Spread
+from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, correlation_prior, given_or_learned
 from bnp_hier.components.linear_algebra import (
     cholesky_factor,
@@ -110,7 +112,7 @@ class FarNormalCache(NamedTuple):
     log_det: Float[Array, "..."]
 
 
-class NormalInverseWishart(AboutOrigin, Component):
+class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
     """Normal rows; covariance Σ ~ InverseWishart(nu, scale), mean given Σ ~ N(mean, Σ/kappa).
 
     Parameters
@@ -130,8 +132,8 @@ class NormalInverseWishart(AboutOrigin, Component):
     Notes
     -----
     Heller & Ghahramani (2005), appendix B, with the sign of its (Σx)(Σx)ᵀ term corrected to −1/(N + r). The parameters of a
-    cluster are a (d + 1, d) array: the mean, followed by the covariance. Missing values are not supported, because the columns
-    are dependent.
+    cluster are a (d + 1, d) array: the mean, followed by the covariance. Missing values are cells of the model, which is not
+    conjugate otherwise: see `bnp_hier.complete_rows`. In new rows, they are integrated out.
     """
 
     mean: ArrayLike
@@ -555,6 +557,28 @@ class NormalInverseWishart(AboutOrigin, Component):
         weighted = matrix_vector(precision, mean)
         constant = (mean * weighted).sum(-1) + determinant + self._log_det_scale() + self.dim * (LOG_PI + np.log(2.0))
         return NormalStatistics(-constant / 2, weighted, -precision / 2)
+
+    def elliptical(self, stats: NormalStatistics) -> Elliptical:
+        """Location and scale matrix of the Student-t predictive."""
+        kappa, df = jnp.asarray(self.kappa + stats.n), jnp.asarray(self.nu + stats.n - self.dim + 1)
+        posterior = self.posterior(stats)
+        scale = posterior.scale_tril @ jnp.swapaxes(posterior.scale_tril, -1, -2)
+        widened = jnp.asarray(((kappa + 1) / (kappa * df))[..., None, None] * scale)
+        return Elliptical(df, posterior.loc, widened)
+
+    def expected_normal(self, stats: NormalStatistics) -> ExpectedNormal:
+        """Posterior mean, and ν Ψ⁻¹ for posterior ν and Ψ."""
+        posterior = self.posterior(stats)
+        factor = posterior.scale_tril
+        identity = jnp.broadcast_to(jnp.eye(self.dim, dtype=factor.dtype), factor.shape)
+        half = solve_triangular(factor, identity, lower=True)
+        precision = jnp.asarray((self.nu + stats.n)[..., None, None] * (jnp.swapaxes(half, -1, -2) @ half))
+        return ExpectedNormal(posterior.loc, precision)
+
+    def with_covariances(self, rows: NormalStatistics, covariances: Float[Array, "... d d"]) -> NormalStatistics:
+        """Adds the covariance matrices, in whitened coordinates, to the products."""
+        half = whiten(self._factor, jnp.swapaxes(covariances, -1, -2))
+        return rows._replace(outer=rows.outer + whiten(self._factor, jnp.swapaxes(half, -1, -2)))
 
     def predictive(self, stats: NormalStatistics) -> dist.MultivariateStudentT:
         """Multivariate Student-t predictive distribution."""

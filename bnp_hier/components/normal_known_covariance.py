@@ -19,6 +19,7 @@ from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Spread
+from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, given_or_learned
 from bnp_hier.components.linear_algebra import cholesky_factor, inverse_factor, whiten
 from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart, NormalStatistics, normal_sums
@@ -58,7 +59,7 @@ class LocationCache(NamedTuple):
     factor: Float[Array, "... d d"]
 
 
-class NormalKnownCovariance(AboutOrigin, Component):
+class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
     """Normal rows with known covariance; cluster mean ~ N(mean, prior_covariance).
 
     Parameters
@@ -326,6 +327,23 @@ class NormalKnownCovariance(AboutOrigin, Component):
         covariance = outer @ cho_solve((factor, True), prior) @ outer.T
         covariance = (covariance + jnp.swapaxes(covariance, -1, -2)) / 2
         return dist.MultivariateNormal(jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", outer, mean), covariance)
+
+    def elliptical(self, stats: LocationStatistics) -> Elliptical:
+        """Mean and covariance matrix of the normal predictive."""
+        posterior = self.posterior(stats)
+        return Elliptical(None, posterior.loc, posterior.covariance_matrix + jnp.asarray(self.covariance))
+
+    def expected_normal(self, stats: LocationStatistics) -> ExpectedNormal:
+        """Posterior mean, and the inverse of the known covariance matrix."""
+        half = inverse_factor(self._factor)
+        mean = self.posterior(stats).loc
+        return ExpectedNormal(mean, jnp.broadcast_to(half.T @ half, (*mean.shape, self.dim)))
+
+    def with_covariances(self, rows: LocationStatistics, covariances: Float[Array, "... d d"]) -> LocationStatistics:
+        """Subtracts half the trace of the covariance matrices, in whitened coordinates, from the log densities."""
+        half = whiten(self._factor, jnp.swapaxes(covariances, -1, -2))
+        trace = jnp.trace(whiten(self._factor, jnp.swapaxes(half, -1, -2)), axis1=-2, axis2=-1)
+        return rows._replace(log_density=rows.log_density - trace / 2)
 
     def predictive(self, stats: LocationStatistics) -> dist.MultivariateNormal:
         """Normal predictive distribution."""

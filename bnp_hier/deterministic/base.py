@@ -107,6 +107,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _fit_rows(self, X: ArrayLike) -> Problem:
         problem = Problem(self.model, input_rows(self, X, reset=True, min_rows=2))
+        if problem.sites.missing is not None:
+            problem.values.component.validate(problem.X)
         if isinstance(self.optimize, Mapping):
             problem.set(self.optimize)
         elif self.optimize not in (False, "auto") and not problem.unconstrained:

@@ -4,6 +4,7 @@ from bnp_hier.distributions.chinese_restaurant import ChineseRestaurantProcess
 from bnp_hier.distributions.cluster_numbers import concentration_for, prior_clusters
 from bnp_hier.distributions.conjugate_mixture import ConjugateMixture
 from bnp_hier.distributions.finite_mixture import FiniteMixture
+from bnp_hier.distributions.missing_values import MissingValues, complete_rows
 from bnp_hier.distributions.nested_chinese_restaurant import NestedChineseRestaurantProcess
 from bnp_hier.distributions.stick_breaking import StickBreaking
 from bnp_hier.distributions.tree_mixing import TreeMixing
@@ -12,9 +13,11 @@ __all__ = [
     "ChineseRestaurantProcess",
     "ConjugateMixture",
     "FiniteMixture",
+    "MissingValues",
     "NestedChineseRestaurantProcess",
     "StickBreaking",
     "TreeMixing",
+    "complete_rows",
     "concentration_for",
     "prior_clusters",
 ]

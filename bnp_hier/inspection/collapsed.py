@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Bool, Float, Num
 
 from bnp_hier.components import Component
-from bnp_hier.distributions import ConjugateMixture
+from bnp_hier.components.incomplete_rows import DependentColumns
+from bnp_hier.distributions import ConjugateMixture, MissingValues
 from bnp_hier.inspection.trace import (
     Model,
     feasible,
@@ -23,7 +24,7 @@ from bnp_hier.inspection.trace import (
 )
 from bnp_hier.utils.arrays import own_arrays
 
-__all__ = ["MixtureSites", "MixtureValues", "as_arrays", "find_sites", "read_values"]
+__all__ = ["MixtureSites", "MixtureValues", "as_arrays", "find_missing", "find_sites", "read_values"]
 
 
 class MixtureSites(NamedTuple):
@@ -31,9 +32,10 @@ class MixtureSites(NamedTuple):
 
     - **partition** - the site whose distribution is a `ChineseRestaurantProcess`.
     - **observed** - the observed site whose distribution is a `ConjugateMixture` on that partition.
-    - **hyperparameters** - the other latent sites, in the order of the model.
+    - **hyperparameters** - the other latent sites, except for missing values, in the order of the model.
     - **size** - number of items n.
     - **max_clusters** - `max_clusters` of the partition site, or None.
+    - **missing** - the site of the missing values (`MissingValues`), or None.
     """
 
     partition: str
@@ -41,6 +43,12 @@ class MixtureSites(NamedTuple):
     hyperparameters: tuple[str, ...]
     size: int
     max_clusters: int | None
+    missing: str | None = None
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """All latent sites but the partition."""
+        return self.hyperparameters if self.missing is None else (*self.hyperparameters, self.missing)
 
 
 class MixtureValues(NamedTuple):
@@ -94,8 +102,13 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
                 f'the ConjugateMixture of site "{likelihoods[0]}" must take its assignments from the partition site '
                 f'"{partition}", but it has different labels'
             )
-    hyperparameters = tuple(name for name in latent if name != partition)
-    return MixtureSites(partition, likelihoods[0], hyperparameters, prior.size, prior.max_clusters)
+    missing = [name for name, site in latent.items() if isinstance(site["fn"], MissingValues)]
+    if len(missing) > 1:
+        raise ValueError(f"the model has several sites of missing values, {', '.join(missing)}; expected one at most")
+    hyperparameters = tuple(name for name in latent if name not in (partition, *missing))
+    return MixtureSites(
+        partition, likelihoods[0], hyperparameters, prior.size, prior.max_clusters, missing[0] if missing else None
+    )
 
 
 def read_values(
@@ -110,6 +123,41 @@ def read_values(
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
     component, X = observed["fn"].component.centred_on(observed["value"]), observed["value"]
     return own_arrays(MixtureValues(prior.concentration, prior.discount, component, X))
+
+
+def find_missing(
+    model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> Bool[np.ndarray, "n d"]:
+    """Find the missing values, which a site of the model completes, in the observed table.
+
+    Raises
+    ------
+    ValueError
+        If the model changes the cells before it observes them, or the component needs no completed rows.
+    """
+    trace: dict[str, Any] = {}
+    assert sites.missing is not None
+    missing = sites.missing
+
+    def table(cells: np.ndarray) -> np.ndarray:
+        with jax.ensure_compile_time_eval():  # kernels may be initialised under `jit`
+            given = {missing: cells}
+            trace.update(run_model(model, args, kwargs or {}, lambda site: given.get(site["name"], feasible(site))))
+            return np.asarray(trace[sites.observed]["value"])
+
+    prior = run_model(model, args, kwargs or {}, feasible)[missing]["fn"]
+    size = prior.event_shape[0]
+    absent = np.isnan(table(np.full(size, np.nan)))
+    numbers = np.arange(1.0, size + 1)
+    if absent.sum() != size or not np.array_equal(table(numbers)[absent], numbers):
+        raise ValueError(f'the model changes the missing values "{missing}" before it observes them in "{sites.observed}"')
+    component = trace[sites.observed]["fn"].component
+    if not isinstance(component, DependentColumns):
+        raise ValueError(
+            f"{type(component).__name__} leaves missing values out of the likelihood: the model must not complete them with "
+            "`complete_rows`"
+        )
+    return absent
 
 
 def as_arrays(values: MixtureValues) -> MixtureValues:

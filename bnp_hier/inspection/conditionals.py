@@ -12,7 +12,7 @@ from numpyro.distributions import biject_to
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, MissingValues
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_cluster_priors
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.trace import Model, feasible, run_model, sample_sites
@@ -65,6 +65,11 @@ def find_continuous_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[s
     jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
     _, latent = sample_sites(trace)
     for name, site in latent.items():
+        if isinstance(site["fn"], MissingValues):
+            raise ValueError(
+                f'site "{name}" has missing values, which HyperparameterGibbs would sample one by one: give it to the block of '
+                f'the partition, as in Gibbs([(PartitionGibbs(model), ["z", "{name}"]), (HyperparameterGibbs(model), None)])'
+            )
         if site["fn"].support.is_discrete:
             what = "partition" if isinstance(site["fn"], ChineseRestaurantProcess) else type(site["fn"]).__name__
             raise ValueError(

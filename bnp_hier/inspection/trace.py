@@ -12,7 +12,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
 
-from bnp_hier.distributions import ChineseRestaurantProcess
+from bnp_hier.distributions import ChineseRestaurantProcess, MissingValues
 from bnp_hier.utils.input_cells import real_cells
 
 __all__ = [
@@ -75,15 +75,20 @@ def base_distribution(distribution: dist.Distribution) -> dist.Distribution:
 
 
 def placeholder(site: dict[str, Any]) -> Any:
-    """Return one cluster of all items for a partition site, which is not drawn because it does not affect the parameters."""
-    if site["type"] == "sample" and isinstance(site["fn"], ChineseRestaurantProcess) and not site["is_observed"]:
-        return np.zeros(site["fn"].shape(), int)
-    return None
+    """Return a constant for a site that is not drawn because it does not affect the parameters; None for all others.
+
+    It is one cluster of all items for a partition site, and column means for missing values.
+    """
+    if site["type"] != "sample" or site["is_observed"]:
+        return None
+    if isinstance(site["fn"], MissingValues):
+        return site["fn"].loc
+    return np.zeros(site["fn"].shape(), int) if isinstance(site["fn"], ChineseRestaurantProcess) else None
 
 
 def feasible(site: dict[str, Any]) -> Any:
     """Return a valid value for any latent site, even one that cannot be sampled, such as one with an improper prior."""
-    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess):
+    if site["type"] != "sample" or site["is_observed"] or isinstance(site["fn"], ChineseRestaurantProcess | MissingValues):
         return placeholder(site)
     return site["fn"].support.feasible_like(jnp.zeros(site["fn"].shape()))
 

@@ -175,7 +175,7 @@ class ParallelSplitMerge(PartitionKernel):
     ) -> ParallelSplitMergeState:
         """Return the state at `init_params` (labels of the partition site) or at the kernel's `init` option."""
         sites = find_sites(self._model, model_args, model_kwargs)
-        self._refuse_other_sites(sites.partition, sites.hyperparameters)
+        self._refuse_other_sites(sites.partition, sites.others)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         if not is_traced(values.X) and not _is_spread(values.X):
             as_matrix(values.X, min_rows=2)

@@ -15,14 +15,15 @@ from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.distributions.model_draws import is_model_draw
-from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
-from bnp_hier.inspection.trace import Model
+from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_missing, find_sites, read_values
+from bnp_hier.inspection.trace import Model, feasible, run_model
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.kernels.initial_labels import STARTS, check_labels, check_singletons, starting_labels
 from bnp_hier.kernels.reports import count_refused, stop_if_undefined
 from bnp_hier.partitions.capacities import default_capacity
 from bnp_hier.partitions.engine import has_calls
-from bnp_hier.partitions.gibbs_steps import draws_per_step, gibbs_step, partition_diagnostics
+from bnp_hier.partitions.gibbs_steps import GibbsStep, draws_per_step, gibbs_step, partition_diagnostics
+from bnp_hier.partitions.incomplete_rows import redraw_incomplete_rows
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.utils.arrays import as_matrix, is_traced
@@ -38,7 +39,8 @@ PROPOSALS = ("sequential", "restricted_gibbs")
 class PartitionGibbsState(NamedTuple):
     """State of the kernel; every field but `z` and `rng_key` is label-invariant and can be collected as an extra field.
 
-    - **z** - dictionary with the partition site's labels, (n,), numbered in order of appearance.
+    - **z** - dictionary with the partition site's labels, (n,), numbered in order of appearance, and the missing values, (m,),
+      if the kernel samples them.
     - **log_joint** - log p(X, partition) at the current hyperparameters (nats).
     - **n_clusters** - number of clusters.
     - **largest_cluster** - number of items in the largest cluster.
@@ -69,6 +71,12 @@ class PartitionGibbs(PartitionKernel):
     Each step visits all items once in random order and then attempts `split_merge` split-merge moves. The kernel reads the
     partition prior, the component and the data from the model at the current values of all other sites. Used alone under
     `MCMC`, it requires a model without other latent sites; in `numpyro.infer.Gibbs`, these belong to the other blocks.
+
+    If the model completes the rows of a table (`complete_rows`), the missing values belong to this kernel too, as in
+    ``Gibbs([(PartitionGibbs(model), ["z", "missing"]), (HyperparameterGibbs(model), None)])``. Each step then ends by drawing,
+    one row after the other, the cluster of a row with missing values and these cells: the cluster with the cells and all
+    parameters integrated out, and the cells from their exact conditional distribution in this cluster, a Student-t distribution
+    (normal, if the covariance matrix is known).
 
     Parameters
     ----------
@@ -138,6 +146,7 @@ class PartitionGibbs(PartitionKernel):
         self._start = init
         self._sites: MixtureSites | None = None
         self._native = False
+        self._absent: np.ndarray | None = None
 
     def init(
         self,
@@ -150,6 +159,7 @@ class PartitionGibbs(PartitionKernel):
         """Return the state at `init_params` (labels of the partition site) or at the kernel's `init` option."""
         sites = find_sites(self._model, model_args, model_kwargs)
         self._refuse_other_sites(sites.partition, sites.hyperparameters)
+        self._absent = None if sites.missing is None else find_missing(self._model, sites, model_args, model_kwargs)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         if not is_traced(values.X):
             as_matrix(values.X, min_rows=2)
@@ -165,11 +175,27 @@ class PartitionGibbs(PartitionKernel):
             check_labels(np.asarray(start), sites.size, self._capacity)
 
         name = self._start if start is None else None
-        begin = partial(_begin, name=name, capacity=self._capacity, site=sites.partition)
+        start_one = partial(_begin, name=name, capacity=self._capacity, site=sites.partition)
+        if self._absent is None:
+            begin = lambda key, start, _: start_one(values, key, start)  # noqa: E731
+            cells = None
+        else:
+            missing = sites.missing
+            assert missing is not None
+            cells = (init_params or {}).get(missing)
+
+            def begin(key: Array, start: Any, cells: Any) -> PartitionGibbsState:
+                key, key_cells = jax.random.split(key)
+                site = run_model(self._model, model_args, model_kwargs or {}, feasible)[missing]
+                cells = jnp.asarray(site["fn"].sample(key_cells) if cells is None else cells, float)
+                given = {missing: cells}
+                state = start_one(read_values(self._model, sites, given, model_args, model_kwargs), key, start)
+                return state._replace(z={**state.z, **given})
+
         if is_prng_key(rng_key):
-            return begin(values, rng_key, start)
-        own = None if start is None or jnp.ndim(start) == 1 else 0
-        return jax.vmap(begin, (None, 0, own))(values, rng_key, start)
+            return begin(rng_key, start, cells)
+        own = [None if each is None or jnp.ndim(each) == 1 else 0 for each in (start, cells)]
+        return jax.vmap(begin, (0, *own))(rng_key, start, cells)
 
     @property
     def _capacity(self) -> int:
@@ -183,18 +209,24 @@ class PartitionGibbs(PartitionKernel):
     ) -> PartitionGibbsState:
         sites = self._sites
         assert sites is not None, "`init` must be called before `sample`"
-        values = read_values(self._model, sites, {}, model_args, model_kwargs)
-        seating = Seating(values.component, values.X, Prior(values.concentration, values.discount))
+        cells = {name: value for name, value in state.z.items() if name == sites.missing}
+        values = read_values(self._model, sites, cells, model_args, model_kwargs)
+        prior = Prior(values.concentration, values.discount)
+        seating = Seating(values.component, values.X, prior)
         key, key_step = jax.random.split(state.rng_key)
         # one call for all draws: each call of a random function is compiled separately, and slowly
         draws = jax.random.uniform(key_step, (draws_per_step(sites.size, self._split_merge, self._restricted_scans),))
         old = state.z[sites.partition]
         step = gibbs_step(seating, old, draws, self._capacity, self._split_merge, self._restricted_scans)
         joint = stop_if_undefined("PartitionGibbs", step.log_joint, step.labels)
+        if self._absent is not None:
+            key, key_cells = jax.random.split(key)
+            step, cells = self._with_incomplete_rows(step, values, prior, cells, key_cells)
+            joint = step.log_joint
         capacity = f"{self._capacity} clusters" if self._capacity < sites.size else None
         hits, mass = count_refused(self, capacity, state, step.refused, step.truncated)
         return PartitionGibbsState(
-            {sites.partition: step.labels},
+            {sites.partition: step.labels, **cells},
             joint,
             step.n_clusters,
             step.largest_cluster,
@@ -205,6 +237,20 @@ class PartitionGibbs(PartitionKernel):
             state.i + 1,
             key,
         )
+
+    def _with_incomplete_rows(
+        self, step: GibbsStep, values: MixtureValues, prior: Prior, cells: Mapping[str, Array], key: Array
+    ) -> tuple[GibbsStep, dict[str, Array]]:
+        """The step, continued by new clusters and cells of the rows with missing values."""
+        assert self._absent is not None
+        ((site, old),) = cells.items()
+        labels, new = redraw_incomplete_rows(values, step.labels, self._absent, self._capacity, key)
+        X = jnp.asarray(values.X).at[np.nonzero(self._absent)].set(new)
+        seating = Seating(values.component, X, prior)
+        joint, *sizes = partition_diagnostics(seating, labels, self._capacity)
+        names = ("n_clusters", "largest_cluster", "entropy")
+        step = step._replace(labels=labels, log_joint=joint, **dict(zip(names, sizes, strict=True)))
+        return step, {site: new.astype(old.dtype)}
 
 
 @partial(jax.jit, static_argnames=("name", "capacity", "site"))

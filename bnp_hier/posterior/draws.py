@@ -161,7 +161,7 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
                 "bnp_hier.hierarchy_draws(fit, X); the nodes of each draw at one level form a partition"
             ) from None
     samples = mcmc.get_samples(group_by_chain=True)
-    others = sites.hyperparameters if isinstance(sites, MixtureSites) else sites.parameters
+    others = sites.others if isinstance(sites, MixtureSites) else sites.parameters
     hyperparameters = {name: np.asarray(samples[name], dtype=np.float64) for name in others}
     if not isinstance(sites, MixtureSites | SlotSites):
         mixture = StickMixture(model, X, sites)

@@ -326,7 +326,7 @@ def _no_partition(X: np.ndarray) -> None:
             None,
             r"other|latent sites \['alpha'\]",
         ),
-        (_fixed(_two_groups()), np.where(np.eye(20, 2) > 0, np.nan, _two_groups()), None, "NaN.*row 0, column 0"),
+        (_fixed(_two_groups()), np.where(np.eye(20, 1) > 0, np.nan, _two_groups()), None, "all values are missing in row 0"),
         (_fixed(_two_groups()), np.where(np.eye(20, 2) > 0, np.inf, _two_groups()), None, "infinite value at row 0, column 0"),
         (_fixed(_two_groups()), _two_groups()[:1], None, "X has 1 row; clustering needs at least 2"),
         (_fixed(_two_groups()), _two_groups(), np.zeros(7, int), "initial labels must be 20 whole numbers"),
