@@ -230,6 +230,16 @@ class Component(ABC):
             )
         self._validate_values(matrix)
 
+    def validate_new_rows(self, X: ArrayLike) -> None:
+        """Check rows whose density is computed, as `validate` does; missing values are integrated out where they can be.
+
+        Raises
+        ------
+        ValueError
+            As for `validate`.
+        """
+        self.validate(X)
+
     def _validate_values(self, X: np.ndarray) -> None:  # noqa: B027 (most families have nothing to check)
         """Check the values of a table whose cells are finite or, if allowed, missing."""
 

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.components.base import Statistics
+from bnp_hier.utils.arrays import is_traced
 
 __all__ = [
     "DependentColumns",
@@ -62,6 +63,11 @@ class DependentColumns(ABC):
     @abstractmethod
     def expected_normal(self, stats: Statistics) -> ExpectedNormal:
         """Expected parameters of the cluster given the rows summarised by `stats`."""
+
+    def validate_new_rows(self, X: ArrayLike) -> None:
+        """Check rows whose density is computed; missing values are integrated out."""
+        component: Any = self
+        component.validate(X if is_traced(X) else np.nan_to_num(np.asarray(X, dtype=np.float64), posinf=np.inf, neginf=-np.inf))
 
     @abstractmethod
     def with_covariances(self, rows: Statistics, covariances: Float[Array, "... d d"]) -> Statistics:

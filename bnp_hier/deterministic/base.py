@@ -17,9 +17,11 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from bnp_hier.capabilities import EvidenceBound
+from bnp_hier.deterministic.completion import LEAST_RISE, first_imputation, refined_imputation
 from bnp_hier.deterministic.fit_warnings import warn_of_edges, warn_of_one_cluster
 from bnp_hier.deterministic.input_validation import input_rows
-from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.collapsed import MixtureValues, find_missing
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
@@ -29,6 +31,9 @@ from bnp_hier.utils.compilation_cache import programs_on_disk
 
 __all__ = ["DeterministicClustering"]
 
+FITS = 5
+"""Maximum number of fits to a table with missing values."""
+
 
 class DeterministicClustering(ClusterMixin, BaseEstimator):
     """Base class of the estimators: a subclass fits `labels_`, from which the other attributes are computed.
@@ -36,6 +41,12 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     Fitted attributes: `labels_`, (n,) integers from 0; `counts_`, rows per cluster; `n_clusters_`; `component_`;
     `concentration_`; `discount_`; `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`,
     log p(X, `labels_`) (nats); `n_features_in_`; `feature_names_in_`, if X is a DataFrame; `fit_seconds_`.
+
+    If the model completes the rows of a table with missing values (`complete_rows`, as `dpm` does for full or shared covariance
+    matrices), the estimator is fitted to completed tables in turn with imputation given its labels. Then there are also
+    `missing_values_` and `missing_std_`, the means and standard deviations of the missing values, row by row; `log_joint_` is
+    a lower bound on log p(observed cells, `labels_`), which is also the bound on the evidence, if the estimator has one; and
+    all other quantities of the fit are those of the completed table.
     """
 
     model: Model
@@ -80,7 +91,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "counts_")
         matrix = input_rows(self, X, reset=False)
-        self.component_.validate(matrix)
+        self.component_.validate_new_rows(matrix)
         return matrix
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
@@ -107,22 +118,54 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _fit_rows(self, X: ArrayLike) -> Problem:
         problem = Problem(self.model, input_rows(self, X, reset=True, min_rows=2))
-        if problem.sites.missing is not None:
-            problem.values.component.validate(problem.X)
         if isinstance(self.optimize, Mapping):
             problem.set(self.optimize)
         elif self.optimize not in (False, "auto") and not problem.unconstrained:
             raise ValueError(f"optimize={self.optimize!r}, but no hyperparameter of the model has a prior")
-        self._fit(problem)
+        if problem.sites.missing is None:
+            self._fit(problem)
+        else:
+            self._fit_completed(problem)
         if self._rounds(problem):
             warn_of_edges(problem)
             if self.n_clusters_ == 1:
                 warn_of_one_cluster(len(self.labels_))
         return problem
 
+    def _fit_completed(self, problem: Problem) -> None:
+        """Alternate fits to completed tables with imputation, as long as the bound on the log joint rises.
+
+        The hyperparameters are learned by the first fit and by the imputation. Set the attributes `missing_values_`,
+        `missing_std_` and `log_joint_`; a bound on the evidence becomes that of the partition.
+        """
+        find_missing(problem.model, problem.sites, (problem.X,))
+        problem.complete(first_imputation(problem).cells(problem.X))
+        learn, before, best = bool(self._rounds(problem)), dict(self.__dict__), None
+        for _ in range(FITS):
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            self._fit(problem)
+            problem.keep_hyperparameters = True
+            own, better = refined_imputation(problem, self.labels_, learn)
+            log_joint = own.log_joint + float(problem.prior.log_prob(problem.hyperparameters))
+            if best is not None and not log_joint > best[0] + LEAST_RISE:
+                break
+            best = log_joint, own, dict(self.__dict__), problem.unconstrained
+            problem.complete(better.cells(problem.X))
+        assert best is not None
+        _, found, attributes, problem.unconstrained = best
+        self.__dict__.update(attributes)
+        problem.keep_hyperparameters = False
+        problem.complete(found.cells(problem.X))
+        self._describe(problem)
+        self.log_joint_, self._stats_ = found.log_joint, found.stats
+        self.missing_values_, self.missing_std_ = found.cells(problem.X), found.deviations(problem.X)
+        if isinstance(self, EvidenceBound):
+            self.log_evidence_bound_, self.bound_kind_ = self.log_joint_, "one partition"
+
     def _rounds(self, problem: Problem) -> int:
         """Maximum number of rounds of gradient steps on the hyperparameters, 0 if they are not fitted."""
-        given = isinstance(self.optimize, Mapping)
+        given = isinstance(self.optimize, Mapping) or problem.keep_hyperparameters
         return self.max_rounds if not given and self.optimize and problem.unconstrained else 0
 
     def _check_options(self) -> None:

@@ -53,6 +53,10 @@ class Problem:
         self.sites: MixtureSites = find_sites(model, (self.X,))
         self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
         self.unconstrained: dict[str, Any] = dict(self.prior.start)
+        self.cells: dict[str, np.ndarray] = {}
+        """Values of the missing cells, by the name of their site; column means until `complete` is called."""
+        self.keep_hyperparameters = False
+        """Whether estimators leave the hyperparameters as they are."""
         self.most_clusters = 1
         """Largest number of clusters so far: programs whose shapes follow from it serve smaller numbers too."""
         self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
@@ -72,7 +76,13 @@ class Problem:
 
     def values_at(self, hyperparameters: Mapping[str, Any]) -> MixtureValues:
         """Partition prior, component and data at given hyperparameters."""
-        return as_arrays(read_values(self.model, self.sites, hyperparameters, (self.X,)))
+        return as_arrays(read_values(self.model, self.sites, {**hyperparameters, **self.cells}, (self.X,)))
+
+    def complete(self, cells: Float[np.ndarray, " m"]) -> None:
+        """Set the values of the missing cells."""
+        assert self.sites.missing is not None
+        self.cells = {self.sites.missing: np.asarray(cells, dtype=np.float64)}
+        self._programs.clear()
 
     def set(self, hyperparameters: Mapping[str, ArrayLike]) -> None:
         """Set all hyperparameters.
@@ -147,7 +157,7 @@ class Problem:
 
         def total(vector: Float[Array, " p"], *fixed: Array) -> Float[Array, ""]:
             given = self.prior.constrain(unravel(vector))
-            values = read_values(self.model, self.sites, given, (self.X,))
+            values = read_values(self.model, self.sites, {**given, **self.cells}, (self.X,))
             return objective(as_arrays(values._replace(X=padded(values.X))), *fixed) + self.prior.log_prob(given)
 
         key = objective, *(np.shape(array) for array in fixed)

@@ -13,9 +13,11 @@ from scipy.special import gammaln
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
+from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.joint_density import log_joint
 from bnp_hier.partitions.scoring import in_chunks, log_weighted_densities
 from bnp_hier.partitions.seating import Prior
@@ -93,6 +95,8 @@ def log_predictives(
 ) -> Float[np.ndarray, "m k1"]:
     """Log predictive density of each row in each of k hard clusters and, last, in a new one (nats).
 
+    Missing values (NaN) of rows with dependent columns are integrated out.
+
     Parameters
     ----------
     component, stats
@@ -102,6 +106,13 @@ def log_predictives(
     total
         A number of rows that no cluster exceeds.
     """
+    absent = np.isnan(X).any(axis=1)
+    if absent.any() and isinstance(component, DependentColumns):
+        densities = log_predictives(component, stats, np.nan_to_num(X), total)
+        k = densities.shape[1]
+        given = more_slots(stats, in_steps(k) - k + 1)
+        densities[absent] = in_chunks(lambda rows: log_densities_of_observed(component, given, rows), X[absent])[:, :k]
+        return densities
     if has_kernels(component):
         from bnp_hier.native.densities import PREDICTIVES
 

@@ -9,17 +9,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bnp_hier.components.incomplete_rows import Elliptical, conditional_draw, log_density_of_observed
+from bnp_hier.components import Component
+from bnp_hier.components.base import Statistics
+from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, conditional_draw, log_density_of_observed
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.utils.arrays import take
 from bnp_hier.utils.labels import first_come_labels
 
-__all__ = ["redraw_incomplete_rows"]
+__all__ = ["log_densities_of_observed", "redraw_incomplete_rows"]
 
 BLOCK = 8
 """Number of clusters whose densities are computed at once: those of empty slots cost time as well."""
+
+
+@jax.jit
+def log_densities_of_observed(component: Component, stats: Statistics, X: Float[Array, "m d"]) -> Float[Array, "m k"]:
+    """Log predictive density of each row in each cluster, with its missing values (NaN) integrated out (nats)."""
+    clusters = _dependent(component).elliptical(stats)
+    return jax.vmap(lambda row: log_density_of_observed(clusters, row))(X)
+
+
+def _dependent(component: Component) -> DependentColumns:
+    assert isinstance(component, DependentColumns)
+    return component
 
 
 def redraw_incomplete_rows(

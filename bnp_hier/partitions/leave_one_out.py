@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
+from bnp_hier.components.incomplete_rows import log_density_of_observed
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.engine import has_calls, kernel_arguments
+from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.scoring import mixture_log_weights
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.scoring import mixture_log_weights, with_empty
+from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.arrays import in_floats
 from bnp_hier.utils.padding import masked
 
-__all__ = ["joint_and_densities", "leave_one_out_densities"]
+__all__ = ["joint_and_densities", "leave_one_out_densities", "observed_densities", "observed_mixture_densities"]
 
 
 class RowDensities(NamedTuple):
@@ -111,18 +113,70 @@ def leave_one_out_densities(
     stats = cluster_statistics(rows, labels, slots)
     counts = cluster_counts(labels, slots).astype(float)
     labels = jnp.where(there, labels, 0)
-    alpha, discount = jnp.asarray(prior.concentration, float), jnp.asarray(prior.discount, float)
     cache = component.cache(stats)
     whole = jax.vmap(lambda row: component.cached_log_predictive(cache, row))(rows)  # (n, k), own cluster included
     without = jax.tree.map(lambda leaf, row: leaf[labels] - row, stats, rows)
     own = component.log_marginal(stats)[labels] - component.log_marginal(without)
-    mine = labels[:, None] == jnp.arange(slots, dtype=labels.dtype)[None]
+    found = _over_labels(whole, own, component.log_marginal(rows), labels, counts, prior, max_clusters)
+    return jnp.where(there, found, 0.0)
+
+
+def _over_labels(
+    whole: Float[Array, "r k"],
+    own: Float[Array, " r"],
+    opened: Float[Array, " r"],
+    labels: Int[Array, " r"],
+    counts: Float[Array, " k"],
+    prior: Prior,
+    max_clusters: ArrayLike,
+) -> Float[Array, " r"]:
+    """Sum over the labels of rows whose densities are given: in all clusters, in their own without them, and in a new one."""
+    alpha, discount = jnp.asarray(prior.concentration, float), jnp.asarray(prior.discount, float)
+    mine = labels[:, None] == jnp.arange(len(counts), dtype=labels.dtype)[None]
     left = counts[None] - mine.astype(counts.dtype)
     clusters = (counts > 0).sum(dtype=counts.dtype) - (counts[labels] == 1).astype(counts.dtype)
     seats = jnp.where(left > 0, jnp.log(jnp.where(left > 0, left - discount, 1.0)), -jnp.inf)
     density = jnp.where(mine, own[:, None], whole)
     joined = seats + jnp.where(left > 0, density, 0.0)
     room = clusters < max_clusters
-    opened = jnp.where(room, jnp.log(alpha + clusters * discount) + component.log_marginal(rows), -jnp.inf)
+    new = jnp.where(room, jnp.log(alpha + clusters * discount) + opened, -jnp.inf)
     total = counts.sum() - 1 + jnp.where(room, alpha, -clusters * discount)
-    return jnp.where(there, logsumexp(jnp.column_stack([joined, opened]), axis=1) - jnp.log(total), 0.0)
+    return logsumexp(jnp.column_stack([joined, new]), axis=1) - jnp.log(total)
+
+
+def observed_densities(
+    values: MixtureValues, labels: Int[Array, " n"], slots: int, max_clusters: float, absent: Bool[np.ndarray, "n d"]
+) -> Float[Array, " r"]:
+    """`left_out` of the rows with missing values, for the cells that are there; works under ``jit``.
+
+    Parameters
+    ----------
+    values
+        Partition prior, component (with `DependentColumns`) and completed rows.
+    labels, slots, max_clusters
+        As for `joint_and_densities`.
+    absent
+        Which cells are missing.
+    """
+    component: Any = values.component
+    rows, prior = np.flatnonzero(absent.any(axis=1)), Prior(values.concentration, values.discount)
+    each = component.suff_stats(jnp.asarray(values.X))
+    stats, counts = cluster_statistics(each, labels, slots), cluster_counts(labels, slots).astype(float)
+    seen, labels = jnp.where(absent, jnp.nan, values.X)[rows], labels[rows]
+    alone = counts[labels] == 1
+    without = jax.tree.map(lambda leaf, row: leaf[labels] - row[rows], stats, each)
+    without = jax.tree.map(lambda leaf: jnp.where(alone.reshape(-1, *[1] * (leaf.ndim - 1)), 0.0, leaf), without)
+    own = log_density_of_observed(component.elliptical(without), seen)
+    opened = log_density_of_observed(component.elliptical(component.empty()), seen)
+    return _over_labels(log_densities_of_observed(component, stats, seen), own, opened, labels, counts, prior, max_clusters)
+
+
+def observed_mixture_densities(
+    values: MixtureValues, labels: Int[Array, " n"], slots: int, max_clusters: float, X: Float[np.ndarray, "m d"]
+) -> Float[Array, "m k1"]:
+    """`mixture_log_weights` of new rows with missing values (NaN), which are integrated out; works under ``jit``."""
+    component = values.component
+    stats = cluster_statistics(component.suff_stats(jnp.asarray(values.X)), labels, slots)
+    counts, prior = cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount)
+    weights = jnp.asarray(log_seating(counts, prior, max_clusters))
+    return log_densities_of_observed(component, with_empty(component, stats), jnp.asarray(X)) + weights

@@ -278,7 +278,7 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
     slots = draws.mixture.slots(draws.labels)
 
     def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array]:
-        return (draws.mixture.log_predictive(*item, slots, jnp.asarray(new_rows)),)
+        return (draws.mixture.log_predictive(*item, slots, new_rows),)
 
     with jax.enable_x64(True):
         first = {name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}

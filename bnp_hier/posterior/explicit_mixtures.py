@@ -71,12 +71,14 @@ class SlotMixture(Mixture):
         return log_partition_prior(counts, *prior) + given, logsumexp(seating + read.log_density, axis=1)
 
     def log_predictive(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
     ) -> Float[Array, " m"]:
         """Return log Σ_k p(next item joins slot k) f(x|θ_k) over all slots, by running the model on the new rows."""
         prior = read_slot_values(self.model, self.sites, values, (self.X,))
         seating = log_slot_seating(cluster_counts(labels, slots).astype(float), Prior(prior.concentration, prior.discount))
-        return logsumexp(seating[None] + read_slot_values(self.model, self.sites, values, (rows,)).log_density, axis=1)
+        return logsumexp(
+            seating[None] + read_slot_values(self.model, self.sites, values, (jnp.asarray(rows),)).log_density, axis=1
+        )
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
         """Check that the model runs on other rows, and that the density of a row does not depend on the other rows."""
@@ -152,10 +154,11 @@ class StickMixture(Mixture):
         return log_partition_prior(cluster_counts(labels, slots), *prior) + given.sum(), pointwise
 
     def log_predictive(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
     ) -> Float[Array, " m"]:
         """Return log Σ_k w_k f(x|θ_k) over all sticks."""
-        return logsumexp(read_stick_values(self.model, self.sites, values, (self.X,), rows=rows).log_density, axis=1)
+        read = read_stick_values(self.model, self.sites, values, (self.X,), rows=jnp.asarray(rows))
+        return logsumexp(read.log_density, axis=1)
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
         """Check that the rows are valid for the component, or at least have the right number of columns."""

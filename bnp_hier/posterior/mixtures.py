@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
+from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, read_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.partitions.leave_one_out import joint_and_densities
+from bnp_hier.partitions.leave_one_out import joint_and_densities, observed_densities, observed_mixture_densities
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
 
@@ -73,7 +76,7 @@ class Mixture(ABC):
 
     @abstractmethod
     def log_predictive(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
     ) -> Float[Array, " m"]:
         """Return the log predictive density of each new row (nats)."""
 
@@ -127,25 +130,50 @@ class CollapsedMixture(Mixture):
 
     def summarize(self, labels: Int[Array, " n"], values: Values, slots: int) -> tuple[Float[Array, ""], Float[Array, " n"]]:
         """Return log p(X, partition), and log p(x_i | labels and rows of the others) for each row."""
-        found = joint_and_densities(self.conjugate(values), labels, slots, self._most)
-        return found.log_joint, found.left_out
+        read = self.conjugate(values)
+        found = joint_and_densities(read, labels, slots, self._most)
+        if self.sites.missing is None:
+            return found.log_joint, found.left_out
+        absent = np.isnan(self.X)
+        seen = observed_densities(read, labels, slots, self._most, absent)
+        return found.log_joint, found.left_out.at[np.flatnonzero(absent.any(axis=1))].set(seen)
 
     def log_predictive(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
     ) -> Float[Array, " m"]:
         """Return log p(x | X, labels): predictive densities of the clusters and a new one, weighted by the partition prior."""
-        return joint_and_densities(self.conjugate(values), labels, slots, self._most, rows, leave_out=False).new
+        read = self.conjugate(values)
+        found = joint_and_densities(read, labels, slots, self._most, jnp.asarray(_completed(read, rows)), leave_out=False).new
+        absent = _incomplete(read, rows)
+        if not len(absent):
+            return found
+        weights = observed_mixture_densities(read, labels, slots, self._most, rows[absent])
+        return found.at[absent].set(logsumexp(weights, axis=1))
 
     def log_weights(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[Array, "m d"]
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
     ) -> Float[Array, "m slots1"]:
         """Return the log of (seating probability × predictive density) for each cluster and, last, a new one (nats)."""
         read = self.conjugate(values)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
         prior = Prior(read.concentration, read.discount)
         counts = cluster_counts(labels, slots).astype(float)
-        return mixture_log_weights(read.component, stats, counts, prior, rows, self._most)
+        found = mixture_log_weights(read.component, stats, counts, prior, jnp.asarray(_completed(read, rows)), self._most)
+        absent = _incomplete(read, rows)
+        if not len(absent):
+            return found
+        return found.at[absent].set(observed_mixture_densities(read, labels, slots, self._most, rows[absent]))
 
     def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
         """Check that the rows are valid for the component."""
-        read_values(self.model, self.sites, values, (self.X,)).component.validate(rows)
+        read_values(self.model, self.sites, values, (self.X,)).component.validate_new_rows(rows)
+
+
+def _incomplete(values: MixtureValues, rows: Float[np.ndarray, "m d"]) -> Int[np.ndarray, " r"]:
+    """Rows whose missing values are integrated out."""
+    return np.flatnonzero(np.isnan(rows).any(axis=1) & isinstance(values.component, DependentColumns))
+
+
+def _completed(values: MixtureValues, rows: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
+    """The rows with a number in place of missing values that are integrated out."""
+    return np.nan_to_num(rows) if len(_incomplete(values, rows)) else rows

@@ -70,7 +70,7 @@ def cluster_probabilities(
     members = np.eye(int(labels.max()) + 1)[labels]
 
     def one(chunk: np.ndarray, item: tuple[Array, dict[str, Array]]) -> tuple[Array, Array]:
-        log_weights = mixture.log_weights(*item, slots, jnp.asarray(chunk))
+        log_weights = mixture.log_weights(*item, slots, chunk)
         weights = jax.nn.softmax(log_weights, axis=1)
         together = jax.ops.segment_sum(jnp.asarray(members), item[0], slots)
         shares = together / jnp.maximum(together.sum(1, keepdims=True), 1.0)
