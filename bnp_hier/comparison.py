@@ -15,7 +15,9 @@ from numpyro.infer.mcmc import MCMCKernel
 from bnp_hier.capabilities import Chains, EvidenceBound
 from bnp_hier.components import Component
 from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel
+from bnp_hier.partitions.imputation import impute
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_summaries, summaries
 
@@ -162,7 +164,8 @@ def _model(fit: Any) -> Any:
 
 def _medians(draws: Draws) -> dict[str, np.ndarray]:
     """Medians of the hyperparameters over all draws."""
-    return {name: np.asarray(np.median(values, axis=(0, 1))) for name, values in draws.hyperparameters.items()}
+    kept = {name: values for name, values in draws.hyperparameters.items() if name != draws.missing}
+    return {name: np.asarray(np.median(values, axis=(0, 1))) for name, values in kept.items()}
 
 
 def _hyperparameters(fit: Any, X: ArrayLike) -> Mapping[str, ArrayLike]:
@@ -188,10 +191,21 @@ def _log_joints_at(
         return {}
     model = first.mixture.model
     names = [name for name, fit in fits.items() if _model(fit) is model]
+    if first.missing is not None:
+        return {name: _observed_log_joint(model, X, hyperparameters, labels[name]) for name in names}
     stacked = np.stack([labels[name] for name in names])[None]
     values = {name: np.broadcast_to(value, (1, len(names), *np.shape(value))) for name, value in hyperparameters.items()}
     joints = summaries(first._replace(labels=stacked, hyperparameters=values)).log_joint[0]
     return dict(zip(names, map(float, joints), strict=True))
+
+
+def _observed_log_joint(
+    model: Model, X: ArrayLike, hyperparameters: Mapping[str, np.ndarray], labels: Int[np.ndarray, " n"]
+) -> float:
+    """Lower bound on log p(observed cells, partition), with missing values integrated out approximately (see `impute`)."""
+    with jax.enable_x64(True):
+        problem = Problem(model, X)
+        return impute(problem.values_at(hyperparameters), problem.X, labels).log_joint
 
 
 def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
@@ -200,8 +214,11 @@ def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str
         medians = {name: value[None, None] for name, value in _medians(draws).items()}
         if not draws.mixture.integrated:  # a density given the parameters is not a lower bound on the evidence
             return {"log_joint": np.nan, "evidence_bound": np.nan, "bound_kind": "none"}
-        one = draws._replace(labels=labels[None, None], hyperparameters=medians)
-        log_joint = float(summaries(one).log_joint[0, 0])
+        if draws.missing is not None:
+            log_joint = _observed_log_joint(_model(fit), X, _medians(draws), labels)
+        else:
+            one = draws._replace(labels=labels[None, None], hyperparameters=medians)
+            log_joint = float(summaries(one).log_joint[0, 0])
     else:
         log_joint = fit.log_joint_
     bound, kind = log_joint, "one partition"
@@ -222,7 +239,8 @@ def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
     draws = draws_of(fit, X)
     values = summaries(draws)
     scalars = {name: getattr(values, name) for name in LABEL_INVARIANT}
-    others = {name: value for name, value in draws.hyperparameters.items() if name not in draws.of_clusters}
+    left_out = (*draws.of_clusters, draws.missing)
+    others = {name: value for name, value in draws.hyperparameters.items() if name not in left_out}
     chains = chain_diagnostics(scalars | entries(others))
     hits = _capacity_hits(fit.last_state)
     if hits:

@@ -61,10 +61,13 @@ def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tu
     (Schwarz 1978), each hyperparameter costs ½ log(n / 2π). The share of the data's correlations in a full matrix has this
     cost, times its square, for each of these correlations.
 
+    With missing values, log joints are those of the cells that are there: exact for diagonal matrices, and lower bounds for the
+    others.
+
     Parameters
     ----------
     X
-        Complete continuous data, at least two columns.
+        Continuous data, at least two columns; NaN is a missing value.
     random_state
         Seed for the sample and the fits.
     """
@@ -111,7 +114,7 @@ def best_component(
     categories: Sequence[Sequence[int]] = (),
     random_state: int = 0,
 ) -> tuple[Family, tuple[Structure, ...]]:
-    """`component_for`, and for several continuous, complete columns the covariance structure with the best score.
+    """`component_for`, and for several continuous columns the covariance structure with the best score.
 
     Returns
     -------
@@ -119,12 +122,18 @@ def best_component(
         The family, and what was compared; nothing if the family was given or there was nothing to choose.
     """
     suited = component_for(X, family, feature_names, categories)
-    if family != "auto" or suited.name not in TITLES or X.shape[1] < 2 or np.isnan(X).any():
+    if family != "auto" or suited.name not in TITLES or X.shape[1] < 2:
         return suited, ()
+    absent = np.isnan(X)
+    if absent.all(axis=1).any():
+        empty = ", ".join(map(str, np.flatnonzero(absent.all(axis=1))[:5]))
+        reason = f"all values are missing in row {empty}, which only independent columns allow: leave out such rows for others"
+        return suited._replace(reason=reason), ()
     structures = compare_structures(X, random_state)
     best, second = structures[:2]
     better = f"{best.score - second.score:.1f} nats better than {_described(second)} ones"
-    reason = f"the columns are continuous and complete, and {_described(best)} covariance matrices fit best, {better}"
+    complete = f"with {absent.mean():.1%} of the values missing" if absent.any() else "and complete"
+    reason = f"the columns are continuous {complete}, and {_described(best)} covariance matrices fit best, {better}"
     return component_for(X, best.family, feature_names, categories)._replace(reason=reason), structures
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds, names_of_columns
 from bnp_hier.components import Component
@@ -34,6 +35,12 @@ SPIKE = 0.3
 SKEW = 3.0
 """Skewness of positive numbers above which logarithms are recommended."""
 
+FEWEST_MISSING = 8
+"""Number of rows with and without a value from which the reasons why it is missing are tested."""
+
+NOT_BY_CHANCE = 0.001
+"""Corrected p-value below which a warning is given."""
+
 MISSING = 0.5
 """Share of missing values above which a column is mentioned."""
 
@@ -50,10 +57,11 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
 
     The checks look for counts or bits modelled as normal; long tails and spikes in columns modelled as normal; a prior whose
     clusters are wider than all data, or far narrower, in some columns (for instance, when columns on different scales share
-    one prior scale); a prior mean far from the data; a prior or a concentration that outweighs the data; and columns that
-    number the rows, are constant, or are mostly missing. The weight of a component's prior is checked only if none of its
-    hyperparameters has a prior itself. The prior of a user-defined family is checked only to the
-    extent that the family implements the hints of `Component`. The absence of warnings does not show that a model is adequate.
+    one prior scale); a prior mean far from the data; a prior or a concentration that outweighs the data; columns that number
+    the rows, are constant, or are mostly missing; and values that are missing more often where those of another column are high
+    or low. The weight of a component's prior is checked only if none of its hyperparameters has a prior itself. The prior of a
+    user-defined family is checked only to the extent that the family implements the hints of `Component`. The absence of
+    warnings does not show that a model is adequate.
 
     Parameters
     ----------
@@ -91,7 +99,8 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
         values = problem.values
         # a prior whose hyperparameters have priors adapts to the number of rows
         adapts = _differ(values.component, _moved(problem).component)
-        matrix, alpha, discount = as_matrix(values.X), float(values.concentration), float(values.discount)
+        rows = values.X if problem.sites.missing is None else problem.X
+        matrix, alpha, discount = as_matrix(rows), float(values.concentration), float(values.discount)
         component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
     if matrix.shape[1] != len(names):  # the model observes something other than X
         names = tuple(f"x{j}" for j in range(matrix.shape[1]))
@@ -102,7 +111,35 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
         found += _scale(part, kinds, matrix)
         found += _strength(part, matrix, adapts)
     found += _concentration(alpha, discount, len(matrix))
+    found += _missing_by_value(names, matrix)
     return tuple(found)
+
+
+def _missing_by_value(names: Sequence[str], X: Float[np.ndarray, "n d"]) -> Iterator[str]:
+    """Columns whose values are missing more often where those of another column are high or low.
+
+    Mann-Whitney tests of all pairs of columns, with Bonferroni's correction; only the clearest is told for each column.
+    """
+    from scipy.stats import mannwhitneyu
+
+    absent = np.isnan(X)
+    tested: dict[int, list[tuple[float, bool, int]]] = {}
+    for j in range(len(names)):
+        for k in range(len(names)):
+            with_it, without = X[absent[:, j] & ~absent[:, k], k], X[~absent[:, j] & ~absent[:, k], k]
+            if k != j and min(len(with_it), len(without)) >= FEWEST_MISSING and np.ptp(np.concatenate([with_it, without])) > 0:
+                test = mannwhitneyu(with_it, without)
+                is_high = test.statistic > len(with_it) * len(without) / 2
+                tested.setdefault(j, []).append((float(test.pvalue), is_high, k))
+    pairs = sum(map(len, tested.values()))
+    for j, found in tested.items():
+        p, is_high, k = min(found)
+        if p * pairs < NOT_BY_CHANCE:
+            yield (
+                f"values of {names[j]!r} are missing more often where {names[k]!r} is {'high' if is_high else 'low'} "
+                f"(p = {p:.1g}): clusters and imputed values are right only if a value is not missing because of what it is; "
+                "otherwise, add a column that tells whether it is missing"
+            )
 
 
 def _moved(problem: Problem) -> MixtureValues:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.linear_algebra import UNROLLED_UP_TO
 from bnp_hier.utils.arrays import is_traced
 
 __all__ = [
@@ -46,11 +46,11 @@ class ExpectedNormal(NamedTuple):
     """Expectations under the posterior of a cluster's mean μ and covariance Σ; batch dimensions lead.
 
     - **mean** - m such that E[Σ⁻¹μ] = E[Σ⁻¹] m, shape (d,).
-    - **precision** - E[Σ⁻¹], shape (d, d).
+    - **covariance** - the inverse of E[Σ⁻¹], shape (d, d).
     """
 
     mean: Float[Array, "... d"]
-    precision: Float[Array, "... d d"]
+    covariance: Float[Array, "... d d"]
 
 
 class DependentColumns(ABC):
@@ -74,46 +74,88 @@ class DependentColumns(ABC):
         """Expected statistics of uncertain rows, from those of their means and their covariance matrices."""
 
 
+class _Conditional(NamedTuple):
+    """Location and scale matrix of a row given its observed cells, and those cells' squared distance and log determinant."""
+
+    loc: Float[Array, "... d"]
+    scale: Float[Array, "... d d"]
+    square: Float[Array, "..."]
+    log_det: Float[Array, "..."]
+
+
+def _conditional(loc: Float[Array, "... d"], scale: Float[Array, "... d d"], x: Float[Array, "... d"]) -> _Conditional:
+    """Condition on one cell after the other, without LAPACK, whose calls on batches of small matrices are slow."""
+    there = ~jnp.isnan(x)
+    batch = jnp.broadcast_shapes(loc.shape[:-1], x.shape[:-1])
+    loc, there = jnp.broadcast_to(loc, (*batch, loc.shape[-1])), jnp.broadcast_to(there, (*batch, loc.shape[-1]))
+    scale = jnp.broadcast_to(scale, (*batch, *scale.shape[-2:]))
+    zero = jnp.zeros(batch, loc.dtype)
+
+    def step(k: Any, state: _Conditional) -> _Conditional:
+        observed = there[..., k]
+        pivot = jnp.where(observed, state.scale[..., k, k], 1.0)
+        error = jnp.where(observed, x[..., k] - state.loc[..., k], 0.0)
+        row = state.scale[..., k, :]
+        gain = jnp.where(observed[..., None], row / pivot[..., None], 0.0)
+        return _Conditional(
+            state.loc + gain * error[..., None],
+            state.scale - gain[..., :, None] * row[..., None, :],
+            state.square + error * error / pivot,
+            state.log_det + jnp.log(pivot),
+        )
+
+    found = _loop(x.shape[-1], step, _Conditional(loc, scale, zero, zero))
+    return found._replace(loc=jnp.where(there, x, found.loc))
+
+
+def _half(
+    scale: Float[Array, "... d d"], missing: Bool[Array, "... d"], z: Float[Array, "... d"]
+) -> tuple[Float[Array, "... d"], Float[Array, "..."]]:
+    """Cholesky factor of the missing cells' scale matrix times `z`, and its log determinant."""
+
+    def step(k: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        rest, product, log_det = state
+        pivot = jnp.where(missing[..., k], rest[..., k, k], 1.0)
+        column = jnp.where(missing & missing[..., k, None], rest[..., k, :] / jnp.sqrt(pivot)[..., None], 0.0)
+        rest = rest - column[..., :, None] * column[..., None, :]
+        return rest, product + column * z[..., k, None], log_det + jnp.log(pivot)
+
+    zero = jnp.zeros(scale.shape[:-1], scale.dtype)
+    _, product, log_det = _loop(scale.shape[-1], step, (scale, zero, zero[..., 0]))
+    return product, log_det
+
+
+def _loop(steps: int, step: Any, state: Any) -> Any:
+    """A loop that is unrolled if it is short, so that its operations are fused."""
+    if steps > UNROLLED_UP_TO:
+        return jax.lax.fori_loop(0, steps, step, state)
+    for k in range(steps):
+        state = step(k, state)
+    return state
+
+
 def log_density_of_observed(row: Elliptical, x: Float[Array, "... d"]) -> Float[Array, "..."]:
     """Log density of the cells that are not NaN, with the others integrated out (nats); batch dimensions broadcast."""
-    there = ~jnp.isnan(x)
-    count = there.sum(-1).astype(row.loc.dtype)
-    _, square, log_det = _observed(row, x, there)
+    count = (~jnp.isnan(x)).sum(-1).astype(row.loc.dtype)
+    found = _conditional(row.loc, row.scale, x)
     if row.df is None:
-        return -(count * LOG_2PI + log_det + square) / 2
+        return -(count * LOG_2PI + found.log_det + found.square) / 2
     half = (row.df + count) / 2
     constant = gammaln(half) - gammaln(row.df / 2) - count / 2 * jnp.log(row.df * np.pi)
-    return constant - log_det / 2 - half * jnp.log1p(square / row.df)
+    return constant - found.log_det / 2 - half * jnp.log1p(found.square / row.df)
 
 
 def conditional_draw(row: Elliptical, x: Float[Array, " d"], key: Array) -> Float[Array, " d"]:
     """The row x with its NaN cells drawn from their conditional distribution given the others."""
-    there = ~jnp.isnan(x)
-    factor, square, _ = _observed(row, x, there)
-    cross = jnp.where(there, row.scale, 0.0)
-    half = solve_triangular(factor, cross.T, lower=True)
-    mean = row.loc + half.T @ solve_triangular(factor, jnp.where(there, x - row.loc, 0.0), lower=True)
-    missing = ~there[:, None] & ~there
-    rest = jnp.where(missing, row.scale - half.T @ half, jnp.eye(len(x), dtype=row.scale.dtype))
+    missing = jnp.isnan(x)
+    found = _conditional(row.loc, row.scale, x)
     key_normal, key_gamma = jax.random.split(key)
-    deviation = jnp.linalg.cholesky(rest) @ jax.random.normal(key_normal, x.shape, row.loc.dtype)
+    deviation, _ = _half(found.scale, missing, jax.random.normal(key_normal, x.shape, row.loc.dtype))
     if row.df is not None:
-        df = row.df + there.sum().astype(row.loc.dtype)
+        df = row.df + (~missing).sum().astype(row.loc.dtype)
         precision = jax.random.gamma(key_gamma, df / 2, dtype=row.loc.dtype) * 2 / df
-        deviation = deviation * jnp.sqrt((row.df + square) / df / precision)
-    return jnp.where(there, x, mean + deviation)
-
-
-def _observed(row: Elliptical, x: Array, there: Array) -> tuple[Array, Array, Array]:
-    """Cholesky factor of the scale matrix of the observed cells, squared distance and log determinant.
-
-    The factor has ones on the diagonal and zeros elsewhere in the rows and columns of the missing values.
-    """
-    both = there[..., :, None] & there[..., None, :]
-    factor = jnp.linalg.cholesky(jnp.where(both, row.scale, jnp.eye(x.shape[-1], dtype=row.scale.dtype)))
-    difference = jnp.where(there, x - row.loc, 0.0)
-    half = solve_triangular(factor, difference[..., None], lower=True)[..., 0]
-    return factor, (half * half).sum(-1), 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+        deviation = deviation * jnp.sqrt((row.df + found.square) / df / precision)
+    return jnp.where(missing, found.loc + deviation, x)
 
 
 def expected_cells(
@@ -128,17 +170,11 @@ def expected_cells(
     mean, covariance, entropy
         The row with the means of its NaN cells; their covariance matrix, 0 elsewhere; and the entropy (nats).
     """
-    there = ~jnp.isnan(x)
-    missing = ~there[..., :, None] & ~there[..., None, :]
-    identity = jnp.eye(x.shape[-1], dtype=normal.precision.dtype)
-    factor = jnp.linalg.cholesky(jnp.where(missing, normal.precision, identity))
-    half = solve_triangular(factor, jnp.broadcast_to(identity, factor.shape), lower=True)
-    covariance = jnp.where(missing, jnp.swapaxes(half, -1, -2) @ half, 0.0)
-    pull = jnp.einsum("...ij,...j->...i", normal.precision, jnp.where(there, x - normal.mean, 0.0))
-    mean = normal.mean - jnp.einsum("...ij,...j->...i", covariance, pull)
-    log_det = 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-    entropy = ((~there).sum(-1).astype(mean.dtype) * (1.0 + LOG_2PI) - log_det) / 2
-    return jnp.where(there, x, mean), covariance, entropy
+    missing = jnp.isnan(x)
+    found = _conditional(normal.mean, normal.covariance, x)
+    covariance = jnp.where(missing[..., :, None] & missing[..., None, :], found.scale, 0.0)
+    _, log_det = _half(covariance, missing, jnp.zeros_like(found.loc))
+    return found.loc, covariance, (missing.sum(-1).astype(log_det.dtype) * (1.0 + LOG_2PI) + log_det) / 2
 
 
 def moments_of_incomplete_rows(

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma, multigammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
@@ -558,22 +557,30 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
         constant = (mean * weighted).sum(-1) + determinant + self._log_det_scale() + self.dim * (LOG_PI + np.log(2.0))
         return NormalStatistics(-constant / 2, weighted, -precision / 2)
 
+    def _location_and_scale(self, stats: NormalStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d d"]]:
+        """Mean and scale matrix of the posterior, in the coordinates of the data."""
+        factor = jnp.asarray(self._factor)
+        if self.origin is None:
+            mean, scale = stats.total / (self.kappa + stats.n)[..., None], self._posterior_scale(stats)
+        else:
+            average = self._average(stats)
+            far = average - self._offset
+            mean = average - (self.kappa / (self.kappa + stats.n))[..., None] * far
+            spread = self._pull_weight(stats.n)[..., None, None] * far[..., :, None] * far[..., None, :]
+            scale = self._scatter(stats, average) + spread
+        loc = jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", factor, mean)
+        return loc, jnp.einsum("ij,...jk,lk->...il", factor, scale, factor)
+
     def elliptical(self, stats: NormalStatistics) -> Elliptical:
         """Location and scale matrix of the Student-t predictive."""
         kappa, df = jnp.asarray(self.kappa + stats.n), jnp.asarray(self.nu + stats.n - self.dim + 1)
-        posterior = self.posterior(stats)
-        scale = posterior.scale_tril @ jnp.swapaxes(posterior.scale_tril, -1, -2)
-        widened = jnp.asarray(((kappa + 1) / (kappa * df))[..., None, None] * scale)
-        return Elliptical(df, posterior.loc, widened)
+        loc, scale = self._location_and_scale(stats)
+        return Elliptical(df, loc, jnp.asarray(((kappa + 1) / (kappa * df))[..., None, None] * scale))
 
     def expected_normal(self, stats: NormalStatistics) -> ExpectedNormal:
-        """Posterior mean, and ν Ψ⁻¹ for posterior ν and Ψ."""
-        posterior = self.posterior(stats)
-        factor = posterior.scale_tril
-        identity = jnp.broadcast_to(jnp.eye(self.dim, dtype=factor.dtype), factor.shape)
-        half = solve_triangular(factor, identity, lower=True)
-        precision = jnp.asarray((self.nu + stats.n)[..., None, None] * (jnp.swapaxes(half, -1, -2) @ half))
-        return ExpectedNormal(posterior.loc, precision)
+        """Posterior mean, and Ψ / ν for posterior ν and Ψ."""
+        loc, scale = self._location_and_scale(stats)
+        return ExpectedNormal(loc, jnp.asarray(scale / (self.nu + stats.n)[..., None, None]))
 
     def with_covariances(self, rows: NormalStatistics, covariances: Float[Array, "... d d"]) -> NormalStatistics:
         """Adds the covariance matrices, in whitened coordinates, to the products."""

@@ -328,16 +328,26 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         covariance = (covariance + jnp.swapaxes(covariance, -1, -2)) / 2
         return dist.MultivariateNormal(jnp.asarray(self.reference()) + jnp.einsum("ij,...j->...i", outer, mean), covariance)
 
+    def _mean_and_covariance(self, stats: LocationStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d d"]]:
+        """Posterior mean and covariance of the cluster mean: one decomposition serves all clusters."""
+        values, vectors = self._basis()
+        outer = jnp.asarray(self._factor) @ vectors
+        shrunk = 1.0 + stats.n[..., None] * values
+        total = jnp.einsum("ji,...j->...i", vectors, stats.total)
+        start = jnp.zeros(self.dim, total.dtype) if self.origin is None else vectors.T @ self._offset
+        mean = jnp.einsum("ij,...j->...i", outer, (start + values * total) / shrunk)
+        covariance = jnp.einsum("ij,...j,kj->...ik", outer, values / shrunk, outer)
+        return jnp.asarray(self.reference()) + mean, covariance
+
     def elliptical(self, stats: LocationStatistics) -> Elliptical:
         """Mean and covariance matrix of the normal predictive."""
-        posterior = self.posterior(stats)
-        return Elliptical(None, posterior.loc, posterior.covariance_matrix + jnp.asarray(self.covariance))
+        mean, covariance = self._mean_and_covariance(stats)
+        return Elliptical(None, mean, covariance + jnp.asarray(self.covariance))
 
     def expected_normal(self, stats: LocationStatistics) -> ExpectedNormal:
-        """Posterior mean, and the inverse of the known covariance matrix."""
-        half = inverse_factor(self._factor)
-        mean = self.posterior(stats).loc
-        return ExpectedNormal(mean, jnp.broadcast_to(half.T @ half, (*mean.shape, self.dim)))
+        """Posterior mean, and the known covariance matrix."""
+        mean, _ = self._mean_and_covariance(stats)
+        return ExpectedNormal(mean, jnp.broadcast_to(jnp.asarray(self.covariance), (*mean.shape, self.dim)))
 
     def with_covariances(self, rows: LocationStatistics, covariances: Float[Array, "... d d"]) -> LocationStatistics:
         """Subtracts half the trace of the covariance matrices, in whitened coordinates, from the log densities."""

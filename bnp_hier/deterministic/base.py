@@ -18,6 +18,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.capabilities import EvidenceBound
+from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.completion import LEAST_RISE, first_imputation, refined_imputation
 from bnp_hier.deterministic.fit_warnings import warn_of_edges, warn_of_one_cluster
 from bnp_hier.deterministic.input_validation import input_rows
@@ -25,6 +26,7 @@ from bnp_hier.inspection.collapsed import MixtureValues, find_missing
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
+from bnp_hier.partitions.imputation import Imputation
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.compilation_cache import programs_on_disk
@@ -160,8 +162,21 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self._describe(problem)
         self.log_joint_, self._stats_ = found.log_joint, found.stats
         self.missing_values_, self.missing_std_ = found.cells(problem.X), found.deviations(problem.X)
+        uncertainty = jax.tree.map(np.zeros_like, self.component_.suff_stats(np.asarray(problem.values.X)))
+        for leaf, part in zip(jax.tree.leaves(uncertainty), jax.tree.leaves(self._uncertainty(found)), strict=True):
+            leaf[found.rows] = part
+        self._restate(problem.values, uncertainty)
         if isinstance(self, EvidenceBound):
             self.log_evidence_bound_, self.bound_kind_ = self.log_joint_, "one partition"
+
+    def _uncertainty(self, found: Imputation) -> Statistics:
+        """What the covariance matrices of incomplete rows add to the rows' statistics."""
+        component: Any = self.component_
+        nothing = component.empty((len(found.rows),))
+        return jax.tree.map(np.asarray, component.with_covariances(nothing, jnp.asarray(found.covariances)))
+
+    def _restate(self, values: MixtureValues, added: Statistics) -> None:  # noqa: B027
+        """Compute sums of rows beside those of the labels again, from completed rows and what their uncertainty adds."""
 
     def _rounds(self, problem: Problem) -> int:
         """Maximum number of rounds of gradient steps on the hyperparameters, 0 if they are not fitted."""

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.agglomeration.bayes_kmeans_tree import build_bayes_kmeans_tree
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.randomized_bhc import randomized_tree
@@ -201,6 +202,19 @@ class BHC(DeterministicClustering):
         # nodes of negligible weight do not affect predictions, and a large tree has many of them
         self._nodes_ = np.flatnonzero(self.node_weights_ * self.dendrogram_.sizes > 1e-12 * len(self.labels_))
         self._node_stats_ = statistics_of_nodes(self.component_, X, children, self._nodes_)
+
+    def _restate(self, values: MixtureValues, added: Statistics) -> None:
+        self.X_fit_ = np.asarray(values.X)
+        tree, nodes = self.dendrogram_, self._nodes_
+        first, order = tree.first_positions(), tree.leaf_order()
+        start, end = first[nodes], first[nodes] + tree.sizes[nodes]
+
+        def with_added(total: np.ndarray, part: np.ndarray) -> np.ndarray:
+            upto = np.concatenate([np.zeros_like(part[:1]), np.cumsum(part[order], axis=0)])
+            return np.asarray(total) + upto[end] - upto[start]
+
+        stats = statistics_of_nodes(self.component_, self.X_fit_, tree.children, nodes)
+        self._node_stats_ = jax.tree.map(with_added, stats, added)
 
     def _first_tree(self, values: MixtureValues, seed: int) -> np.ndarray:
         """Build the initial tree with the chosen method, before any search."""

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.deterministic.alternation import Objective, by_gradient, learn
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.learned_starts import starting_hyperparameters
@@ -31,6 +32,7 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import dpm
+from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.scoring import check_log_weights, in_chunks, log_weighted_densities
 from bnp_hier.partitions.search import descend
 from bnp_hier.utils.arrays import pack
@@ -370,6 +372,14 @@ class VariationalDP(DeterministicClustering):
             )
         self._report(problem, best)
 
+    def _restate(self, values: MixtureValues, added: Statistics) -> None:
+        concentration, shares = np.asarray(values.concentration, float), self.responsibilities_
+        summary = _summarize(values.component, padded(values.X), padded(shares, 0.0), concentration, self._inference)
+        self.weights_ = np.asarray(summary.weights)
+        self._soft_stats_: Statistics = jax.tree.map(
+            lambda total, part: np.asarray(total) + np.tensordot(shares, part, ((0,), (0,))), summary.stats, added
+        )
+
     @property
     def _inference(self) -> Inference:
         return self.inference  # type: ignore[return-value]
@@ -419,8 +429,13 @@ class VariationalDP(DeterministicClustering):
         matrix = self._new_rows(X)
         with jax.enable_x64(True):
             parts = in_chunks(
-                lambda rows: _log_densities(self.component_, self._soft_stats_, jnp.log(self.weights_), rows), matrix
+                lambda rows: _log_densities(self.component_, self._soft_stats_, jnp.log(self.weights_), rows),
+                np.nan_to_num(matrix) if isinstance(self.component_, DependentColumns) else matrix,
             )
+            absent = np.isnan(matrix).any(axis=1)
+            if absent.any() and isinstance(self.component_, DependentColumns):
+                seen = lambda rows: log_densities_of_observed(self.component_, self._soft_stats_, rows)  # noqa: E731
+                parts[absent] = in_chunks(seen, matrix[absent]) + np.log(self.weights_)
         others = np.delete(parts, self.label_components_, axis=1)
         rest = np.logaddexp.reduce(others, axis=1, initial=-np.inf)
         return check_log_weights(np.column_stack([parts[:, self.label_components_], rest]), matrix)

@@ -48,7 +48,8 @@ class Draws(NamedTuple):
     """Draws of a partition and of the other sites of the model, on one data set.
 
     - **labels** - (chain, draw, n) whole numbers from 0; recovered from the other sites if the model has no labels.
-    - **hyperparameters** - an array (chain, draw, ...) for each other latent site, including cluster parameters.
+    - **hyperparameters** - an array (chain, draw, ...) for each other latent site, including cluster parameters and missing
+      values.
     - **mixture** - the model, its data, and how to evaluate a draw.
     """
 
@@ -78,6 +79,11 @@ class Draws(NamedTuple):
             return ()
         numbers = (self.mixture.slots(self.labels),)
         return tuple(name for name, value in self.hyperparameters.items() if value.shape[2:3] == numbers)
+
+    @property
+    def missing(self) -> str | None:
+        """The site of missing values, if the model has one."""
+        return self.mixture.sites.missing if isinstance(self.mixture, CollapsedMixture) else None
 
     @property
     def n_clusters(self) -> Int[np.ndarray, "chain draw"]:
@@ -141,6 +147,9 @@ def draws_of(fit: Any, X: ArrayLike, num_samples: int = 1000, random_state: int 
     hyperparameters = {
         name: np.broadcast_to(value, (1, len(labels), *np.shape(value))) for name, value in fit.hyperparameters_.items()
     }
+    if sites.missing is not None:
+        cells = np.asarray(getattr(fit, "missing_values_"))  # noqa: B009 - only estimators of completed tables have it
+        hyperparameters[sites.missing] = np.broadcast_to(cells, (1, len(labels), len(cells)))
     return Draws(labels[None], hyperparameters, CollapsedMixture(fit.model, matrix, sites))
 
 
