@@ -263,5 +263,5 @@ def _capacity_advice(kernel: MCMCKernel) -> list[str]:
 def _capacity_hits(state: Any) -> int:
     """Number of capacity hits over all chains, for the kernel and any blocks of a composite kernel."""
     own = getattr(state, "capacity_hits", None)
-    total = 0 if own is None else int(np.sum(own))
+    total = 0 if own is None else int(np.asarray(own).sum())
     return total + sum(_capacity_hits(block) for block in getattr(state, "block_states", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +17,7 @@ from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.deterministic import BHC, MAPDP, AgglomerativeBayesianClustering, BayesianKMeans, VariationalDP
-from bnp_hier.inspection.collapsed import find_sites
+from bnp_hier.inspection.collapsed import MixtureSites, find_sites, read_values
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels import BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
@@ -155,15 +156,30 @@ def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableR
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
         with jax.enable_x64(True):
             sites = find_sites(model, (X,))
-        block = kernel(model)
-        if not sites.hyperparameters:
-            return _run(block, X, options, "sequential")
-        own = [sites.partition] if sites.missing is None else [sites.partition, sites.missing]
-        blocks = [(block, own), (HyperparameterGibbs(model), None)]
-        starts = None if not options.hyperparameters else _overdispersed(model, X, options)
-        return _run(Gibbs(blocks), X, options, "sequential", starts)
+        starts = _overdispersed(model, X, options) if sites.hyperparameters and options.hyperparameters else None
+        block: MCMCKernel = kernel(model)
+        if sites.hyperparameters:
+            own = [sites.partition] if sites.missing is None else [sites.partition, sites.missing]
+            block = Gibbs([(block, own), (HyperparameterGibbs(model), None)])
+        with nullcontext() if _single_suffices(model, X, sites, starts, options) else jax.enable_x64(True):
+            return _run(block, X, options, "sequential", starts)
 
     return run
+
+
+def _single_suffices(
+    model: Model, X: np.ndarray, sites: MixtureSites, starts: Mapping[str, np.ndarray] | None, options: RunOptions
+) -> bool:
+    """Whether the current floating-point precision, usually single, is accurate enough where the chains start."""
+    for chain in range(options.chains if starts else 1):
+        given = {name: value[chain] if options.chains > 1 else value for name, value in (starts or {}).items()}
+        values = read_values(model, sites, given, (X,))
+        if values.component.allows_missing or not np.isnan(values.X).any():
+            try:
+                values.component.check_precision(values.X)
+            except ValueError:
+                return False
+    return True
 
 
 def _overdispersed(model: Model, X: np.ndarray, options: RunOptions) -> dict[str, np.ndarray]:

@@ -179,4 +179,4 @@ def observed_mixture_densities(
     stats = cluster_statistics(component.suff_stats(jnp.asarray(values.X)), labels, slots)
     counts, prior = cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount)
     weights = jnp.asarray(log_seating(counts, prior, max_clusters))
-    return log_densities_of_observed(component, with_empty(component, stats), jnp.asarray(X)) + weights
+    return log_densities_of_observed(component, with_empty(component, stats), jnp.asarray(X)) + weights[None]

@@ -9,7 +9,11 @@ import numpy as np
 from jaxtyping import Int
 
 from bnp_hier.components.base import Component
+from bnp_hier.components.incomplete_rows import DependentColumns
+from bnp_hier.distributions.chinese_restaurant import log_partition_prior
+from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.clusters import joint_and_statistics, marginals_of
+from bnp_hier.partitions.imputation import impute
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.labels import canonical_labels
@@ -63,7 +67,7 @@ def part_gains(component: Component, X: object, labels: Int[np.ndarray, " n"]) -
     (True, True)
     """
     matrix, found = as_matrix(X), np.asarray(labels)
-    component.validate(matrix)
+    component.validate_new_rows(matrix)
     if found.shape != (len(matrix),):
         raise ValueError(f"labels must contain one label for each of the {len(matrix)} rows, but their shape is {found.shape}")
     partition = canonical_labels(found)
@@ -75,9 +79,12 @@ def part_gains(component: Component, X: object, labels: Int[np.ndarray, " n"]) -
 
 
 def _gain(part: Component, X: np.ndarray, labels: np.ndarray) -> float:
-    component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), part.centred_on(X))
+    component: Component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), part.centred_on(X))
 
     def evidence(labels: np.ndarray) -> float:
+        if isinstance(component, DependentColumns) and np.isnan(X).any():
+            joint = impute(MixtureValues(1.0, 0.0, component, X), X, labels).log_joint
+            return joint - float(log_partition_prior(np.bincount(labels), 1.0))
         _, stats = joint_and_statistics(component, X, labels, Prior(1.0, 0.0))
         return float(marginals_of(component, stats, np.bincount(labels)).sum())
 

@@ -57,6 +57,15 @@ def test_nothing_is_compared_if_there_is_no_choice() -> None:
     assert best_component(X, "diagonal")[1] == ()
     assert best_component(X[:, :1])[1] == ()
     assert best_component((X > 0).astype(float))[1] == ()
-    holes = X.copy()
-    holes[3, 1] = np.nan
-    assert best_component(holes)[1] == ()
+
+
+@pytest.mark.parametrize("kind", ["normal", "known", "diagonal"])
+def test_missing_values_do_not_change_the_structure(kind: str) -> None:
+    X, rng = rows(kind), np.random.default_rng(1)
+    X[(rng.random(X.shape) < 0.04) & (np.arange(3) != rng.integers(3))] = np.nan
+    assert compare_structures(X)[0].family == kind
+    suited, _ = best_component(X)
+    assert suited.name == kind and "of the values missing" in suited.reason
+    X[7] = np.nan
+    suited, structures = best_component(X)
+    assert suited.name == "diagonal" and "row 7" in suited.reason and structures == ()

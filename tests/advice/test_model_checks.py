@@ -104,3 +104,16 @@ def test_concentrations(alpha: float, words: str) -> None:
     (found,) = bnp.check_model(partial(dpm, component=component, concentration=alpha), X)
     assert words in found
     assert bnp.check_model(partial(pitman_yor_mixture, component=component, discount=0.1), X) == ()
+
+
+def test_values_that_are_missing_where_another_column_is_high() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    by_chance = np.where((np.arange(3) == 1) & (rng.random((200, 1)) < 0.3), np.nan, X)
+    by_value = np.where((np.arange(3) == 1) & (X[:, :1] > 0.8), np.nan, X)
+    names = ("income", "age", "height")
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(by_value))
+    (found,) = (text for text in bnp.check_model(model, by_value, names) if "missing more often" in text)
+    assert "'age' are missing more often where 'income' is high" in found
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(by_chance))
+    assert not any("missing more often" in text for text in bnp.check_model(model, by_chance, names))
