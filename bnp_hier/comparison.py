@@ -148,7 +148,7 @@ def shared_component(fits: Mapping[str, Any], X: ArrayLike) -> Component | None:
     if not draws_of(first, X, num_samples=1).mixture.integrated:
         return None
     with jax.enable_x64(True):
-        values = Problem(_model(first), X).values_at(shared_hyperparameters(fits, X))
+        values = Problem(_model(first), X, allow_missing=True).values_at(shared_hyperparameters(fits, X))
         return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
 
 
@@ -204,7 +204,7 @@ def _observed_log_joint(
 ) -> float:
     """Lower bound on log p(observed cells, partition), with missing values integrated out approximately (see `impute`)."""
     with jax.enable_x64(True):
-        problem = Problem(model, X)
+        problem = Problem(model, X, allow_missing=True)
         return impute(problem.values_at(hyperparameters), problem.X, labels).log_joint
 
 

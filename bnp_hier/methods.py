@@ -189,7 +189,7 @@ def _overdispersed(model: Model, X: np.ndarray, options: RunOptions) -> dict[str
     """
     rng = np.random.default_rng(options.random_state)
     with jax.enable_x64(True):
-        problem = Problem(model, X)
+        problem = Problem(model, X, allow_missing=True)
         median = problem.unconstrained
         problem.set(options.hyperparameters or {})
 

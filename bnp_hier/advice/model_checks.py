@@ -95,7 +95,7 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
     """
     names = names_of_columns(X, feature_names)
     with jax.enable_x64(True):
-        problem = Problem(model, X)
+        problem = Problem(model, X, allow_missing=True)
         values = problem.values
         # a prior whose hyperparameters have priors adapts to the number of rows
         adapts = _differ(values.component, _moved(problem).component)
@@ -118,7 +118,7 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
 def _missing_by_value(names: Sequence[str], X: Float[np.ndarray, "n d"]) -> Iterator[str]:
     """Columns whose values are missing more often where those of another column are high or low.
 
-    Mann-Whitney tests of all pairs of columns, with Bonferroni's correction; only the clearest is told for each column.
+    Mann-Whitney tests of all pairs of columns, with Bonferroni's correction; only the clearest pair of each column is reported.
     """
     from scipy.stats import mannwhitneyu
 

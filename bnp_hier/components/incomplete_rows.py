@@ -111,7 +111,7 @@ def _conditional(loc: Float[Array, "... d"], scale: Float[Array, "... d d"], x: 
 def _half(
     scale: Float[Array, "... d d"], missing: Bool[Array, "... d"], z: Float[Array, "... d"]
 ) -> tuple[Float[Array, "... d"], Float[Array, "..."]]:
-    """Cholesky factor of the missing cells' scale matrix times `z`, and its log determinant."""
+    """Cholesky factor of the missing values' scale matrix times `z`, and its log determinant."""
 
     def step(k: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         rest, product, log_det = state

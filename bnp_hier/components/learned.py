@@ -150,7 +150,9 @@ def blended_covariance(X: ArrayLike, variance: ArrayLike) -> Float[Array | np.nd
     rows = xp.asarray(X, dtype=None if is_traced(X) else np.float64)
     d = rows.shape[1]
     if not is_traced(X) and np.isnan(rows).any():
-        covariance = moments_of_incomplete_rows(rows)[1]
+        found = moments_of_incomplete_rows(rows)[1]
+        scale = np.sqrt(np.asarray(variance) / np.diagonal(found))  # of the values that are there
+        covariance = scale[:, None] * found * scale
     else:
         covariance = xp.cov(rows.T, bias=True).reshape(d, d)
     return (1 - OWN_VARIANCE) * covariance + OWN_VARIANCE * xp.diag(xp.asarray(variance))

@@ -119,7 +119,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         return self
 
     def _fit_rows(self, X: ArrayLike) -> Problem:
-        problem = Problem(self.model, input_rows(self, X, reset=True, min_rows=2))
+        problem = Problem(self.model, input_rows(self, X, reset=True, min_rows=2), allow_missing=True)
         if isinstance(self.optimize, Mapping):
             problem.set(self.optimize)
         elif self.optimize not in (False, "auto") and not problem.unconstrained:

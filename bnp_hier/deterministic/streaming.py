@@ -57,6 +57,7 @@ class StreamingClustering(DeterministicClustering):
         if not hasattr(self, "counts_"):
             return self.fit(X)
         matrix = self._new_rows(X)
+        self.component_.validate(matrix)  # missing values of rows that join clusters are not imputed
         with jax.enable_x64(True):
             self._take_in(matrix, refinements)
         return self

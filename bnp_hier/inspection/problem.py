@@ -41,6 +41,8 @@ class Problem:
         Data, (n, d), passed to the model as its only argument.
     min_rows
         Minimum number of rows.
+    allow_missing
+        Whether the caller can do with missing values that the model completes.
 
     Raises
     ------
@@ -48,19 +50,21 @@ class Problem:
         If the model lacks the required sites, or the data are invalid for the component.
     """
 
-    def __init__(self, model: Model, X: ArrayLike, min_rows: int = 2) -> None:
+    def __init__(self, model: Model, X: ArrayLike, min_rows: int = 2, *, allow_missing: bool = False) -> None:
         self.model, self.X = model, as_matrix(X, min_rows=min_rows)
         self.sites: MixtureSites = find_sites(model, (self.X,))
         self.prior: Hyperprior = hyperprior(model, self.sites, (self.X,))
         self.unconstrained: dict[str, Any] = dict(self.prior.start)
         self.cells: dict[str, np.ndarray] = {}
-        """Values of the missing cells, by the name of their site; column means until `complete` is called."""
+        """The missing values, by the name of their site; column means until `complete` is called."""
         self.keep_hyperparameters = False
         """Whether estimators leave the hyperparameters as they are."""
         self.most_clusters = 1
         """Largest number of clusters so far: programs whose shapes follow from it serve smaller numbers too."""
         self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
         values = self.values
+        if self.sites.missing is not None and not allow_missing:
+            values.component.validate(self.X)
         values.component.validate(values.X)
         values.component.check_precision(values.X)
 
@@ -79,7 +83,7 @@ class Problem:
         return as_arrays(read_values(self.model, self.sites, {**hyperparameters, **self.cells}, (self.X,)))
 
     def complete(self, cells: Float[np.ndarray, " m"]) -> None:
-        """Set the values of the missing cells."""
+        """Set the missing values."""
         assert self.sites.missing is not None
         self.cells = {self.sites.missing: np.asarray(cells, dtype=np.float64)}
         self._programs.clear()

@@ -222,7 +222,8 @@ class Findings:
             else:
                 at = _written(fit.hyperparameters_)
                 rows.append((f"{name}: {row['bound_kind']}", float(row["evidence_bound"]), at))
-                if isinstance(fit, TreePosterior) and len(self.data.X) <= ALL_BOUNDS:
+                completed = hasattr(fit, "missing_values_")  # the tree is one of a completed table
+                if isinstance(fit, TreePosterior) and len(self.data.X) <= ALL_BOUNDS and not completed:
                     kinds = ("alternatives", "recursive", "pairs")
                     rows += [(f"{name}: {kind}", float(tree_bound(fit, kind)), at) for kind in kinds]
             targets += [getattr(fit, "bound_target_", "")] * (len(rows) - len(targets))

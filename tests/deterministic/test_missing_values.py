@@ -200,3 +200,10 @@ def test_gains_of_parts_leave_missing_values_out(x64: None) -> None:
     (with_missing,) = bnp.part_gains(component, holed, groups)
     (complete,) = bnp.part_gains(component, X, groups)
     assert abs(with_missing.gain - complete.gain) < 0.2 * complete.gain
+
+
+def test_evidence_of_incomplete_tables_is_refused() -> None:
+    model = partial(dpm, component=FAMILIES["full"])
+    for evidence in (bnp.evidence.exact, bnp.evidence.smc):
+        with pytest.raises(ValueError, match="missing value"):
+            evidence(model, FEW)
