@@ -18,6 +18,7 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.models import dpm
 from bnp_hier.partitions.imputation import better_labels, impute
 from bnp_hier.posterior.draws import draws_of, summaries
+from tests.parameters import few
 
 NAN = np.nan
 CORRELATED = np.array([[1.0, 0.7], [0.7, 1.0]])
@@ -100,7 +101,7 @@ ESTIMATORS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", few(ESTIMATORS, plain=2, slow=3))
 def test_estimators_find_the_groups_despite_missing_values(name: str) -> None:
     """A tenth is missing: the groups, the missing values within their uncertainty, and the density of new rows."""
     X, holed, groups = table(200, 0, 0.1)
