@@ -50,6 +50,7 @@ from bnp_hier.kernels import (
 )
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
+    ClusterProfiles,
     HierarchyDraws,
     PartGain,
     assignment_uncertainty,
@@ -58,6 +59,7 @@ from bnp_hier.posterior import (
     cluster_probabilities,
     coclustering,
     credible_ball,
+    describe,
     diagnostics,
     hierarchy_draws,
     number_of_clusters,
@@ -79,6 +81,7 @@ __all__ = [
     "BayesianKMeans",
     "BetaBernoulli",
     "ChineseRestaurantProcess",
+    "ClusterProfiles",
     "Component",
     "ConjugateMixture",
     "DPMeans",
@@ -115,6 +118,7 @@ __all__ = [
     "concentration_for",
     "credible_ball",
     "datasets",
+    "describe",
     "diagnostics",
     "enable_compilation_cache",
     "evidence",

@@ -1,5 +1,6 @@
 """Posterior summaries of partition draws: point estimates, uncertainty, cluster parameters and diagnostics."""
 
+from bnp_hier.posterior.cluster_profiles import ClusterProfiles, describe
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
 from bnp_hier.posterior.gains_of_parts import PartGain, part_gains
@@ -12,6 +13,7 @@ from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import point_estimate
 
 __all__ = [
+    "ClusterProfiles",
     "HierarchyDraws",
     "PartGain",
     "assignment_uncertainty",
@@ -20,6 +22,7 @@ __all__ = [
     "cluster_probabilities",
     "coclustering",
     "credible_ball",
+    "describe",
     "diagnostics",
     "hierarchy_draws",
     "number_of_clusters",

@@ -1,0 +1,224 @@
+"""What the clusters of an estimate contain: means and shares of any columns, and which columns go with the clusters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from bnp_hier.posterior.draws import draws_of, partition_of
+from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.labels import canonical_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ClusterProfiles", "describe"]
+
+MOST_LEVELS = 50
+"""Largest number of distinct texts of a column that is described."""
+
+
+class ClusterProfiles(NamedTuple):
+    """Tables that describe the clusters of an estimate.
+
+    - **profiles** - one row for each column, level (of a category) and cluster: `rows`, the number of rows with a value;
+      `mean`, the mean of a number or date, or the share of a level; `low` and `high`, an interval over the draws; `sd`, the
+      standard deviation within the cluster; and `overall`, the mean or share in all rows.
+    - **association** - one row for each column, the strongest first: `kind`, "number", "date" or "category"; `used`, whether it
+      is a column of X; `measure`; `effect`, its mean over the draws; and `low` and `high`, an interval over the draws.
+    """
+
+    profiles: pd.DataFrame
+    association: pd.DataFrame
+
+
+class _Column(NamedTuple):
+    """A column as numbers: one value per row and level, NaN where missing."""
+
+    name: str
+    kind: str
+    used: bool
+    levels: tuple[str, ...]
+    values: Float[np.ndarray, "n levels"]
+
+
+def describe(
+    fit: Any,
+    X: ArrayLike,
+    estimate: ArrayLike | None = None,
+    *,
+    others: pd.DataFrame | None = None,
+    credible: float = 0.95,
+    num_samples: int = 200,
+) -> ClusterProfiles:
+    """Describe the clusters of an estimate by the columns of the data and by others that were not used to find them.
+
+    The mean of a column in a cluster is averaged over partition draws: in each draw, it is the mean of the column in the
+    cluster that a random member of the estimate's cluster belongs to. The interval covers this mean in the draws: it shows how
+    much the uncertainty of the partition matters, and not the sampling error of a mean. Missing values are left out.
+
+    The association of a column with the partition is measured in each draw: for numbers and dates by ε², the share of the
+    variance that lies between clusters, less what is expected by chance (Kelley 1935); for categories by Cramér's V with
+    Bergsma's (2013) correction for chance. Both are at most 1 and near 0 for a column that has nothing to do with the
+    clusters. Columns that were used to find the clusters are associated with them by construction.
+
+    Parameters
+    ----------
+    fit
+        `MCMC` or `ResumableRun` that has run a kernel with a partition site, or a fitted estimator.
+    X
+        The data the model was fitted to, (n, d); the names of the columns of a DataFrame are used.
+    estimate
+        (n,) whole numbers; by default the estimator's `labels_`, or the point estimate of the draws.
+    others
+        Further columns, with n rows: numbers, bits, dates or texts with at most 50 distinct values.
+    credible
+        Probability of the intervals.
+    num_samples
+        Maximum number of draws used, over all chains together, evenly spaced.
+
+    Returns
+    -------
+    description
+        `ClusterProfiles`, whose tables can be written with `to_csv`.
+
+    Raises
+    ------
+    NotFittedError, ValueError, TypeError
+        If the fit has not run or does not match X; if `others` does not have n rows, has a column of X, or a column that is
+        neither numbers, dates nor few texts.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import bnp_hier as bnp
+    >>> X = pd.DataFrame({"length": [0.0, 0.1, 0.2, 9.0, 9.1, 9.2]})
+    >>> fit = bnp.MAPDP().fit(X)
+    >>> found = bnp.describe(fit, X, others=pd.DataFrame({"site": list("aabbbb")}))
+    >>> found.profiles.loc[("length", "", 1), "mean"].round(2)
+    np.float64(9.1)
+    >>> found.association["measure"].to_dict()
+    {'length': 'ε²', 'site': "Cramér's V"}
+    """
+    import pandas as pd
+
+    if not 0 < credible < 1:
+        raise ValueError(f"credible must be a probability between 0 and 1, but it is {credible!r}")
+    matrix = as_matrix(X)
+    labels = one_partition(partition_of(fit, X) if estimate is None else estimate, len(matrix))
+    draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, len(matrix))
+    draws = draws[np.linspace(0, len(draws) - 1, min(num_samples, len(draws))).round().astype(int)]
+    columns = _columns(X, matrix, others)
+    tails = (1 - credible) / 2, (1 + credible) / 2
+    profiles, association = [], []
+    for column in columns:
+        means = np.stack([_means(labels, canonical_labels(draw), column.values) for draw in draws])
+        low, high = np.quantile(means, tails, axis=0)
+        own, overall = means.mean(0), np.nanmean(column.values, axis=0)
+        for level, name in enumerate(column.levels):
+            for k in range(labels.max() + 1):
+                inside = column.values[labels == k, level]
+                inside = inside[~np.isnan(inside)]
+                sd = inside.std(ddof=1) if len(inside) > 1 else np.nan
+                numbers = own[k, level], low[k, level], high[k, level], sd, overall[level]
+                profiles.append((column.name, name, k, len(inside), *_in_units(column.kind, numbers)))
+        effects = np.array([_effect(canonical_labels(draw), column) for draw in draws])
+        measure = "Cramér's V" if column.kind == "category" else "ε²"
+        association.append((column.name, column.kind, column.used, measure, effects.mean(), *np.quantile(effects, tails)))
+    heads = ["column", "level", "cluster", "rows", "mean", "low", "high", "sd", "overall"]
+    table = pd.DataFrame(association, columns=["column", "kind", "used", "measure", "effect", "low", "high"])
+    table = table.sort_values("effect", ascending=False, kind="stable").set_index("column")
+    return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
+
+
+def _columns(X: Any, matrix: Float[np.ndarray, "n d"], others: pd.DataFrame | None) -> list[_Column]:
+    """The columns of the data and the others, as numbers."""
+    names = [str(name) for name in getattr(X, "columns", [f"x{j}" for j in range(matrix.shape[1])])]
+    found = [_Column(name, "number", True, ("",), matrix[:, [j]]) for j, name in enumerate(names)]
+    if others is None:
+        return found
+    if len(others) != len(matrix):
+        raise ValueError(f"others must have one row for each of the {len(matrix)} rows of X, but it has {len(others)}")
+    twice = sorted(set(names) & set(map(str, others.columns)))
+    if twice:
+        raise ValueError(f"others has columns that X has too: {', '.join(twice)}")
+    return found + [_column(str(name), others[name]) for name in others.columns]
+
+
+def _column(name: str, cells: pd.Series) -> _Column:
+    import pandas as pd
+
+    there = cells.notna().to_numpy()
+    if not there.any():
+        raise ValueError(f"all values are missing in column {name!r} of others")
+    if pd.api.types.is_datetime64_any_dtype(cells):
+        days = (cells.dt.tz_localize(None) - pd.Timestamp(0)).dt.total_seconds().to_numpy(float) / 86_400
+        return _Column(name, "date", False, ("",), days[:, None])
+    if pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
+        return _Column(name, "number", False, ("",), cells.astype("Float64").to_numpy(float, na_value=np.nan)[:, None])
+    texts = cells.astype(str).to_numpy()
+    levels = np.unique(texts[there])
+    if len(levels) > MOST_LEVELS:
+        raise ValueError(
+            f"column {name!r} of others has {len(levels)} distinct texts, such as {levels[0]!r}; expected at most "
+            f"{MOST_LEVELS}, numbers or dates: leave it out, or group its values"
+        )
+    values = (texts[:, None] == levels).astype(float)
+    values[~there] = np.nan
+    return _Column(name, "category", False, tuple(map(str, levels)), values)
+
+
+def _in_units(kind: str, numbers: tuple[float, ...]) -> tuple[Any, ...]:
+    """Days since 1970 as dates; the standard deviation, the fourth, stays in days."""
+    if kind != "date":
+        return numbers
+    import pandas as pd
+
+    return tuple(
+        number if place == 3 or np.isnan(number) else pd.Timestamp(0) + pd.Timedelta(days=number)
+        for place, number in enumerate(numbers)
+    )
+
+
+def _sums(labels: Int[np.ndarray, " n"], values: Float[np.ndarray, "n q"]) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of the values that are there, and their numbers, by label."""
+    indicators = np.eye(labels.max() + 1)[labels].T
+    there = ~np.isnan(values)
+    return indicators @ np.where(there, values, 0.0), indicators @ there.astype(float)
+
+
+def _means(
+    estimate: Int[np.ndarray, " n"], draw: Int[np.ndarray, " n"], values: Float[np.ndarray, "n q"]
+) -> Float[np.ndarray, "k q"]:
+    """Mean in the draw's cluster of a random member, for each cluster of the estimate; clusters without values are left out."""
+    sums, counts = _sums(draw, values)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1.0), 0.0)
+    shared = np.zeros((estimate.max() + 1, draw.max() + 1))
+    np.add.at(shared, (estimate, draw), 1.0)
+    weights = shared @ (counts > 0)
+    return np.where(weights > 0, shared @ means / np.where(weights > 0, weights, 1.0), np.nan)
+
+
+def _effect(labels: Int[np.ndarray, " n"], column: _Column) -> float:
+    """ε² or Cramér's V with its correction, at least 0; 0 for a partition that cannot be associated with anything."""
+    there = ~np.isnan(column.values[:, 0])
+    values, own = column.values[there], canonical_labels(labels[there])
+    n, k = len(values), int(own.max()) + 1
+    if column.kind == "category":
+        table = _sums(own, values)[0]
+        table = table[:, table.sum(0) > 0]
+        levels = table.shape[1]
+        expected = table.sum(1, keepdims=True) * table.sum(0) / n
+        phi = ((table - expected) ** 2 / expected).sum() / n - (k - 1) * (levels - 1) / max(n - 1, 1)
+        sides = [side - (side - 1) ** 2 / max(n - 1, 1) for side in (k, levels)]
+        return float(np.sqrt(max(phi, 0.0) / (min(sides) - 1))) if min(sides) > 1 else 0.0
+    total = ((values - values.mean()) ** 2).sum()
+    if k >= n or k < 2 or total == 0:
+        return 0.0
+    sums, counts = _sums(own, values)
+    within = max(total - ((sums / counts - values.mean()) ** 2 * counts).sum(), 0.0)
+    return float(max(1.0 - within / (n - k) * (n - 1) / total, 0.0))
