@@ -59,7 +59,10 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
     assert "family bernoulli" in captured.err
     for word in ("Gibbs", "BHC", "MAP-DP", "log joint", "held out", "ARI", "R-hat"):
         assert word in captured.out
-    assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "tree.nwk", "gibbs.nc", "bhc.nc", "map-dp.nc"}
+    assert {p.name for p in out.iterdir()} == {
+        *("report.html", "labels.csv", "clusters.csv", "association.csv", "tree.nwk"),
+        *("gibbs.nc", "bhc.nc", "map-dp.nc"),
+    }
     labels = pd.read_csv(out / "labels.csv")
     assert list(labels.columns) == ["item", "truth", "MAP-DP", "BHC", "Gibbs", "Gibbs certainty"] and len(labels) == 32
     assert labels["Gibbs certainty"].dropna().between(0, 1).all()

@@ -73,6 +73,8 @@ SHOWN = {
 
 FILES = {
     "labels.csv": "the cluster of every row by every method, and how certain it is",
+    "clusters.csv": "means and shares of every column in each cluster, over the draws of the method shown",
+    "association.csv": "how far each column goes with the clusters",
     "tree.nwk": "the tree of BHC, in Newick format",
 }
 """Files beside the report -> what they contain."""
@@ -285,7 +287,25 @@ def _write_files(folder: Path, findings: Any) -> dict[str, str]:
     for name, package in findings.packages.items():
         _write_package(folder / _package_file(name), package)
         written[_package_file(name)] = f"the draws of {name} and quantities computed from them, for ArviZ (netCDF)"
-    return {"labels.csv": FILES["labels.csv"], **written}
+    return {"labels.csv": FILES["labels.csv"], **_write_profiles(folder, findings), **written}
+
+
+def _write_profiles(folder: Path, findings: Any) -> dict[str, str]:
+    """Write what the clusters of the method shown contain."""
+    import pandas as pd
+
+    from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, describe
+
+    data, lead = findings.data, findings.lead
+    X = pd.DataFrame(data.X, columns=data.feature_names)
+    classes = None if data.classes is None else pd.DataFrame({"known class": data.classes.astype(str)})
+    if classes is not None and ("known class" in X or classes["known class"].nunique() > MOST_LEVELS):
+        classes = None
+    draws = int(np.clip(3e8 / data.X.size, 20, 200))  # a few seconds on large data
+    found = describe(findings.fits[lead], X, findings.labels[lead], others=classes, num_samples=draws)
+    for name, table in (("clusters.csv", found.profiles), ("association.csv", found.association)):
+        write_text(folder / name, table.to_csv())
+    return {name: FILES[name] for name in ("clusters.csv", "association.csv")}
 
 
 def _write_package(path: Path, package: Any) -> None:

@@ -113,22 +113,31 @@ def describe(
     draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, len(matrix))
     draws = draws[np.linspace(0, len(draws) - 1, min(num_samples, len(draws))).round().astype(int)]
     columns = _columns(X, matrix, others)
+    values = np.concatenate([column.values for column in columns], axis=1)
+    ends = np.cumsum([len(column.levels) for column in columns])
+    means, effects = [], []
+    for draw in map(canonical_labels, draws):
+        sums, counts = _sums(draw, values)
+        means.append(_means(labels, draw, sums, counts))
+        parts = zip(columns, np.split(sums, ends[:-1], axis=1), np.split(counts, ends[:-1], axis=1), strict=True)
+        effects.append([_effect(column, *sums_and_counts) for column, *sums_and_counts in parts])
     tails = (1 - credible) / 2, (1 + credible) / 2
-    profiles, association = [], []
+    own, (low, high) = np.mean(means, axis=0), np.quantile(means, tails, axis=0)
+    overall, profiles, place = np.nanmean(values, axis=0), [], 0
     for column in columns:
-        means = np.stack([_means(labels, canonical_labels(draw), column.values) for draw in draws])
-        low, high = np.quantile(means, tails, axis=0)
-        own, overall = means.mean(0), np.nanmean(column.values, axis=0)
-        for level, name in enumerate(column.levels):
+        for name in column.levels:
             for k in range(labels.max() + 1):
-                inside = column.values[labels == k, level]
+                inside = values[labels == k, place]
                 inside = inside[~np.isnan(inside)]
                 sd = inside.std(ddof=1) if len(inside) > 1 else np.nan
-                numbers = own[k, level], low[k, level], high[k, level], sd, overall[level]
+                numbers = own[k, place], low[k, place], high[k, place], sd, overall[place]
                 profiles.append((column.name, name, k, len(inside), *_in_units(column.kind, numbers)))
-        effects = np.array([_effect(canonical_labels(draw), column) for draw in draws])
-        measure = "Cramér's V" if column.kind == "category" else "ε²"
-        association.append((column.name, column.kind, column.used, measure, effects.mean(), *np.quantile(effects, tails)))
+            place += 1
+    spread = np.mean(effects, axis=0), *np.quantile(effects, tails, axis=0)
+    association = [
+        (column.name, column.kind, column.used, "Cramér's V" if column.kind == "category" else "ε²", *numbers)
+        for column, *numbers in zip(columns, *spread, strict=True)
+    ]
     heads = ["column", "level", "cluster", "rows", "mean", "low", "high", "sd", "overall"]
     table = pd.DataFrame(association, columns=["column", "kind", "used", "measure", "effect", "low", "high"])
     table = table.sort_values("effect", ascending=False, kind="stable").set_index("column")
@@ -192,33 +201,33 @@ def _sums(labels: Int[np.ndarray, " n"], values: Float[np.ndarray, "n q"]) -> tu
 
 
 def _means(
-    estimate: Int[np.ndarray, " n"], draw: Int[np.ndarray, " n"], values: Float[np.ndarray, "n q"]
+    estimate: Int[np.ndarray, " n"],
+    draw: Int[np.ndarray, " n"],
+    sums: Float[np.ndarray, "c q"],
+    counts: Float[np.ndarray, "c q"],
 ) -> Float[np.ndarray, "k q"]:
     """Mean in the draw's cluster of a random member, for each cluster of the estimate; clusters without values are left out."""
-    sums, counts = _sums(draw, values)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1.0), 0.0)
+    means = sums / np.maximum(counts, 1.0)
     shared = np.zeros((estimate.max() + 1, draw.max() + 1))
     np.add.at(shared, (estimate, draw), 1.0)
     weights = shared @ (counts > 0)
     return np.where(weights > 0, shared @ means / np.where(weights > 0, weights, 1.0), np.nan)
 
 
-def _effect(labels: Int[np.ndarray, " n"], column: _Column) -> float:
+def _effect(column: _Column, sums: Float[np.ndarray, "c levels"], counts: Float[np.ndarray, "c levels"]) -> float:
     """ε² or Cramér's V with its correction, at least 0; 0 for a partition that cannot be associated with anything."""
-    there = ~np.isnan(column.values[:, 0])
-    values, own = column.values[there], canonical_labels(labels[there])
-    n, k = len(values), int(own.max()) + 1
+    filled = counts[:, 0] > 0
+    sums, counts = sums[filled], counts[filled, 0]
+    n, k = counts.sum(), len(counts)
     if column.kind == "category":
-        table = _sums(own, values)[0]
-        table = table[:, table.sum(0) > 0]
-        levels = table.shape[1]
-        expected = table.sum(1, keepdims=True) * table.sum(0) / n
-        phi = ((table - expected) ** 2 / expected).sum() / n - (k - 1) * (levels - 1) / max(n - 1, 1)
+        levels = sums.shape[1]
+        expected = sums.sum(1, keepdims=True) * sums.sum(0) / n
+        phi = ((sums - expected) ** 2 / expected).sum() / n - (k - 1) * (levels - 1) / max(n - 1, 1)
         sides = [side - (side - 1) ** 2 / max(n - 1, 1) for side in (k, levels)]
         return float(np.sqrt(max(phi, 0.0) / (min(sides) - 1))) if min(sides) > 1 else 0.0
-    total = ((values - values.mean()) ** 2).sum()
+    cells = column.values[:, 0]
+    mean, total = np.nanmean(cells), np.nanvar(cells) * n
     if k >= n or k < 2 or total == 0:
         return 0.0
-    sums, counts = _sums(own, values)
-    within = max(total - ((sums / counts - values.mean()) ** 2 * counts).sum(), 0.0)
+    within = max(total - ((sums[:, 0] / counts - mean) ** 2 * counts).sum(), 0.0)
     return float(max(1.0 - within / (n - k) * (n - 1) / total, 0.0))
