@@ -80,7 +80,7 @@ def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: py
     out = tmp_path / "report"
     words = ["compare", str(survey), "--drop", "group,who", "--methods", "map-dp", "--out", str(out), "--json"]
     assert _run(monkeypatch, *words, *QUICK) == 0
-    assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "map-dp.nc"}
+    assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "clusters.csv", "association.csv", "map-dp.nc"}
     answer = json.loads(capsys.readouterr().out)
     assert answer["family"] == "bernoulli" and answer["methods"][0]["method"] == "MAP-DP" and answer["problems"] == []
     assert answer["methods"][0]["clusters"] == 2 and answer["methods"][0]["rhat"] is None
