@@ -304,7 +304,7 @@ def _write_profiles(folder: Path, findings: Any) -> dict[str, str]:
     draws = int(np.clip(3e8 / data.X.size, 20, 200))  # a few seconds on large data
     found = describe(findings.fits[lead], X, findings.labels[lead], others=classes, num_samples=draws)
     for name, table in (("clusters.csv", found.profiles), ("association.csv", found.association)):
-        write_text(folder / name, table.to_csv())
+        write_text(folder / name, table.to_csv(float_format="%.6g"))
     return {name: FILES[name] for name in ("clusters.csv", "association.csv")}
 
 
