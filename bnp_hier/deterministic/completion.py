@@ -70,12 +70,13 @@ def _settled(problem: Problem, labels: Int[np.ndarray, " n"], learn: bool) -> Im
         slots = in_steps(max(problem.most_clusters, int(labels.max()) + 1))
         rows = found.rows
         fixed = (
+            np.asarray(padded(np.asarray(problem.values.X))),
             np.asarray(padded(labels, slots)),
             np.zeros(slots),
             np.asarray(padded(found.covariances, 0.0)),
             np.asarray(padded(labels[rows], slots)),
         )
-        problem.climb(expected_log_joint, *fixed)
+        problem.climb(expected_log_joint, *fixed, own_rows=True)
         again = impute(problem.values, problem.X, labels)
         reached = again.log_joint + _log_prior(problem)
         if not reached > value:

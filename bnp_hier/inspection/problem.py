@@ -86,7 +86,7 @@ class Problem:
         """Set the missing values."""
         assert self.sites.missing is not None
         self.cells = {self.sites.missing: np.asarray(cells, dtype=np.float64)}
-        self._programs.clear()
+        self._programs = {key: program for key, program in self._programs.items() if key[1]}
 
     def set(self, hyperparameters: Mapping[str, ArrayLike]) -> None:
         """Set all hyperparameters.
@@ -115,7 +115,9 @@ class Problem:
         flat, _ = jax.flatten_util.ravel_pytree(self.unconstrained)
         return float(self._value_and_gradient(objective, *fixed)(flat, *fixed)[0])
 
-    def climb(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike, max_iter: int = 100) -> float:
+    def climb(
+        self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike, max_iter: int = 100, own_rows: bool = False
+    ) -> float:
         """Move the hyperparameters to a local maximum of objective + log prior by L-BFGS with JAX gradients.
 
         The log prior is the density in the sites' constrained space. The final value is never lower than the initial one.
@@ -129,6 +131,9 @@ class Problem:
             Arrays, padded too, so that problems with similar numbers of rows share one program.
         max_iter
             Maximum number of steps.
+        own_rows
+            Whether the objective gets its rows as one of the `fixed` arrays and does not use those in the values, so that its
+            program serves all imputations.
 
         Returns
         -------
@@ -136,7 +141,7 @@ class Problem:
             Final value of objective + log prior (nats).
         """
         flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
-        value_and_gradient = self._value_and_gradient(objective, *fixed)
+        value_and_gradient = self._value_and_gradient(objective, *fixed, own_rows=own_rows)
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = map(np.asarray, value_and_gradient(vector, *fixed))
@@ -155,7 +160,9 @@ class Problem:
             return -float(result.fun)
         return -before
 
-    def _value_and_gradient(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike) -> Callable[..., Any]:
+    def _value_and_gradient(
+        self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike, own_rows: bool = False
+    ) -> Callable[..., Any]:
         """Program for objective + log prior and its gradient at a vector of unconstrained hyperparameters."""
         flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
 
@@ -164,7 +171,7 @@ class Problem:
             values = read_values(self.model, self.sites, {**given, **self.cells}, (self.X,))
             return objective(as_arrays(values._replace(X=padded(values.X))), *fixed) + self.prior.log_prob(given)
 
-        key = objective, *(np.shape(array) for array in fixed)
+        key = objective, own_rows, *(np.shape(array) for array in fixed)
         if key not in self._programs:
             self._programs[key] = compiled(jax.value_and_grad(total), flat, *fixed)
         return self._programs[key]

@@ -164,6 +164,7 @@ def _densities(
 
 def expected_log_joint(
     values: MixtureValues,
+    X: Float[Array, "n d"],
     labels: Int[Array, " n"],
     table: Float[Array, " slots"],
     covariances: Float[Array, "r d d"],
@@ -174,7 +175,9 @@ def expected_log_joint(
     Parameters
     ----------
     values
-        Partition prior, component, and rows completed by the means.
+        Partition prior and component; its rows are not used.
+    X
+        Rows completed by the means.
     labels, own
         Clusters of all rows and of the incomplete ones; those of padding are the number of slots.
     table
@@ -187,7 +190,7 @@ def expected_log_joint(
     uncertain = component.with_covariances(component.empty(own.shape), covariances)
     stats = jax.tree.map(
         jnp.add,
-        cluster_statistics(component.suff_stats(values.X), labels, slots),
+        cluster_statistics(component.suff_stats(X), labels, slots),
         cluster_statistics(uncertain, own, slots),
     )
     prior = log_partition_prior(cluster_counts(labels, slots), values.concentration, values.discount)
