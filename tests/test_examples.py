@@ -87,7 +87,13 @@ def test_posterior(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_any_likelihood() -> None:
-    assert "Student" in _run("-W", "ignore", "-c", _blocks("docs/guide/your_own_model.md")[1]).stdout
+    assert "Student" in _run("-W", "ignore", "-c", _blocks("docs/guide/your_own_model.md")[2]).stdout
+
+
+@pytest.mark.slow
+def test_missing_values_in_a_model_of_ones_own() -> None:
+    found = _run("-W", "ignore", "-c", _blocks("docs/guide/your_own_model.md")[1]).stdout
+    assert found.startswith("2 [") and found.count("[") == 2
 
 
 @pytest.mark.slow

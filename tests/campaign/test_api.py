@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import bnp_hier as bnp
+from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.campaign.families import FAMILIES, Family
 from tests.oracles.partitions import Enumeration, all_partitions, log_prior
@@ -48,6 +49,7 @@ class Data(NamedTuple):
     - **centre** - of the prior.
     - **error** - types of the refusal.
     - **may_refuse** - whether a ValueError that names the column is right as well.
+    - **imputed** - whether estimators impute missing values, although exact methods refuse them.
     """
 
     X: Any
@@ -55,6 +57,13 @@ class Data(NamedTuple):
     center: float = 0.0
     error: tuple[type[Exception], ...] = (ValueError, TypeError)
     may_refuse: bool = False
+    imputed: bool = False
+
+
+def _imputed(family: Family, rows: np.ndarray) -> bool:
+    """Whether all rows and columns have a value, and the family's columns depend on each other."""
+    there = ~np.isnan(rows)
+    return isinstance(family.component(0.0), DependentColumns) and bool(there.any(0).all() and there.any(1).all())
 
 
 def _holes(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -111,11 +120,12 @@ def data(draw: st.DrawFn, family: Family) -> Data:
         case "missing":
             rows = _holes(rows, rng)
             whole = not np.isnan(rows).any()
-            return Data(rows, rows if family.missing or whole else None, error=(ValueError,))
+            return Data(rows, rows if family.missing or whole else None, error=(ValueError,), imputed=_imputed(family, rows))
         case "masked":
             masked = _masked(rows, rng)
             rows = masked.filled(np.nan)
-            return Data(masked, rows if family.missing or not masked.mask.any() else None, error=(ValueError,))
+            exact = family.missing or not masked.mask.any()
+            return Data(masked, rows if exact else None, error=(ValueError,), imputed=_imputed(family, rows))
         case "refused":
             make, error = REFUSED[draw(st.sampled_from(sorted(REFUSED)))]
             return Data(make(rows), None, error=error)
@@ -169,10 +179,14 @@ def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
     except (ValueError, TypeError) as error:
         check_refusal(given, error, fit)
         return
-    assert given.rows is not None, "accepted what nobody can cluster"
     labels = fit.labels_
     assert labels.shape == (N,) and labels.dtype.kind == "i"
     assert set(labels) == set(range(fit.n_clusters_))
+    if given.rows is None:
+        assert given.imputed, "accepted what nobody can cluster"
+        assert np.isfinite(fit.log_joint_) and np.isfinite(fit.missing_values_).all() and (fit.missing_std_ > 0).all()
+        np.testing.assert_allclose(fit.predict_proba(given.X).sum(1), 1.0, rtol=1e-9)
+        return
     canonical = tuple(np.unique(labels, return_index=True)[1].argsort().argsort()[labels])
     members = [np.flatnonzero(labels == k).tolist() for k in range(fit.n_clusters_)]
     marginal = block_marginals(family, given)
