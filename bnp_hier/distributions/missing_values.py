@@ -86,7 +86,8 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
         If a row or a column has nothing but missing values, or `missing` does not have the shape of X.
     """
     if missing is None:
-        if is_traced(X) or np.asarray(X).dtype.kind != "f":
+        elsewhere = isinstance(X, jax.Array) and not is_traced(X) and not X.is_fully_addressable  # over several processes
+        if is_traced(X) or elsewhere or np.asarray(X).dtype.kind != "f":
             return X
         absent = np.isnan(np.asarray(X))
     else:
