@@ -133,7 +133,7 @@ def main(splits: int, folder: Path) -> pd.DataFrame:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parent)
     options = parser.parse_args()
     main(options.splits, options.folder)
