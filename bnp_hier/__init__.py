@@ -41,13 +41,7 @@ from bnp_hier.distributions import (
     concentration_for,
     prior_clusters,
 )
-from bnp_hier.kernels import (
-    AuxiliaryGibbs,
-    BHMCGibbs,
-    HyperparameterGibbs,
-    ParallelSplitMerge,
-    PartitionGibbs,
-)
+from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
     ClusterProfiles,
