@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
 from bnp_hier import cli
@@ -290,7 +291,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["compare", "iris", "--held-out", "1.5"], "--held-out must be at least 0 and less than 1"),
         (["compare", "iris", "--chains", "0"], "--chains must be positive"),
         (["compare", "iris", "--minutes", "-1"], "--minutes must be positive"),
-        (["compare", "iris", "--truth", "species"], "--drop apply only to files; a named data set has its own classes"),
+        (["compare", "iris", "--truth", "species"], "--kinds apply only to files; a named data set has its own classes"),
         (["compare", "iris", "--family", "bernoulli"], "needs 0 or 1"),
         (["fit", "iris", "--method", "gips"], "--method must be one of map-dp"),
         (["fit", "iris", "--concentration", "0"], "--concentration must be positive"),
@@ -330,9 +331,9 @@ def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> N
     cases = {
         "ragged.csv": ("a,b\n1,2\n3\n", "line 3"),
         "text.csv": ("a,b\n1,x\n2,y\n", "column"),
-        "constant.csv": ("a,b\n2,2.5\n2,3\n2,5\n", "prior can be derived from them: a; leave them out with --drop a"),
+        "constant.csv": ("a,b\n2,2.5\n2,3\n2,5\n", "'a': 2 in every row; leave them out with --drop a"),
         "one.csv": ("a,b\n1,2\n", "1 row"),
-        "equal.csv": ("a,b\n3,2\n3,2\n3,2\n", "can be derived from them: a, b; leave"),
+        "equal.csv": ("a,b\n3,2\n3,2\n3,2\n", "leave them out with --drop a,b"),
     }
     for name, (text, match) in cases.items():
         path = tmp_path / name
@@ -340,6 +341,48 @@ def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> N
         assert _run(monkeypatch, "compare", str(path), "--out", str(tmp_path / "out"), *QUICK) == 1
         message = " ".join(capsys.readouterr().err.split())
         assert match in message, (name, message)
+
+
+def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    rng = np.random.default_rng(0)
+    n, z = 60, np.repeat([0, 1, 2], 20)
+    frame = pd.DataFrame(
+        {
+            "id": np.arange(n),
+            "joined": pd.date_range("2024-01-01", periods=n).astype(str),
+            "income": np.exp(rng.normal(3.0 * z, 1.5)),
+            "size": np.array(["small", "medium", "large"])[z],
+            "stars": rng.binomial(4, 0.2 + 0.3 * z) + 1,
+            "region": rng.choice(["north", "south"], n),
+        }
+    )
+    path = str(tmp_path / "survey.csv")
+    frame.to_csv(path, index=False)
+    assert _run(monkeypatch, "recommend", path) == 1
+    assert "--drop joined,id" in " ".join(capsys.readouterr().err.split())
+    drop = ["--drop", "joined,id,region"]
+    assert _run(monkeypatch, "recommend", path, *drop) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "seem ordered" in " ".join(shown.replace("│", " ").split()) and "income=log" in shown, shown
+    assert _run(monkeypatch, "recommend", path, *drop, "--json", "--kinds", "income=log") == 0
+    columns = json.loads(capsys.readouterr().out)["columns"]
+    assert columns[0]["name"] == "log(income)" and columns[0]["reason"] == "as requested"
+    kinds = ["--kinds", "income=log,size=small<medium<large", "--kinds", "stars=ordered"]
+    out = tmp_path / "out"
+    assert _run(monkeypatch, "compare", path, *drop, *kinds, "--methods", "map-dp", "--out", str(out), "--no-progress") == 0
+    association = pd.read_csv(out / "association.csv").set_index("column")
+    assert set(association.index) == {"income", "size", "stars", "id", "joined", "region"}
+    assert association.loc[["income", "size", "stars"], "used"].all() and not association.loc[["id", "region"], "used"].any()
+    assert association.loc["joined", "kind"] == "date" and association.loc["size", "measure"] == "Cramér's V"
+    report = (out / "report.html").read_text()
+    assert "--kinds" in report and "Means and shares by cluster" in report and "size = medium" in report
+    saved, predictions = str(tmp_path / "fit.npz"), str(tmp_path / "p.csv")
+    assert _run(monkeypatch, "fit", path, *drop, *kinds, "--method", "map-dp", "--out", saved) == 0
+    assert _run(monkeypatch, "predict", saved, path, "--out", predictions) == 0
+    found = pd.read_csv(predictions)
+    assert adjusted_rand_score(z, found["cluster"]) > 0.7
+    assert _run(monkeypatch, "compare", path, *drop, "--kinds", "stars=ordred") == 1
+    assert "there is no kind 'ordred'; did you mean ordered?" in " ".join(capsys.readouterr().err.split())
 
 
 def test_files_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

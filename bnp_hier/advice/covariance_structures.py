@@ -113,6 +113,7 @@ def best_component(
     feature_names: Sequence[str] | None = None,
     categories: Sequence[Sequence[int]] = (),
     random_state: int = 0,
+    kinds: Mapping[str, str] | None = None,
 ) -> tuple[Family, tuple[Structure, ...]]:
     """`component_for`, and for several continuous columns the covariance structure with the best score.
 
@@ -121,7 +122,7 @@ def best_component(
     family, structures
         The family, and what was compared; nothing if the family was given or there was nothing to choose.
     """
-    suited = component_for(X, family, feature_names, categories)
+    suited = component_for(X, family, feature_names, categories, kinds)
     if family != "auto" or suited.name not in TITLES or X.shape[1] < 2:
         return suited, ()
     absent = np.isnan(X)
@@ -134,7 +135,7 @@ def best_component(
     better = f"{best.score - second.score:.1f} nats better than {_described(second)} ones"
     complete = f"with {absent.mean():.1%} of the values missing" if absent.any() else "and complete"
     reason = f"the columns are continuous {complete}, and {_described(best)} covariance matrices fit best, {better}"
-    return component_for(X, best.family, feature_names, categories)._replace(reason=reason), structures
+    return component_for(X, best.family, feature_names, categories, kinds)._replace(reason=reason), structures
 
 
 def _described(structure: Structure) -> str:

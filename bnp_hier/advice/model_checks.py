@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds, names_of_columns
+from bnp_hier.advice.column_kinds import ColumnKind, dropping, infer_column_kinds, names_of_columns
 from bnp_hier.components import Component
 from bnp_hier.distributions.cluster_numbers import mean_clusters
 from bnp_hier.inspection.collapsed import MixtureValues
@@ -32,9 +33,6 @@ In standard deviations, of cluster means under the prior or of the data, whichev
 SPIKE = 0.3
 """Share of equal values above which a continuous column has a spike."""
 
-SKEW = 3.0
-"""Skewness of positive numbers above which logarithms are recommended."""
-
 FEWEST_MISSING = 8
 """Number of rows with and without a value from which the reasons why it is missing are tested."""
 
@@ -55,16 +53,18 @@ class _Part(NamedTuple):
     columns: tuple[int, ...]
 
 
-def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None = None) -> tuple[str, ...]:
+def check_model(
+    model: Model, X: ArrayLike, feature_names: Sequence[str] | None = None, *, kinds: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return warnings about modelling choices that look wrong for these data, each with a suggestion.
 
-    The checks look for counts or bits modelled as normal; long tails and spikes in columns modelled as normal; a prior whose
-    clusters are wider than all data, or far narrower, in some columns (for instance, when columns on different scales share
-    one prior scale); a prior mean far from the data; a prior or a concentration that outweighs the data; columns that number
-    the rows, are constant, or are mostly missing; and values that are missing more often where those of another column are high
-    or low. The weight of a component's prior is checked only if none of its hyperparameters has a prior itself. The prior of a
-    user-defined family is checked only to the extent that the family implements the hints of `Component`. The absence of
-    warnings does not show that a model is adequate.
+    The checks look for counts, bits or grades modelled as normal; long tails and spikes in columns modelled as normal; a
+    prior whose clusters are wider than all data, or far narrower, in some columns (for instance, when columns on different
+    scales share one prior scale); a prior mean far from the data; a prior or a concentration that outweighs the data;
+    columns that tell rows apart, are constant, or are mostly missing; and values that are missing more often where those of
+    another column are high or low. The weight of a component's prior is checked only if none of its hyperparameters has a
+    prior itself. The prior of a user-defined family is checked only to the extent that the family implements the hints of
+    `Component`. The absence of warnings does not show that a model is adequate.
 
     Parameters
     ----------
@@ -75,6 +75,8 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
         Data, (n, d).
     feature_names
         Names of the columns; a DataFrame provides its own.
+    kinds
+        What columns are taken for, instead of what their values suggest: name -> "continuous", "count" or "binary".
 
     Returns
     -------
@@ -106,12 +108,12 @@ def check_model(model: Model, X: ArrayLike, feature_names: Sequence[str] | None 
         matrix, alpha, discount = as_matrix(rows), float(values.concentration), float(values.discount)
         component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
     if matrix.shape[1] != len(names):  # the model observes something other than X
-        names = tuple(f"x{j}" for j in range(matrix.shape[1]))
-    kinds = infer_column_kinds(matrix, names)
-    found = list(_telling_columns(kinds))
+        names, kinds = tuple(f"x{j}" for j in range(matrix.shape[1])), None
+    columns = infer_column_kinds(matrix, names, kinds=kinds)
+    found = list(_telling_columns(columns))
     for part in map(_Part._make, component.parts_and_columns()):
-        found += _likelihood(part, kinds, matrix)
-        found += _scale(part, kinds, matrix)
+        found += _likelihood(part, columns, matrix)
+        found += _scale(part, columns, matrix)
         found += _strength(part, matrix, adapts)
     found += _concentration(alpha, discount, len(matrix))
     found += _missing_by_value(names, matrix)
@@ -166,12 +168,18 @@ def _named(names: Sequence[str], verb: str = "", most: int = 5) -> str:
 
 
 def _telling_columns(kinds: Sequence[ColumnKind]) -> Iterator[str]:
-    numbers = [kind.name for kind in kinds if kind.kind == "row number"]
-    if numbers:
-        yield f"{_named(numbers, 'number')} the rows: leave out row numbers (--drop), as they would shape the clusters"
-    constant = [kind.name for kind in kinds if kind.kind in ("constant", "binary") and kind.reason.endswith("in every row")]
+    telling = [kind for kind in kinds if kind.kind in ("identifier", "date")]
+    if telling:
+        yield (
+            f"{_named([kind.name for kind in telling], 'tell')} rows apart ({telling[0].kind}: {telling[0].reason}), which "
+            f"would shape the clusters: leave out identifiers and dates ({dropping(telling)})"
+        )
+    constant = [kind for kind in kinds if kind.alternative == "drop" and kind not in telling]
     if constant:
-        yield f"{_named(constant, 'contain')} only one value, which is uninformative: leave out such columns (--drop)"
+        yield (
+            f"{_named([kind.name for kind in constant], 'contain')} only one value, which is uninformative: leave out such "
+            f"columns ({dropping(constant)})"
+        )
     lacking = [kind.name for kind in kinds if kind.missing > MISSING]
     if lacking:
         yield f"{_named(lacking, 'lack')} a value in more than half of the rows: consider leaving out such columns (--drop)"
@@ -189,6 +197,13 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
                 f"{_named(wrong, 'contain')} {what}, but {family} models them as normal: use {advice}, or "
                 "ProductComponent.from_data (--family mixed) if the columns are of different kinds"
             )
+    graded = [kinds[j] for j in part.columns if kinds[j].alternative in ("ordered", "category")]
+    if graded:
+        asked = shlex.quote(",".join(f"{kind.name}={kind.alternative}" for kind in graded))
+        yield (
+            f"{_named([kind.name for kind in graded], 'contain')} a few different whole numbers, perhaps grades, and clusters "
+            f"of {family} may collapse onto single ones: take them as {graded[0].alternative} (--kinds {asked})"
+        )
     skewed, spiky = [], []
     for j in part.columns:
         cells = X[~np.isnan(X[:, j]), j]
@@ -197,12 +212,13 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
         values, counts = np.unique(cells, return_counts=True)
         if counts.max() > SPIKE * len(cells) and len(values) > 10:
             spiky.append(kinds[j].name)
-        elif cells.min() > 0 and ((cells - cells.mean()) ** 3).mean() > SKEW * cells.std() ** 3:
-            skewed.append(kinds[j].name)
+        elif kinds[j].alternative.startswith("log") and kinds[j].alternative != "logit":
+            skewed.append(kinds[j])
     if skewed:
+        asked = shlex.quote(",".join(f"{kind.name}={kind.alternative}" for kind in skewed))
         yield (
-            f"{_named(skewed, 'show')} a long right tail, which {family} can only model with additional clusters: take "
-            "logarithms"
+            f"{_named([kind.name for kind in skewed], 'show')} a long right tail, which {family} can only model with "
+            f"additional clusters: take logarithms (--kinds {asked})"
         )
     if spiky:
         yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,10 +11,11 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds, names_of_columns
+from bnp_hier.advice.column_kinds import ColumnKind, in_brackets, infer_column_kinds, names_of_columns
 from bnp_hier.advice.covariance_structures import Structure, best_component
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.components import Component, LearnedPrior
+from bnp_hier.datasets import Dataset
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
@@ -29,6 +30,9 @@ __all__ = ["Advice", "Recommendation", "default_budget", "plan_methods", "recomm
 
 SHARE_OF_CHAINS = 0.75
 """Share of the time budget that MCMC may use."""
+
+MOST_COLUMNS = 20
+"""Largest number of columns that are all printed."""
 
 LEAST_SWEEPS = 600
 """Minimum number of sweeps, over all chains, that is worth running."""
@@ -109,7 +113,7 @@ class Recommendation:
 
     def __str__(self) -> str:
         family = self.component.family if isinstance(self.component, LearnedPrior) else type(self.component)
-        lines = [f"{family.__name__} (--family {self.family}): {self.family_reason}.", ""]
+        lines = [f"{family.__name__} (--family {self.family}): {self.family_reason}.", "", *self._columns_in_words(), ""]
         if self.structures:
             lines += ["covariance              score  log joint  clusters"]
             lines += [f"{s.covariance:<22} {s.score:>6.1f} {s.log_joint:>10.1f} {s.clusters:>9}" for s in self.structures] + [
@@ -121,13 +125,20 @@ class Recommendation:
         lines += ["", *(f"warning: {warning}." for warning in self.warnings)]
         return "\n".join(lines).rstrip()
 
+    def _columns_in_words(self) -> list[str]:
+        """What the columns are taken for; of many, only those for which there is an alternative."""
+        shown = self.columns if len(self.columns) <= MOST_COLUMNS else [kind for kind in self.columns if kind.alternative]
+        lines = [f"{kind.name}: {kind.kind}, {kind.reason}{in_brackets(kind)}" for kind in shown[:MOST_COLUMNS]]
+        left = len(self.columns) - len(lines)
+        return lines + ([f"and {left} further columns"] if left else [])
+
 
 def recommend(
-    X: ArrayLike,
+    X: ArrayLike | Dataset,
     *,
     family: str = "auto",
     feature_names: Sequence[str] | None = None,
-    categories: Sequence[Sequence[int]] = (),
+    kinds: Mapping[str, str] | None = None,
     budget: float | None = None,
     random_state: int = 0,
     progress_bar: bool = True,
@@ -141,14 +152,16 @@ def recommend(
     Parameters
     ----------
     X
-        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame provides its own column names.
+        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame provides its own column names, and a `Dataset` also
+        its categories and the kinds of its columns.
     family
         Likelihood of one cluster: "auto" for the one that suits the columns, or "normal" (any covariance), "diagonal",
         "known", "bernoulli", "multinomial", "poisson" or "mixed".
     feature_names
         Names of the columns.
-    categories
-        Groups of columns; each group contains the indicators of one categorical column, as in `Dataset.categories`.
+    kinds
+        What to take columns for, instead of what their values suggest: name -> "continuous", "count" or "binary". Further kinds
+        need a conversion of the column: `bnp_hier.datasets.from_frame`.
     budget
         Time budget for all methods together, in seconds on two cores; of the expected times, only the order of magnitude is
         reliable. By default, from 115 s for few rows to 360 s for 10,000 rows or more.
@@ -174,9 +187,13 @@ def recommend(
     """
     if budget is not None and not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")
+    categories: tuple[tuple[int, ...], ...] = ()
+    if isinstance(X, Dataset):
+        kinds = X.column_kinds | dict(kinds or {})
+        X, feature_names, categories = X.X, feature_names or X.feature_names, X.categories
     names = names_of_columns(X, feature_names)
     matrix = as_matrix(X, min_rows=2)
-    chosen, structures = best_component(matrix, family, names, categories, random_state)
+    chosen, structures = best_component(matrix, family, names, categories, random_state, kinds)
     model = partial(dpm, component=chosen.prior, concentration=dist.Gamma(1.0, 1.0))
     options = RunOptions(random_state=random_state, progress_bar=progress_bar)
     return Recommendation(
@@ -184,10 +201,10 @@ def recommend(
         family_reason=chosen.reason,
         component=chosen.prior,
         model=model,
-        columns=infer_column_kinds(matrix, names, categories),
+        columns=infer_column_kinds(matrix, names, categories, kinds),
         structures=structures,
         methods=plan_methods(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
-        warnings=check_model(model, matrix, names),
+        warnings=check_model(model, matrix, names, kinds=kinds),
     )
 
 

@@ -20,6 +20,7 @@ from bnp_hier.commands.console import (
     Header,
     Items,
     Json,
+    Kinds,
     Progress,
     Seed,
     Truth,
@@ -48,6 +49,7 @@ def evidence(
     data: Data,
     truth: Truth = None,
     drop: Drop = None,
+    kinds: Kinds = None,
     items: Items = None,
     header: Header = None,
     family: Family = "auto",
@@ -75,7 +77,7 @@ def evidence(
     if plot is not None and plot.suffix.lower() not in FIGURES:
         raise ValueError(f"--plot {plot}: found a file name ending in {plot.suffix!r}, expected {', '.join(FIGURES)}")
     check_outputs({"the data": data}, {"--out": out_file, "--plot": plot})
-    whole = read_data(data, truth, items, drop, header)
+    whole = read_data(data, truth, items, drop, kinds, header)
     X = whole.X
     if rows is not None and rows < len(X):
         X = X[np.sort(np.random.default_rng(seed).choice(len(X), rows, replace=False))]
@@ -83,10 +85,10 @@ def evidence(
         raise ValueError(
             f"{whole.name} has {len(X)} rows, which would take very long; use a random subset, such as --rows {MOST_ROWS}"
         )
-    chosen = component_for(X, family, whole.feature_names, whole.categories)
+    chosen = component_for(X, family, whole.feature_names, whole.categories, whole.column_kinds)
     model = mixture(chosen.prior, concentration)
     err.print(f"{whole.name}: {len(X)} rows, {X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
-    print_warnings(check_model(model, X, whole.feature_names))
+    print_warnings(check_model(model, X, whole.feature_names, kinds=whole.column_kinds))
     table = estimators.table(model, X, num_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
     if out_file is not None:
         with replacing(out_file) as draft:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -26,6 +25,7 @@ from bnp_hier.commands.console import (
     Header,
     Items,
     Json,
+    Kinds,
     Minutes,
     Progress,
     Samples,
@@ -84,6 +84,7 @@ def compare(
     data: Data,
     truth: Truth = None,
     drop: Drop = None,
+    kinds: Kinds = None,
     items: Items = None,
     header: Header = None,
     family: Family = "auto",
@@ -120,14 +121,16 @@ def compare(
         raise ValueError(f"--held-out must be at least 0 and less than 1, but it is {held_out}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
     check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
-    whole = read_data(data, truth, items, drop, header)
+    whole = read_data(data, truth, items, drop, kinds, header)
     _compile_ahead(chosen)
     training, test = _split(whole, held_out, seed)
-    suited, structures = best_component(training.X, family, training.feature_names, training.categories, seed)
+    suited, structures = best_component(
+        training.X, family, training.feature_names, training.categories, seed, training.column_kinds
+    )
     model = mixture(suited.prior, concentration)
     n, d = training.X.shape
     err.print(f"{whole.name}: {n} rows, {d} columns, family {suited.name} ({suited.reason})", highlight=False)
-    warnings = check_model(model, training.X, training.feature_names)
+    warnings = check_model(model, training.X, training.feature_names, kinds=training.column_kinds)
     print_warnings(warnings)
 
     wanted = RunOptions(
@@ -173,7 +176,7 @@ def compare(
             warnings=warnings,
             facts=facts,
             files=written,
-            reproduce=_command(data, words, drop, header),
+            reproduce=_command(data, words, {"--drop": drop, "--kinds": kinds}, header),
         )
     if as_json:
         content = {"data": whole.name, "family": suited.name, "methods": findings.table.reset_index().to_dict("records")}
@@ -221,10 +224,10 @@ def _run(chosen: list[str], model: Model, training: Dataset, options: dict[str, 
     return outcome
 
 
-def _command(data: str, words: Mapping[str, object], drop: list[str] | None, header: bool | None) -> str:
+def _command(data: str, words: Mapping[str, object], repeated: Mapping[str, list[str] | None], header: bool | None) -> str:
     """The command that makes the report again; options without a value are left out."""
     again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
-    again += [word for column in drop or [] for word in ("--drop", column)]
+    again += [word for flag, values in repeated.items() for value in values or [] for word in (flag, value)]
     again += [] if header is None else ["--header" if header else "--no-header"]
     return shlex.join(["bnp-hier", "compare", data, *again])
 
@@ -260,9 +263,7 @@ def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray 
         )
     order = np.random.default_rng(seed).permutation(n)
     kept, rest = np.sort(order[m:]), order[:m]
-    names = None if data.item_names is None else tuple(data.item_names[i] for i in kept)
-    classes = None if data.y is None else data.y[kept]
-    return dataclasses.replace(data, X=data.X[kept], y=classes, item_names=names), data.X[rest]
+    return data.rows(kept), data.X[rest]
 
 
 def _compile_ahead(methods: Sequence[str] | None) -> None:
@@ -292,17 +293,7 @@ def _write_files(folder: Path, findings: Any) -> dict[str, str]:
 
 def _write_profiles(folder: Path, findings: Any) -> dict[str, str]:
     """Write what the clusters of the method shown contain."""
-    import pandas as pd
-
-    from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, describe
-
-    data, lead = findings.data, findings.lead
-    X = pd.DataFrame(data.X, columns=data.feature_names)
-    classes = None if data.classes is None else pd.DataFrame({"known class": data.classes.astype(str)})
-    if classes is not None and ("known class" in X or classes["known class"].nunique() > MOST_LEVELS):
-        classes = None
-    draws = int(np.clip(3e8 / data.X.size, 20, 200))  # a few seconds on large data
-    found = describe(findings.fits[lead], X, findings.labels[lead], others=classes, num_samples=draws)
+    found = findings.profiles
     for name, table in (("clusters.csv", found.profiles), ("association.csv", found.association)):
         write_text(folder / name, table.to_csv(float_format="%.6g"))
     return {name: FILES[name] for name in ("clusters.csv", "association.csv")}

@@ -18,6 +18,7 @@ from rich.text import Text
 from bnp_hier import datasets
 from bnp_hier.components import FAMILIES
 from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.conversions import KINDS, parse_kinds
 from bnp_hier.methods import partition_methods
 from bnp_hier.utils.wording import listed, printable
 
@@ -35,6 +36,7 @@ __all__ = [
     "FixedWarmup",
     "Header",
     "Items",
+    "Kinds",
     "Json",
     "Minutes",
     "MixtureConcentration",
@@ -76,6 +78,13 @@ MOST_LISTED = 6
 Data = Annotated[str, typer.Argument(help="Name of a data set (iris, wine, ...), or a CSV, Parquet, NPY or NPZ file.")]
 Truth = Annotated[str | None, typer.Option(help="Column with the true classes, which are hidden from all methods.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out, comma-separated; may be repeated.")]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"What to take columns for, as in a=count,b=category: {', '.join(KINDS)}, or an ordered scale such as "
+        "size=small<medium<large; may be repeated. `bnp-hier recommend` says what columns are taken for by default."
+    ),
+]
 Items = Annotated[str | None, typer.Option(help="Column with the names of the rows.")]
 Family = Annotated[
     str, typer.Option(help=f"Likelihood of one cluster: auto (inferred from the columns), or one of {', '.join(FAMILIES)}.")
@@ -135,23 +144,28 @@ def read_data(
     truth: str | None = None,
     items: str | None = None,
     drop: Sequence[str] | None = None,
+    kinds: Sequence[str] | None = None,
     header: bool | None = None,
 ) -> Dataset:
     """Read a file if `data` exists or has a suffix; otherwise load the data set of that name."""
     path = Path(data)
+    given = parse_kinds(kinds or ())
     if path.suffix or path.exists():
-        table = datasets.read_table(path, truth=truth, items=items, drop=drop or (), header=header)
-        if table.levels:
-            held = listed((f"{name!r} ({len(levels)})" for name, levels in table.levels.items()), MOST_LISTED)
+        table = datasets.read_table(path, truth=truth, items=items, drop=drop or (), kinds=given, header=header)
+        of_text = {name: levels for name, levels in table.levels.items() if name not in given}
+        if of_text:
+            held = listed((f"{name!r} ({len(levels)})" for name, levels in of_text.items()), MOST_LISTED)
             err.print(
                 f"text columns are treated as categories (number of categories in parentheses): {held}; if one of them "
-                f"contains known classes, use --truth, for example --truth {shlex.quote(next(iter(table.levels)))}",
+                f"contains known classes, use --truth, for example --truth {shlex.quote(next(iter(of_text)))}",
                 highlight=False,
                 markup=False,
             )
         return table
-    if truth is not None or items is not None or drop:
-        raise ValueError("--truth, --items and --drop apply only to files; a named data set has its own classes and row names")
+    if truth is not None or items is not None or drop or kinds:
+        raise ValueError(
+            "--truth, --items, --drop and --kinds apply only to files; a named data set has its own classes and row names"
+        )
     if header is not None:
         raise ValueError("--header and --no-header apply only to files; a named data set has its own column names")
     return datasets.load(data)

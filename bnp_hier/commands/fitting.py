@@ -23,6 +23,7 @@ from bnp_hier.commands.console import (
     Header,
     Items,
     Json,
+    Kinds,
     MixtureConcentration,
     Progress,
     Seed,
@@ -59,6 +60,7 @@ def fit(
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "bayesian-kmeans",
     truth: Truth = None,
     drop: Drop = None,
+    kinds: Kinds = None,
     items: Items = None,
     header: Header = None,
     family: Family = "auto",
@@ -80,11 +82,11 @@ def fit(
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
     check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
-    whole = read_data(data, truth, items, drop, header)
-    chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
+    whole = read_data(data, truth, items, drop, kinds, header)
+    chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
     model = mixture(chosen.prior, concentration)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
-    warnings = check_model(model, whole.X, whole.feature_names)
+    warnings = check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds)
     print_warnings(warnings)
     options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, random_state=seed, progress_bar=progress)
     if METHODS[method].hierarchical:
@@ -204,7 +206,9 @@ def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None
     """Read the columns of the fit, in its order, and the names of the rows."""
     path = Path(data)
     if path.suffix or path.exists():
-        return datasets.read_columns(path, fitted.feature_names, items=items, levels=fitted.levels, header=header)
+        return datasets.read_columns(
+            path, fitted.feature_names, items=items, levels=fitted.levels, kinds=fitted.kinds, header=header
+        )
     known = datasets.load(data)
     missing = [name for name in fitted.feature_names if name not in known.feature_names]
     if missing:

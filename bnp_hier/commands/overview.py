@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from bnp_hier import datasets as sets
-from bnp_hier.advice.column_kinds import infer_column_kinds
+from bnp_hier.advice.column_kinds import ColumnKind, dropping, infer_column_kinds
 from bnp_hier.advice.recommendation import default_budget
 from bnp_hier.advice.recommendation import recommend as recommend_for
 from bnp_hier.commands.console import (
@@ -18,6 +20,7 @@ from bnp_hier.commands.console import (
     Header,
     Items,
     Json,
+    Kinds,
     Minutes,
     Truth,
     check_positive,
@@ -27,8 +30,17 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
+from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.conversions import features_of, order_of
+from bnp_hier.datasets.recognition import ordered_scale
 
 __all__ = ["datasets", "recommend"]
+
+MOST_OFFERED = 8
+"""Largest number of columns in the option that is offered."""
+
+MOST_COLUMNS = 60
+"""Largest number of columns that are shown."""
 
 
 def datasets(
@@ -45,7 +57,7 @@ def datasets(
             print_table(table, "Data sets", "files are read from the folder given by the environment variable BNP_HIER_DATA")
         return
     data = read_data(name, header=header)
-    kinds = infer_column_kinds(data.X, data.feature_names, data.categories)
+    kinds = infer_column_kinds(data.X, data.feature_names, data.categories, data.column_kinds)
     classes = None if data.y is None else len(np.unique(data.y))
     n, d = data.X.shape
     if as_json:
@@ -56,17 +68,41 @@ def datasets(
     out.print(
         f"{n} rows, {d} columns, {'no known classes' if classes is None else f'{classes} known classes'}", highlight=False
     )
+    _print_columns(data, kinds)
+
+
+def _print_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> None:
+    """What each column is taken for and why, and what else it might be; the indicators of a category are one column."""
     import pandas as pd
 
-    frame = pd.DataFrame([(k.name, k.kind, k.reason, k.missing) for k in kinds[:60]], columns=["column", *"abc"])
-    frame = frame.set_index("column").set_axis(["kind", "values", "missing"], axis=1)
-    print_table(frame, "Columns", f"and {d - 60} more" if d > 60 else "")
+    of = {kind.name: kind for kind in kinds}
+    whole: dict[str, ColumnKind] = {}
+    for name in [*data.levels, *(name for name, kind in data.kinds.items() if order_of(kind))]:
+        levels, kind = data.levels.get(name, ()), data.kinds.get(name)
+        names = features_of(name, kind, levels)
+        scale = ordered_scale(levels)
+        order = f", which seem ordered: {' < '.join(scale)}" if scale else ""
+        reason = f"{len(levels)} values{order}" if levels else f"from low to high: {(kind or '').replace('<', ', ')}"
+        what = "category" if levels else "ordered"
+        whole |= dict.fromkeys(names, ColumnKind(name, what, reason, of[names[0]].missing, "<".join(scale)))
+    shown = list(dict.fromkeys(whole.get(kind.name, kind) for kind in kinds))
+    rows = [(k.name, k.kind, k.reason, k.alternative or None, f"{k.missing:.0%}" if k.missing else None) for k in shown]
+    frame = pd.DataFrame(rows[:MOST_COLUMNS], columns=["column", "taken as", "because", "or", "missing"]).set_index("column")
+    more = f"and {len(rows) - MOST_COLUMNS} more; " if len(rows) > MOST_COLUMNS else ""
+    others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")]
+    example = ",".join(others[:MOST_OFFERED]) or "a=count,b=category"
+    useless = [kind for kind in shown if kind.alternative == "drop"]
+    caption = f"{more}to take a column for something else: --kinds {shlex.quote(example)}"
+    print_table(frame.dropna(axis=1, how="all"), "Columns", caption)
+    if useless:
+        out.print(f"to leave out columns that say nothing about clusters: {dropping(useless)}", highlight=False, soft_wrap=True)
 
 
 def recommend(
     data: Data,
     truth: Truth = None,
     drop: Drop = None,
+    kinds: Kinds = None,
     items: Items = None,
     header: Header = None,
     family: Family = "auto",
@@ -75,15 +111,15 @@ def recommend(
 ) -> None:
     """Recommend a likelihood and the methods that fit the time budget, and warn about questionable choices.
 
-    For continuous columns, the covariance structures of the clusters are compared by fits of MAP-DP; nothing else is run.
-    `bnp-hier compare` with the same options runs the recommended methods.
+    It says what each column is taken for, and how to take it for something else. For continuous columns, the covariance
+    structures of the clusters are compared by fits of MAP-DP; nothing else is run.
+    `bnp-hier compare` with the same options
+    runs the recommended methods.
     """
     check_positive(minutes=minutes)
-    whole = read_data(data, truth, items, drop, header)
+    whole = read_data(data, truth, items, drop, kinds, header)
     budget = None if minutes is None else 60 * minutes
-    advice = recommend_for(
-        whole.X, family=family, feature_names=whole.feature_names, categories=whole.categories, budget=budget
-    )
+    advice = recommend_for(whole, family=family, budget=budget)
     if as_json:
         methods = [{"name": a.name, "run": a.chosen, "seconds": a.seconds, "reason": a.reason} for a in advice.methods]
         print_json(
@@ -91,6 +127,7 @@ def recommend(
                 "data": whole.name,
                 "family": advice.family,
                 "reason": advice.family_reason,
+                "columns": [kind._asdict() for kind in advice.columns],
                 "structures": [structure._asdict() for structure in advice.structures],
                 "methods": methods,
                 "warnings": advice.warnings,
@@ -98,6 +135,7 @@ def recommend(
         )
         return
     out.print(f"{whole.name}: family {advice.family}: {advice.family_reason}", highlight=False, soft_wrap=True)
+    _print_columns(whole, advice.columns)
     if advice.structures:
         import pandas as pd
 

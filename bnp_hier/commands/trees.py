@@ -23,6 +23,7 @@ from bnp_hier.commands.console import (
     Header,
     Items,
     Json,
+    Kinds,
     MixtureConcentration,
     Progress,
     Seed,
@@ -60,6 +61,7 @@ def tree(
     ] = "bhc",
     truth: Truth = None,
     drop: Drop = None,
+    kinds: Kinds = None,
     items: Items = None,
     header: Header = None,
     family: Family = "auto",
@@ -103,11 +105,11 @@ def tree(
                 f"{data} contains a fit by {saved.method}, which has no tree; expected a fit by bhc, agglomerative or bhmc"
             )
         return
-    whole = read_data(data, truth, items, drop, header)
-    chosen = component_for(whole.X, family, whole.feature_names, whole.categories)
+    whole = read_data(data, truth, items, drop, kinds, header)
+    chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
     err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
     model = mixture(chosen.prior, concentration)
-    print_warnings(check_model(model, whole.X, whole.feature_names))
+    print_warnings(check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds))
     options = RunOptions(chains, warmup or 500, samples or 1000, random_state=seed, progress_bar=progress)
     if METHODS[method].hierarchical:
         model = hierarchical_mixture(chosen.component, concentration, depth)

@@ -13,8 +13,8 @@ __all__ = ["Columns", "Spread"]
 class Columns(NamedTuple):
     """The columns of a table, from which a family is chosen.
 
-    - **kinds** - the kind of each column: "binary", "count", "continuous", "category" (an indicator of one), "row number" or
-      "constant".
+    - **kinds** - the kind of each column: "binary", "count", "continuous", "category" (an indicator of one),
+      "ordered" (steps on a scale), "identifier", "date" or "constant".
     - **values** - the data, (n, d), NaN where a value is missing.
     """
 
@@ -23,8 +23,9 @@ class Columns(NamedTuple):
 
     @property
     def found(self) -> set[str]:
-        """The kinds that matter: row numbers count as continuous, and constant columns are ignored."""
-        return {"continuous" if kind == "row number" else kind for kind in self.kinds} - {"constant"}
+        """The kinds that matter: identifiers and dates count as continuous, scales as categories; constant columns do not."""
+        same = {"identifier": "continuous", "date": "continuous", "ordered": "category"}
+        return {same.get(kind, kind) for kind in self.kinds} - {"constant"}
 
     @property
     def has_missing(self) -> bool:

@@ -152,7 +152,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         return LearnedPrior(cls, learned, partial(_from_fractions, cls, mean, variance, **fixed), starts)
 
     is_normal: ClassVar[bool] = True
-    part_for: ClassVar[tuple[str, ...]] = ("continuous", "row number", "constant")
+    part_for: ClassVar[tuple[str, ...]] = ("continuous", "identifier", "date", "constant")
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:

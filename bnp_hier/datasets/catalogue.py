@@ -15,7 +15,8 @@ from urllib.parse import unquote
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bnp_hier.datasets.tabular import Dataset, Table, as_labels, read_table
+from bnp_hier.datasets.dataset import Dataset
+from bnp_hier.datasets.tabular import Table, as_labels, read_table
 from bnp_hier.utils.npy_files import read_arrays
 
 if TYPE_CHECKING:

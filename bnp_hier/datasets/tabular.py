@@ -1,4 +1,4 @@
-"""The `Dataset` class, and readers of CSV, Parquet and NumPy files whose error messages give the location in the file."""
+"""Readers of CSV, Parquet and NumPy files and of DataFrames, whose error messages give the location of what they found."""
 
 from __future__ import annotations
 
@@ -7,105 +7,33 @@ import dataclasses
 import difflib
 import gzip
 import io
-import re
 import shlex
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from bnp_hier.datasets.conversions import converted, features_of, order_of, resolved_kind, steps
+from bnp_hier.datasets.dataset import RENAME, Dataset
+from bnp_hier.datasets.recognition import DATE, ordered_scale, useless_numbers
 from bnp_hier.utils.npy_files import read_arrays
 from bnp_hier.utils.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Dataset", "Table", "as_labels", "read_columns", "read_table"]
+__all__ = ["Table", "as_labels", "from_frame", "read_columns", "read_table"]
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
-_MISSING = frozenset({"", "na", "nan", "null"})
-_RENAME = "rename one of them or drop it (drop= or --drop)"
+_MISSING = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>", "nat", "?"})
 _BOOLEANS = {"true": "1", "false": "0"}
-
-_DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?$|\d{1,2}:\d{2}(:\d{2})?$")
-"""Common notations of dates and times in tables."""
 
 MOST_LEVELS = 30
 """Largest number of distinct texts in a column that is treated as categorical."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
-    """A table of numbers with labels and names of rows and columns.
-
-    Parameters
-    ----------
-    name
-        Short name of the data set.
-    X
-        The data, (n, d) float64; missing values are NaN.
-    y
-        One label per row, (n,), of any dtype; None if there are none. Labels are never used for fitting.
-    feature_names
-        The names of the d columns of ``X``.
-    item_names
-        The names of the n rows (animals, genes, titles); None if the rows have no names.
-    description
-        A short description of the rows and columns.
-    paths
-        The path of each row in a known hierarchy of classes, as names from the top down; None if there is none. The format is
-        that of `bnp_hier.Hierarchy.scores`.
-    levels
-        Name of each categorical text column -> its distinct values. ``X`` contains such a column as indicators named
-        "column=value". If there are two values, the only indicator is that of the second, and it is NaN where the value is
-        missing. If there are more, each has an indicator, and all of them are 0 where the value is missing.
-    class_names
-        Label in ``y`` -> name of its class, where the labels are numeric codes; labels without a name keep their number.
-
-    Raises
-    ------
-    ValueError
-        If the indicator of a categorical column is not the name of exactly one column of ``X``.
-    """
-
-    name: str
-    X: Float[np.ndarray, "n d"]
-    y: Shaped[np.ndarray, " n"] | None
-    feature_names: tuple[str, ...]
-    item_names: tuple[str, ...] | None
-    description: str
-    paths: tuple[tuple[str, ...], ...] | None = None
-    levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        times = Counter(self.feature_names)
-        for column, levels in self.levels.items():
-            for indicator in _indicators(column, levels):
-                if times[indicator] != 1:
-                    raise ValueError(
-                        f"{self.name}: {times[indicator]} columns have the name {indicator!r}, expected exactly one, the "
-                        f"indicator of the text column {column!r}; {_RENAME}"
-                    )
-
-    @property
-    def classes(self) -> Shaped[np.ndarray, " n"] | None:
-        """The labels ``y`` as class names, for display; None if there are no labels."""
-        if self.y is None or not self.class_names:
-            return self.y
-        labels = (label.item() for label in self.y)
-        return np.array([self.class_names.get(label, str(label)) for label in labels])
-
-    @property
-    def categories(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of columns of ``X``, each the indicators of one column with three or more distinct values."""
-        place = {name: j for j, name in enumerate(self.feature_names)}
-        more = (_indicators(name, levels) for name, levels in self.levels.items() if len(levels) > 2)
-        return tuple(tuple(place[indicator] for indicator in indicators) for indicators in more)
 
 
 def read_table(
@@ -114,18 +42,19 @@ def read_table(
     *,
     items: str | None = None,
     drop: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None,
     header: bool | None = None,
 ) -> Dataset:
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
-    A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells
-    and the spellings NA, NaN and null are missing values (NaN), True and False are read as 1 and 0, and infinite values are
-    kept. A column of text with 2 to 30 distinct values, none of them a number, that occur at least twice on average is
-    converted to indicators, as described under ``levels`` of `Dataset`. Parquet requires pyarrow
-    (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file contains one table
-    (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its only two-dimensional
-    array, optionally the names of the columns as ``feature_names``, and any number of arrays (n,) that can be selected with
-    `truth` and `items`; the default `truth` is ``y``, if present. Pickled objects are not read.
+    A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells and the
+    spellings NA, NaN and null are missing values (NaN), True and False are read as 1 and 0, a percent sign after every
+    number of a column is removed, and infinite values are kept. A column of text with 2 to 30 distinct values, none of them
+    a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`.
+    Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file
+    contains one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its
+    only two-dimensional array, optionally the names of the columns as ``feature_names``, and any number of arrays (n,) that
+    can be selected with `truth` and `items`; the default `truth` is ``y``, if present. Pickled objects are not read.
 
     Parameters
     ----------
@@ -137,7 +66,13 @@ def read_table(
     items
         Name of the column of row names, which becomes ``item_names``.
     drop
-        Names of columns to leave out; a string that is not itself a column name may list several, separated by commas.
+        Names of columns to leave out; a string that is not itself a column name may list several, separated by commas. Their
+        values are kept in ``others``.
+    kinds
+        Name of a column -> what to take it for: "continuous", "count", "binary", "category" (converted to indicators),
+        "ordered" or a scale such as "low<medium<high" (converted to the steps above its bottom and below its top), "log",
+        "log1p" or "logit" (converted by this function, the last one for proportions or percentages; the names become
+        "log(column)", and so on).
     header
         Whether the first row of a CSV file contains the names of the columns. If False, they are named x0, x1, .... If None,
         the first row is the header, but a row that contains only numbers raises an error, as it is more likely data.
@@ -157,20 +92,77 @@ def read_table(
         If the suffix is unknown; the first row of a CSV file contains only numbers; the file is empty, not readable in its
         format, or without data rows; the number of fields in a CSV row differs from the header; column names are empty,
         repeated or equal to the name of an indicator; a named column does not exist; a label is missing; a column contains
-        both text and numbers, or too many distinct texts for a category; or no column is left. Messages refer to rows of CSV
+        both text and numbers, or too many distinct texts for a category; a kind does not exist or does not suit a column; or
+        no column is left. Messages refer to rows of CSV
         files by line and to rows of other files by number, starting at 1.
     """
     table = Table.read(path, header)
-    if truth is None and "y" in table.beside:
-        truth = "y"
+    return _dataset(table, "y" if truth is None and "y" in table.beside else truth, items, drop, kinds or {})
+
+
+def from_frame(
+    frame: Any,
+    truth: str | None = None,
+    *,
+    items: str | None = None,
+    drop: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    name: str = "frame",
+) -> Dataset:
+    """Convert a pandas or polars DataFrame to a `Dataset`, as :func:`read_table` does with a file.
+
+    Columns of text become indicators if they have few distinct values; missing values become NaN; the order of an ordered
+    categorical column is that of its type.
+
+    Parameters
+    ----------
+    frame
+        The DataFrame; its index is ignored.
+    truth, items, drop, kinds
+        As in :func:`read_table`.
+    name
+        Name of the data set.
+
+    Raises
+    ------
+    TypeError
+        If it is not a DataFrame.
+    ValueError
+        As in :func:`read_table`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from bnp_hier.datasets import from_frame
+    >>> frame = pd.DataFrame({"income": [10.0, 1000.0, 50.0, 80.0], "size": ["small", "large", "medium", "small"]})
+    >>> from_frame(frame, kinds={"income": "log", "size": "small<medium<large"}).X.round(1)
+    array([[2.3, 0. , 2. ],
+           [6.9, 2. , 0. ],
+           [3.9, 1. , 1. ],
+           [4.4, 0. , 2. ]])
+    """
+    import pandas as pd
+
+    found = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+    if not isinstance(found, pd.DataFrame):
+        raise TypeError(f"expected a pandas or polars DataFrame, but got {type(frame).__name__}")
+    table = Table(name, found.reset_index(drop=True).set_axis(found.columns.map(str), axis=1), None)
+    table.check()
+    return _dataset(table, truth, items, drop, kinds or {})
+
+
+def _dataset(table: Table, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> Dataset:
     y = None if truth is None else as_labels(table.complete(truth))
     item_names = None if items is None else tuple(map(str, table.column(items)))
-    apart = [name for name in (truth, items) if name is not None] + table.named(drop)
+    dropped = table.named(drop)
+    apart = [name for name in (truth, items) if name is not None] + dropped
     features = table.frame.drop(columns=[name for name in apart if name in table.frame])
     if features.shape[1] == 0:
         raise ValueError(f"{table.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers")
-    levels = {name: found for name in features.columns if (found := _levels(table.frame[name]))}
-    X, names = table.features(features.columns, levels)
+    given = table.kinds_of(kinds, features.columns)
+    levels = {name: found for name in features.columns if (found := table.levels_of(name, given.get(name)))}
+    table.check_numbers([name for name in features.columns if name not in levels and not order_of(given.get(name, ""))])
+    X, names = table.features(features.columns, levels, given)
     return Dataset(
         name=table.name.split(".")[0],
         X=X,
@@ -179,6 +171,9 @@ def read_table(
         item_names=item_names,
         description=f"{features.shape[0]} rows and {features.shape[1]} columns read from {table.name}.",
         levels=levels,
+        kinds=given,
+        sources={name: _source(table.column(name), given.get(name)) for name in dict.fromkeys([*given, *levels])},
+        others={name: _plain(table.column(name)) for name in dropped if name not in (truth, items)},
     )
 
 
@@ -188,6 +183,7 @@ def read_columns(
     *,
     items: str | None = None,
     levels: Mapping[str, tuple[str, ...]] | None = None,
+    kinds: Mapping[str, str] | None = None,
     header: bool | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
     """Read selected columns of a file by name, in the given order.
@@ -202,6 +198,8 @@ def read_columns(
         Name of the column of row names, if any.
     levels
         Categorical columns and their distinct values, as in a `Dataset`.
+    kinds
+        Columns whose kind was given, and their kinds, as in a `Dataset`.
     header
         As in :func:`read_table`.
 
@@ -213,12 +211,14 @@ def read_columns(
     Raises
     ------
     FileNotFoundError, ImportError, ValueError
-        As in :func:`read_table`, and if a categorical column contains a value that is not among its levels. Columns
+        As in :func:`read_table`, and if a categorical column contains a value that is not among its levels, or a column one
+        that its kind does not allow. Columns
         that are not requested may contain anything.
     """
-    table, levels = Table.read(path, header), levels or {}
-    owner = {indicator: name for name, texts in levels.items() for indicator in _indicators(name, texts)}
-    X, names = table.features(dict.fromkeys(owner.get(name, name) for name in columns), levels)
+    table, levels, kinds = Table.read(path, header), levels or {}, kinds or {}
+    converted_columns = {**dict.fromkeys(kinds), **levels}
+    owner = {one: name for name in converted_columns for one in features_of(name, kinds.get(name), levels.get(name, ()))}
+    X, names = table.features(dict.fromkeys(owner.get(name, name) for name in columns), levels, kinds)
     place = {name: j for j, name in enumerate(names)}
     return X[:, [place[name] for name in columns]], None if items is None else tuple(map(str, table.column(items)))
 
@@ -272,10 +272,11 @@ class Table:
             table = cls(path.name, *_read_arrays(path))
         else:
             table = cls(path.name, *(_read_parquet(path) if suffix == ".parquet" else _read_csv(path, header)))
-        table._check()
+        table.check()
         return table
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Check names, types and the number of rows; see :func:`read_table` for the errors that may be raised."""
         names = self.frame.columns
         for position, name in enumerate(names, start=1):
             if not name:
@@ -326,21 +327,71 @@ class Table:
             )
         return column
 
-    def numbers(self, names: Iterable[str]) -> Float[np.ndarray, "n d"]:
-        """Return the named columns as float64; raise a ValueError if any contain text."""
-        values: list[np.ndarray] = []
-        text_columns: dict[str, int] = {}
-        for name in names:
-            column, is_text = _as_numbers(self.column(name))
-            values.append(column)
-            if is_text.any():
-                text_columns[name] = int(is_text.argmax())
-        if text_columns:
-            raise ValueError(self._refers_to_text(text_columns))
-        return np.column_stack(values)
+    def numbers(self, name: str, kind: str | None = None) -> list[Float[np.ndarray, " n"]]:
+        """Return a column as columns of float64, converted as its kind requires; raise a ValueError if it contains text."""
+        column = self.column(name)
+        scale = order_of(kind or "")
+        if scale:
+            found = self._cells_of_levels(name, scale)
+            return steps(np.where(_missing(column), np.nan, np.argmax(found, axis=0)), scale)
+        values, is_text = _as_numbers(column)
+        if is_text.any():
+            raise ValueError(self._refers_to_text({name: int(is_text.argmax())}))
+        values, wrong, expected = converted(kind, values)
+        if wrong is not None:
+            raise ValueError(
+                f"{self.name}, {self.place(wrong)}, column {name!r}: found {values[wrong]:g}, expected {expected}, "
+                f"because the column is taken as {kind}"
+            )
+        return [values]
 
-    def _refers_to_text(self, rows: Mapping[str, int]) -> str:
-        """Error message about columns of text: location of the first text, and advice depending on the apparent content."""
+    def check_numbers(self, names: Iterable[str]) -> None:
+        """Raise a ValueError if any of the named columns contains text; it also mentions other columns of no use."""
+        text: dict[str, int] = {}
+        useless: dict[str, str] = {}
+        for name in names:
+            values, is_text = _as_numbers(self.column(name))
+            if is_text.any():
+                text[name] = int(is_text.argmax())
+            elif reason := useless_numbers(name, values):
+                useless[name] = reason
+        if text:
+            raise ValueError(self._refers_to_text(text, useless))
+
+    def kinds_of(self, kinds: Mapping[str, str], features: Iterable[str]) -> dict[str, str]:
+        """Check kinds and complete them; raise a ValueError if a column or kind does not exist, or they do not match."""
+        found, features = {}, set(features)
+        for name, kind in kinds.items():
+            column = self.column(name)
+            if name not in features:
+                raise ValueError(f"{self.name}: column {name!r} has a kind, {kind!r}, but is not used to find clusters")
+            values, is_text = _as_numbers(column)
+            cells = None if is_text.any() else values[~np.isnan(values)]
+            try:
+                found[name] = resolved_kind(name, kind, cells, _scale(column))
+            except ValueError as error:
+                raise ValueError(f"{self.name}, {error}") from None
+        return found
+
+    def levels_of(self, name: str, kind: str | None) -> tuple[str, ...]:
+        """The distinct values of a column that is treated as categorical; empty for any other column."""
+        if kind is not None and kind != "category":
+            return ()
+        column = self.column(name)
+        if kind is None:
+            return _levels(column)
+        levels = tuple(_sorted_texts(column))
+        if len(levels) < 2:
+            raise ValueError(
+                f"{self.name}, column {name!r}: found {len(levels)} distinct value(s), expected several categories"
+            )
+        return levels
+
+    def _refers_to_text(self, rows: Mapping[str, int], useless: Mapping[str, str] | None = None) -> str:
+        """Error message about columns of text: location of the first text, and advice depending on the apparent content.
+
+        Columns of numbers that are of no use, and the reasons, are added, so that all can be left out at once.
+        """
         names = [name for name in rows if self._names_rows(name)]
         dates = [name for name in rows if name not in names and self._holds_dates(name)]
         rest = [name for name in rows if name not in (*names, *dates)]
@@ -360,9 +411,12 @@ class Table:
         if rest:
             parts.append(
                 f"{_listed(rest)}: if the column contains the true labels, declare it with truth= or --truth; if it names the "
-                "rows, with items= or --items; otherwise drop it"
+                "rows, with items= or --items; if its values are categories, take it as such "
+                f"(--kinds {shlex.quote(f'{rest[0]}=category')}); otherwise drop it"
             )
-        drop = ",".join(rows)
+        if useless:
+            parts.append("; ".join(f"{name!r}: {reason}" for name, reason in useless.items()))
+        drop = ",".join([*rows, *(useless or {})])
         return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
 
     def _names_rows(self, name: str) -> bool:
@@ -377,35 +431,37 @@ class Table:
         if pd.api.types.is_datetime64_any_dtype(cells):
             return True
         texts = [str(cell).strip() for cell in cells[~_missing(cells)]][:20]
-        return bool(texts) and all(_DATE.match(text) for text in texts)
+        return bool(texts) and all(DATE.match(text) for text in texts)
 
     def features(
-        self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]]
+        self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]
     ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
-        """Return the named columns as float64, with columns of text converted to indicators, and all names."""
+        """Return the named columns as float64, converted to indicators or as their kinds require, and all names."""
         names = list(names)
-        numbers = iter(self.numbers([name for name in names if name not in levels]).T if set(names) - set(levels) else ())
         values, found = [], []
         for name in names:
-            if name not in levels:
-                values.append(next(numbers))
-                found.append(name)
-                continue
-            for level, column in self._cells_of_levels(name, levels[name]).items():
-                values.append(column)
-                found.append(_indicator(name, level))
+            found += features_of(name, kinds.get(name), levels.get(name, ()))
+            if name in levels:
+                values += self._indicators(name, levels[name])
+            else:
+                values += self.numbers(name, kinds.get(name))
         twice = next((name for name, times in Counter(found).items() if times > 1), None)
         if twice is not None:
-            owners = [name for name in names if name == twice or twice in _indicators(name, levels.get(name, ()))]
+            owners = [name for name in names if twice in features_of(name, kinds.get(name), levels.get(name, ()))]
             raise ValueError(
-                f"{self.name}: the columns {_listed(owners)} both produce a column named {twice!r}, as text columns are "
-                f"converted to indicators named column=value; {_RENAME}"
+                f"{self.name}: the columns {_listed(owners)} both produce a column named {twice!r}, as categories are "
+                f"converted to indicators named column=value, and log to log(column); {RENAME}"
             )
         return np.column_stack(values), tuple(found)
 
-    def _cells_of_levels(self, name: str, levels: tuple[str, ...]) -> dict[str, Float[np.ndarray, " n"]]:
+    def _indicators(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
+        """Indicators of the levels, 0 where the value is missing; of two levels, only the second, NaN where it is missing."""
+        found = self._cells_of_levels(name, levels)
+        return [np.where(_missing(self.column(name)), np.nan, found[1])] if len(levels) == 2 else found
+
+    def _cells_of_levels(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
         column = self.column(name)
-        missing, cells = _missing(column), np.array([str(cell).strip() for cell in column])
+        missing, cells = _missing(column), np.array(_texts(column))
         unknown = ~missing & ~np.isin(cells, levels)
         if unknown.any():
             row = int(unknown.argmax())
@@ -413,22 +469,11 @@ class Table:
                 f"{self.name}, {self.place(row)}, column {name!r}: found {str(cells[row])!r}, "
                 f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
             )
-        if len(levels) == 2:
-            return {levels[1]: np.where(missing, np.nan, cells == levels[1])}
-        return {level: ((cells == level) & ~missing).astype(float) for level in levels}
-
-
-def _indicator(name: str, level: str) -> str:
-    return f"{name}={level}"
-
-
-def _indicators(name: str, levels: tuple[str, ...]) -> list[str]:
-    """Names of the indicators of a column of text; with two texts, a single indicator suffices."""
-    return [_indicator(name, level) for level in (levels[1:] if len(levels) == 2 else levels)]
+        return [((cells == level) & ~missing).astype(float) for level in levels]
 
 
 def _levels(column: pd.Series) -> tuple[str, ...]:
-    """The distinct texts of a column that is treated as categorical; empty for any other column."""
+    """The distinct texts of a column that is treated as categorical by itself; empty for any other column."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
@@ -436,8 +481,45 @@ def _levels(column: pd.Series) -> tuple[str, ...]:
     is_text, missing = _as_numbers(column)[1], _missing(column)
     if not is_text.any() or (is_text | missing).sum() < len(column):
         return ()
-    levels = sorted({str(cell).strip() for cell in column[is_text]})
+    levels = _sorted_texts(column)
     return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
+
+
+def _texts(column: pd.Series) -> list[str]:
+    """The cells as texts; whole numbers without decimals."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        return [f"{value:.15g}" for value in column.to_numpy(dtype=np.float64, na_value=np.nan)]
+    return [str(cell).strip() for cell in column]
+
+
+def _sorted_texts(column: pd.Series) -> list[str]:
+    """The distinct values of a column as texts, numbers in their order."""
+    found = {text for text, absent in zip(_texts(column), _missing(column), strict=True) if not absent}
+    return sorted(found, key=lambda text: (float(text), text) if all(map(_is_number, found)) else text)
+
+
+def _scale(column: pd.Series) -> tuple[str, ...]:
+    """The values of a column from low to high if its type or the values tell their order."""
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
+        return tuple(str(level) for level in column.dtype.categories)
+    return ordered_scale(_sorted_texts(column))
+
+
+def _source(column: pd.Series, kind: str | None) -> Shaped[np.ndarray, " n"]:
+    """A converted column as it was read; categories as texts."""
+    return np.where(_missing(column), "", _texts(column)) if kind == "category" else _plain(column)
+
+
+def _plain(column: pd.Series) -> Shaped[np.ndarray, " n"]:
+    """A column as float64, or as texts that are empty where missing."""
+    values, is_text = _as_numbers(column)
+    if not is_text.any():
+        return values
+    return np.where(_missing(column), "", _texts(column))
 
 
 def _read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
@@ -564,10 +646,13 @@ def _as_numbers(column: pd.Series) -> tuple[Float[np.ndarray, " n"], Bool[np.nda
 
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(len(column), dtype=bool)
-    cells = pd.Series([_BOOLEANS.get(cell, cell) for cell in _cells(column)], dtype=object)
+    texts, absent = _cells(column), _missing(column)
+    if all(text.endswith("%") or missing for text, missing in zip(texts, absent, strict=True)):
+        texts = [text.removesuffix("%") for text in texts]
+    cells = pd.Series([_BOOLEANS.get(text, text) for text in texts], dtype=object)
     values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     unread = np.isnan(values)
-    return values, unread & ~_missing(column) if unread.any() else unread
+    return values, unread & ~absent
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from bnp_hier.utils.labels import canonical_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClusterProfiles", "describe"]
+__all__ = ["ClusterProfiles", "Column", "column_of", "describe", "describe_columns"]
 
 MOST_LEVELS = 50
 """Largest number of distinct texts of a column that is described."""
@@ -36,7 +37,7 @@ class ClusterProfiles(NamedTuple):
     association: pd.DataFrame
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """A column as numbers: one value per row and level, NaN where missing."""
 
     name: str
@@ -104,6 +105,14 @@ def describe(
     >>> found.association["measure"].to_dict()
     {'length': 'ε²', 'site': "Cramér's V"}
     """
+    matrix = as_matrix(X)
+    return describe_columns(fit, X, estimate, _columns(X, matrix, others), credible, num_samples)
+
+
+def describe_columns(
+    fit: Any, X: ArrayLike, estimate: ArrayLike | None, columns: Sequence[Column], credible: float, num_samples: int
+) -> ClusterProfiles:
+    """`describe` for columns that are given."""
     import pandas as pd
 
     if not 0 < credible < 1:
@@ -112,7 +121,6 @@ def describe(
     labels = one_partition(partition_of(fit, X) if estimate is None else estimate, len(matrix))
     draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, len(matrix))
     draws = draws[np.linspace(0, len(draws) - 1, min(num_samples, len(draws))).round().astype(int)]
-    columns = _columns(X, matrix, others)
     values = np.concatenate([column.values for column in columns], axis=1)
     ends = np.cumsum([len(column.levels) for column in columns])
     means, effects = [], []
@@ -144,10 +152,10 @@ def describe(
     return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
 
 
-def _columns(X: Any, matrix: Float[np.ndarray, "n d"], others: pd.DataFrame | None) -> list[_Column]:
+def _columns(X: Any, matrix: Float[np.ndarray, "n d"], others: pd.DataFrame | None) -> list[Column]:
     """The columns of the data and the others, as numbers."""
     names = [str(name) for name in getattr(X, "columns", [f"x{j}" for j in range(matrix.shape[1])])]
-    found = [_Column(name, "number", True, ("",), matrix[:, [j]]) for j, name in enumerate(names)]
+    found = [Column(name, "number", True, ("",), matrix[:, [j]]) for j, name in enumerate(names)]
     if others is None:
         return found
     if len(others) != len(matrix):
@@ -155,10 +163,11 @@ def _columns(X: Any, matrix: Float[np.ndarray, "n d"], others: pd.DataFrame | No
     twice = sorted(set(names) & set(map(str, others.columns)))
     if twice:
         raise ValueError(f"others has columns that X has too: {', '.join(twice)}")
-    return found + [_column(str(name), others[name]) for name in others.columns]
+    return found + [column_of(str(name), others[name], False) for name in others.columns]
 
 
-def _column(name: str, cells: pd.Series) -> _Column:
+def column_of(name: str, cells: pd.Series, used: bool) -> Column:
+    """A column of a DataFrame: numbers, dates or texts."""
     import pandas as pd
 
     there = cells.notna().to_numpy()
@@ -166,9 +175,9 @@ def _column(name: str, cells: pd.Series) -> _Column:
         raise ValueError(f"all values are missing in column {name!r} of others")
     if pd.api.types.is_datetime64_any_dtype(cells):
         days = (cells.dt.tz_localize(None) - pd.Timestamp(0)).dt.total_seconds().to_numpy(float) / 86_400
-        return _Column(name, "date", False, ("",), days[:, None])
+        return Column(name, "date", used, ("",), days[:, None])
     if pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
-        return _Column(name, "number", False, ("",), cells.astype("Float64").to_numpy(float, na_value=np.nan)[:, None])
+        return Column(name, "number", used, ("",), cells.astype("Float64").to_numpy(float, na_value=np.nan)[:, None])
     texts = cells.astype(str).to_numpy()
     levels = np.unique(texts[there])
     if len(levels) > MOST_LEVELS:
@@ -178,7 +187,7 @@ def _column(name: str, cells: pd.Series) -> _Column:
         )
     values = (texts[:, None] == levels).astype(float)
     values[~there] = np.nan
-    return _Column(name, "category", False, tuple(map(str, levels)), values)
+    return Column(name, "category", used, tuple(map(str, levels)), values)
 
 
 def _in_units(kind: str, numbers: tuple[float, ...]) -> tuple[Any, ...]:
@@ -214,7 +223,7 @@ def _means(
     return np.where(weights > 0, shared @ means / np.where(weights > 0, weights, 1.0), np.nan)
 
 
-def _effect(column: _Column, sums: Float[np.ndarray, "c levels"], counts: Float[np.ndarray, "c levels"]) -> float:
+def _effect(column: Column, sums: Float[np.ndarray, "c levels"], counts: Float[np.ndarray, "c levels"]) -> float:
     """ε² or Cramér's V with its correction, at least 0; 0 for a partition that cannot be associated with anything."""
     filled = counts[:, 0] > 0
     sums, counts = sums[filled], counts[filled, 0]

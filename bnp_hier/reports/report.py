@@ -24,6 +24,7 @@ from bnp_hier.comparison import shared_component, shared_hyperparameters, tabula
 from bnp_hier.components import GammaPoisson
 from bnp_hier.datasets import Dataset
 from bnp_hier.evidence import tree_bound
+from bnp_hier.posterior.cluster_profiles import ClusterProfiles
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
 from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
@@ -31,6 +32,7 @@ from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.reports.headlines import headline
+from bnp_hier.reports.profiles import association_table, profiles_of, profiles_table
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.tree_page import tree_figures
 from bnp_hier.reports.verdicts import (
@@ -157,6 +159,11 @@ class Findings:
     def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
         """For each chain method, each row's mean probability of sharing a cluster with the others of its own; NaN if alone."""
         return {f"{name} certainty": certainty.own for name, certainty in self.certainty.items()}
+
+    @cached_property
+    def profiles(self) -> ClusterProfiles:
+        """What the clusters of the method shown contain."""
+        return profiles_of(self.fits[self.lead], self.data, self.labels[self.lead])
 
     @cached_property
     def notes(self) -> list[str]:
@@ -303,7 +310,12 @@ class Findings:
                 lines.append("Known classes: " + ", ".join(f"{names[i]} ({counts[i]})" for i in order))
             lines.append("Rows: " + listed(rows if data.item_names is None else (data.item_names[i] for i in rows), 200))
             folds[f"Cluster {cluster}: {len(rows)} rows"] = lines
-        tables = {}
+        tables = {
+            "Means and shares by cluster, with their intervals over the draws where these matter; all of them are in "
+            "clusters.csv": profiles_table(self.profiles),
+            "How strongly columns are associated with the clusters, from 0 to 1; those that were used to find the clusters are "
+            "associated by construction": association_table(self.profiles),
+        }
         if classes is not None and len(np.unique(classes)) <= MOST_CLASSES:
             crossed = pd.crosstab(pd.Series(labels, name="cluster"), pd.Series(classes, name="class"))
             tables[f"Rows by cluster of {self.lead} and known class"] = crossed

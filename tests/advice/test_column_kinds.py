@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +22,7 @@ COLUMNS: dict[str, tuple[np.ndarray, str]] = {
     "age": (RNG.integers(18, 90, 60), "continuous"),
     "grade": (RNG.integers(3, 6, 60), "continuous"),
     "balance": (RNG.integers(-5, 6, 60), "continuous"),
-    "id": (np.arange(60) + 100, "row number"),
+    "id": (np.arange(60) + 100, "identifier"),
     "same": (np.full(60, 7.0), "constant"),
     "nothing": (np.full(60, np.nan), "empty"),
 }
@@ -35,7 +37,7 @@ def test_kinds(name: str) -> None:
     holes[5:20] = np.nan
     (again,) = infer_column_kinds(holes[:, None], [name])
     assert again.missing == pytest.approx(1.0 if name == "nothing" else 0.25)
-    assert again.kind == ("continuous" if name == "id" and again.kind != "row number" else kind)
+    assert again.kind == ("continuous" if name == "id" and again.kind != "identifier" else kind)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,60 @@ def test_mixed_columns_go_to_their_families() -> None:
     assert parts == {"BetaBernoulli": (0,), "GammaPoisson": (2,), "NormalInverseGamma": (1, 3)}
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "kind", "alternative", "words"),
+    [
+        ("income", np.exp(RNG.normal(0, 2, 200)), "continuous", "log", "long right tail"),
+        ("spent", np.append(np.exp(RNG.normal(0, 2, 200)), 0.0), "continuous", "log1p", "long right tail"),
+        ("sales", np.round(np.exp(RNG.normal(4, 1.5, 200))) + 1, "continuous", "log", "large enough for a normal"),
+        ("rare events", RNG.poisson(90.0, 200), "continuous", "count", "large enough for a normal"),
+        ("error", RNG.standard_t(2.0, 500), "continuous", "", "heavy tails"),
+        ("share_pct", 100 * RNG.beta(1, 9, 200), "continuous", "logit", "percentages .* near 0"),
+        ("proportion", RNG.beta(50, 50, 200), "continuous", "", "proportions"),
+        ("agreement", RNG.binomial(4, 0.6, 200) + 1, "continuous", "ordered", "perhaps grades"),
+        ("stars", RNG.integers(1, 6, 200), "continuous", "category", "none of them 0"),
+        ("day", 20240000 + 100 * RNG.integers(1, 13, 90) + RNG.integers(1, 28, 90), "date", "drop", "dates from 2024"),
+        ("customerId", RNG.permutation(5000)[:90], "identifier", "drop", "different whole numbers"),
+    ],
+)
+def test_alternatives(name: str, values: np.ndarray, kind: str, alternative: str, words: str) -> None:
+    (found,) = infer_column_kinds(np.asarray(values, float)[:, None], [name])
+    assert (found.kind, found.alternative) == (kind, alternative), found
+    assert re.search(words, found.reason), found.reason
+
+
+def test_kinds_that_are_given_overrule_the_values() -> None:
+    X = np.column_stack([RNG.poisson(90.0, 40), RNG.poisson(2.0, 40), RNG.integers(0, 2, 40)]).astype(float)
+    names = ["large", "small", "flag"]
+    given = {"large": "count", "small": "continuous", "flag": "continuous"}
+    found = infer_column_kinds(X, names, kinds=given)
+    assert [kind.kind for kind in found] == ["count", "continuous", "continuous"]
+    assert {kind.reason for kind in found} == {"as requested"}
+    component = component_for(X, feature_names=names, kinds=given).component
+    assert isinstance(component, bnp.ProductComponent)
+    parts = {type(part).__name__: columns for part, columns in zip(component.parts, component.columns, strict=True)}
+    assert parts == {"GammaPoisson": (0,), "NormalInverseGamma": (1, 2)}
+    with pytest.raises(ValueError, match="there is no column 'larg' to take as 'count'; did you mean 'large'"):
+        infer_column_kinds(X, names, kinds={"larg": "count"})
+    with pytest.raises(ValueError, match="column 'flag': found the kind 'category', expected continuous, count or binary"):
+        infer_column_kinds(X, names, kinds={"flag": "category"})
+    with pytest.raises(ValueError, match="column 'large', row 0: found .*, expected 0 or 1, as the column is taken as binary"):
+        infer_column_kinds(X, names, kinds={"large": "binary"})
+
+
+def test_recommendations_say_what_columns_are_taken_for() -> None:
+    table = pd.DataFrame({"income": np.exp(np.random.default_rng(3).normal(0, 2, 60)), "age": RNG.integers(18, 90, 60)})
+    advice = bnp.recommend(table, kinds={"age": "count"})
+    assert [kind.kind for kind in advice.columns] == ["continuous", "count"] and advice.family == "mixed"
+    text = str(advice)
+    assert (
+        re.search(r"income: continuous, .*long right tail.* \[--kinds income=log\]", text)
+        and "age: count, as requested" in text
+    )
+    wide = bnp.recommend(np.random.default_rng(0).normal(size=(30, 25)))
+    assert "and 25 further columns" in str(wide)
+
+
 KNOWN = {
     "iris": "normal",
     "wine": "normal",
@@ -97,11 +153,11 @@ def test_known_data_sets(sets: dict[str, str]) -> None:
 
 def test_bad_input() -> None:
     X = np.column_stack([COLUMNS["height"][0], COLUMNS["same"][0]])
-    with pytest.raises(ValueError, match="are constant.*: b c; leave them out with --drop 'b c'"):
+    with pytest.raises(ValueError, match="'b c': 7 in every row; leave them out with --drop 'b c'"):
         component_for(X, feature_names=["a", "b c"])
     with pytest.raises(ValueError, match="family must be one of auto, .*normal.* but it is 'gauss'"):
         component_for(X, "gauss")
-    with pytest.raises(ValueError, match="all values are missing in these columns: x1"):
+    with pytest.raises(ValueError, match="'x1': all values are missing; leave them out with --drop x1"):
         component_for(np.column_stack([X[:, 0], np.full(60, np.nan)]))
     with pytest.raises(ValueError, match="X has 2 columns, but there are 1 feature_names"):
         infer_column_kinds(X, ["a"])
@@ -110,6 +166,7 @@ def test_bad_input() -> None:
 def test_categories_are_parts_of_their_own() -> None:
     color = np.eye(3)[RNG.integers(0, 3, 60)]
     color[:6] = 0.0
+    which = np.where(color.any(axis=1), color.argmax(axis=1), 3)
     X = np.column_stack([RNG.normal(size=60), color, RNG.integers(0, 2, 60)])
     names = ["height", "colour=blue", "colour=green", "colour=red", "smokes"]
     kinds = infer_column_kinds(X, names, categories=[(1, 2, 3)])
@@ -126,9 +183,10 @@ def test_categories_are_parts_of_their_own() -> None:
     unknown = chosen.component.log_marginal(chosen.component.suff_stats(X[:1]))
     np.testing.assert_allclose(unknown, without.log_marginal(without.suff_stats(X[:1, [0, 4]])), rtol=1e-6)
     assert "mixed" == component_for(color[6:], categories=[(0, 1, 2)]).name
-    with pytest.raises(ValueError, match="columns height, colour=blue are not indicators of a category"):
+    with pytest.raises(ValueError, match="columns height, colour=blue are neither indicators of a category"):
         component_for(X, feature_names=names, categories=[(0, 1)])
-    advice = bnp.recommend(X, feature_names=names, categories=[(1, 2, 3)])
+    data = bnp.datasets.from_frame(pd.DataFrame({"height": X[:, 0], "colour": np.array(["blue", "green", "red", None])[which]}))
+    advice = bnp.recommend(data)
     assert advice.family == "mixed" and advice.columns[1].kind == "category"
 
 

@@ -91,7 +91,9 @@ def test_telling_columns_are_named() -> None:
     table = pd.DataFrame({"id": np.arange(1, 101), "a": X[:, 0], "b": X[:, 1], "flag": np.ones(100)})
     table.loc[:70, "b"] = np.nan
     found = bnp.check_model(partial(dpm, component=bnp.ProductComponent.from_data(table, learn=False)), table)
-    assert any("column 'id' numbers the rows" in warning for warning in found)
+    assert any(
+        "column 'id' tells rows apart (identifier: 1, 2, ..., 100" in warning and "(--drop id)" in warning for warning in found
+    )
     assert any("column 'flag' contains only one value" in warning for warning in found)
     assert any("column 'b' lacks a value in more than half" in warning for warning in found)
 
@@ -117,3 +119,15 @@ def test_values_that_are_missing_where_another_column_is_high() -> None:
     assert "'age' are missing more often where 'income' is high" in found
     model = partial(dpm, component=bnp.NormalInverseWishart.from_data(by_chance))
     assert not any("missing more often" in text for text in bnp.check_model(model, by_chance, names))
+
+
+def test_grades_and_given_kinds() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"stars": rng.binomial(4, 0.7, 100) + 1.0, "visits": rng.poisson(3.0, 100), "x": rng.normal(size=100)})
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(table, learn=False))
+    found = bnp.check_model(model, table)
+    assert any("column 'stars' contains a few different whole numbers, perhaps grades" in warning for warning in found)
+    assert any("--kinds stars=ordered" in warning for warning in found)
+    assert any("column 'visits' contains counts" in warning for warning in found)
+    given = bnp.check_model(model, table, kinds={"stars": "continuous", "visits": "continuous"})
+    assert not any("stars" in warning or "visits" in warning for warning in given)

@@ -113,7 +113,8 @@ ERRORS = {
         "a,b\n1,2\n,3\nlow,4\nhigh,5\n",
         None,
         "table.csv, line 4, column 'a': found the text 'low', expected a number. 'a': if the column contains the true labels, "
-        "declare it with truth= or --truth; if it names the rows, with items= or --items; otherwise drop it "
+        "declare it with truth= or --truth; if it names the rows, with items= or --items; if its values are "
+        "categories, take it as such (--kinds a=category); otherwise drop it "
         "(to drop all: --drop a)",
     ),
     "text in several columns": ("a,b,c\n1,x,2\ny,3,4\n", None, "'a', 'b': if the column contains"),

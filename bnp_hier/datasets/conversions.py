@@ -1,0 +1,186 @@
+"""What a column of a table is taken for, and how its cells become numbers: categories, ordered scales, logarithms."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+__all__ = ["KINDS", "converted", "features_of", "modelled_kinds", "order_of", "parse_kinds", "resolved_kind", "steps"]
+
+KINDS = {
+    "continuous": "numbers, modelled as normal",
+    "count": "whole numbers from 0, modelled as Poisson",
+    "binary": "0 and 1, modelled as Bernoulli",
+    "category": "one of several values, modelled as categorical",
+    "ordered": "steps on an ordered scale (or write the scale, low<medium<high), modelled as binomial",
+    "log": "logarithms of positive numbers, modelled as normal",
+    "log1p": "logarithms of 1 plus numbers from 0, modelled as normal",
+    "logit": "log odds of proportions or percentages, modelled as normal",
+}
+"""What a column can be taken for -> what that means."""
+
+
+MOST_GRADES = 100
+"""Largest number of steps of a scale of whole numbers."""
+
+
+class _Transform(NamedTuple):
+    """A function of numbers, the numbers that it allows, and what they are in words."""
+
+    function: Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]
+    allows: Callable[[Float[np.ndarray, " n"]], Bool[np.ndarray, " n"]]
+    domain: str
+
+
+_TRANSFORMS = {
+    "log": _Transform(np.log, lambda x: x > 0, "a number above 0"),
+    "log1p": _Transform(np.log1p, lambda x: x >= 0, "a number from 0"),
+    "logit": _Transform(
+        lambda x: np.log(x) - np.log1p(-x), lambda x: (x > 0) & (x < 1), "a proportion strictly between 0 and 1"
+    ),
+    "logit%": _Transform(
+        lambda x: np.log(x) - np.log(100 - x), lambda x: (x > 0) & (x < 100), "a percentage strictly between 0 and 100"
+    ),
+}
+
+_NUMBERS = {
+    "count": _Transform(np.array, lambda x: (x >= 0) & (x == np.round(x)), "a count, a whole number from 0"),
+    "binary": _Transform(np.array, lambda x: np.isin(x, (0.0, 1.0)), "0 or 1"),
+}
+
+
+def parse_kinds(words: Iterable[str]) -> dict[str, str]:
+    """Read the kinds of columns, as in ``a=count,b=category`` or ``size=small<medium<large``.
+
+    Words are divided at commas; a piece without "=" belongs to the name in the next piece.
+
+    Raises
+    ------
+    ValueError
+        If a part has no "=", or nothing on one of its sides.
+    """
+    found = {}
+    for word in words:
+        pending: list[str] = []
+        for piece in word.split(","):
+            pending.append(piece)
+            if "=" not in piece:
+                continue
+            name, _, kind = ",".join(pending).rpartition("=")
+            found[name.strip()] = kind.strip()
+            pending = []
+        if pending or not all(found) or not all(found.values()):
+            raise ValueError(f"--kinds {word!r}: expected column=kind, as in a=count,b=category")
+    return found
+
+
+def resolved_kind(name: str, kind: str, cells: Float[np.ndarray, " m"] | None, scale: Sequence[str]) -> str:
+    """Check a kind and complete it: "ordered" becomes its scale, and "logit" of percentages "logit%".
+
+    Parameters
+    ----------
+    name, kind
+        Name of the column and the requested kind.
+    cells
+        The values that are not missing; None if the column contains text.
+    scale
+        The texts from low to high if they are recognised.
+
+    Raises
+    ------
+    ValueError
+        If the kind does not exist, or does not suit the column.
+    """
+    if "<" in kind:
+        grades = [part.strip() for part in kind.split("<")]
+        if len(set(grades)) < len(grades) or not all(grades):
+            raise ValueError(f"column {name!r}: the scale {kind!r} has an empty or repeated grade")
+        return "<".join(grades)
+    if kind not in KINDS and kind != "logit%":
+        close = difflib.get_close_matches(kind, KINDS, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}? The" if close else "the"
+        raise ValueError(
+            f"column {name!r}: there is no kind {kind!r}; {hint} kinds are {', '.join(KINDS)}, "
+            "or an ordered scale such as low<medium<high"
+        )
+    if cells is None:
+        if kind == "ordered":
+            if scale:
+                return "<".join(scale)
+            raise ValueError(f"column {name!r}: the order of its texts is unknown; write it as {name}=low<medium<high")
+        if kind != "category":
+            raise ValueError(f"column {name!r} contains text, so it cannot be taken as {kind}: expected category or ordered")
+    elif kind == "logit" and len(cells) and cells.max() > 1:
+        return "logit%"
+    elif kind == "ordered":
+        return "<".join(scale or _grades(name, cells))
+    return kind
+
+
+def _grades(name: str, cells: Float[np.ndarray, " m"]) -> list[str]:
+    """All whole numbers from the smallest to the largest one."""
+    if not len(cells) or (cells != np.round(cells)).any() or not 0 < np.ptp(cells) <= MOST_GRADES:
+        raise ValueError(
+            f"column {name!r} cannot be taken as ordered: expected different whole numbers, at most {MOST_GRADES} apart"
+        )
+    return [f"{grade:d}" for grade in range(int(cells.min()), int(cells.max()) + 1)]
+
+
+def order_of(kind: str) -> tuple[str, ...]:
+    """The texts of an ordered scale, from low to high; nothing for other kinds."""
+    return tuple(kind.split("<")) if "<" in kind else ()
+
+
+def converted(kind: str | None, values: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], int | None, str]:
+    """Apply the conversion of a kind to numbers.
+
+    Returns
+    -------
+    values, wrong, expected
+        The converted values; the first row that the kind does not allow, None if there is none; and what it does allow.
+    """
+    transform = (_TRANSFORMS | _NUMBERS).get(kind or "")
+    if transform is None:
+        return values, None, ""
+    with np.errstate(invalid="ignore"):
+        wrong = ~np.isnan(values) & ~transform.allows(values)
+    if wrong.any():
+        return values, int(wrong.argmax()), transform.domain
+    return transform.function(values), None, ""
+
+
+def steps(ranks: Float[np.ndarray, " n"], scale: Sequence[str]) -> list[Float[np.ndarray, " n"]]:
+    """Steps above the bottom of a scale and below its top, both 0 where the rank is missing; of two grades, the rank alone."""
+    if len(scale) == 2:
+        return [ranks]
+    missing = np.isnan(ranks)
+    return [np.where(missing, 0.0, column) for column in (ranks, len(scale) - 1 - ranks)]
+
+
+def features_of(name: str, kind: str | None, levels: Sequence[str]) -> list[str]:
+    """Names of the columns of numbers that a column becomes.
+
+    A category becomes indicators, "column=value"; of two levels, the indicator of the second. An ordered scale of three or more
+    grades becomes the steps above its bottom and below its top, two counts with the same sum in all rows. Transformed numbers
+    are named "log(column)", and so on.
+    """
+    if levels:
+        return [f"{name}={level}" for level in (levels[1:] if len(levels) == 2 else levels)]
+    if kind in _TRANSFORMS:
+        return [f"{kind.removesuffix('%')}({name})"]
+    if len(order_of(kind or "")) > 2:
+        return [f"{name} (steps up)", f"{name} (steps down)"]
+    return [name]
+
+
+def modelled_kinds(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Feature -> kind of its numbers, "continuous", "count" or "binary", for the columns with a requested kind."""
+    return {
+        features_of(name, kind, ())[0]: kind if kind in _NUMBERS else "continuous"
+        for name, kind in kinds.items()
+        if kind != "category" and not order_of(kind)
+    }

@@ -1,0 +1,131 @@
+"""Recognise what a column of a table is from its name and values: identifiers, dates, ordered scales, percentages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["DATE", "bounds_of_shares", "identifier", "ordered_scale", "useless_numbers", "written_date"]
+
+_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+
+DATE = re.compile(
+    r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$"
+    r"|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([, ].*)?$"
+    r"|\d{4}/\d{1,2}/\d{1,2}( .*)?$"
+    r"|\d{1,2}:\d{2}(:\d{2})?$"
+    rf"|\d{{1,2}}\.?[ -]{_MONTH}[ -]\d{{2,4}}$|{_MONTH} \d{{1,2}},? \d{{2,4}}$|{_MONTH} \d{{4}}$",
+    re.IGNORECASE,
+)
+"""Common notations of dates and times in tables."""
+
+_IDENTIFIER = re.compile(
+    r"(?:^|[_ .-])(?:id|ids|nr|no|uid|uuid|guid|index|idx|key|row|serial|zip|zipcode|postcode|phone)(?:$|[_ .-])"
+)
+"""Words in the names of columns that tell rows apart; a name such as "customerId" is split into words first."""
+
+FEWEST_NUMBERED = 8
+"""Number of rows from which consecutive whole numbers are taken for row numbers."""
+
+_SCALES = tuple(
+    tuple(scale.split(" < "))
+    for scale in (
+        "xxs < xs < s < m < l < xl < xxl < xxxl",
+        "extra small < small < medium < large < extra large",
+        "tiny < small < medium < big < large < huge",
+        "none < very low < low < medium < high < very high",
+        "low < moderate < high",
+        "none < mild < moderate < severe < very severe",
+        "none < slight < moderate < strong < very strong",
+        "never < almost never < rarely < seldom < sometimes < often < usually < very often < almost always < always",
+        "very bad < bad < neutral < good < very good",
+        "very poor < poor < fair < average < good < very good < excellent",
+        "strongly disagree < disagree < somewhat disagree < neither agree nor disagree < neutral < somewhat agree < agree"
+        " < strongly agree",
+        "strongly disagree < disagree < slightly disagree < neutral < slightly agree < agree < strongly agree",
+        "strongly disagree < disagree < undecided < agree < strongly agree",
+        "very dissatisfied < dissatisfied < neutral < satisfied < very satisfied",
+        "not at all < a little < somewhat < quite a bit < very much < extremely",
+        "very unlikely < unlikely < neutral < likely < very likely",
+        "beginner < intermediate < advanced < expert",
+        "junior < mid < senior",
+        "bronze < silver < gold < platinum",
+        "first < second < third < fourth < fifth",
+        "monday < tuesday < wednesday < thursday < friday < saturday < sunday",
+        "mon < tue < wed < thu < fri < sat < sun",
+        "january < february < march < april < may < june < july < august < september < october < november < december",
+        "jan < feb < mar < apr < may < jun < jul < aug < sep < oct < nov < dec",
+    )
+)
+"""Scales that are common in tables, from low to high."""
+
+
+def useless_numbers(name: str, values: Float[np.ndarray, " n"]) -> str:
+    """Why a column of numbers is of no use for finding clusters; empty if it may be of use."""
+    cells = values[~np.isnan(values)]
+    if not len(cells):
+        return "all values are missing"
+    if (cells == cells[0]).all() and cells[0] not in (0.0, 1.0):
+        return f"{cells[0]:g} in every row"
+    reason = identifier(name, cells)
+    return f"an identifier ({reason})" if reason else written_date(cells)
+
+
+def identifier(name: str, cells: Float[np.ndarray, " m"]) -> str:
+    """Why a column of numbers seems to tell rows apart: it numbers them, or its name says so; empty if it does not seem to.
+
+    Values must be different whole numbers.
+    """
+    if len(cells) < 3 or (cells != np.round(cells)).any() or len(np.unique(cells)) < len(cells):
+        return ""
+    low, high = cells.min(), cells.max()
+    if high - low == len(cells) - 1 and len(cells) >= FEWEST_NUMBERED:
+        if (np.diff(cells) == 1).all():
+            return f"{low:.16g}, {low + 1:.16g}, ..., {high:.16g}: increases by one in every row"
+        return f"every whole number from {low:.16g} to {high:.16g} once"
+    if _IDENTIFIER.search(_words(name)):
+        return f"different whole numbers from {low:.16g} to {high:.16g}, and named {name!r}"
+    return ""
+
+
+def written_date(cells: Float[np.ndarray, " m"]) -> str:
+    """The dates of a column of whole numbers that are all dates such as 20240131; empty if they are not."""
+    if not len(cells) or (cells != np.round(cells)).any() or cells.min() < 19000101 or cells.max() > 21001231:
+        return ""
+    month, day = cells // 100 % 100, cells % 100
+    if ((month < 1) | (month > 12) | (day < 1) | (day > 31)).any():
+        return ""
+    return f"dates from {cells.min():.0f} to {cells.max():.0f}"
+
+
+def bounds_of_shares(name: str, cells: Float[np.ndarray, " m"]) -> float | None:
+    """100 or 1 if the name of a column says that it contains percentages or proportions, and its values agree; else None."""
+    if not len(cells) or cells.min() < 0 or not re.search(r"%|percent|\bpct\b|proportion|\bshare\b|\bfraction\b", _words(name)):
+        return None
+    return 1.0 if cells.max() <= 1 else 100.0 if cells.max() <= 100 else None
+
+
+def ordered_scale(levels: Sequence[str]) -> tuple[str, ...]:
+    """The distinct texts of a column from low to high if they are at least three of a common scale; else nothing.
+
+    Texts that start with their number, such as "1 - low", are such a scale too.
+    """
+    if len(levels) < 3:
+        return ()
+    words = {level.strip().casefold().replace("-", " ").replace("_", " "): level for level in levels}
+    for scale in _SCALES:
+        if len(words) == len(levels) and set(words) <= set(scale):
+            return tuple(words[word] for word in scale if word in words)
+    numbers = [re.match(r"(\d+)\s*[-–—:.)=]?\s*\D", level) for level in levels]
+    ranks = [int(found.group(1)) if found else -1 for found in numbers]
+    if min(ranks) >= 0 and sorted(ranks) == list(range(min(ranks), min(ranks) + len(ranks))):
+        return tuple(level for _, level in sorted(zip(ranks, levels, strict=True)))
+    return ()
+
+
+def _words(name: str) -> str:
+    """A name in lower case, with words separated: "customerId" becomes "customer id"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).casefold().replace("_", " ")

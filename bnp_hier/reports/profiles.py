@@ -1,0 +1,113 @@
+"""Tables of what the clusters contain, for the report and the files beside it."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int, Shaped
+
+from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.conversions import features_of
+from bnp_hier.datasets.recognition import DATE
+from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns
+
+__all__ = ["association_table", "columns_of", "profiles_of", "profiles_table"]
+
+CREDIBLE = 0.95
+"""Probability of the intervals."""
+
+MOST_CLUSTERS, MOST_ROWS = 8, 40
+"""Largest numbers of clusters, and of columns or levels, in a table of the report; the files contain all."""
+
+
+def profiles_of(fit: Any, data: Dataset, labels: Int[np.ndarray, " n"]) -> ClusterProfiles:
+    """Describe clusters by the columns of a data set as they were read, those that were left out, and the known classes."""
+    draws = int(np.clip(3e8 / data.X.size, 20, 200))  # a few seconds on large data
+    return describe_columns(fit, data.X, labels, columns_of(data), CREDIBLE, draws)
+
+
+def columns_of(data: Dataset) -> list[Column]:
+    """The columns of a data set as they were read, and, if they can be described, those left out and the known classes."""
+    source = {one: name for name in data.sources for one in features_of(name, data.kinds.get(name), data.levels.get(name, ()))}
+    used: dict[str, pd.Series] = {}
+    for name, values in zip(data.feature_names, data.X.T, strict=True):
+        owner = source.get(name, name)
+        used.setdefault(owner, _series(data.sources[owner]) if owner in data.sources else pd.Series(values))
+    found = [column_of(name, column, True) for name, column in used.items()]
+    others: dict[str, pd.Series] = {name: _series(values) for name, values in data.others.items()}
+    if data.classes is not None:
+        others["known class"] = pd.Series(data.classes.astype(str))
+    for name, column in others.items():
+        is_text = not pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_datetime64_any_dtype(column)
+        if name not in used and column.notna().any() and not (is_text and column.nunique() > MOST_LEVELS):
+            found.append(column_of(name, column, False))
+    return found
+
+
+def _series(values: Shaped[np.ndarray, " n"]) -> pd.Series:
+    """A column as numbers, as dates if all texts are written so, or as texts."""
+    if values.dtype.kind != "U":
+        return pd.Series(values)
+    column = pd.Series(values, dtype=object).where(values != "", None)
+    if all(DATE.match(text) for text in column.dropna()):
+        with suppress(ValueError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the order of day and month is a guess
+            return pd.to_datetime(column, format="mixed")
+    return column
+
+
+def association_table(found: ClusterProfiles) -> pd.DataFrame:
+    """How far the columns go with the clusters, the strongest first, in the words of the report."""
+    table = found.association.head(MOST_ROWS)
+    interval = [f"{low:.2f} to {high:.2f}" for low, high in zip(table["low"], table["high"], strict=True)]
+    shown = {
+        "kind": table["kind"],
+        "used to find the clusters": np.where(table["used"], "yes", "no"),
+        "measure": table["measure"],
+        "association": table["effect"].round(3),
+        "over the draws": interval,
+    }
+    return pd.DataFrame(shown, index=table.index)
+
+
+def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
+    """Means and shares with their intervals: a row for each column or level, the strongest first, a column for each cluster."""
+    place = {name: rank for rank, name in enumerate(found.association.index)}
+    table = found.profiles.reset_index()
+    table = table[table["cluster"] < MOST_CLUSTERS]
+    table = table.assign(
+        rank=table["column"].map(place),
+        text=[_cell(row.mean, row.low, row.high, row.sd, bool(row.level)) for row in table.itertuples()],
+        all_rows=[_number(row.overall, row.sd, bool(row.level)) for row in table.itertuples()],
+        name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
+    ).sort_values(["rank", "level", "cluster"], kind="stable")
+    wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
+    wide.columns = [f"cluster {k}" for k in wide.columns]
+    overall = table.drop_duplicates("name").set_index("name")["all_rows"]
+    return wide.assign(**{"all rows": overall}).rename_axis("column").head(MOST_ROWS)
+
+
+def _cell(mean: Any, low: Any, high: Any, sd: Any, is_share: bool) -> str:
+    """A mean, and its interval where that is not just a point."""
+    if pd.isna(mean):
+        return "–"
+    own, *ends = (_number(value, sd, is_share) for value in (mean, low, high))
+    return own if ends == [own, own] else f"{own} ({ends[0]} to {ends[1]})"
+
+
+def _number(value: Any, sd: Any, is_share: bool) -> str:
+    """A share in per cent, a date, or a number with the digits that its spread deserves."""
+    if pd.isna(value):
+        return "–"
+    if isinstance(value, pd.Timestamp):
+        return f"{value:%Y-%m-%d}"
+    if is_share:
+        return f"{value:.0%}"
+    if pd.isna(sd) or not sd > 0:
+        return f"{value:.4g}"
+    digits = int(np.clip(2 - np.floor(np.log10(sd)), 0, 12))
+    return f"{value:.{digits}f}"
