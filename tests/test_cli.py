@@ -380,6 +380,7 @@ def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert _run(monkeypatch, "fit", path, *drop, *kinds, "--method", "map-dp", "--out", saved) == 0
     assert _run(monkeypatch, "predict", saved, path, "--out", predictions) == 0
     found = pd.read_csv(predictions)
+    assert found["p_value"].between(1 / 1001, 1.0).all()
     assert adjusted_rand_score(z, found["cluster"]) > 0.7
     assert _run(monkeypatch, "compare", path, *drop, "--kinds", "stars=ordred") == 1
     assert "there is no kind 'ordred'; did you mean ordered?" in " ".join(capsys.readouterr().err.split())

@@ -163,11 +163,37 @@ def test_speed_guide() -> None:
     _run("-c", _blocks("docs/guide/speed.md")[0])
 
 
+@pytest.mark.slow
+def test_scikit_learn_guide_prints_what_it_shows() -> None:
+    printed = _run("-c", "\n".join(_blocks("docs/guide/scikit_learn.md"))).stdout
+    shown = "".join(_blocks("docs/guide/scikit_learn.md", "text"))
+    assert re.findall(r"[A-Za-z]+", printed) == re.findall(r"[A-Za-z]+", shown)
+    numbers = [np.array(re.findall(r"-?\d+\.\d", text), dtype=float) for text in (printed, shown)]
+    np.testing.assert_allclose(numbers[0], numbers[1], atol=0.3)
+    assert numbers[0][1] > numbers[0][2] + 0.3  # the leak
+
+
+@pytest.mark.slow
+def test_grid_search_example() -> None:
+    printed = _run("examples/grid_search.py", "--rows", "24", "--repeats", "1").stdout
+    table, searched = (re.findall(r"^(\w+) .*?(-?\d+\.\d+)\s*$", part, flags=re.MULTILINE) for part in printed.split("\n\n"))
+    assert [name for name, _ in table] == ["normal", "diagonal"]
+    scores = [float(score) for _, score in searched]
+    assert len(scores) == 10 and scores == sorted(scores, reverse=True) and searched[0][0] == "normal"
+
+
 def test_guides_have_no_untested_code() -> None:
     pages = sorted((ROOT / "docs" / "guide").glob("*.md"))
     counts = {page.stem: len(_blocks(str(page.relative_to(ROOT)))) for page in pages}
     tested = {"quick_start": 1, "your_own_model": 3, "posterior": 1, "trees_and_evidence": 1, "hard_assignments": 1}
-    tested |= {"many_rows": 1, "hierarchical_mixtures": 1, "priors": 4, "speed": 1, "when_chains_disagree": 3}
+    tested |= {
+        "many_rows": 1,
+        "hierarchical_mixtures": 1,
+        "priors": 4,
+        "speed": 1,
+        "when_chains_disagree": 3,
+        "scikit_learn": 3,
+    }
     assert {name: count for name, count in counts.items() if count} == tested
     assert len(_blocks("README.md")) == 1
 

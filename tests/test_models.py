@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 
 import jax
@@ -15,9 +16,10 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS, Predictive
 from numpyro.infer.util import log_density
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 
 from bnp_hier import BHC, NormalInverseGamma, NormalInverseWishart, NormalKnownCovariance, evidence
-from bnp_hier.models import bhmc, bhmc_finite, dpm, dpm_stick_breaking, pitman_yor_mixture
+from bnp_hier.models import MixtureModel, bhmc, bhmc_finite, dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.parameters import few
 
 X = np.random.default_rng(0).normal(size=(5, 2))
@@ -240,3 +242,77 @@ def test_fixed_branching_under_nuts() -> None:
     means = np.sort(np.take_along_axis(np.asarray(draws["parameters"])[..., 0], heaviest, 1), axis=1)
     np.testing.assert_allclose(np.median(means, axis=0), [rows[:10].mean(), rows[10:].mean()], atol=0.5)
     assert np.mean(mcmc.get_extra_fields()["diverging"]) < 0.5
+
+
+# ---- settings by name -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "plain"),
+    [
+        (MixtureModel(), dpm),
+        (MixtureModel("diagonal", learn=False), partial(dpm, component=partial(NormalInverseGamma.from_data, learn=False))),
+        (
+            MixtureModel("diagonal", concentration=2.0, kappa=0.3),
+            partial(dpm, component=lambda X: NormalInverseGamma.from_data(X, kappa=0.3)(X), concentration=2.0),
+        ),
+        (
+            MixtureModel("known", discount=0.1, concentration=dist.Gamma(2.0, 1.0)),
+            partial(
+                pitman_yor_mixture,
+                component=lambda X: NormalKnownCovariance.from_data(X)(X),
+                concentration=dist.Gamma(2.0, 1.0),
+                discount=0.1,
+            ),
+        ),
+    ],
+)
+def test_named_settings_are_those_of_the_plain_model(named: MixtureModel, plain) -> None:
+    found, expected = _sites(named), _sites(plain)
+    assert set(found) == set(expected)
+    values = {name: site["value"] for name, site in expected.items() if not site["is_observed"]}
+    for site in found:
+        assert found[site]["fn"].log_prob(expected[site]["value"]).sum() == pytest.approx(
+            float(expected[site]["fn"].log_prob(expected[site]["value"]).sum())
+        )
+    assert float(log_density(named, (X,), {}, values)[0]) == pytest.approx(float(log_density(plain, (X,), {}, values)[0]))
+
+
+def test_settings_are_parameters() -> None:
+    model = MixtureModel("diagonal", kappa=0.2)
+    assert model.get_params() == {
+        "family": "diagonal",
+        "concentration": None,
+        "discount": None,
+        "learn": True,
+        "kappa": 0.2,
+        "shape": None,
+        "within": None,
+    }
+    assert clone(model).get_params() == model.get_params() and pickle.loads(pickle.dumps(model)).get_params()["kappa"] == 0.2
+    assert repr(model) == "MixtureModel('diagonal', kappa=0.2)"
+    assert model.set_params(family="normal").get_params()["nu"] is None and model.get_params()["kappa"] == 0.2
+    assert "shape" not in model.get_params()
+    model.set_params(family="spherical", concentration=dist.Gamma(1.0, 2.0))
+    assert repr(model) == "MixtureModel('spherical', concentration=Gamma(...))"  # kappa is gone
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        (
+            {"kapa": 1.0},
+            r"there is no setting 'kapa' of MixtureModel\('normal'\); did you mean kappa\? The settings are family, ",
+        ),
+        ({"family": "nromal"}, r"there is no family 'nromal'; did you mean normal\?"),
+        ({"family": "poisson", "kappa": 1.0}, r"there is no setting 'kappa' of MixtureModel\('poisson'\); the settings are"),
+        ({"X": 1.0}, "there is no setting 'X'"),
+    ],
+)
+def test_settings_that_do_not_exist(settings: dict, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        MixtureModel(**settings)
+    model = MixtureModel(within=0.5)
+    with pytest.raises(ValueError, match=match):
+        model.set_params(**settings)
+    assert model.get_params()["family"] == "normal" and model.get_params()["within"] == 0.5  # nothing has changed

@@ -42,6 +42,7 @@ from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions, run_methods
+from bnp_hier.posterior.outliers import outlier_pvalues
 from bnp_hier.runs.saved_fit import SavedFit, load_fit
 from bnp_hier.utils.files import replacing
 from bnp_hier.utils.interruption import finishing
@@ -157,7 +158,8 @@ def predict(
 ) -> None:
     """Assign new rows to the clusters of a saved fit.
 
-    For every row, report the most probable cluster and its probability, the probability of a new cluster, and the log density.
+    For every row, report the most probable cluster and its probability, the probability of a new cluster, the log density, and
+    (except for bhmc) the p-value of this density: the probability that a row of the model is at most as probable.
     """
     import pandas as pd
 
@@ -175,6 +177,8 @@ def predict(
             "log_density": saved.score_samples(X),
         }
     )
+    if saved.trees is None:
+        table["p_value"] = outlier_pvalues(saved.fit, saved.data.X, X)
     with replacing(out_file) as draft:
         table.to_csv(draft, index=False)
     new = int((cluster == probabilities.shape[1] - 1).sum())

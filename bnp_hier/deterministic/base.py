@@ -25,6 +25,7 @@ from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.inspection.collapsed import MixtureValues, find_missing
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
+from bnp_hier.models import MixtureModel, dpm
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.imputation import Imputation
 from bnp_hier.partitions.scoring import check_log_weights
@@ -59,6 +60,27 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         "model": [callable],
         "optimize": ["boolean", StrOptions({"auto"}), Mapping],
     }
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the estimator, or settings of its model, such as ``model__concentration``.
+
+        Settings turn the default model, `dpm`, into a `MixtureModel`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter or setting, or the settings of the model have no names.
+        """
+        if any(name.startswith("model__") for name in params):
+            model = params.get("model", self.model)
+            if model is dpm:
+                params = {**params, "model": MixtureModel()}
+            elif not hasattr(model, "set_params"):
+                raise ValueError(
+                    f"the model is {getattr(model, '__name__', repr(model))}, whose settings have no names: use "
+                    "model=bnp_hier.models.MixtureModel(...), or search over whole models, {'model': [...]}"
+                )
+        return super().set_params(**params)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -23,6 +23,7 @@ from bnp_hier.components.learned import BUILDERS
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.kernel_options import constructor_options
+from bnp_hier.models import MixtureModel
 
 __all__ = ["NotPlainError", "decode", "encode", "encode_model", "register_type", "types_of"]
 
@@ -75,6 +76,8 @@ def encode(value: Any, arrays: dict[str, Any]) -> Any:
             return {"is": "dict", "items": [[one(name), one(part)] for name, part in value.items()]}
         if isinstance(value, functools.partial):
             return {"is": "partial", "of": one(value.func), "args": one(value.args), "keywords": one(value.keywords)}
+        if isinstance(value, MixtureModel):
+            return {"is": "mixture", "settings": one(value.get_params())}
         if isinstance(value, dist.Distribution):
             return {"is": "distribution", "type": _distribution_name(value), "parameters": one(_parameters(value))}
         if isinstance(value, type):
@@ -204,6 +207,8 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
                 return flat.reshape(written["shape"])
             case "partial":
                 return functools.partial(one(written["of"]), *one(written["args"]), **one(written["keywords"]))
+            case "mixture":
+                return MixtureModel(**one(written["settings"]))
             case "function":
                 return _function(written["name"])
             case "type":

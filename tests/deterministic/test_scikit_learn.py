@@ -14,13 +14,13 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import bnp_hier as bnp
-from bnp_hier.models import dpm
+from bnp_hier.models import MixtureModel, dpm
 
 # a family of independent columns, which takes missing values, as the estimators say of themselves
 DIAGONAL = partial(dpm, component=bnp.NormalInverseGamma.from_data)
@@ -110,6 +110,40 @@ def test_model_selection_by_held_out_density() -> None:
     assert search.best_params_["model"] is right
     by_hand = cross_val_score(bnp.MAPDP(right, n_init=1), X, cv=3)
     assert search.best_score_ == pytest.approx(by_hand.mean())
+
+
+def test_settings_of_the_model_in_a_search() -> None:
+    """Settings by name, with the prior of the training rows: the same scores as models made by hand for every fold."""
+    X = _blobs(40) * [1.0, 30.0]
+    folds = KFold(3, shuffle=True, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), bnp.MAPDP(n_init=1))  # its model is dpm, whose settings have no names
+    grid = {"mapdp__model__family": ["normal", "diagonal"], "mapdp__model__concentration": [0.5, 5.0]}
+    search = GridSearchCV(pipeline, grid, cv=folds).fit(X)
+    assert search.best_estimator_["mapdp"].n_clusters_ == 2
+    families = {"normal": bnp.NormalInverseWishart, "diagonal": bnp.NormalInverseGamma}
+    for params, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
+        by_hand = []
+        for training, test in folds.split(X):
+            scaler = StandardScaler().fit(X[training])
+            rows = scaler.transform(X[training])
+            prior = families[params["mapdp__model__family"]].from_data(rows)
+            model = partial(dpm, component=prior, concentration=params["mapdp__model__concentration"])
+            by_hand.append(bnp.MAPDP(model, n_init=1).fit(rows).score(scaler.transform(X[test])))
+        assert score == pytest.approx(np.mean(by_hand), rel=1e-6), params
+
+
+def test_settings_that_cannot_be_reached() -> None:
+    estimator = bnp.MAPDP(MixtureModel("diagonal"))
+    with pytest.raises(ValueError, match="there is no setting 'concentraton' .*did you mean concentration"):
+        estimator.set_params(model__concentraton=1.0)
+    own = bnp.MAPDP(partial(dpm, component=bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, 1.0)))
+    with pytest.raises(ValueError, match="whose settings have no names: use model=bnp_hier.models.MixtureModel"):
+        own.set_params(model__concentration=1.0)
+    with pytest.raises(ValueError, match="Invalid parameter 'modle'"):
+        estimator.set_params(modle__concentration=1.0)
+    assert estimator.set_params(model__kappa=0.5, n_init=2).get_params()["model__kappa"] == 0.5
+    default = bnp.BHC()
+    assert default.set_params(model__concentration=3.0).model.concentration == 3.0 and bnp.BHC().model is dpm
 
 
 @pytest.mark.parametrize("way", ["pickle", "joblib"])

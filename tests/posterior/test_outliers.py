@@ -1,0 +1,100 @@
+"""p-values of new rows: uniform for rows of the model, small for outliers, and by hand."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from numpyro.infer import MCMC
+from scipy.stats import kstest
+from scipy.stats import t as student
+
+import bnp_hier as bnp
+from bnp_hier.models import MixtureModel, dpm, dpm_stick_breaking
+from bnp_hier.posterior.draws import draws_of
+from bnp_hier.posterior.outliers import replicated_rows
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 2)) + 7.0 * (np.arange(90) % 2)[:, None]
+
+
+def _run() -> MCMC:
+    component = bnp.NormalInverseGamma.from_data(X, learn=False)
+    mcmc = MCMC(
+        bnp.PartitionGibbs(partial(dpm, component=component)), num_warmup=20, num_samples=30, num_chains=2, progress_bar=False
+    )
+    mcmc.run(jax.random.key(0), X)
+    return mcmc
+
+
+FITS = {
+    "MAP-DP": lambda: bnp.MAPDP(n_init=1).fit(X),
+    "BHC": lambda: bnp.BHC(MixtureModel("diagonal", learn=False), progress_bar=False).fit(X),
+    "Gibbs": _run,
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_rows_of_the_fit_have_uniform_p_values(name: str) -> None:
+    """Kolmogorov-Smirnov tests with fixed keys; each fails by chance with probability 0.001."""
+    fit = FITS[name]()
+    draws = draws_of(fit, X, num_samples=200)
+    rows = replicated_rows(draws, 500, jax.random.key(5))
+    assert rows.shape == (500, 2)
+    found = bnp.outlier_pvalues(fit, X, rows, random_state=1)
+    assert kstest(found, "uniform").pvalue > 0.001
+    holes = rows.copy()
+    holes[::2, 0] = np.nan
+    assert kstest(bnp.outlier_pvalues(fit, X, holes, random_state=1), "uniform").pvalue > 0.001
+    far = bnp.outlier_pvalues(fit, X, [[40.0, -40.0], [np.nan, 60.0]])
+    assert (far <= 5 / 1001).all()
+    np.testing.assert_array_equal(found, bnp.outlier_pvalues(fit, X, rows, random_state=1))
+
+
+def test_one_cluster_by_hand() -> None:
+    """A single column in a single cluster: the p-value is twice the tail of a Student distribution."""
+    rows = np.random.default_rng(1).normal(size=(40, 1))
+    component = bnp.NormalInverseGamma(np.zeros(1), 1e6, 3.0, 3.0)
+    fit = bnp.MAPDP(partial(dpm, component=component, concentration=1e-9)).fit(rows)
+    assert fit.n_clusters_ == 1
+    shape, rate = 3.0 + 20.0, 3.0 + 0.5 * (rows**2).sum()  # the mean is zero, almost surely
+    new = np.array([[0.1], [-1.0], [2.5]])
+    expected = 2 * student.sf(np.abs(new[:, 0]), 2 * shape, scale=np.sqrt(rate / shape))
+    found = bnp.outlier_pvalues(fit, rows, new, num_samples=20_000)
+    np.testing.assert_allclose(found, expected, atol=5 * np.sqrt(0.25 / 20_000))
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "poisson", "mixed"])
+def test_other_families(family: str) -> None:
+    rng = np.random.default_rng(2)
+    counts, bits = rng.poisson(3.0, (60, 3)).astype(float), rng.integers(0, 2, (60, 2)).astype(float)
+    table = {"bernoulli": bits, "poisson": counts, "mixed": np.column_stack([counts, bits])}[family]
+    parts = [bnp.GammaPoisson(np.ones(3), 0.3), bnp.BetaBernoulli(np.ones(2), np.ones(2))]
+    component: Any = bnp.ProductComponent(parts, [(0, 1, 2), (3, 4)])
+    if family != "mixed":
+        component = parts[family == "bernoulli"]
+    fit = bnp.MAPDP(partial(dpm, component=component), n_init=1).fit(table)
+    found = bnp.outlier_pvalues(fit, table, table)
+    assert ((found > 0) & (found <= 1)).all() and 0.3 < found.mean() < 0.8
+    if family != "bernoulli":
+        far = table[:1].copy()
+        far[0, 0] = 60.0
+        assert bnp.outlier_pvalues(fit, table, far)[0] < 0.02
+
+
+def test_bad_input() -> None:
+    fit = FITS["MAP-DP"]()
+    with pytest.raises(ValueError, match="num_samples must be at least 1, but it is 0"):
+        bnp.outlier_pvalues(fit, X, X[:2], num_samples=0)
+    with pytest.raises(ValueError, match="3 features|3 columns"):
+        bnp.outlier_pvalues(fit, X, np.zeros((1, 3)))
+    from numpyro.infer import NUTS
+
+    model = partial(dpm_stick_breaking, component=bnp.NormalInverseGamma.from_data(X, learn=False), truncation=3)
+    run = MCMC(NUTS(model), num_warmup=2, num_samples=2, progress_bar=False)
+    run.run(jax.random.key(0), X)
+    with pytest.raises(ValueError, match="outlier_pvalues needs a model whose cluster parameters are integrated out"):
+        bnp.outlier_pvalues(run, X, X[:2])
