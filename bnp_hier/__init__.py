@@ -41,6 +41,7 @@ from bnp_hier.distributions import (
     concentration_for,
     prior_clusters,
 )
+from bnp_hier.inspection.model_arguments import ModelArguments
 from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.model_comparison import compare_models
 from bnp_hier.posterior import (
@@ -87,6 +88,7 @@ __all__ = [
     "Hierarchy",
     "HierarchyDraws",
     "HyperparameterGibbs",
+    "ModelArguments",
     "NestedChineseRestaurantProcess",
     "NormalInverseGamma",
     "NormalInverseWishart",

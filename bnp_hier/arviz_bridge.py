@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
 from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
-from bnp_hier.posterior.draws import draws_of, summaries
+from bnp_hier.posterior.draws import Draws, draws_of, summaries
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
 from bnp_hier.posterior.parameter_draws import replicated_data
 
@@ -26,7 +26,7 @@ __all__ = ["cross_validate", "loo", "to_arviz"]
 
 def to_arviz(
     fit: Any,
-    X: ArrayLike,
+    X: Data,
     *,
     num_samples: int = 1000,
     random_state: int | Array = 0,
@@ -41,7 +41,8 @@ def to_arviz(
     contains, under the name of the observed site (chain, draw, item), log p(x_i | partition and rows of the others) with the
     label of i summed out (nats). `observed_data` contains the observed site (item, feature). On request,
     `posterior_predictive` contains replicated data under the name of the observed site (chain, draw, item, feature): new rows
-    that keep the labels of the draw, with cluster parameters drawn given the rows of their cluster.
+    that keep the labels of the draw, with cluster parameters drawn given the rows of their cluster. If the model has several
+    data arguments, `observed_data` contains what it observes, and `constant_data` the other arguments with one entry per row.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def to_arviz(
         `MCMC` that has run a kernel with a partition site, or NUTS on a model such as `dpm_stick_breaking` (labels `z` are
         recovered); `BHC` (partitions are drawn from its tree posterior); or another estimator (its single partition).
     X
-        The data the model was fitted to, (n, d).
+        The data the model was fitted to, (n, d), or `ModelArguments` of a model with several data arguments.
     num_samples, random_state
         Number of draws from a tree, and their seed (whole number or JAX key); the seed is also used for recovered labels and
         for replicated data.
@@ -105,6 +106,9 @@ def to_arviz(
             {draws.observed: (("item", "feature"), draws.X)}, {"item": item, "feature": feature}, attributes
         ),
     }
+    covariates = _covariates(draws)
+    if covariates:
+        groups["constant_data"] = xr.Dataset(covariates, {"item": item}, attributes)
     if len(kept):
         few = draws._replace(
             labels=draws.labels[:, kept], hyperparameters={name: v[:, kept] for name, v in draws.hyperparameters.items()}
@@ -115,6 +119,19 @@ def to_arviz(
             attributes,
         )
     return _grouped(groups)
+
+
+def _covariates(draws: Draws) -> dict[str, Any]:
+    """Columns of the arguments with one entry per row, other than what the model observes."""
+    data = draws.mixture.data
+    if data.is_table:
+        return {}
+    observed = list(draws.X.T)
+    return {
+        name: ("item", column)
+        for name, column in data.columns.items()
+        if not any(np.array_equal(column, one, equal_nan=True) for one in observed)
+    }
 
 
 def _grouped(groups: dict[str, Any]) -> az.InferenceData | xr.DataTree:
@@ -197,7 +214,7 @@ LEAST_KISH, MOST_MCSE, MOST_RHAT, LEAST_ESS = 0.1, 0.1, 1.01, 400
 """Thresholds at which `loo` warns: Kish share and Monte Carlo error of a row; R-hat and effective sample size of summaries."""
 
 
-def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0) -> Any:
+def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array = 0) -> Any:
     """Compute the leave-one-out expected log predictive density (nats), with the label of each left-out row summed out.
 
     Parameters
@@ -267,7 +284,7 @@ def loo(fit: Any, X: ArrayLike, *, num_samples: int = 1000, random_state: int | 
     return result
 
 
-def cross_validate(fit: Any, X: ArrayLike, num_samples: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
+def cross_validate(fit: Any, X: Data, num_samples: int, random_state: int | Array) -> tuple[LeaveOneOut, int, list[str]]:
     """Compute what `loo` reports: densities with their errors, the number of draws, and one message per warning."""
     if is_hierarchical(fit, X):
         trees = hierarchy_draws(fit, X)

@@ -14,6 +14,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.capabilities import Chains, EvidenceBound
 from bnp_hier.components import Component
+from bnp_hier.inspection.model_arguments import Data, as_arguments, as_table
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel
@@ -29,8 +30,8 @@ __all__ = ["compare", "shared_component", "shared_hyperparameters", "tabulate"]
 
 def compare(
     fits: Mapping[str, Any],
-    X: ArrayLike,
-    held_out: ArrayLike | None = None,
+    X: Data,
+    held_out: Data | None = None,
     truth: ArrayLike | None = None,
     *,
     seconds: Mapping[str, float] | None = None,
@@ -43,9 +44,9 @@ def compare(
         Name -> fit: `MCMC` objects that have run a kernel with a partition site, or NUTS on `dpm_stick_breaking` (whose
         labels are then recovered), and fitted estimators.
     X
-        The data, (n, d).
+        The data, (n, d), or `ModelArguments` of a model with several data arguments.
     held_out
-        Rows that were not used in any of the fits, (m, d).
+        Rows that were not used in any of the fits, (m, d), or `ModelArguments` with such rows.
     truth
         True classes of the rows of X, (n,).
     seconds
@@ -85,7 +86,7 @@ def compare(
     """
     if not fits:
         raise ValueError("compare needs at least one fit")
-    n = np.shape(X)[0]
+    n = len(as_arguments(X))
     if truth is not None and np.shape(truth) != (n,):
         raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {np.shape(truth)}")
     return tabulate(fits, X, {name: partition_of(fit, X) for name, fit in fits.items()}, held_out, truth, seconds)
@@ -93,9 +94,9 @@ def compare(
 
 def tabulate(
     fits: Mapping[str, Any],
-    X: ArrayLike,
+    X: Data,
     labels: Mapping[str, Int[np.ndarray, " n"]],
-    held_out: ArrayLike | None = None,
+    held_out: Data | None = None,
     truth: ArrayLike | None = None,
     seconds: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
@@ -129,7 +130,7 @@ def tabulate(
     return table
 
 
-def shared_hyperparameters(fits: Mapping[str, Any], X: ArrayLike) -> dict[str, np.ndarray]:
+def shared_hyperparameters(fits: Mapping[str, Any], X: Data) -> dict[str, np.ndarray]:
     """Hyperparameters at which the partitions of all fits are compared: the first estimator's, else the first chains' medians.
 
     Parameters
@@ -142,13 +143,13 @@ def shared_hyperparameters(fits: Mapping[str, Any], X: ArrayLike) -> dict[str, n
     return {name: np.asarray(value) for name, value in _hyperparameters(_first(fits), X).items()}
 
 
-def shared_component(fits: Mapping[str, Any], X: ArrayLike) -> Component | None:
+def shared_component(fits: Mapping[str, Any], X: Data) -> Component | None:
     """The component at the shared hyperparameters; None if the model has one set of parameters per cluster instead."""
     first = _first(fits)
     if not draws_of(first, X, num_samples=1).mixture.integrated:
         return None
     with jax.enable_x64(True):
-        values = Problem(_model(first), X, allow_missing=True).values_at(shared_hyperparameters(fits, X))
+        values = Problem(_model(first), as_table(X), allow_missing=True).values_at(shared_hyperparameters(fits, X))
         return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
 
 
@@ -168,7 +169,7 @@ def _medians(draws: Draws) -> dict[str, np.ndarray]:
     return {name: np.asarray(np.median(values, axis=(0, 1))) for name, values in kept.items()}
 
 
-def _hyperparameters(fit: Any, X: ArrayLike) -> Mapping[str, ArrayLike]:
+def _hyperparameters(fit: Any, X: Data) -> Mapping[str, ArrayLike]:
     return _medians(draws_of(fit, X)) if isinstance(fit, Chains) else fit.hyperparameters_
 
 
@@ -182,7 +183,7 @@ def _same(one: Mapping[str, ArrayLike], other: Mapping[str, ArrayLike]) -> bool:
 def _log_joints_at(
     hyperparameters: Mapping[str, np.ndarray],
     fits: Mapping[str, Any],
-    X: ArrayLike,
+    X: Data,
     labels: Mapping[str, Int[np.ndarray, " n"]],
 ) -> dict[str, float]:
     """Log p(X, partition) of every fit of the first fit's model, in one call."""
@@ -200,15 +201,15 @@ def _log_joints_at(
 
 
 def _observed_log_joint(
-    model: Model, X: ArrayLike, hyperparameters: Mapping[str, np.ndarray], labels: Int[np.ndarray, " n"]
+    model: Model, X: Data, hyperparameters: Mapping[str, np.ndarray], labels: Int[np.ndarray, " n"]
 ) -> float:
     """Lower bound on log p(observed cells, partition), with missing values integrated out approximately (see `impute`)."""
     with jax.enable_x64(True):
-        problem = Problem(model, X, allow_missing=True)
+        problem = Problem(model, as_table(X), allow_missing=True)
         return impute(problem.values_at(hyperparameters), problem.X, labels).log_joint
 
 
-def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
+def _evidence(fit: Any, X: Data, labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
     if isinstance(fit, Chains):
         draws = draws_of(fit, X)
         medians = {name: value[None, None] for name, value in _medians(draws).items()}
@@ -227,13 +228,13 @@ def _evidence(fit: Any, X: ArrayLike, labels: Int[np.ndarray, " n"]) -> dict[str
     return {"log_joint": log_joint, "evidence_bound": bound, "bound_kind": kind}
 
 
-def _held_out(fit: Any, X: ArrayLike, held_out: ArrayLike) -> np.ndarray:
+def _held_out(fit: Any, X: Data, held_out: Data) -> np.ndarray:
     if isinstance(fit, Chains):
         return log_predictive(draws_of(fit, X), held_out)
-    return fit.score_samples(held_out)
+    return fit.score_samples(as_table(held_out))
 
 
-def _diagnostics(name: str, fit: Any, X: ArrayLike) -> dict[str, Any]:
+def _diagnostics(name: str, fit: Any, X: Data) -> dict[str, Any]:
     if not isinstance(fit, Chains):
         return {"rhat": np.nan, "ess": np.nan, "capacity_hits": np.nan}
     draws = draws_of(fit, X)

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from bnp_hier.arviz_bridge import cross_validate
+from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.posterior.cross_validation import standard_error
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["compare_models"]
 
 
-def compare_models(
-    fits: Mapping[str, Any], X: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0
-) -> pd.DataFrame:
+def compare_models(fits: Mapping[str, Any], X: Data, *, num_samples: int = 1000, random_state: int | Array = 0) -> pd.DataFrame:
     """Compare models that differ in component or concentration by their leave-one-out predictive density on one data set.
 
     To compare several methods for one model, use `compare`. Densities of continuous and of discrete components are not

@@ -174,6 +174,15 @@ def test_scikit_learn_guide_prints_what_it_shows() -> None:
 
 
 @pytest.mark.slow
+def test_covariates_guide() -> None:
+    printed = _run("-c", _blocks("docs/guide/covariates.md")[0]).stdout
+    assert printed.startswith("()") and "held_out" in printed
+    sizes, probabilities = re.search(r"\[([\d ]+)\] \[\[(.*)\]\]", printed, flags=re.DOTALL).groups()
+    assert np.array(sizes.split(), dtype=int)[:2].sum() > 50
+    assert np.array(re.findall(r"[\d.]+", probabilities), dtype=float).reshape(2, -1).max(1).min() > 0.8
+
+
+@pytest.mark.slow
 def test_grid_search_example() -> None:
     printed = _run("examples/grid_search.py", "--rows", "24", "--repeats", "1").stdout
     table, searched = (re.findall(r"^(\w+) .*?(-?\d+\.\d+)\s*$", part, flags=re.MULTILINE) for part in printed.split("\n\n"))
@@ -193,6 +202,7 @@ def test_guides_have_no_untested_code() -> None:
         "speed": 1,
         "when_chains_disagree": 3,
         "scikit_learn": 3,
+        "covariates": 1,
     }
     assert {name: count for name, count in counts.items() if count} == tested
     assert len(_blocks("README.md")) == 1

@@ -52,6 +52,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "num_chains": 2,
         "num_draws": 10,
     },
+    "mixture_of_regressions": {"num_warmup": 20, "num_samples": 30, "num_chains": 2, "n_rows": 40},
     "tree_with_uncertainty": {"num_warmup": 10, "num_samples": 20, "num_chains": 2, "num_partitions": 100},
 }
 # a slash at the start of a word and another one later in it, but not after "<" as in closing HTML tags
@@ -86,7 +87,7 @@ def _texts(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def test_there_are_notebooks() -> None:
-    assert len(NAMES) == len(SMALL) == 6
+    assert len(NAMES) == len(SMALL) == 7
     # no executed copy is left without its source
     assert [path.stem for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))] == NAMES
 

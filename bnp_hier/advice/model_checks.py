@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from bnp_hier.advice.column_kinds import ColumnKind, dropping, infer_column_kinds, names_of_columns
+from bnp_hier.advice.simulated_checks import check_simulated
 from bnp_hier.components import Component
 from bnp_hier.distributions.cluster_numbers import mean_clusters
-from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues
+from bnp_hier.inspection.forms import find_any_sites
+from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_arguments
 from bnp_hier.inspection.problem import Problem
+from bnp_hier.inspection.slots import SlotSites
+from bnp_hier.inspection.sticks import StickSites
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
 
@@ -54,7 +58,7 @@ class _Part(NamedTuple):
 
 
 def check_model(
-    model: Model, X: ArrayLike, feature_names: Sequence[str] | None = None, *, kinds: Mapping[str, str] | None = None
+    model: Model, X: Data, feature_names: Sequence[str] | None = None, *, kinds: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
     """Return warnings about modelling choices that look wrong for these data, each with a suggestion.
 
@@ -69,10 +73,11 @@ def check_model(
     Parameters
     ----------
     model
-        NumPyro model with one partition site and one `ConjugateMixture` on it; hyperparameters with priors are set to their
-        prior medians.
+        NumPyro model with one partition site and one `ConjugateMixture` on it, whose hyperparameters with priors are set to
+        their prior medians; or with explicit cluster parameters, as for `AuxiliaryGibbs`. The prior of the latter is checked
+        by simulating data from it, and its arguments must have no missing values.
     X
-        Data, (n, d).
+        Data, (n, d), or `ModelArguments` of a model with several data arguments.
     feature_names
         Names of the columns; a DataFrame provides its own.
     kinds
@@ -98,9 +103,14 @@ def check_model(
     >>> any("the prior mean is far from the data" in warning for warning in warnings)
     True
     """
-    names = names_of_columns(X, feature_names)
+    data = as_arguments(X).named_by(model)
     with jax.enable_x64(True):
-        problem = Problem(model, X, allow_missing=True)
+        sites = find_any_sites(model, data.args, data.kwargs)
+        if not isinstance(sites, MixtureSites) or not data.is_table:
+            return tuple(_of_arguments(model, data, sites))
+        table: Any = X
+        names = names_of_columns(table, feature_names)
+        problem = Problem(model, table, allow_missing=True)
         values = problem.values
         # a prior whose hyperparameters have priors adapts to the number of rows
         adapts = _differ(values.component, _moved(problem).component)
@@ -118,6 +128,18 @@ def check_model(
     found += _concentration(alpha, discount, len(matrix))
     found += _missing_by_value(names, matrix)
     return tuple(found)
+
+
+def _of_arguments(model: Model, data: ModelArguments, sites: MixtureSites | SlotSites | StickSites) -> Iterator[str]:
+    """Checks of a model with several data arguments or explicit cluster parameters."""
+    if not isinstance(sites, MixtureSites):
+        advice = data.advice_on_missing()
+        if advice:
+            raise ValueError(advice)
+    columns = data.columns
+    yield from _telling_columns(infer_column_kinds(np.column_stack(list(columns.values())), list(columns)))
+    if isinstance(sites, SlotSites):
+        yield from check_simulated(model, data, sites)
 
 
 def _missing_by_value(names: Sequence[str], X: Float[np.ndarray, "n d"]) -> Iterator[str]:

@@ -190,7 +190,8 @@ def recommend(
     categories: tuple[tuple[int, ...], ...] = ()
     if isinstance(X, Dataset):
         kinds = X.column_kinds | dict(kinds or {})
-        X, feature_names, categories = X.X, feature_names or X.feature_names, X.categories
+        feature_names, categories = feature_names or X.feature_names, X.categories
+        X = X.X
     names = names_of_columns(X, feature_names)
     matrix = as_matrix(X, min_rows=2)
     chosen, structures = best_component(matrix, family, names, categories, random_state, kinds)

@@ -13,6 +13,7 @@ from numpyro import handlers
 from numpyro.infer import init_to_uniform
 from numpyro.ops.provenance import eval_provenance
 
+from bnp_hier.inspection.model_arguments import ModelArguments
 from bnp_hier.inspection.trace import (
     TRACING,
     Model,
@@ -22,8 +23,9 @@ from bnp_hier.inspection.trace import (
     run_model,
     sample_sites,
 )
+from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["SlotSites", "SlotValues", "check_row_densities", "find_slot_sites", "read_slot_values"]
+__all__ = ["SlotSites", "SlotValues", "check_row_densities", "find_slot_sites", "missing_argument", "read_slot_values"]
 
 
 class SlotSites(NamedTuple):
@@ -155,9 +157,12 @@ def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], k
 
     # compiled ahead of time, so that it runs on concrete values even where a chain method traces `init`
     table, mixed = map(np.asarray, jax.jit(densities).lower().compile()())
-    nans = np.isnan(table).all(1)
+    nans, undefined = np.isnan(table).all(1), ~np.isfinite(table).any(1)
+    missing = missing_argument(model, args, kwargs or {}, size) if undefined.any() else ""
+    if missing:
+        raise ValueError(missing)
     if nans.any():
-        raise ValueError(f"the log density of row {np.argmax(nans)} is NaN in every slot; does the row have missing values?")
+        raise ValueError(f"the log density of row {np.argmax(nans)} is NaN in every slot")
     continuous = latent and not any(support.is_discrete for support in latent.values())
     if slots > 1 and continuous and np.array_equal(table[:, -2], table[:, -1]):
         # JAX reads the last entry of an array where an index is out of range
@@ -174,6 +179,15 @@ def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], k
             f"rows' labels change; the densities of {list(sites.observed + sites.local)} must depend only on the row's own "
             f'label in "{sites.partition}"'
         )
+
+
+def missing_argument(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], size: int) -> str:
+    """Where an argument with `size` entries has a missing value, and what to do; empty if none has."""
+    arguments = dict(enumerate(args)) | dict(kwargs)
+    rows = [name for name, value in arguments.items() if np.ndim(value) > 0 and np.shape(value)[0] == size]
+    if not rows or is_traced(args, kwargs):
+        return ""
+    return ModelArguments(*args, rows=rows, **kwargs).named_by(model).advice_on_missing()
 
 
 def _trace_at(

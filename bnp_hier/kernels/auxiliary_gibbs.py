@@ -14,7 +14,14 @@ from numpyro.util import is_prng_key
 
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
-from bnp_hier.inspection.slots import SlotSites, SlotValues, check_row_densities, find_slot_sites, read_slot_values
+from bnp_hier.inspection.slots import (
+    SlotSites,
+    SlotValues,
+    check_row_densities,
+    find_slot_sites,
+    missing_argument,
+    read_slot_values,
+)
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
 from bnp_hier.kernels.reports import count_refused, stop_if_undefined
@@ -93,7 +100,7 @@ class AuxiliaryGibbs(PartitionKernel):
     ) -> AuxiliaryGibbsState:
         """Return the state at `init_params` (labels of the partition site) or at a draw from the partition prior."""
         own = {name: value for name, value in (model_kwargs or {}).items() if name != GIBBS_SITES_KWARG}
-        sites = find_slot_sites(self._model, model_args, own)
+        sites = self._found_sites(model_args, own)
         given = (model_kwargs or {}).get(GIBBS_SITES_KWARG, {})
         others = [name for name in (*sites.parameters, *sites.local) if name not in given]
         self._refuse_other_sites(sites.partition, others)
@@ -117,6 +124,16 @@ class AuxiliaryGibbs(PartitionKernel):
         if is_prng_key(rng_key):
             return begin(rng_key, start)
         return jax.vmap(begin)(rng_key, start)
+
+    def _found_sites(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> SlotSites:
+        try:
+            return find_slot_sites(self._model, args, kwargs)
+        except ValueError as error:  # that NumPyro's distributions raise for missing values says neither where nor why
+            sizes = {np.shape(value)[0] for value in (*args, *kwargs.values()) if np.ndim(value) > 0}
+            advice = [missing_argument(self._model, args, kwargs, size) for size in sorted(sizes)]
+            if any(advice):
+                raise ValueError(f"{next(filter(None, advice))} ({error})") from error
+            raise
 
     @property
     def capacity_advice(self) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
+from bnp_hier.capabilities import Chains
+from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_arguments
 from bnp_hier.posterior.draws import draws_of, partition_of
 from bnp_hier.posterior.partitions import one_partition
-from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.labels import canonical_labels
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Column(NamedTuple):
 
 def describe(
     fit: Any,
-    X: ArrayLike,
+    X: Data,
     estimate: ArrayLike | None = None,
     *,
     others: pd.DataFrame | None = None,
@@ -72,7 +73,8 @@ def describe(
     fit
         `MCMC` or `ResumableRun` that has run a kernel with a partition site, or a fitted estimator.
     X
-        The data the model was fitted to, (n, d); the names of the columns of a DataFrame are used.
+        The data the model was fitted to, (n, d), or `ModelArguments` of a model with several data arguments; the names of the
+        columns of a DataFrame are used.
     estimate
         (n,) whole numbers; by default the estimator's `labels_`, or the point estimate of the draws.
     others
@@ -105,21 +107,22 @@ def describe(
     >>> found.association["measure"].to_dict()
     {'length': 'ε²', 'site': "Cramér's V"}
     """
-    matrix = as_matrix(X)
-    return describe_columns(fit, X, estimate, _columns(X, matrix, others), credible, num_samples)
+    if isinstance(X, ModelArguments):
+        X = X.named_by(fit.sampler.model if isinstance(fit, Chains) else fit.model)
+    return describe_columns(fit, X, estimate, _columns(X, others), credible, num_samples)
 
 
 def describe_columns(
-    fit: Any, X: ArrayLike, estimate: ArrayLike | None, columns: Sequence[Column], credible: float, num_samples: int
+    fit: Any, X: Data, estimate: ArrayLike | None, columns: Sequence[Column], credible: float, num_samples: int
 ) -> ClusterProfiles:
     """`describe` for columns that are given."""
     import pandas as pd
 
     if not 0 < credible < 1:
         raise ValueError(f"credible must be a probability between 0 and 1, but it is {credible!r}")
-    matrix = as_matrix(X)
-    labels = one_partition(partition_of(fit, X) if estimate is None else estimate, len(matrix))
-    draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, len(matrix))
+    n = len(as_arguments(X))
+    labels = one_partition(partition_of(fit, X) if estimate is None else estimate, n)
+    draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, n)
     draws = draws[np.linspace(0, len(draws) - 1, min(num_samples, len(draws))).round().astype(int)]
     values = np.concatenate([column.values for column in columns], axis=1)
     ends = np.cumsum([len(column.levels) for column in columns])
@@ -152,14 +155,15 @@ def describe_columns(
     return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
 
 
-def _columns(X: Any, matrix: Float[np.ndarray, "n d"], others: pd.DataFrame | None) -> list[Column]:
+def _columns(X: Data, others: pd.DataFrame | None) -> list[Column]:
     """The columns of the data and the others, as numbers."""
-    names = [str(name) for name in getattr(X, "columns", [f"x{j}" for j in range(matrix.shape[1])])]
-    found = [Column(name, "number", True, ("",), matrix[:, [j]]) for j, name in enumerate(names)]
+    columns = as_arguments(X).columns
+    names = list(columns) if isinstance(X, ModelArguments) else [str(name) for name in getattr(X, "columns", columns)]
+    found = [Column(name, "number", True, ("",), one[:, None]) for name, one in zip(names, columns.values(), strict=True)]
     if others is None:
         return found
-    if len(others) != len(matrix):
-        raise ValueError(f"others must have one row for each of the {len(matrix)} rows of X, but it has {len(others)}")
+    if len(others) != len(found[0].values):
+        raise ValueError(f"others must have one row for each of the {len(found[0].values)} rows of X, but it has {len(others)}")
     twice = sorted(set(names) & set(map(str, others.columns)))
     if twice:
         raise ValueError(f"others has columns that X has too: {', '.join(twice)}")

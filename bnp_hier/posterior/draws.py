@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -20,6 +19,7 @@ from bnp_hier.capabilities import Chains, Clustering, TreePosterior
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.forms import find_any_sites
+from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_arguments, as_table
 from bnp_hier.inspection.nested import has_tree
 from bnp_hier.inspection.slots import SlotSites
 from bnp_hier.native.cores import on_cores
@@ -28,7 +28,6 @@ from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 from bnp_hier.posterior.point_estimates import point_estimate
-from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.randomness import random_key
 
 __all__ = [
@@ -111,7 +110,7 @@ class Summaries(NamedTuple):
     log_likelihood: Float[np.ndarray, "chain draw n"]
 
 
-def draws_of(fit: Any, X: ArrayLike, num_samples: int = 1000, random_state: int | Array = 0) -> Draws:
+def draws_of(fit: Any, X: Data, num_samples: int = 1000, random_state: int | Array = 0) -> Draws:
     """Return the partition draws of a fit.
 
     Parameters
@@ -121,7 +120,7 @@ def draws_of(fit: Any, X: ArrayLike, num_samples: int = 1000, random_state: int 
         `dpm_stick_breaking`, whose labels are then recovered; a `BHC`, from whose tree posterior partitions are drawn; or
         another fitted estimator, whose partition is the only draw.
     X
-        The data the model was fitted to.
+        The data the model was fitted to: a table, or `ModelArguments` of a model with several data arguments.
     num_samples
         Number of partitions drawn from a tree.
     random_state
@@ -132,9 +131,9 @@ def draws_of(fit: Any, X: ArrayLike, num_samples: int = 1000, random_state: int 
     NotFittedError, ValueError, TypeError
         If the fit has not run, does not match X or is of an unknown kind.
     """
-    matrix = as_matrix(X)
     if isinstance(fit, Chains):
-        return _draws_of_chains(fit, matrix, random_state)
+        return _draws_of_chains(fit, as_arguments(X), random_state)
+    matrix = as_table(X)
     if isinstance(fit, BaseEstimator):
         check_is_fitted(fit, "labels_")
     if not isinstance(fit, Clustering):
@@ -150,20 +149,28 @@ def draws_of(fit: Any, X: ArrayLike, num_samples: int = 1000, random_state: int 
     if sites.missing is not None:
         cells = np.asarray(getattr(fit, "missing_values_"))  # noqa: B009 - only estimators of completed tables have it
         hyperparameters[sites.missing] = np.broadcast_to(cells, (1, len(labels), len(cells)))
-    return Draws(labels[None], hyperparameters, CollapsedMixture(fit.model, matrix, sites))
+    return Draws(labels[None], hyperparameters, CollapsedMixture(fit.model, as_arguments(matrix), sites))
 
 
-def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: int | Array) -> Draws:
+def _draws_of_chains(mcmc: Chains, data: ModelArguments, random_state: int | Array) -> Draws:
     if mcmc.last_state is None:
         raise ValueError("the MCMC object has no draws: call its run method first")
     model = getattr(mcmc.sampler, "model", None)
     if model is None:
         raise ValueError(f"the kernel {type(mcmc.sampler).__name__} has no model from which to read the partition")
+    data = data.named_by(model)
     with jax.enable_x64(True):
         try:
-            sites = find_any_sites(model, (X,))
+            sites = find_any_sites(model, data.args, data.kwargs)
+        except TypeError as error:
+            if "argument" not in str(error):
+                raise
+            raise TypeError(
+                f"the model does not run on {data!r} ({error}): pass the arguments that the kernel ran on, as "
+                "bnp_hier.ModelArguments(...)"
+            ) from error
         except ValueError:
-            if not has_tree(model, (X,)):
+            if not has_tree(model, data.args):
                 raise
             raise ValueError(
                 "the chains sample a hierarchical mixture, whose draws are trees: read them with "
@@ -173,7 +180,7 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
     others = sites.others if isinstance(sites, MixtureSites) else sites.parameters
     hyperparameters = {name: np.asarray(samples[name], dtype=np.float64) for name in others}
     if not isinstance(sites, MixtureSites | SlotSites):
-        mixture = StickMixture(model, X, sites)
+        mixture = StickMixture(model, data, sites)
         return Draws(_recovered_labels(mixture, hyperparameters, random_key(random_state)), hyperparameters, mixture)
     if sites.partition not in samples:
         raise ValueError(
@@ -181,14 +188,14 @@ def _draws_of_chains(mcmc: Chains, X: Float[np.ndarray, "n d"], random_state: in
             "run it with keep_labels=True, or collect them once per chunk (ResumableRun(chunk_fields=...))"
         )
     labels = np.asarray(samples[sites.partition])
-    if labels.shape[-1] != len(X):
-        raise ValueError(f"X has {len(X)} rows, but the draws label {labels.shape[-1]} items")
+    if labels.shape[-1] != len(data):
+        raise ValueError(f"X has {len(data)} rows, but the draws label {labels.shape[-1]} items")
     if isinstance(sites, SlotSites):
-        return Draws(labels, hyperparameters, SlotMixture(model, X, sites))
-    return Draws(labels, hyperparameters, CollapsedMixture(model, X, sites))
+        return Draws(labels, hyperparameters, SlotMixture(model, data, sites))
+    return Draws(labels, hyperparameters, CollapsedMixture(model, data, sites))
 
 
-def partition_of(fit: Any, X: ArrayLike) -> Int[np.ndarray, " n"]:
+def partition_of(fit: Any, X: Data) -> Int[np.ndarray, " n"]:
     """Return one partition: an estimator's `labels_`, or the point estimate of MCMC draws (variation of information)."""
     draws = draws_of(fit, X, num_samples=1)
     return fit.labels_ if isinstance(fit, Clustering) else point_estimate(draws.labels)
@@ -241,7 +248,7 @@ def summaries(draws: Draws) -> Summaries:
         return joint, largest, entropy, pointwise
 
     # the closure of the program keeps the model alive, so its id is not reused
-    same = (type(mixture), id(mixture.model), mixture.X.tobytes(), slots)
+    same = (type(mixture), id(mixture.model), mixture.data.digest(), slots)
     shared = _SHARED.get()
     shared = _Shared({}, {}) if shared is None else shared
     program = shared.programs.setdefault(same, of_many_draws(one))
@@ -263,7 +270,7 @@ def _digest(items: Any) -> str:
     return digest.hexdigest()
 
 
-def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
+def log_predictive(draws: Draws, X: Data) -> Float[np.ndarray, " m"]:
     """Log predictive density of new rows, averaged over the draws (nats), in float64.
 
     Parameters
@@ -271,7 +278,7 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
     draws
         Draws on the fitted data.
     X
-        New rows, (m, d); each row is scored separately.
+        New rows, (m, d), or `ModelArguments` with new rows; each row is scored separately.
 
     Raises
     ------
@@ -283,7 +290,7 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
     If labels refer to slots (`AuxiliaryGibbs`), the model is run on the new rows; the density of a row must not depend on
     the other rows.
     """
-    new_rows = as_matrix(X)
+    new_rows = draws.mixture.data.new_rows(X)
     slots = draws.mixture.slots(draws.labels)
 
     def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array]:
@@ -295,13 +302,13 @@ def log_predictive(draws: Draws, X: ArrayLike) -> Float[np.ndarray, " m"]:
         (scores,) = map_draws(of_many_draws(one), (draws.labels, draws.hyperparameters), _batch(draws.mixture, slots))
         scores = scores.reshape(-1, len(new_rows))
     if isinstance(draws.mixture, CollapsedMixture):  # with sampled parameters, a density of 0 is legitimate
-        check_log_weights(scores.T, new_rows)
+        check_log_weights(scores.T, draws.mixture.table(new_rows))
     return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
 
 
 def _batch(mixture: Mixture, slots: int) -> int:
     """Number of draws processed at once, limited to bound memory."""
-    return max(1, min(64, 2_000_000 // (len(mixture.X) * slots)))
+    return max(1, min(64, 2_000_000 // (len(mixture.data) * slots)))
 
 
 def of_many_draws(function: Callable[[Any], tuple[Array, ...]]) -> Callable[[Any], tuple[Array, ...]]:

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.capabilities import Chains
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.inspection.model_arguments import Data, as_arguments, as_table
 from bnp_hier.inspection.nested import TreeSites, find_tree_sites, has_tree, read_tree_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.bhmc.paths import log_likelihood_of, path_weights
@@ -37,16 +38,20 @@ MOST_CELLS = 20_000_000
 """Maximum number of entries held at once in a table of draws by items by nodes or components."""
 
 
-def is_hierarchical(fit: Any, X: ArrayLike) -> bool:
+def is_hierarchical(fit: Any, X: Data) -> bool:
     """Whether a fit contains chains of a model with a tree."""
     model = getattr(getattr(fit, "sampler", None), "model", None)
     if not isinstance(fit, Chains) or model is None:
         return False
     with jax.enable_x64(True):
-        return has_tree(model, (as_matrix(X),))
+        data = as_arguments(X)
+        try:
+            return has_tree(model, data.args, data.kwargs)
+        except TypeError:  # it takes other arguments: `draws_of` says so
+            return False
 
 
-def hierarchy_draws(fit: Chains, X: ArrayLike) -> HierarchyDraws:
+def hierarchy_draws(fit: Chains, X: Data) -> HierarchyDraws:
     """Return the trees sampled by `BHMCGibbs`.
 
     Parameters
@@ -69,7 +74,7 @@ def hierarchy_draws(fit: Chains, X: ArrayLike) -> HierarchyDraws:
     model = getattr(fit.sampler, "model", None)
     if model is None:
         raise ValueError(f"the kernel {type(fit.sampler).__name__} has no model from which to read the tree")
-    matrix = as_matrix(X)
+    matrix = as_table(X)
     with jax.enable_x64(True):
         sites = find_tree_sites(model, (matrix,))
     samples = {name: np.asarray(value) for name, value in fit.get_samples(group_by_chain=True).items()}

@@ -5,18 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
-from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, read_values
-from bnp_hier.inspection.trace import Model
+from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, find_missing, read_values
+from bnp_hier.inspection.model_arguments import ModelArguments
+from bnp_hier.inspection.trace import Model, feasible, run_model
 from bnp_hier.partitions.leave_one_out import joint_and_densities, observed_densities, observed_mixture_densities
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
@@ -32,11 +35,28 @@ class Mixture(ABC):
     """A mixture model on one data set.
 
     - **model** - the NumPyro model.
-    - **X** - the data, (n, d) float64.
+    - **data** - its arguments.
     """
 
     model: Model
-    X: Float[np.ndarray, "n d"]
+    data: ModelArguments
+
+    @cached_property
+    def X(self) -> Float[np.ndarray, "n d"]:
+        """The table that is the only argument, or what the model observes, side by side."""
+        return np.asarray(self.data.args[0]) if self.data.is_table else self.observed_table(self.data)
+
+    def observed_table(self, data: ModelArguments) -> Float[np.ndarray, "m q"]:
+        """What the model observes when it is run on the arguments: the columns of all observed sites."""
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+            trace = run_model(self.model, data.args, data.kwargs, feasible)
+        columns = [np.asarray(trace[name]["value"], dtype=np.float64).reshape(len(data), -1) for name in self.observed_sites]
+        return np.concatenate(columns, axis=1)
+
+    @property
+    def observed_sites(self) -> tuple[str, ...]:
+        """Names of the observed sites."""
+        return (self.observed,)
 
     @property
     @abstractmethod
@@ -75,13 +95,26 @@ class Mixture(ABC):
         """Return the log joint, and the log density of each row given the other rows with its label summed out (nats)."""
 
     @abstractmethod
-    def log_predictive(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
-    ) -> Float[Array, " m"]:
+    def log_predictive(self, labels: Int[Array, " n"], values: Values, slots: int, rows: ModelArguments) -> Float[Array, " m"]:
         """Return the log predictive density of each new row (nats)."""
 
+    def log_weights(
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: ModelArguments
+    ) -> Float[Array, "m slots1"]:
+        """Return the log of (seating probability × predictive density) for each cluster and, last, a new one (nats).
+
+        Raises
+        ------
+        ValueError
+            If the labels are summed out, so that there are no clusters to which a row could belong.
+        """
+        raise ValueError(
+            "the labels are summed out in the model, so the draws have no clusters that a new row could join: sample a "
+            "partition with PartitionGibbs or AuxiliaryGibbs"
+        )
+
     @abstractmethod
-    def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
+    def validate(self, values: Values, rows: ModelArguments) -> None:
         """Check new rows.
 
         Raises
@@ -122,7 +155,7 @@ class CollapsedMixture(Mixture):
 
     def conjugate(self, values: Values) -> MixtureValues:
         """Read from the model."""
-        return as_arrays(read_values(self.model, self.sites, values, (self.X,)))
+        return as_arrays(read_values(self.model, self.sites, values, self.data.args, self.data.kwargs))
 
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
         """Number of slots for these labels, rounded up to a multiple of 8 so that similar runs share a compiled program."""
@@ -134,39 +167,49 @@ class CollapsedMixture(Mixture):
         found = joint_and_densities(read, labels, slots, self._most)
         if self.sites.missing is None:
             return found.log_joint, found.left_out
-        absent = np.isnan(self.X)
+        absent = self.absent
         seen = observed_densities(read, labels, slots, self._most, absent)
         return found.log_joint, found.left_out.at[np.flatnonzero(absent.any(axis=1))].set(seen)
 
-    def log_predictive(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
-    ) -> Float[Array, " m"]:
+    @cached_property
+    def absent(self) -> Bool[np.ndarray, "n d"]:
+        """The missing values, if the model completes them."""
+        if self.data.is_table:
+            return np.isnan(self.X)
+        return find_missing(self.model, self.sites, self.data.args, self.data.kwargs)
+
+    def table(self, rows: ModelArguments) -> Float[np.ndarray, "m d"]:
+        """The rows as the component sees them: a table as it is, or what the model makes of several arguments."""
+        return np.asarray(rows.args[0]) if rows.is_table else self.observed_table(rows)
+
+    def log_predictive(self, labels: Int[Array, " n"], values: Values, slots: int, rows: ModelArguments) -> Float[Array, " m"]:
         """Return log p(x | X, labels): predictive densities of the clusters and a new one, weighted by the partition prior."""
-        read = self.conjugate(values)
-        found = joint_and_densities(read, labels, slots, self._most, jnp.asarray(_completed(read, rows)), leave_out=False).new
-        absent = _incomplete(read, rows)
+        read, table = self.conjugate(values), self.table(rows)
+        found = joint_and_densities(read, labels, slots, self._most, jnp.asarray(_completed(read, table)), leave_out=False).new
+        absent = _incomplete(read, table)
         if not len(absent):
             return found
-        weights = observed_mixture_densities(read, labels, slots, self._most, rows[absent])
+        weights = observed_mixture_densities(read, labels, slots, self._most, table[absent])
         return found.at[absent].set(logsumexp(weights, axis=1))
 
     def log_weights(
-        self, labels: Int[Array, " n"], values: Values, slots: int, rows: Float[np.ndarray, "m d"]
+        self, labels: Int[Array, " n"], values: Values, slots: int, rows: ModelArguments
     ) -> Float[Array, "m slots1"]:
         """Return the log of (seating probability × predictive density) for each cluster and, last, a new one (nats)."""
-        read = self.conjugate(values)
+        read, table = self.conjugate(values), self.table(rows)
         stats = cluster_statistics(read.component.suff_stats(read.X), labels, slots)
         prior = Prior(read.concentration, read.discount)
         counts = cluster_counts(labels, slots).astype(float)
-        found = mixture_log_weights(read.component, stats, counts, prior, jnp.asarray(_completed(read, rows)), self._most)
-        absent = _incomplete(read, rows)
+        found = mixture_log_weights(read.component, stats, counts, prior, jnp.asarray(_completed(read, table)), self._most)
+        absent = _incomplete(read, table)
         if not len(absent):
             return found
-        return found.at[absent].set(observed_mixture_densities(read, labels, slots, self._most, rows[absent]))
+        return found.at[absent].set(observed_mixture_densities(read, labels, slots, self._most, table[absent]))
 
-    def validate(self, values: Values, rows: Float[np.ndarray, "m d"]) -> None:
+    def validate(self, values: Values, rows: ModelArguments) -> None:
         """Check that the rows are valid for the component."""
-        read_values(self.model, self.sites, values, (self.X,)).component.validate_new_rows(rows)
+        component = read_values(self.model, self.sites, values, self.data.args, self.data.kwargs).component
+        component.validate_new_rows(self.table(rows))
 
 
 def _incomplete(values: MixtureValues, rows: Float[np.ndarray, "m d"]) -> Int[np.ndarray, " r"]:

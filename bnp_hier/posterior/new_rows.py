@@ -12,17 +12,17 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.capabilities import Clustering
+from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_table
 from bnp_hier.partitions.scoring import CHUNK, check_log_weights
 from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.partitions import one_partition
-from bnp_hier.utils.arrays import as_matrix
 
 __all__ = ["cluster_probabilities"]
 
 
 def cluster_probabilities(
-    fit: Any, X: ArrayLike, estimate: ArrayLike, new_rows: ArrayLike, *, num_samples: int = 200
+    fit: Any, X: Data, estimate: ArrayLike, new_rows: Data, *, num_samples: int = 200
 ) -> Float[np.ndarray, "m k1"]:
     """Compute the probability that each new row belongs to each cluster of an estimate, averaged over partition draws.
 
@@ -37,31 +37,31 @@ def cluster_probabilities(
         `MCMC` or `ResumableRun` that has run a kernel with a partition site, or a fitted estimator. If the estimate equals the
         estimator's `labels_`, the result is that of its `predict_proba`.
     X
-        The data the model was fitted to, (n, d).
+        The data the model was fitted to, (n, d), or `ModelArguments` of a model with several data arguments.
     estimate
         (n,) whole numbers, such as a `point_estimate`.
     new_rows
-        The new rows, (m, d).
+        The new rows, (m, d), or `ModelArguments` with the new rows.
     num_samples
         Maximum number of draws used, over all chains together, evenly spaced.
 
     Returns
     -------
     probabilities
-        (m, K + 1), for the clusters of the estimate in the order of their labels and, last, for a new cluster.
+        (m, K + 1), for the clusters of the estimate in the order of their labels and, last, for a new cluster: of
+        `AuxiliaryGibbs`, any of the empty slots.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not match X or has no conjugate component, or the rows are not valid for the component.
+        If the fit has not run, does not match X or has no labels, or the rows are not valid for the model.
     """
     draws = draws_of(fit, X, num_samples=num_samples)
-    labels = one_partition(estimate, len(draws.X))
+    labels = one_partition(estimate, len(draws.mixture.data))
     if isinstance(fit, Clustering) and np.array_equal(labels, fit.labels_):
-        return fit.predict_proba(new_rows)
-    mixture, rows = draws.mixture, as_matrix(new_rows)
-    if not isinstance(mixture, CollapsedMixture):
-        raise ValueError("cluster_probabilities needs a model whose cluster parameters are integrated out")
+        return fit.predict_proba(as_table(new_rows))
+    mixture = draws.mixture
+    rows = mixture.data.new_rows(new_rows)
     length = draws.labels.shape[1]
     each = max(1, num_samples // draws.labels.shape[0])
     taken = np.linspace(0, length - 1, min(each, length)).round().astype(int)
@@ -69,7 +69,7 @@ def cluster_probabilities(
     slots = mixture.slots(draws.labels)
     members = np.eye(int(labels.max()) + 1)[labels]
 
-    def one(chunk: np.ndarray, item: tuple[Array, dict[str, Array]]) -> tuple[Array, Array]:
+    def one(chunk: ModelArguments, item: tuple[Array, dict[str, Array]]) -> tuple[Array, Array]:
         log_weights = mixture.log_weights(*item, slots, chunk)
         weights = jax.nn.softmax(log_weights, axis=1)
         together = jax.ops.segment_sum(jnp.asarray(members), item[0], slots)
@@ -80,8 +80,9 @@ def cluster_probabilities(
 
     with jax.enable_x64(True):
         mixture.validate({name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}, rows)
-        chunks = (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK))
+        chunks = (rows.take(slice(at, at + CHUNK)) for at in range(0, len(rows), CHUNK))
         found = [map_draws(of_many_draws(partial(one, chunk)), kept, batch=1) for chunk in chunks]
     highest = np.concatenate([top.reshape(-1, top.shape[-1]).T for _, top in found])
-    check_log_weights(highest, rows)
+    if isinstance(mixture, CollapsedMixture):
+        check_log_weights(highest, mixture.table(rows))
     return np.concatenate([shares.mean((0, 1)) for shares, _ in found])

@@ -73,7 +73,7 @@ def outlier_pvalues(
     rows = as_matrix(new_rows)
     key, key_of_draws = jax.random.split(random_key(random_state))
     draws = _thinned(draws_of(fit, X, num_samples=MOST_DRAWS, random_state=key_of_draws))
-    if not isinstance(draws.mixture, CollapsedMixture):
+    if not isinstance(draws.mixture, CollapsedMixture) or not draws.mixture.data.is_table:
         raise ValueError("outlier_pvalues needs a model whose cluster parameters are integrated out")
 
     def densities(table: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:

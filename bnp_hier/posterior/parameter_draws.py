@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Num
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.posterior.draws import Draws, draws_of
+from bnp_hier.posterior.explicit_mixtures import SlotMixture
 from bnp_hier.posterior.partitions import one_partition
 from bnp_hier.utils.randomness import random_key
 
@@ -77,6 +78,8 @@ def cluster_parameters(
 def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.ndarray, "chain draw n d"]:
     """Draw replicated data for each draw: cluster parameters given their rows, then new rows with the draw's labels.
 
+    If the cluster parameters are sites of the model, what it observes is drawn at their values, given the covariates.
+
     Parameters
     ----------
     draws
@@ -89,15 +92,17 @@ def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.nda
     ValueError
         If the component cannot sample rows, or the model has no conjugate component.
     """
-    slots = int(draws.labels.max()) + 1
+    slots, mixture = int(draws.labels.max()) + 1, draws.mixture
+    key = jax.random.fold_in(random_key(random_state), 1)  # the key itself may have been used to draw partitions
+    if isinstance(mixture, SlotMixture):
+        return _map_items(mixture.replicated, draws, key)
 
     def table(key: Array, values: MixtureValues, labels: Int[Array, " n"]) -> Num[Array, "n d"]:
         key_parameters, key_rows = jax.random.split(key)
         parameters = _parameters(key_parameters, values, labels, slots)
         return values.component.likelihood(parameters[labels]).sample(key_rows)
 
-    # the key itself may have been used to draw partitions
-    return _map_draws(table, draws, jax.random.fold_in(random_key(random_state), 1))
+    return _map_draws(table, draws, key)
 
 
 def _parameters(key: Array, values: MixtureValues, labels: Int[Array, " n"], slots: int) -> Float[Array, "k ..."]:
@@ -109,11 +114,19 @@ def _map_draws(
     function: Callable[[Array, MixtureValues, Array], Array], draws: Draws, key: Array
 ) -> Float[np.ndarray, "chain draw ..."]:
     """Apply a function of (key, values at the draw's hyperparameters, labels) to every draw, in float64."""
+    return _map_items(
+        lambda key, labels, hyperparameters: function(key, draws.mixture.conjugate(hyperparameters), labels), draws, key
+    )
+
+
+def _map_items(
+    function: Callable[[Array, Array, dict[str, Array]], Array], draws: Draws, key: Array
+) -> Float[np.ndarray, "chain draw ..."]:
+    """Apply a function of (key, labels, hyperparameters) to every draw, in float64."""
     shape = draws.labels.shape[:2]
 
     def one(item: tuple[Array, Array, dict[str, Array]]) -> Array:
-        key, labels, hyperparameters = item
-        return function(key, draws.mixture.conjugate(hyperparameters), labels)
+        return function(*item)
 
     with jax.enable_x64(True):
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))

@@ -337,7 +337,11 @@ BAD_DENSITIES = {
     ),
     "the row before": (partial(lines, center=lambda loc, z: loc[jnp.roll(z, 1)]), X, "log density of row .* other rows"),
     "a smaller plate": (partial(lines, plate=3), X, "last two of 4 slots; .* smaller than max_clusters"),
-    "a missing value": (lines, np.where(np.eye(6, 2) > 0, np.nan, X), "density of row 0 is NaN in every slot"),
+    "a missing value": (
+        lines,
+        np.where(np.eye(6, 2) > 0, np.nan, X),
+        "'x' is missing at row 0, column 0: covariates and responses must not be missing",
+    ),
 }
 
 

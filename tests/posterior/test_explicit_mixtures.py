@@ -17,6 +17,7 @@ from scipy.stats import norm, t
 
 import bnp_hier as bnp
 from bnp_hier.arviz_bridge import LABEL_INVARIANT
+from bnp_hier.inspection.model_arguments import as_arguments
 from bnp_hier.inspection.slots import find_slot_sites
 from bnp_hier.inspection.sticks import find_stick_sites
 from bnp_hier.models import dpm, dpm_stick_breaking
@@ -111,7 +112,7 @@ def test_slots_densities_are_the_exact_ones(slots_run: MCMC) -> None:
     draws = draws_of(slots_run, X)
     pointwise = summaries(draws).log_likelihood[0]
     with jax.enable_x64(True):
-        scores = jax.jit(jax.vmap(lambda z, values: draws.mixture.log_predictive(z, values, SLOTS, NEW)))
+        scores = jax.jit(jax.vmap(lambda z, values: draws.mixture.log_predictive(z, values, SLOTS, as_arguments(NEW))))
         densities = np.exp(scores(draws.labels[0], {"loc": draws.hyperparameters["loc"][0]}))
     for row, series in zip(NEW, densities.T, strict=True):
         exact = np.exp(evidence(np.concatenate([X, row[None]])) - evidence(X))
@@ -260,11 +261,11 @@ def test_bad_input(sticks_run: MCMC) -> None:
         (fixed_size_model, NEW, r"does not run on half of the fitted rows, shape \(3, 1\)"),
         (slot_model, np.zeros((2, 2)), "X has 2 columns, but the model was fitted to 1"),
     ):
-        mixture = SlotMixture(model, X, find_slot_sites(model, (X,)))
+        mixture = SlotMixture(model, as_arguments(X), find_slot_sites(model, (X,)))
         with pytest.raises(ValueError, match=match):
             log_predictive(Draws(np.zeros((1, 1, N), int), start, mixture), new)
     with pytest.raises(ValueError, match=r"latent sites \['true'\] depend on the labels"):
-        SlotMixture(latent_rows_model, X, find_slot_sites(latent_rows_model, (X,)))
+        SlotMixture(latent_rows_model, as_arguments(X), find_slot_sites(latent_rows_model, (X,)))
 
 
 def student_sticks(table: jax.Array) -> None:
@@ -278,7 +279,7 @@ def student_sticks(table: jax.Array) -> None:
 
 def test_sticks_without_a_conjugate_component() -> None:
     """The log joint is then given the parameters."""
-    mixture = StickMixture(student_sticks, X, find_stick_sites(student_sticks, (X,)))
+    mixture = StickMixture(student_sticks, as_arguments(X), find_stick_sites(student_sticks, (X,)))
     weights, loc, z = np.array([0.5, 0.3, 0.2]), np.array([0.0, 2.0, -1.0]), np.array([0, 0, 2, 1, 1, 1])
     draws = Draws(z[None, None], {"weights": weights[None, None], "loc": loc[None, None]}, mixture)
     assert not mixture.integrated

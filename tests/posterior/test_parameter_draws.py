@@ -13,6 +13,7 @@ from scipy.stats import gamma, kstest
 
 import bnp_hier as bnp
 from bnp_hier.inspection.collapsed import find_sites
+from bnp_hier.inspection.model_arguments import as_arguments
 from bnp_hier.models import dpm
 from bnp_hier.posterior import parameter_draws
 from bnp_hier.posterior.draws import Draws
@@ -34,7 +35,7 @@ def draws_of_counts(chains: int, length: int, seed: int = 0) -> Draws:
     """Draws whose rates differ by a factor of thousands: whatever ignores them is far off."""
     rng = np.random.default_rng(seed)
     labels = np.broadcast_to([0, 0, 0, 1, 1], (chains, length, 5))
-    mixture = CollapsedMixture(counts_model, COUNTS, find_sites(counts_model, (COUNTS,)))
+    mixture = CollapsedMixture(counts_model, as_arguments(COUNTS), find_sites(counts_model, (COUNTS,)))
     return Draws(labels, {"rate": np.exp(rng.normal(0.0, 2.0, (chains, length)))}, mixture)
 
 
@@ -64,7 +65,7 @@ def test_many_draws_where_the_fit_has_one(monkeypatch: pytest.MonkeyPatch) -> No
     X = np.random.default_rng(0).normal(size=(14, 2)) + np.repeat([[0.0], [7.0]], 7, axis=0)
     component = bnp.NormalInverseWishart(np.zeros(2), 0.3, 6.0, np.eye(2))
     model = partial(dpm, component=component, concentration=1.0)
-    one = Draws(np.zeros((1, 1, 14), int), {}, CollapsedMixture(model, X, find_sites(model, (X,))))
+    one = Draws(np.zeros((1, 1, 14), int), {}, CollapsedMixture(model, as_arguments(X), find_sites(model, (X,))))
     monkeypatch.setattr(parameter_draws, "draws_of", lambda *arguments, **options: one)
     halves = np.repeat([0, 1], 7)
     found = bnp.cluster_parameters(None, X, halves, num_samples=3000, random_state=1)
