@@ -92,11 +92,13 @@ class Size(NamedTuple):
     - **rows** - number of rows n.
     - **width** - number of distinct sufficient statistics per row, which determines the work per row.
     - **native** - whether native kernels run, and not XLA programs.
+    - **incomplete** - number of rows with missing values that the model completes.
     """
 
     rows: int
     width: int
     native: bool = True
+    incomplete: int = 0
 
     @property
     def relative(self) -> float:
@@ -127,6 +129,8 @@ class Method:
         Rank in recommendations; methods with lower numbers come first.
     hierarchical
         Whether the method runs on a hierarchical mixture, such as `models.bhmc`, and returns trees instead of a partition.
+    obstacle
+        Function of a size that returns why the method cannot run on it, as a short phrase; empty if it can.
     fitted
         Class of the fits if it is an estimator from outside the package; it is registered so that saved fits can be loaded.
     """
@@ -139,6 +143,7 @@ class Method:
     is_chain: bool = False
     worth: int = 100
     hierarchical: bool = False
+    obstacle: Callable[[Size], str] = lambda size: ""
     fitted: type | None = None
 
 
@@ -261,7 +266,8 @@ def _seconds_of_agglomerative(size: Size, options: RunOptions) -> float:
 
 def _seconds_of_gibbs(size: Size, options: RunOptions) -> float:
     start, step, row = (12, 4e-4, 1.3e-6) if size.native else (40, 1e-3, 2.2e-5)
-    return start + options.sweeps * (step + row * size.rows * size.relative**0.7)
+    redraws = 1.5e-4 * size.incomplete  # of cells that are missing, by an XLA program
+    return start + options.sweeps * (step + row * size.rows * size.relative**0.7 + redraws)
 
 
 def _agglomerative(model: Model, X: np.ndarray, options: RunOptions) -> AgglomerativeBayesianClustering:
@@ -356,6 +362,7 @@ register(
         lambda size, options: 60 + 15 * options.chains + options.sweeps * (0.03 + 7e-6 * size.rows * size.relative),
         is_chain=True,
         worth=30,
+        obstacle=lambda size: "it does not draw missing values of columns that depend on each other" if size.incomplete else "",
     ),
     Method(
         "bhmc",

@@ -13,7 +13,8 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier import methods as methods
-from bnp_hier.advice.recommendation import default_budget, plan_methods
+from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.recommendation import default_budget, plan_methods, size_of
 from bnp_hier.methods import METHODS, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
 from bnp_hier.runs.resumable_run import ResumableRun
@@ -115,15 +116,24 @@ def test_shortened_chains(sweeps: int) -> None:
 
 @pytest.mark.parametrize("rows", [20, 150, 1000, 3000, 20_000, 1_000_000])
 @pytest.mark.parametrize("width", [5, 15, 200])
-@pytest.mark.parametrize("native", [True, False])
-def test_plans_keep_to_the_budget(rows: int, width: int, native: bool) -> None:
+@pytest.mark.parametrize(("native", "share"), [(True, 0.0), (False, 0.0), (True, 0.3)])
+def test_plans_keep_to_the_budget(rows: int, width: int, native: bool, share: float) -> None:
     budget = default_budget(rows)
-    plan = plan_methods(Size(rows, width, native), budget, RunOptions())
+    plan = plan_methods(Size(rows, width, native, int(share * rows)), budget, RunOptions())
     assert sorted(advice.name for advice in plan) == sorted(partition_methods())
     assert sum(advice.seconds for advice in plan if advice.chosen) <= budget
     assert sum(advice.chosen for advice in plan if METHODS[advice.name].is_chain) <= 1
     for advice in plan:
         assert advice.reason and (not advice.chosen or advice.seconds <= budget)
+        if share and advice.name == "parallel":
+            assert not advice.chosen and "missing values of columns that depend on each other" in advice.reason
+
+
+def test_sizes_count_rows_that_the_model_completes() -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    rows[:7, 0] = np.nan
+    full, diagonal = (component_for(rows, family).component for family in ("normal", "diagonal"))
+    assert size_of(full, rows).incomplete == 7 and size_of(diagonal, rows).incomplete == 0
 
 
 def test_recommendation_of_a_small_table() -> None:

@@ -15,6 +15,7 @@ from bnp_hier.advice.column_kinds import ColumnKind, in_brackets, infer_column_k
 from bnp_hier.advice.covariance_structures import Structure, best_component
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.components import Component, LearnedPrior
+from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.datasets import Dataset
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
@@ -216,7 +217,8 @@ def default_budget(rows: int) -> float:
 
 def size_of(component: Component, X: np.ndarray) -> Size:
     """Size of the problem: the number of rows, of distinct sufficient statistics per row, and whether native kernels run."""
-    return Size(len(X), feature_map(component).width, has_kernels(component))
+    incomplete = int(np.isnan(X).any(axis=1).sum()) if isinstance(component, DependentColumns) else 0
+    return Size(len(X), feature_map(component).width, has_kernels(component), incomplete)
 
 
 def plan_methods(size: Size, budget: float, options: RunOptions) -> tuple[Advice, ...]:
@@ -233,9 +235,15 @@ def plan_methods(size: Size, budget: float, options: RunOptions) -> tuple[Advice
     """
     plan, left = [], budget
     ordered = sorted(partition_methods().values(), key=lambda method: method.worth)  # stable: the first of equals is preferred
-    chains = [method for method in ordered if method.is_chain]
+    obstacles = {method.name: method.obstacle(size) for method in ordered}
+    chains = [method for method in ordered if method.is_chain and not obstacles[method.name]]
     for method in ordered:
         if method in chains[1:]:
+            continue
+        if obstacles[method.name]:
+            plan.append(
+                Advice(method.name, method.title, False, method.seconds(size, options), obstacles[method.name], options)
+            )
             continue
         advice = _chains(chains, size, budget, left, options) if method.is_chain else [_once(method, size, left, options)]
         plan += advice
