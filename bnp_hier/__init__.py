@@ -5,7 +5,7 @@ import numpyro
 # ArviZ 1.x leaves behind a lazily loaded numpyro, whose submodules are incomplete unless the package itself is loaded first
 numpyro.__version__  # noqa: B018
 
-from bnp_hier import datasets, evidence, models, plots
+from bnp_hier import datasets, distributed, evidence, models, plots
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.advice.recommendation import recommend
 from bnp_hier.arviz_bridge import loo, to_arviz
@@ -117,6 +117,7 @@ __all__ = [
     "datasets",
     "describe",
     "diagnostics",
+    "distributed",
     "enable_compilation_cache",
     "evidence",
     "hierarchy_draws",

@@ -14,7 +14,7 @@ from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, Statistics
 from bnp_hier.components.learned import LearnedPrior
-from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.arrays import is_elsewhere, is_traced
 
 __all__ = ["ConjugateMixture", "cluster_statistics"]
 
@@ -98,7 +98,7 @@ class ConjugateMixture(dist.Distribution):
             raise ValueError(f"ConjugateMixture: max_clusters must be a whole number of at least 1, but it is {max_clusters}")
         n = jnp.shape(assignments)[-1]
         labels = n if max_clusters is None else min(n, max_clusters)
-        if not is_traced(assignments) and np.size(assignments):
+        if not is_traced(assignments) and not is_elsewhere(assignments) and np.size(assignments):
             low, high = np.min(np.asarray(assignments)), np.max(np.asarray(assignments))  # not traced while the model is
             if low < 0 or high >= labels:
                 raise ValueError(

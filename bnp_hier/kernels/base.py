@@ -14,6 +14,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import identity, is_prng_key
 
 from bnp_hier.inspection.trace import Model
+from bnp_hier.kernels.spread_rows import filled
 
 __all__ = [
     "ModelKernel",
@@ -27,7 +28,8 @@ class ModelKernel(MCMCKernel):
     """Kernel of sites of a model, alone under `MCMC` or as a block of `numpyro.infer.Gibbs`.
 
     A subclass implements `init`, which sets `_sites` and `_sample_fn`, and `_sample_one`, one step of one chain. Its state is a
-    `NamedTuple` with at least `z`, the constrained values of its sites, and `rng_key`.
+    `NamedTuple` with at least `z`, the constrained values of its sites, and `rng_key`; and `rows`, if arguments of the model
+    may be distributed over processes (see `spread_rows`).
     """
 
     sample_field = "z"
@@ -48,6 +50,8 @@ class ModelKernel(MCMCKernel):
         # static metadata resolved at `init`
         self._sites: Any = None
         self._sample_fn: Callable[..., Any] | None = None
+        self._places: tuple[str, ...] = ()
+        """Where the state's `rows` belong among the arguments."""
 
     @property
     def model(self) -> Model:
@@ -61,10 +65,15 @@ class ModelKernel(MCMCKernel):
 
     def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
         """Advance every chain in the state by one step."""
-        step = self._sample_one
+        step, rows = self._sample_one, getattr(state, "rows", ())
+        if rows:
+            model_args, model_kwargs = filled(model_args, model_kwargs, self._places, rows)
+            state = state._replace(rows=())
         if is_prng_key(state.rng_key):
-            return step(state, model_args, model_kwargs)
-        return jax.vmap(lambda one: step(one, model_args, model_kwargs))(state)
+            state = step(state, model_args, model_kwargs)
+        else:
+            state = jax.vmap(lambda one: step(one, model_args, model_kwargs))(state)
+        return state._replace(rows=rows) if rows else state
 
     @abstractmethod
     def _sample_one(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:

@@ -9,27 +9,35 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.row_features import Features, coefficients_of
 
 __all__ = [
-    "linear_scores",
     "Coefficients",
     "RowChunks",
+    "counts_of",
     "flat",
     "in_chunks",
+    "linear_scores",
+    "no_parts",
     "row_chunks",
     "row_scores",
     "sums_of",
+    "totals",
 ]
 
 CHUNK = 4096
 """Approximate maximum number of rows per chunk."""
 
 PARTS = 16
-"""Number of parts per chunk, on any number of devices; their sums are added in double precision if that is enabled."""
+"""Number of parts per chunk, on any number of devices: a power of 2.
+
+Their sums, in double precision if that is enabled, are carried from chunk to chunk and added after the last one. If the rows
+are distributed over devices, each device therefore sums its own parts, and devices communicate once a pass.
+"""
 
 
 class RowChunks(NamedTuple):
@@ -95,8 +103,31 @@ def row_scores(phi: Float[Array, "c f"], coefficients: Coefficients) -> Float[Ar
     return jnp.matmul(phi, coefficients.linear, precision="highest") + coefficients.constant[None]
 
 
-def sums_of(weight: Float[Array, "c k"], phi: Float[Array, "c f"]) -> Float[Array, "k f"]:
-    """Weighted sums of the rows' features for each of k clusters."""
+def sums_of(weight: Float[Array, "c k"], phi: Float[Array, "c f"]) -> Float[Array, "parts k f"]:
+    """Weighted sums of the rows' features for each of k clusters, by part; `totals` adds them."""
     parts = (array.reshape(PARTS, -1, array.shape[1]) for array in (weight, phi))
-    sums = jnp.einsum("pck,pcf->pkf", *parts, precision="highest")
-    return sums.astype(jnp.result_type(float)).sum(0)
+    return jnp.einsum("pck,pcf->pkf", *parts, precision="highest").astype(jnp.result_type(float))
+
+
+def counts_of(weight: Float[Array, "c k"]) -> Float[Array, "parts k"]:
+    """Sums of the weights for each of k clusters, by part."""
+    return weight.reshape(PARTS, -1, weight.shape[1]).astype(jnp.result_type(float)).sum(1)
+
+
+def no_parts(*shape: int) -> Float[Array, "parts ..."]:
+    """Zeros to which the sums of the first chunk are added."""
+    return jnp.zeros((PARTS, *shape), jnp.result_type(float))
+
+
+def totals(*of_parts: Float[Array, "parts ..."]) -> tuple[Float[Array, "..."], ...]:
+    """Sums over all parts, in an order that does not depend on how they are distributed over devices.
+
+    Several sums are computed as one, so that devices communicate only once.
+    """
+    packed = jnp.concatenate([parts.reshape(PARTS, -1) for parts in of_parts], axis=1)
+    while len(packed) > 1:
+        pairs = packed.reshape(-1, 2, packed.shape[1])
+        packed = pairs[:, 0] + pairs[:, 1]
+    ends = np.cumsum([parts[0].size for parts in of_parts])[:-1]
+    found = jnp.split(packed[0], ends.tolist())
+    return tuple(flat.reshape(parts.shape[1:]) for flat, parts in zip(found, of_parts, strict=True))

@@ -19,6 +19,7 @@ from bnp_hier.inspection.trace import TRACING, Model
 from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.reports import stop_if_undefined
 from bnp_hier.kernels.slice_sampling import SliceAdaptation, SlicePoint, adapted, directions_of, slice_sweep, unadapted
+from bnp_hier.kernels.spread_rows import spread_arguments
 from bnp_hier.utils.options import PositiveNumber, WholeNumber, check_options
 
 __all__ = ["HyperparameterGibbs", "HyperparameterGibbsState"]
@@ -35,6 +36,7 @@ class HyperparameterGibbsState(NamedTuple):
     - **num_warmup** - number of warm-up steps.
     - **i** - number of steps so far.
     - **rng_key** - random key.
+    - **rows** - arguments of the model that are distributed over devices; usually none.
     """
 
     z: dict[str, Array]
@@ -44,6 +46,7 @@ class HyperparameterGibbsState(NamedTuple):
     num_warmup: Int[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
+    rows: tuple[Array, ...] = ()
 
 
 class HyperparameterGibbs(ModelKernel):
@@ -128,6 +131,7 @@ class HyperparameterGibbs(ModelKernel):
         model_kwargs: Mapping[str, Any] | None,
     ) -> HyperparameterGibbsState:
         """Return the state at `init_params` (constrained values of the sites), or at draws from the prior."""
+        model_args, model_kwargs, self._places, spread = spread_arguments(model_args, model_kwargs)
         sites = find_continuous_sites(self._model, model_args, model_kwargs)
         self._sites, self._sample_fn = sites, self._sample_one
 
@@ -147,7 +151,8 @@ class HyperparameterGibbs(ModelKernel):
             return HyperparameterGibbsState(z, unknown, zero, unadapted(p, self._width), warmup, zero, key)
 
         given = {name: value for name, value in (init_params or {}).items() if name in sites}
-        return begin(rng_key, given) if is_prng_key(rng_key) else jax.vmap(begin)(rng_key, given)
+        state = begin(rng_key, given) if is_prng_key(rng_key) else jax.vmap(begin)(rng_key, given)
+        return state._replace(rows=spread)
 
     def get_diagnostics_str(self, state: HyperparameterGibbsState) -> str:
         """Describe the current state: log density, and evaluations per update of a coordinate in the last step."""

@@ -19,11 +19,14 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.kernels.chunked_rows import (
     Coefficients,
     RowChunks,
+    counts_of,
     flat,
     in_chunks,
     linear_scores,
+    no_parts,
     row_scores,
     sums_of,
+    totals,
 )
 from bnp_hier.partitions.row_features import Features, features_of, statistics_of
 from bnp_hier.partitions.seating import Prior
@@ -98,9 +101,10 @@ def sum_clusters(table: Table, labels: Int[Array, " n"], slots: int) -> Clusters
         phi = table.features_of(rows)
         return sums + sums_of(_onehot(jnp.where(valid, label, slots), slots, phi.dtype), phi), None
 
-    start = jnp.zeros((slots, table.features.width), jnp.result_type(float))
-    sums, _ = jax.lax.scan(add, start, (X, there, in_chunks(labels)))
-    return Clusters(labels, statistics_of(sums, table.features, table.component.empty((slots,))), _count(labels, slots))
+    sums, _ = jax.lax.scan(add, no_parts(slots, table.features.width), (X, there, in_chunks(labels)))
+    (found,) = totals(sums)
+    stats = statistics_of(found, table.features, table.component.empty((slots,)))
+    return Clusters(labels, stats, _count(labels, slots))
 
 
 def _count(labels: Int[Array, " n"], slots: int) -> Float[Array, " k"]:
@@ -333,10 +337,10 @@ def _soft_sides(table: Table, slots: int, coefficients: Coefficients, chunks: An
         phi, mine, log_odds = _scored(table, slots, coefficients, chunk)
         share = mine * jax.nn.sigmoid(log_odds)[:, None]
         sums, counts = carry
-        return (sums + sums_of(share, phi), counts + share.astype(counts.dtype).sum(0)), None
+        return (sums + sums_of(share, phi), counts + counts_of(share)), None
 
-    start = jnp.zeros((slots, table.features.width), jnp.result_type(float)), jnp.zeros(slots)
-    (sums, counts), _ = jax.lax.scan(add, start, chunks)
+    (sums, counts), _ = jax.lax.scan(add, (no_parts(slots, table.features.width), no_parts(slots)), chunks)
+    sums, counts = totals(sums, counts)
     return statistics_of(sums, table.features, table.component.empty((slots,))), counts
 
 
@@ -396,13 +400,14 @@ def _propose(
         sums, counts, log_proposal = carry
         return (
             sums + sums_of(chosen, phi),
-            counts + chosen.astype(counts.dtype).sum(0),
-            log_proposal + (mine * log_q[:, None]).astype(counts.dtype).sum(0),
+            counts + counts_of(chosen),
+            log_proposal + counts_of(mine * log_q[:, None]),
         ), first
 
-    start = (jnp.zeros((slots, table.features.width), jnp.result_type(float)), jnp.zeros(slots), jnp.zeros(slots))
+    start = (no_parts(slots, table.features.width), no_parts(slots), no_parts(slots))
     extra = (in_chunks(is_first), in_chunks(jax.random.uniform(key_side, (n,), dtype)))
-    (sums, left_count, log_q), is_left = jax.lax.scan(propose, start, (*chunks, *extra))
+    parts, is_left = jax.lax.scan(propose, start, (*chunks, *extra))
+    sums, left_count, log_q = totals(*parts)
     left = statistics_of(sums, table.features, table.component.empty((slots,)))
     right = jax.tree.map(jnp.subtract, contents.whole, left)
     left_count = jnp.where(contents.active, left_count, 1.0)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
@@ -20,7 +21,7 @@ from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel
-from bnp_hier.kernels.chunked_rows import row_chunks
+from bnp_hier.kernels.chunked_rows import flat, in_chunks, row_chunks
 from bnp_hier.kernels.initial_labels import check_labels
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
@@ -32,11 +33,12 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_rows,
 )
 from bnp_hier.kernels.reports import count_refused, stop_if_undefined
+from bnp_hier.kernels.spread_rows import check_same_everywhere, check_spread, is_spread, replicated, spread_arguments
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.partitions.capacities import spread_rows, truncated_probability
 from bnp_hier.partitions.row_features import Features, feature_map
 from bnp_hier.partitions.scoring import mixture_log_weights
-from bnp_hier.partitions.seating import Prior
+from bnp_hier.partitions.seating import Prior, draw_index
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.partitions.sweeps import sweep
@@ -74,6 +76,7 @@ class ParallelSplitMergeState(NamedTuple):
       1,024 rows and all steps so far.
     - **i** - number of steps so far.
     - **rng_key** - random key.
+    - **rows** - arguments of the model that are distributed over devices; usually none.
     """
 
     z: dict[str, Int[Array, " n"]]
@@ -87,6 +90,7 @@ class ParallelSplitMergeState(NamedTuple):
     truncated_probability: Float[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
+    rows: tuple[Array, ...] = ()
 
 
 class ParallelSplitMerge(PartitionKernel):
@@ -105,11 +109,11 @@ class ParallelSplitMerge(PartitionKernel):
         `max_clusters`, that applies instead. Reaching the capacity is counted in `capacity_hits` of the state, measured by
         `truncated_probability`, and raises a warning. The cost of a step grows with the capacity.
     init
-        "fits": the clusters of `BayesianKMeans` or `MAPDP`, chosen at random, fitted to at most 5,000 rows drawn with a seed
-        from the key of the chain. If there are more rows, 100 steps without sweeps follow on these, and each of the others
-        joins a cluster drawn from its probabilities. Under chain methods that hide the key, all chains start from the same fit;
-        rows that are distributed over devices start in one cluster. "one": one cluster. An array: labels from 0, (n,). The
-        `init_params` of `MCMC.run` take precedence.
+        "fits": the clusters of `BayesianKMeans` or `MAPDP`, chosen at random, fitted to at most 5,000 rows drawn with a
+        seed from the key of the chain. If there are more rows, 100 steps without sweeps follow on these, and each of the
+        others joins a cluster drawn from its probabilities. Under chain methods that hide the key, all chains start from
+        the same fit; of rows that are distributed over devices, those are gathered. "one": one cluster. An array: labels
+        from 0, (n,). The `init_params` of `MCMC.run` take precedence.
     sweep
         Whether a step ends with a sweep of single-row moves. None means yes for up to 10,000 rows with up to a million features
         in total, and no otherwise.
@@ -154,6 +158,7 @@ class ParallelSplitMerge(PartitionKernel):
         self._init, self._sweep, self._keep_labels = init, sweep, keep_labels
         self._sites: MixtureSites | None = None
         self._features: Features | None = None
+        self._of_rows: NamedSharding | None = None
 
     @property
     def sample_field(self) -> str:  # type: ignore[override]
@@ -174,29 +179,49 @@ class ParallelSplitMerge(PartitionKernel):
         model_kwargs: Mapping[str, Any] | None,
     ) -> ParallelSplitMergeState:
         """Return the state at `init_params` (labels of the partition site) or at the kernel's `init` option."""
+        model_args, model_kwargs, self._places, spread = spread_arguments(model_args, model_kwargs)
         sites = find_sites(self._model, model_args, model_kwargs)
         self._refuse_other_sites(sites.partition, sites.others)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
-        if not is_traced(values.X) and not _is_spread(values.X):
+        if is_spread(values.X):
+            check_spread(jnp.asarray(values.X))
+            check_same_everywhere((values.component, values.concentration, values.discount), "the prior")
+        elif not is_traced(values.X):
             as_matrix(values.X, min_rows=2)
             values.component.validate(values.X)
             values.component.check_precision(values.X)
         values = _moved(values)
+        self._of_rows = _sharding_of_rows(values.X)
         self._sites, self._features, self._sample_fn = sites, feature_map(values.component), self._sample_one
         start = (init_params or {}).get(sites.partition)
         if start is None or is_model_draw(start):  # without values from the user, `Gibbs` passes a draw from the model
             start = None if isinstance(self._init, str) else jnp.asarray(self._init)
             if start is not None and not is_prng_key(rng_key):
                 start = jnp.broadcast_to(start, (len(rng_key), *start.shape))
-        if start is not None and not is_traced(start) and not _is_spread(start):
+        if start is not None and not is_traced(start) and not is_spread(start):
             check_labels(np.asarray(start), sites.size, self._capacity)
 
         begin = partial(_begin, capacity=self._capacity, site=sites.partition, features=self._features)
         if is_prng_key(rng_key):
-            return begin(values, rng_key, self._starting_labels(values, rng_key) if start is None else start)
-        if start is None:
-            start = jnp.stack([self._starting_labels(values, key) for key in rng_key])
-        return jax.vmap(begin, (None, 0, 0))(values, rng_key, start)
+            state = begin(values, rng_key, self._starting_labels(values, rng_key) if start is None else start)
+        else:
+            if start is None:
+                start = jnp.stack([self._starting_labels(values, key) for key in rng_key])
+            state = jax.vmap(begin, (None, 0, 0))(values, rng_key, start)
+        return self._placed(state)._replace(rows=spread)
+
+    def _placed(self, state: ParallelSplitMergeState) -> ParallelSplitMergeState:
+        """The state with its labels where the rows are, and all else everywhere, before and after a step alike.
+
+        Otherwise, programs would be compiled again for the second step.
+        """
+        if self._of_rows is None:
+            return state
+        everywhere = NamedSharding(self._of_rows.mesh, PartitionSpec())
+        shardings = jax.tree.map(lambda _: everywhere, state)._replace(z=jax.tree.map(lambda _: self._of_rows, state.z))
+        if is_traced(state):
+            return jax.lax.with_sharding_constraint(state, shardings)
+        return jax.jit(lambda state: state, out_shardings=shardings)(state)
 
     @property
     def _capacity(self) -> int:
@@ -204,7 +229,7 @@ class ParallelSplitMerge(PartitionKernel):
         return min(limit for limit in (self._sites.size, self._max_clusters, self._sites.max_clusters) if limit is not None)
 
     def _starting_labels(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
-        if self._init == "one" or is_traced(values) or _is_spread(values.X):
+        if self._init == "one" or is_traced(values):
             return jnp.zeros(values.X.shape[0], int)
         with jax.ensure_compile_time_eval():  # fitted to concrete values, even where a chain method traces `init`
             return self._fitted_labels(values, key)
@@ -213,11 +238,11 @@ class ParallelSplitMerge(PartitionKernel):
         n = values.X.shape[0]
         key = jax.random.key(0) if is_traced(key) else key
         seed, kind = map(int, jax.random.randint(key, (2,), 0, 1 << 30))
-        model = partial(
-            pitman_yor_mixture, component=values.component, concentration=values.concentration, discount=values.discount
-        )
         chosen = np.random.default_rng(seed).choice(n, min(n, START_ROWS), replace=False)
-        rows = values.X[chosen]
+        rows, component, concentration, discount = values.X[chosen], values.component, values.concentration, values.discount
+        if is_spread(values.X):
+            rows, component, concentration, discount = jax.tree.map(replicated, (rows, component, concentration, discount))
+        model = partial(pitman_yor_mixture, component=component, concentration=concentration, discount=discount)
         fit: BayesianKMeans | MAPDP = BayesianKMeans(model, polish=False, random_state=seed)
         if kind % 2:
             fit = MAPDP(model, n_init=1, random_state=seed)
@@ -227,7 +252,7 @@ class ParallelSplitMerge(PartitionKernel):
         if n == len(chosen):
             return jnp.zeros(n, labels.dtype).at[chosen].set(labels)
         # fitted clusters have hard edges and may be too few: a chain of few rows soon leaves such a start, one of many does not
-        few = values._replace(X=rows)
+        few = MixtureValues(concentration, discount, component, rows)
         capacity = min(self._capacity, len(chosen))
         labels = _settled(few, labels, jax.random.fold_in(key, 1), feature_map(values.component), capacity)
         everyone = _seat_rows(values, rows, labels, jax.random.fold_in(key, 2), self._capacity)
@@ -254,7 +279,9 @@ class ParallelSplitMerge(PartitionKernel):
         by_size, joint, k, largest, entropy = _summaries(table, prior, clusters)
         joint = stop_if_undefined("ParallelSplitMerge", joint, labels)
         z = {sites.partition: labels}
-        return ParallelSplitMergeState(z, by_size, joint, k, largest, entropy, accepted, hits, mass, state.i + 1, key)
+        return self._placed(
+            ParallelSplitMergeState(z, by_size, joint, k, largest, entropy, accepted, hits, mass, state.i + 1, key)
+        )
 
 
 def _moved(values: MixtureValues) -> MixtureValues:
@@ -301,9 +328,11 @@ def _settled(values: MixtureValues, labels: Int[Array, " m"], key: Array, featur
     return settled
 
 
-def _is_spread(value: Any) -> bool:
-    """Whether an array is distributed over several devices, in which case its values are not inspected."""
-    return isinstance(value, jax.Array) and not is_traced(value) and len(value.sharding.device_set) > 1
+def _sharding_of_rows(X: Any) -> NamedSharding | None:
+    """How numbers of the rows are distributed if the rows are; None if they are not."""
+    if not is_spread(X) or not isinstance(X.sharding, NamedSharding):
+        return None
+    return NamedSharding(X.sharding.mesh, PartitionSpec(*X.sharding.spec[:1]))
 
 
 @partial(jax.jit, static_argnames="slots")
@@ -314,12 +343,15 @@ def _seat_rows(
     stats = cluster_statistics(values.component.suff_stats(few), labels, slots)
     counts, prior = cluster_counts(labels, slots).astype(float), Prior(values.concentration, values.discount)
 
-    def seat(row: tuple[Array, Array]) -> Array:
-        weights = mixture_log_weights(values.component, stats, counts, prior, row[0][None])[0, :-1]
-        return jax.random.categorical(row[1], weights).astype(labels.dtype)
+    def seat(_: None, chunk: tuple[Array, Array]) -> tuple[None, Array]:
+        rows, uniforms = chunk
+        weights = mixture_log_weights(values.component, stats, counts, prior, rows)[:, :-1]
+        return None, jax.vmap(draw_index)(jnp.exp(weights - weights.max(1, keepdims=True)), uniforms).astype(labels.dtype)
 
-    keys = jax.random.split(key, values.X.shape[0])
-    return jax.lax.map(seat, (values.X, keys), batch_size=START_ROWS)
+    X = jnp.asarray(values.X)
+    n = X.shape[0]
+    _, drawn = jax.lax.scan(seat, None, (row_chunks(X).X, in_chunks(jax.random.uniform(key, (n,)))))
+    return flat(drawn, n)
 
 
 def _table(values: MixtureValues, features: Features) -> Table:

@@ -22,6 +22,7 @@ from bnp_hier.inspection.forms import find_any_sites
 from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_arguments, as_table
 from bnp_hier.inspection.nested import has_tree
 from bnp_hier.inspection.slots import SlotSites
+from bnp_hier.kernels.spread_rows import replicated
 from bnp_hier.native.cores import on_cores
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.sizes import size_summaries
@@ -178,7 +179,7 @@ def _draws_of_chains(mcmc: Chains, data: ModelArguments, random_state: int | Arr
             ) from None
     samples = mcmc.get_samples(group_by_chain=True)
     others = sites.others if isinstance(sites, MixtureSites) else sites.parameters
-    hyperparameters = {name: np.asarray(samples[name], dtype=np.float64) for name in others}
+    hyperparameters = {name: np.asarray(replicated(samples[name]), dtype=np.float64) for name in others}
     if not isinstance(sites, MixtureSites | SlotSites):
         mixture = StickMixture(model, data, sites)
         return Draws(_recovered_labels(mixture, hyperparameters, random_key(random_state)), hyperparameters, mixture)
@@ -187,7 +188,7 @@ def _draws_of_chains(mcmc: Chains, data: ModelArguments, random_state: int | Arr
             f"the run collected {sorted(samples)}, but not the labels {sites.partition!r}, which are required: "
             "run it with keep_labels=True, or collect them once per chunk (ResumableRun(chunk_fields=...))"
         )
-    labels = np.asarray(samples[sites.partition])
+    labels = replicated(samples[sites.partition])
     if labels.shape[-1] != len(data):
         raise ValueError(f"X has {len(data)} rows, but the draws label {labels.shape[-1]} items")
     if isinstance(sites, SlotSites):

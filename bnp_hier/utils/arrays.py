@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from bnp_hier.utils.input_cells import real_cells
 
-__all__ = ["as_matrix", "first_cell", "in_floats", "is_traced", "own_arrays", "pack", "take"]
+__all__ = ["as_matrix", "first_cell", "in_floats", "is_elsewhere", "is_traced", "own_arrays", "pack", "take"]
 
 
 _Tree = TypeVar("_Tree")
@@ -21,6 +21,13 @@ _Tree = TypeVar("_Tree")
 def is_traced(*values: Any) -> bool:
     """Whether any array in the values is a JAX tracer, whose numbers cannot be read."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+def is_elsewhere(value: Any) -> bool:
+    """Whether an array is partly on devices of other processes, so that its numbers cannot be read here."""
+    return (
+        isinstance(value, jax.Array) and not is_traced(value) and not (value.is_fully_addressable or value.is_fully_replicated)
+    )
 
 
 def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
@@ -34,7 +41,7 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
     TypeError
         If the data contain complex numbers, dates, times or durations.
     """
-    if isinstance(X, jax.Array) and not X.is_fully_addressable:
+    if is_elsewhere(X):
         raise ValueError(
             f"{name} is distributed over several processes, and this one has only {len(X.addressable_shards)} of its "
             f"{len(X.global_shards)} shards, so its values cannot be read here; pass the whole table to every process, or "

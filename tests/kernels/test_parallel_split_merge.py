@@ -265,6 +265,88 @@ DEVICES = textwrap.dedent("""
         assert not gathered, gathered[:3]
 """)
 
+COLLECTIVES = textwrap.dedent("""
+    import re, sys
+    import jax, numpy as np
+    import numpyro; numpyro.enable_x64()
+    import bnp_hier as bnp
+    from functools import partial
+    from bnp_hier.models import dpm
+    from jax.sharding import NamedSharding, PartitionSpec
+    component = bnp.NormalInverseWishart(np.zeros(2), 0.1, 5.0, np.eye(2))
+    kernel = bnp.ParallelSplitMerge(partial(dpm, component=component), 16, init="one", sweep=False)
+    for rows in (8192, 131_072):
+        X = np.random.default_rng(0).normal(size=(rows, 2)).astype(np.float32)
+        X = jax.device_put(X, NamedSharding(jax.make_mesh((jax.device_count(),), ("rows",)), PartitionSpec("rows")))
+        state = kernel.init(jax.random.key(0), 0, None, (X,), {})
+        step = jax.jit(lambda state, X: kernel.sample(state, (X,), {})).lower(state, X).compile()
+        found = re.findall(r"= .*? (all-reduce|all-gather|collective-permute|all-to-all)[-(.]", step.as_text())
+        # by computation: a body of a loop over chunks must not have any
+        bodies = re.findall(r"body=%?([\\w.-]+)", step.as_text())
+        chunks = re.split(r"\\n(?=[%\\w].*\\{\\n)", step.as_text())
+        inside = sum(len(re.findall(r" (?:all-reduce|all-gather|collective-permute)[-(.]", part))
+                     for part in chunks if any(part.lstrip().lstrip("%").startswith(body) for body in bodies))
+        print(rows, len(found), inside)
+""")
+
+PROCESSES = textwrap.dedent("""
+    import sys, warnings
+    import jax, numpy as np
+    import numpyro; numpyro.enable_x64()
+    import bnp_hier as bnp
+    from functools import partial
+    from bnp_hier.models import dpm
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from numpyro.infer import MCMC, Gibbs
+    rank, procs = jax.process_index(), jax.process_count()
+    rng = np.random.default_rng(0)
+    whole = (rng.normal(size=(6, 2))[rng.integers(0, 6, 4800)] * 5 + rng.normal(size=(4800, 2))).astype(np.float32)
+
+    def spread(rows, mesh):
+        own = np.split(rows, procs)[rank]
+        return jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("rows")), own)
+
+    explicit, auto = jax.make_mesh((jax.device_count(),), ("rows",)), Mesh(np.array(jax.devices()), ("rows",))
+    plain, prior = (f(whole) for f in (bnp.NormalInverseWishart.from_data,
+                                       lambda X: bnp.distributed.from_data(bnp.NormalInverseWishart, spread(X, explicit))))
+    values = {name: np.asarray(each.sample(jax.random.key(1))) for name, each in plain.priors.items()}
+    for ours, theirs in zip(jax.tree.leaves(prior.built(values)), jax.tree.leaves(plain.built(values)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+    model = partial(dpm, component=prior)
+    kernel = Gibbs([(bnp.ParallelSplitMerge(model, 16), ["z"]), (bnp.HyperparameterGibbs(model), None)])
+    mcmc = MCMC(kernel, num_warmup=10, num_samples=6, num_chains=2, chain_method="sequential", progress_bar=False)
+    mcmc.run(jax.random.key(3), spread(whole, explicit))
+    z = mcmc.get_samples(group_by_chain=True)["z"]
+    assert procs == 1 or not z.is_fully_replicated
+    labels = bnp.distributed.gather_labels(z)
+    draws = bnp.to_arviz(mcmc, whole)
+    np.testing.assert_array_equal(draws["posterior"]["z"].values, labels)
+    summary = bnp.ParallelSplitMerge(partial(dpm, component=bnp.NormalInverseWishart(np.zeros(2), 0.1, 5.0, np.eye(2))), 16,
+                                     keep_labels=False)
+    counted = MCMC(summary, num_warmup=2, num_samples=3, num_chains=2, chain_method="vectorized", progress_bar=False)
+    counted.run(jax.random.key(3), spread(whole, auto))
+    assert np.asarray(counted.get_samples()["counts"]).sum(-1).tolist() == [4800] * 6
+    if procs > 1:
+        bad = whole.copy()
+        bad[4000] = np.nan
+        try:
+            summary.init(jax.random.key(0), 0, None, (spread(bad, auto),), {})
+        except ValueError as error:
+            assert "first in row 4000, which process 1 has" in str(error), error
+        else:
+            raise AssertionError
+        own = bnp.NormalInverseWishart(np.zeros(2), 0.1 + rank, 5.0, np.eye(2))
+        try:
+            bnp.ParallelSplitMerge(partial(dpm, component=own), 16).init(jax.random.key(0), 0, None, (spread(whole, auto),), {})
+        except ValueError as error:
+            assert "the prior of process 0 differs from that of process 1" in str(error), error
+        else:
+            raise AssertionError
+    clusters = int(bnp.number_of_clusters(labels[:, 3:]).argmax())
+    print(procs, clusters, hash(labels.tobytes()) % 10**9)
+""")
+
 
 def _start(code: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
     environment = os.environ | {
@@ -285,9 +367,8 @@ def test_results_do_not_depend_on_the_number_of_devices() -> None:
     assert lines[0][1:] == lines[1][1:] and int(lines[0][1]) >= 4
 
 
-@pytest.mark.slow
-def test_data_may_span_processes() -> None:
-    """Two processes on the loopback interface, each with half of the rows: the same labels as in one."""
+def _together(code: str) -> list[list[str]]:
+    """Words of the last lines printed by two processes on the loopback interface."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -296,8 +377,34 @@ def test_data_may_span_processes() -> None:
         'jax.config.update("jax_cpu_collectives_implementation", "gloo")\n'
         f'jax.distributed.initialize("{address}", 2, int(sys.argv.pop(1)))\n'
     )
-    processes = [_start(join + DEVICES, str(number)) for number in range(2)]
-    both = [process.communicate(timeout=300)[0].splitlines()[-1].split() for process in processes]
+    processes = [_start(join + code, str(number)) for number in range(2)]
+    printed = [process.communicate(timeout=600)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    return [text.splitlines()[-1].split() for text in printed]
+
+
+@pytest.mark.slow
+def test_communication_does_not_grow_with_the_number_of_rows() -> None:
+    """At most 24 collectives in the program of a step, of which one in the loop over soft steps, for any number of chunks."""
+    out, _ = _start(COLLECTIVES, devices=2).communicate(timeout=300)
+    (few, *small), (many, *large) = (map(int, line.split()) for line in out.splitlines())
+    assert (few, many) == (8192, 131_072) and small == large
+    assert large[0] <= 24 and large[1] <= 1, large
+
+
+@pytest.mark.slow
+def test_runs_over_processes_as_written() -> None:
+    """`MCMC.run` in a Gibbs composition, chains, summaries, ArviZ and errors: the same labels in both processes."""
+    both = _together(PROCESSES)
+    assert both[0] == both[1] and both[0][0] == "2" and int(both[0][1]) >= 4
+    alone, _ = _start(PROCESSES).communicate(timeout=600)
+    assert alone.split()[1] == both[0][1]
+
+
+@pytest.mark.slow
+def test_data_may_span_processes() -> None:
+    """Two processes on the loopback interface, each with half of the rows: the same labels as in one."""
+    both = _together(DEVICES)
     alone, _ = _start(DEVICES).communicate(timeout=300)
     assert both[0] == both[1] and both[0][0] == "2"
     assert both[0][1:] == alone.split()[1:]
