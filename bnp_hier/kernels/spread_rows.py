@@ -100,7 +100,7 @@ def _without_explicit_axes(array: Array) -> Array:
 
 def replicated(array: Array) -> np.ndarray:
     """The values of an array on all devices, as NumPy; every process must call this."""
-    if not is_spread(array) or array.is_fully_replicated:
+    if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
     sharding = array.sharding
     assert isinstance(sharding, NamedSharding)
