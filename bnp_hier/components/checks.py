@@ -18,6 +18,8 @@ __all__ = [
     "close_distance",
     "column_moments",
     "no_log_marginal",
+    "rounding_variances",
+    "with_rounding",
 ]
 
 LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
@@ -92,6 +94,40 @@ def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None
         smallest = np.linalg.eigvalsh(matrix / np.outer(root, root))[0]
     if smallest <= 1e-12 * dim:
         raise ValueError(f"{family}: {name} must be positive definite, but it is singular or indefinite")
+
+
+def rounding_variances(X: ArrayLike, variance: ArrayLike) -> Any:
+    """Variances of the rounding errors of columns with few different values, such as grades; 0 for other columns.
+
+    With values δ apart, the errors are uniform on an interval of length δ, so that their variance is δ²/12. A column has few
+    different values if each occurs five times on average, and δ exceeds a quarter of the standard deviation. Under a normal
+    likelihood, clusters of equal values would otherwise have densities without a bound.
+
+    Parameters
+    ----------
+    X
+        Data, (n, d); NaN is ignored; traced data stay traced.
+    variance
+        Variances of the columns, (d,).
+    """
+    xp: Any = np
+    if is_traced(X):
+        import jax.numpy as jnp
+
+        xp = jnp
+    matrix: Any = X if is_traced(X) else as_matrix(X)
+    ordered = xp.sort(matrix, axis=0)
+    gaps = ordered[1:] - ordered[:-1]
+    there = gaps > 0
+    gap = xp.where(there, gaps, xp.inf).min(axis=0)
+    few = ((there.sum(axis=0) + 1) * 5 <= matrix.shape[0]) & (gap**2 > xp.asarray(variance) / 16)
+    return xp.where(few, xp.where(few, gap, 0.0) ** 2 / 12, 0.0)
+
+
+def with_rounding(X: ArrayLike, variance: ArrayLike) -> dict[str, Any]:
+    """The argument `rounding` for priors of normal columns; nothing if no column has few different values."""
+    found = rounding_variances(X, variance)
+    return {"rounding": found} if is_traced(found) or np.any(found) else {}
 
 
 def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic
-from bnp_hier.components.checks import check_positive, check_vector, column_moments
+from bnp_hier.components.checks import check_positive, check_vector, column_moments, with_rounding
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
@@ -143,6 +143,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         d = mean.shape[0]
         priors = {"within": about(0.3, d), "kappa": about(0.1), "extra_shape": about(2.5)}
         fixed, learned = given_or_learned(given, priors)
+        fixed |= with_rounding(X, variance)
         # today's defaults, wide clusters, narrow ones
         starts: dict[str, list[Any]] = {
             "within": [np.full(d, 0.3), np.full(d, 0.6), np.full(d, 0.1)],
@@ -340,8 +341,12 @@ def _from_fractions(
     within: ArrayLike,
     kappa: ArrayLike,
     extra_shape: ArrayLike,
+    rounding: ArrayLike | None = None,
 ) -> NormalInverseGamma:
-    """The component whose expected variances are fractions of the data's."""
+    """The component whose expected variances are fractions of the data's, and not below those of rounding errors."""
     xp: Any = jnp if is_traced((variance, within, kappa, extra_shape)) else np  # NumPy is quicker one by one
     within, kappa, extra_shape = xp.asarray(within), xp.asarray(kappa), xp.asarray(extra_shape)
-    return family(mean, kappa, 1.0 + extra_shape, within * extra_shape * xp.asarray(variance))
+    rate = within * extra_shape * xp.asarray(variance)
+    if rounding is not None:
+        rate = rate + (1.0 + extra_shape) * xp.asarray(rounding)
+    return family(mean, kappa, 1.0 + extra_shape, rate)

@@ -15,7 +15,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic
-from bnp_hier.components.checks import check_covariance, check_positive, check_vector, close_distance, column_moments
+from bnp_hier.components.checks import (
+    check_covariance,
+    check_positive,
+    check_vector,
+    close_distance,
+    column_moments,
+    with_rounding,
+)
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
@@ -252,6 +259,7 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
         correlation = {"correlation": correlation_prior(n, d)} if d > 1 else {}
         priors = {"within": about(0.3, d)} | correlation | {"kappa": about(0.1), "extra_nu": about(5.0)}
         fixed, learned = given_or_learned(given, priors)
+        fixed |= with_rounding(X, variance)
         build = partial(_blended, cls, (mean, variance, blended_covariance(X, variance)), **fixed)
         # today's defaults; wide clusters of one shape; narrow ones
         starts: dict[str, list[Any]] = {
@@ -622,6 +630,7 @@ def _blended(
     kappa: ArrayLike,
     extra_nu: ArrayLike,
     correlation: ArrayLike = 0.0,
+    rounding: ArrayLike | None = None,
 ) -> NormalInverseWishart:
     """The component whose expected covariance matrix has a share of the data's correlations.
 
@@ -633,4 +642,7 @@ def _blended(
     width = xp.sqrt(xp.broadcast_to(xp.asarray(within), (d,)))
     shape = (1.0 - xp.asarray(correlation)) * xp.diag(xp.asarray(variance)) + xp.asarray(correlation) * xp.asarray(covariance)
     kappa, extra_nu = xp.asarray(kappa), xp.asarray(extra_nu)
-    return family(mean, kappa, d + 1.0 + extra_nu, extra_nu * width[:, None] * shape * width)
+    scale = extra_nu * width[:, None] * shape * width
+    if rounding is not None:
+        scale = scale + (1.0 + extra_nu) * xp.diag(xp.asarray(rounding))
+    return family(mean, kappa, d + 1.0 + extra_nu, scale)

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, Quadratic
-from bnp_hier.components.checks import check_covariance, check_vector, column_moments
+from bnp_hier.components.checks import check_covariance, check_vector, column_moments, with_rounding
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.hints import Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
@@ -148,6 +148,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         size = None if covariance_type == "spherical" else d
         priors = {"within": about(0.3, size)} | correlation | {"spread": about(1.0)}
         fixed, learned = given_or_learned({"within": within, "spread": spread}, priors)
+        fixed |= with_rounding(X, variance)
         # independent columns, and the correlations of the data, each with wide and with narrow clusters
         root = np.asarray(np.sqrt(variance)) if not is_traced(X) else np.ones(d)
         whole = np.eye(d) if is_traced(X) else blended_covariance(X, variance) / root[:, None] / root
@@ -374,9 +375,13 @@ def _of_one_shape(
     within: ArrayLike,
     spread: ArrayLike,
     factor: ArrayLike | None = None,
+    rounding: ArrayLike | None = None,
 ) -> NormalKnownCovariance:
     """The component with the given correlations and fractions of the data's variances."""
     xp: Any = jnp if is_traced((variance, within, spread, factor)) else np  # NumPy is quicker one by one
     variances = xp.asarray(variance)
     half = xp.sqrt(xp.asarray(within) * variances)[:, None] * (xp.eye(len(variances)) if factor is None else xp.asarray(factor))
-    return family(mean, xp.asarray(spread) * xp.diag(variances), half @ half.T)
+    covariance = half @ half.T
+    if rounding is not None:
+        covariance = covariance + xp.diag(xp.asarray(rounding))
+    return family(mean, xp.asarray(spread) * xp.diag(variances), covariance)

@@ -13,11 +13,14 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from numpyro.infer import MCMC, Gibbs
 
 import bnp_hier as bnp
 from bnp_hier import components
 from bnp_hier.components import LearnedPrior
+from bnp_hier.components.checks import rounding_variances
 from bnp_hier.components.learned import correlation_prior, prior_of
+from bnp_hier.models import dpm
 
 ROWS = np.random.default_rng(0).normal(size=(30, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 2.0]])
 COUNTS = np.random.default_rng(1).poisson(3.0, size=(30, 3))
@@ -132,3 +135,64 @@ def test_a_learned_prior_stands_for_a_component_in_a_model_of_ones_own() -> None
 
     fit = bnp.MAPDP(model, n_init=2).fit(ROWS)
     assert set(fit.hyperparameters_) == {"alpha", "within", "correlation", "kappa", "extra_nu"}
+
+
+# ---- grades -----------------------------------------------------------------------------------------------------------------
+
+
+def test_rounding_errors_of_columns_with_few_values() -> None:
+    rng = np.random.default_rng(0)
+    grades, halves = rng.integers(1, 6, 100).astype(float), 0.5 * rng.integers(0, 5, 100)
+    missing = np.where(np.arange(100) < 9, np.nan, grades)
+    fine, few = rng.normal(size=100).round(1), np.where(np.arange(100) < 96, 1.0, np.arange(100) * 1.5)
+    X = np.column_stack([grades, halves, missing, fine, rng.normal(size=100), few])
+    variance = np.nanvar(X, axis=0)
+    expected = [1 / 12, 0.25 / 12, 1 / 12, 0.0, 0.0, rounding_variances(X, variance)[5]]
+    np.testing.assert_allclose(rounding_variances(X, variance), expected)
+    np.testing.assert_allclose(jax.jit(rounding_variances)(X, variance), expected, rtol=1e-6)
+    assert rounding_variances(X[:12, :1], variance[:1]) == 0  # five values of twelve rows are not few
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        (bnp.NormalInverseGamma, {}),
+        (bnp.NormalInverseWishart, {}),
+        (bnp.NormalKnownCovariance, {}),
+        (bnp.NormalKnownCovariance, {"covariance_type": "spherical"}),
+    ],
+)
+def test_clusters_of_equal_grades_have_bounded_densities(family: type, options: dict) -> None:
+    """Whatever the hyperparameters, no variance is expected below that of the rounding errors."""
+    rng = np.random.default_rng(0)
+    grades = rng.integers(1, 4, (90, 2)).astype(float)
+    prior, smooth = (family.from_data(rows, **options) for rows in (grades, grades + 1e-3 * rng.normal(size=(90, 2))))
+    assert "rounding" in prior.build.keywords and "rounding" not in smooth.build.keywords
+    values = {
+        name: np.eye(2) if name == "factor" else np.zeros(np.shape(each.sample(jax.random.key(0))))
+        for name, each in prior.priors.items()
+    }
+    for small in (1e-12, 1e-6):
+        for large in (1e-6, 1.0, 1e6):
+            given = {
+                name: value if name == "factor" else np.full(np.shape(value), 0.0 if name == "correlation" else large)
+                for name, value in values.items()
+            }
+            given["within"] = np.full(np.shape(values["within"]), small)
+            spread = prior.built(given).expected_spread()
+            assert (spread.within**2 > 0.9 / 12).all(), (small, large, spread)
+
+
+def test_grades_are_sampled() -> None:
+    """A survey whose normal clusters would collapse onto single grades: the densities stay finite."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 3, 120)
+    shares = np.array([[0.15] * 3, [0.8, 0.8, 0.2], [0.2, 0.85, 0.85]])
+    X = 1.0 + rng.binomial(4, shares[z])
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X))
+    fit = bnp.MAPDP(model, n_init=2).fit(X)
+    assert np.isfinite(fit.log_joint_) and fit.n_clusters_ < 40
+    kernel = Gibbs([(bnp.PartitionGibbs(model), ["z"]), (bnp.HyperparameterGibbs(model), None)])
+    run = MCMC(kernel, num_warmup=50, num_samples=50, progress_bar=False)
+    run.run(jax.random.key(0), X)
+    assert np.isfinite(np.asarray(run.get_samples()["extra_shape"])).all()
