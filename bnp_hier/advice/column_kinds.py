@@ -168,6 +168,8 @@ def _checked(kinds: Mapping[str, str], names: Sequence[str]) -> Mapping[str, str
 def _kind(name: str, column: Float[np.ndarray, " n"], given: str | None) -> ColumnKind:
     cells = column[~np.isnan(column)]
     missing = 1.0 - len(cells) / len(column)
+    if np.isinf(cells).any():  # which every family refuses
+        return ColumnKind(name, "continuous", "infinite values", missing)
     if given is None or not len(cells):
         kind, reason, alternative = _judge(name, cells)
         return ColumnKind(name, kind, reason, missing, alternative)

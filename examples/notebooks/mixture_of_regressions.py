@@ -103,7 +103,7 @@ mcmc = MCMC(
     progress_bar=False,
 )
 mcmc.run(jax.random.key(0), x, y)
-draws = bnp.to_arviz(mcmc, data, posterior_predictive=50)
+draws = bnp.to_arviz(mcmc, data)
 bnp.diagnostics(draws).round(3)
 
 # %% [markdown]

@@ -100,6 +100,11 @@ def test_alternatives(name: str, values: np.ndarray, kind: str, alternative: str
     assert re.search(words, found.reason), found.reason
 
 
+def test_infinite_values_are_left_to_the_families() -> None:
+    (found,) = infer_column_kinds(np.array([[1.0], [np.inf], [-np.inf], [np.nan]]), ["a"])
+    assert (found.kind, found.reason, found.missing) == ("continuous", "infinite values", 0.25)
+
+
 def test_kinds_that_are_given_overrule_the_values() -> None:
     X = np.column_stack([RNG.poisson(90.0, 40), RNG.poisson(2.0, 40), RNG.integers(0, 2, 40)]).astype(float)
     names = ["large", "small", "flag"]
