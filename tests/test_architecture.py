@@ -12,7 +12,7 @@ import bnp_hier
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(bnp_hier.__file__).parent
-AT_THE_TOP = {"__init__", "arviz_bridge", "capabilities", "cli", "comparison", "methods", "model_comparison"}
+AT_THE_TOP = {"__init__", "arviz_bridge", "capabilities", "cli", "comparison", "distributed", "methods", "model_comparison"}
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:

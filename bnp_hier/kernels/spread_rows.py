@@ -98,7 +98,7 @@ def _without_explicit_axes(array: Array) -> Array:
     return jax.make_array_from_single_device_arrays(array.shape, NamedSharding(plain, PartitionSpec(*spec)), shards)
 
 
-def replicated(array: Array) -> np.ndarray:
+def replicated(array: Array | np.ndarray) -> np.ndarray:
     """The values of an array on all devices, as NumPy; every process must call this."""
     if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)

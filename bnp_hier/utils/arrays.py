@@ -45,7 +45,7 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
         raise ValueError(
             f"{name} is distributed over several processes, and this one has only {len(X.addressable_shards)} of its "
             f"{len(X.global_shards)} shards, so its values cannot be read here; pass the whole table to every process, or "
-            "compute what is needed from rows that all processes have"
+            "compute what is needed from rows that all processes have (a prior: bnp_hier.distributed.from_data)"
         )
     cells = real_cells(X, name)
     try:

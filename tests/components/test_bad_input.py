@@ -423,7 +423,8 @@ def test_lists_as_hyperparameters_work_or_are_refused(name):
 def test_rows_of_another_process_are_refused(monkeypatch):
     """An array of which this process holds a part alone; simulated, for one process sees all of its own devices."""
     X = jax.numpy.asarray(np.random.default_rng(0).normal(size=(6, 2)))
-    monkeypatch.setattr(type(X), "is_fully_addressable", property(lambda _: False))
+    for name in ("is_fully_addressable", "is_fully_replicated"):
+        monkeypatch.setattr(type(X), name, property(lambda _: False))
     for family in (NormalInverseWishart, NormalInverseGamma, BetaBernoulli, GammaPoisson):
         with pytest.raises(ValueError, match=r"X is distributed over several processes.*cannot be read here"):
             family.from_data(X, learn=False)
