@@ -47,6 +47,7 @@ __all__ = [
     "Warmup",
     "check_positive",
     "err",
+    "is_file",
     "out",
     "print_json",
     "print_table",
@@ -139,6 +140,11 @@ Progress = Annotated[bool, typer.Option(help="Show progress bars.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, to standard output.")]
 
 
+def is_file(data: str) -> bool:
+    """Whether an argument means a file, and not a named data set."""
+    return bool(Path(data).suffix) or Path(data).exists()
+
+
 def read_data(
     data: str,
     truth: str | None = None,
@@ -148,10 +154,9 @@ def read_data(
     header: bool | None = None,
 ) -> Dataset:
     """Read a file if `data` exists or has a suffix; otherwise load the data set of that name."""
-    path = Path(data)
     given = parse_kinds(kinds or ())
-    if path.suffix or path.exists():
-        table = datasets.read_table(path, truth=truth, items=items, drop=drop or (), kinds=given, header=header)
+    if is_file(data):
+        table = datasets.read_table(data, truth=truth, items=items, drop=drop or (), kinds=given, header=header)
         of_text = {name: levels for name, levels in table.levels.items() if name not in given}
         if of_text:
             held = listed((f"{name!r} ({len(levels)})" for name, levels in of_text.items()), MOST_LISTED)

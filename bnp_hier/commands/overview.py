@@ -24,6 +24,7 @@ from bnp_hier.commands.console import (
     Minutes,
     Truth,
     check_positive,
+    is_file,
     out,
     print_json,
     print_table,
@@ -68,11 +69,14 @@ def datasets(
     out.print(
         f"{n} rows, {d} columns, {'no known classes' if classes is None else f'{classes} known classes'}", highlight=False
     )
-    _print_columns(data, kinds)
+    _print_columns(data, kinds, is_file(name))
 
 
-def _print_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> None:
-    """What each column is taken for and why, and what else it might be; the indicators of a category are one column."""
+def _print_columns(data: Dataset, kinds: Sequence[ColumnKind], of_file: bool) -> None:
+    """What each column is taken for and why, and what else it might be; the indicators of a category are one column.
+
+    For a file, the options that take columns for something else, or leave them out, are printed to be pasted.
+    """
     import pandas as pd
 
     of = {kind.name: kind for kind in kinds}
@@ -88,12 +92,14 @@ def _print_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> None:
     shown = list(dict.fromkeys(whole.get(kind.name, kind) for kind in kinds))
     rows = [(k.name, k.kind, k.reason, k.alternative or None, f"{k.missing:.0%}" if k.missing else None) for k in shown]
     frame = pd.DataFrame(rows[:MOST_COLUMNS], columns=["column", "taken as", "because", "or", "missing"]).set_index("column")
-    more = f"and {len(rows) - MOST_COLUMNS} more; " if len(rows) > MOST_COLUMNS else ""
+    more = f"and {len(rows) - MOST_COLUMNS} more" if len(rows) > MOST_COLUMNS else ""
+    print_table(frame.dropna(axis=1, how="all"), "Columns", more)
+    if not of_file:
+        return
     others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")]
     example = ",".join(others[:MOST_OFFERED]) or "a=count,b=category"
+    out.print(f"to take columns for something else: --kinds {shlex.quote(example)}", highlight=False, soft_wrap=True)
     useless = [kind for kind in shown if kind.alternative == "drop"]
-    caption = f"{more}to take a column for something else: --kinds {shlex.quote(example)}"
-    print_table(frame.dropna(axis=1, how="all"), "Columns", caption)
     if useless:
         out.print(f"to leave out columns that say nothing about clusters: {dropping(useless)}", highlight=False, soft_wrap=True)
 
@@ -135,7 +141,7 @@ def recommend(
         )
         return
     out.print(f"{whole.name}: family {advice.family}: {advice.family_reason}", highlight=False, soft_wrap=True)
-    _print_columns(whole, advice.columns)
+    _print_columns(whole, advice.columns, is_file(data))
     if advice.structures:
         import pandas as pd
 
