@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ from jaxtyping import Array, Num
 from bnp_hier.components import FAMILIES, FORMS, Component, LearnedPrior
 from bnp_hier.components.learned import prior_of
 from bnp_hier.models.dirichlet_process import Hyperparameter, dpm, pitman_yor_mixture
+from bnp_hier.utils.wording import nearest
 
 __all__ = ["MixtureModel"]
 
@@ -116,10 +116,9 @@ class MixtureModel:
         for name in settings:
             if name not in known:
                 every = [*_COMMON, *known]
-                close = difflib.get_close_matches(name, every, n=2)
-                hint = f"did you mean {' or '.join(close)}? The" if close else "the"
                 raise ValueError(
-                    f"there is no setting {name!r} of MixtureModel({self.family!r}); {hint} settings are {', '.join(every)}"
+                    f"there is no setting {name!r} of MixtureModel({self.family!r}); {nearest(name, every)} settings are "
+                    f"{', '.join(every)}"
                 )
         return settings
 
@@ -136,9 +135,7 @@ _COMMON = ("family", "concentration", "discount", "learn")
 def _settings_of(family: str) -> tuple[str, ...]:
     """Arguments of the family's `from_data` beside the data and `learn`."""
     if family not in FAMILIES:
-        close = difflib.get_close_matches(str(family), FAMILIES, n=2)
-        hint = f"did you mean {' or '.join(close)}? The" if close else "the"
-        raise ValueError(f"there is no family {family!r}; {hint} families are {', '.join(FAMILIES)}")
+        raise ValueError(f"there is no family {family!r}; {nearest(str(family), FAMILIES)} families are {', '.join(FAMILIES)}")
     arguments = inspect.signature(FAMILIES[family].from_data).parameters
     return tuple(name for name in arguments if name not in ("X", "learn", *FORMS.get(family, {})))
 

@@ -383,7 +383,7 @@ def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert found["p_value"].between(1 / 1001, 1.0).all()
     assert adjusted_rand_score(z, found["cluster"]) > 0.7
     assert _run(monkeypatch, "compare", path, *drop, "--kinds", "stars=ordred") == 1
-    assert "there is no kind 'ordred'; did you mean ordered?" in " ".join(capsys.readouterr().err.split())
+    assert "there is no kind 'ordred'; did you mean 'ordered'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_files_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

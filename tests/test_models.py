@@ -302,9 +302,9 @@ def test_settings_are_parameters() -> None:
     [
         (
             {"kapa": 1.0},
-            r"there is no setting 'kapa' of MixtureModel\('normal'\); did you mean kappa\? The settings are family, ",
+            r"there is no setting 'kapa' of MixtureModel\('normal'\); did you mean 'kappa'\? The settings are family, ",
         ),
-        ({"family": "nromal"}, r"there is no family 'nromal'; did you mean normal\?"),
+        ({"family": "nromal"}, r"there is no family 'nromal'; did you mean 'normal'"),
         ({"family": "poisson", "kappa": 1.0}, r"there is no setting 'kappa' of MixtureModel\('poisson'\); the settings are"),
         ({"X": 1.0}, "there is no setting 'X'"),
     ],

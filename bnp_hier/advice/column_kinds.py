@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -17,7 +16,7 @@ from bnp_hier.components.learned import prior_of
 from bnp_hier.datasets.conversions import converted
 from bnp_hier.datasets.recognition import bounds_of_shares, identifier, written_date
 from bnp_hier.utils.arrays import as_matrix
-from bnp_hier.utils.wording import listed
+from bnp_hier.utils.wording import listed, nearest
 
 __all__ = [
     "ColumnKind",
@@ -154,8 +153,7 @@ def _checked(kinds: Mapping[str, str], names: Sequence[str]) -> Mapping[str, str
     """Given kinds, all of which need no conversion of the column."""
     for name, kind in kinds.items():
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}? The" if close else "the"
+            hint = nearest(name, names, 1)
             raise ValueError(f"there is no column {name!r} to take as {kind!r}; {hint} columns are {listed(names, 30)}")
         if kind not in ("continuous", "count", "binary"):
             raise ValueError(

@@ -234,7 +234,7 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
         values, counts = np.unique(cells, return_counts=True)
         if counts.max() > SPIKE * len(cells) and len(values) > 10:
             spiky.append(kinds[j].name)
-        elif kinds[j].alternative.startswith("log") and kinds[j].alternative != "logit":
+        elif kinds[j].alternative in ("log", "log1p"):
             skewed.append(kinds[j])
     if skewed:
         asked = shlex.quote(",".join(f"{kind.name}={kind.alternative}" for kind in skewed))

@@ -118,8 +118,7 @@ def recommend(
     """Recommend a likelihood and the methods that fit the time budget, and warn about questionable choices.
 
     It says what each column is taken for, and how to take it for something else. For continuous columns, the covariance
-    structures of the clusters are compared by fits of MAP-DP; nothing else is run.
-    `bnp-hier compare` with the same options
+    structures of the clusters are compared by fits of MAP-DP; nothing else is run. `bnp-hier compare` with the same options
     runs the recommended methods.
     """
     check_positive(minutes=minutes)

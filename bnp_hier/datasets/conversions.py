@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from bnp_hier.utils.wording import nearest
 
 __all__ = ["KINDS", "converted", "features_of", "modelled_kinds", "order_of", "parse_kinds", "resolved_kind", "steps"]
 
@@ -23,8 +24,7 @@ KINDS = {
 }
 """What a column can be taken for -> what that means."""
 
-
-MOST_GRADES = 100
+MOST_STEPS = 100
 """Largest number of steps of a scale of whole numbers."""
 
 
@@ -101,10 +101,8 @@ def resolved_kind(name: str, kind: str, cells: Float[np.ndarray, " m"] | None, s
             raise ValueError(f"column {name!r}: the scale {kind!r} has an empty or repeated grade")
         return "<".join(grades)
     if kind not in KINDS and kind != "logit%":
-        close = difflib.get_close_matches(kind, KINDS, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}? The" if close else "the"
         raise ValueError(
-            f"column {name!r}: there is no kind {kind!r}; {hint} kinds are {', '.join(KINDS)}, "
+            f"column {name!r}: there is no kind {kind!r}; {nearest(kind, KINDS)} kinds are {', '.join(KINDS)}, "
             "or an ordered scale such as low<medium<high"
         )
     if cells is None:
@@ -123,9 +121,9 @@ def resolved_kind(name: str, kind: str, cells: Float[np.ndarray, " m"] | None, s
 
 def _grades(name: str, cells: Float[np.ndarray, " m"]) -> list[str]:
     """All whole numbers from the smallest to the largest one."""
-    if not len(cells) or (cells != np.round(cells)).any() or not 0 < np.ptp(cells) <= MOST_GRADES:
+    if not len(cells) or (cells != np.round(cells)).any() or not 0 < np.ptp(cells) <= MOST_STEPS:
         raise ValueError(
-            f"column {name!r} cannot be taken as ordered: expected different whole numbers, at most {MOST_GRADES} apart"
+            f"column {name!r} cannot be taken as ordered: expected different whole numbers, at most {MOST_STEPS} apart"
         )
     return [f"{grade:d}" for grade in range(int(cells.min()), int(cells.max()) + 1)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import difflib
 import gzip
 import io
 import shlex
@@ -21,7 +20,7 @@ from bnp_hier.datasets.conversions import converted, features_of, order_of, reso
 from bnp_hier.datasets.dataset import RENAME, Dataset
 from bnp_hier.datasets.recognition import DATE, ordered_scale, useless_numbers
 from bnp_hier.utils.npy_files import read_arrays
-from bnp_hier.utils.wording import listed
+from bnp_hier.utils.wording import listed, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +47,7 @@ def read_table(
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells and the
-    spellings NA, NaN and null are missing values (NaN), True and False are read as 1 and 0, a percent sign after every
+    spellings NA, N/A, NaN, null and ? are missing values (NaN), True and False are read as 1 and 0, a percent sign after every
     number of a column is removed, and infinite values are kept. A column of text with 2 to 30 distinct values, none of them
     a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`.
     Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file
@@ -212,8 +211,7 @@ def read_columns(
     ------
     FileNotFoundError, ImportError, ValueError
         As in :func:`read_table`, and if a categorical column contains a value that is not among its levels, or a column one
-        that its kind does not allow. Columns
-        that are not requested may contain anything.
+        that its kind does not allow. Columns that are not requested may contain anything.
     """
     table, levels, kinds = Table.read(path, header), levels or {}, kinds or {}
     converted_columns = {**dict.fromkeys(kinds), **levels}
@@ -306,9 +304,9 @@ class Table:
             return self.beside[name]
         if name not in self.frame.columns:
             known = [*self.frame.columns, *self.beside]
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}? The" if close else "the"
-            raise ValueError(f"{self.name}: there is no column {name!r}; {hint} columns are {_listed(known)}")
+            raise ValueError(
+                f"{self.name}: there is no column {name!r}; {nearest(name, known, 1)} columns are {_listed(known)}"
+            )
         return self.frame[name]
 
     def named(self, words: Iterable[str]) -> list[str]:
@@ -646,13 +644,14 @@ def _as_numbers(column: pd.Series) -> tuple[Float[np.ndarray, " n"], Bool[np.nda
 
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(len(column), dtype=bool)
-    texts, absent = _cells(column), _missing(column)
-    if all(text.endswith("%") or missing for text, missing in zip(texts, absent, strict=True)):
-        texts = [text.removesuffix("%") for text in texts]
+    texts = _cells(column)
+    if any(text.endswith("%") for text in texts):
+        shares = [text.endswith("%") or missing for text, missing in zip(texts, _missing(column), strict=True)]
+        texts = [text.removesuffix("%") for text in texts] if all(shares) else texts
     cells = pd.Series([_BOOLEANS.get(text, text) for text in texts], dtype=object)
     values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
     unread = np.isnan(values)
-    return values, unread & ~absent
+    return values, unread & ~_missing(column) if unread.any() else unread
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.arrays import is_elsewhere, is_traced
 
 __all__ = ["SpreadArguments", "check_same_everywhere", "check_spread", "filled", "is_spread", "replicated", "spread_arguments"]
 
@@ -100,8 +100,9 @@ def _without_explicit_axes(array: Array) -> Array:
 
 def replicated(array: Array | np.ndarray) -> np.ndarray:
     """The values of an array on all devices, as NumPy; every process must call this."""
-    if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+    if not is_elsewhere(array):
         return np.asarray(array)
+    assert isinstance(array, jax.Array)
     sharding = array.sharding
     assert isinstance(sharding, NamedSharding)
     return np.asarray(jax.jit(lambda x: x, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))(array))

@@ -41,6 +41,7 @@ __all__ = [
     "partition_of",
     "shared_summaries",
     "summaries",
+    "thinned",
 ]
 
 
@@ -305,6 +306,14 @@ def log_predictive(draws: Draws, X: Data) -> Float[np.ndarray, " m"]:
     if isinstance(draws.mixture, CollapsedMixture):  # with sampled parameters, a density of 0 is legitimate
         check_log_weights(scores.T, draws.mixture.table(new_rows))
     return np.logaddexp.reduce(scores, axis=0) - np.log(len(scores))
+
+
+def thinned(draws: Draws, most: int) -> Draws:
+    """At most `most` draws over all chains together (at least one of each), evenly spaced."""
+    chains, length = draws.labels.shape[:2]
+    taken = np.linspace(0, length - 1, min(max(1, most // chains), length)).round().astype(int)
+    kept = {name: values[:, taken] for name, values in draws.hyperparameters.items()}
+    return draws._replace(labels=draws.labels[:, taken], hyperparameters=kept)
 
 
 def _batch(mixture: Mixture, slots: int) -> int:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from bnp_hier.capabilities import Clustering
 from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_table
 from bnp_hier.partitions.scoring import CHUNK, check_log_weights
-from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws
+from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws, thinned
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.partitions import one_partition
 
@@ -62,10 +62,8 @@ def cluster_probabilities(
         return fit.predict_proba(as_table(new_rows))
     mixture = draws.mixture
     rows = mixture.data.new_rows(new_rows)
-    length = draws.labels.shape[1]
-    each = max(1, num_samples // draws.labels.shape[0])
-    taken = np.linspace(0, length - 1, min(each, length)).round().astype(int)
-    kept = draws.labels[:, taken], {name: value[:, taken] for name, value in draws.hyperparameters.items()}
+    few = thinned(draws, num_samples)
+    kept = few.labels, few.hyperparameters
     slots = mixture.slots(draws.labels)
     members = np.eye(int(labels.max()) + 1)[labels]
 

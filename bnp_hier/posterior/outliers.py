@@ -14,7 +14,7 @@ from bnp_hier.capabilities import Clustering
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.seating import Prior, log_seating
-from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, map_draws, of_many_draws
+from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, map_draws, of_many_draws, thinned
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.randomness import random_key
@@ -72,7 +72,7 @@ def outlier_pvalues(
         raise ValueError(f"num_samples must be at least 1, but it is {num_samples}")
     rows = as_matrix(new_rows)
     key, key_of_draws = jax.random.split(random_key(random_state))
-    draws = _thinned(draws_of(fit, X, num_samples=MOST_DRAWS, random_state=key_of_draws))
+    draws = thinned(draws_of(fit, X, num_samples=MOST_DRAWS, random_state=key_of_draws), MOST_DRAWS)
     if not isinstance(draws.mixture, CollapsedMixture) or not draws.mixture.data.is_table:
         raise ValueError("outlier_pvalues needs a model whose cluster parameters are integrated out")
 
@@ -112,11 +112,3 @@ def replicated_rows(draws: Draws, count: int, key: Array) -> Float[np.ndarray, "
         keys = jax.random.split(key, shape)
         (rows,) = map_draws(of_many_draws(some), (keys, draws.labels, draws.hyperparameters), batch=1)
     return np.asarray(rows, dtype=np.float64).reshape(total * each, -1)[:count]
-
-
-def _thinned(draws: Draws) -> Draws:
-    """At most `MOST_DRAWS` draws over all chains, evenly spaced."""
-    chains, length = draws.labels.shape[:2]
-    taken = np.linspace(0, length - 1, min(max(1, MOST_DRAWS // chains), length)).round().astype(int)
-    kept = {name: value[:, taken] for name, value in draws.hyperparameters.items()}
-    return draws._replace(labels=draws.labels[:, taken], hyperparameters=kept)

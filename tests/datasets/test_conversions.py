@@ -140,7 +140,7 @@ def test_words_of_the_command_line() -> None:
         ({"visit": "count"}, "there is no column 'visit'; did you mean 'visits'"),
         (
             {"visits": "conut"},
-            r"column 'visits': there is no kind 'conut'; did you mean count or continuous\? The kinds are continuous, count",
+            r"column 'visits': there is no kind 'conut'; did you mean 'count' or 'continuous'\? The kinds",
         ),
         ({"income": "count", "visits": "log"}, "data row 1, column 'visits': found 0, expected a number above 0"),
         ({"share": "count"}, "data row 1, column 'share': found 0.5, expected a count, .* taken as count"),

@@ -48,8 +48,9 @@ def test_data_sets_cannot_be_reassigned(tmp_path: Path) -> None:
 
 
 def test_missing_infinite_and_boolean_cells(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,b,c,d\n,NA,True,inf\n1, 2 ,False,-Infinity\nnan,NULL,,1e400\n")
+    path = write(tmp_path, "a,b,c,d\n,NA,True,inf\n1, 2 ,False,-Infinity\nnan,NULL,,1e400\n?,N/A,#N/A,5\n")
     expected = [[np.nan, np.nan, 1.0, np.inf], [1.0, 2.0, 0.0, -np.inf], [np.nan, np.nan, np.nan, np.inf]]
+    expected.append([np.nan, np.nan, np.nan, 5.0])
     np.testing.assert_array_equal(read_table(path).X, expected)
 
 

@@ -134,7 +134,7 @@ def test_settings_of_the_model_in_a_search() -> None:
 
 def test_settings_that_cannot_be_reached() -> None:
     estimator = bnp.MAPDP(MixtureModel("diagonal"))
-    with pytest.raises(ValueError, match="there is no setting 'concentraton' .*did you mean concentration"):
+    with pytest.raises(ValueError, match="there is no setting 'concentraton' .*did you mean 'concentration'"):
         estimator.set_params(model__concentraton=1.0)
     own = bnp.MAPDP(partial(dpm, component=bnp.NormalInverseGamma(np.zeros(2), 0.1, 2.0, 1.0)))
     with pytest.raises(ValueError, match="whose settings have no names: use model=bnp_hier.models.MixtureModel"):
