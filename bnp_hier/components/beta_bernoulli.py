@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Num
 
 from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
+from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, bits_or_missing
@@ -76,6 +77,7 @@ class BetaBernoulli(PlainStatistics, Component):
         check_positive(name, "b", self.b, d)
 
     @classmethod
+    @derived_from_all_rows
     def from_data(cls, X: ArrayLike, *, learn: bool = True, strength: float | None = None) -> Any:
         """Build a prior with smoothed column means p of the data: a = strength × p, b = strength × (1 − p).
 

@@ -25,6 +25,9 @@ __all__ = [
 LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 """Smallest variance that can be represented at full precision."""
 
+LOOKED_AT = 10_000
+"""Maximum number of rows of traced data in which columns with few different values are looked for."""
+
 
 def _numbers(family: str, name: str, value: ArrayLike) -> np.ndarray:
     array = np.asarray(value)
@@ -106,7 +109,7 @@ def rounding_variances(X: ArrayLike, variance: ArrayLike) -> Any:
     Parameters
     ----------
     X
-        Data, (n, d); NaN is ignored; traced data stay traced.
+        Data, (n, d); NaN is ignored. Traced data stay traced, and of these, at most `LOOKED_AT` evenly spaced rows are used.
     variance
         Variances of the columns, (d,).
     """
@@ -116,6 +119,8 @@ def rounding_variances(X: ArrayLike, variance: ArrayLike) -> Any:
 
         xp = jnp
     matrix: Any = X if is_traced(X) else as_matrix(X)
+    if is_traced(X) and matrix.shape[0] > LOOKED_AT:  # sorting a distributed table would move all of its rows
+        matrix = matrix[np.linspace(0, matrix.shape[0] - 1, LOOKED_AT).astype(int)]
     ordered = xp.sort(matrix, axis=0)
     gaps = ordered[1:] - ordered[:-1]
     there = gaps > 0

@@ -18,6 +18,7 @@ from numpyro.distributions.util import validate_sample
 from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
+from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.special import log_gamma_ratio
@@ -104,6 +105,7 @@ class DirichletMultinomial(PlainStatistics, Component):
             raise ValueError(f"{name}: total_count must be a whole number of at least 1, but it is {self.total_count}")
 
     @classmethod
+    @derived_from_all_rows
     def from_data(cls, X: ArrayLike, *, learn: bool = True, strength: float | None = None) -> Any:
         """Build a prior from the proportions of the categories: concentration = strength × d × proportions.
 
@@ -137,7 +139,7 @@ class DirichletMultinomial(PlainStatistics, Component):
                 where = first_cell(np.isnan(X))
                 raise ValueError(f"{cls.__name__} needs complete rows, but X has a missing value (NaN) at {where}")
             total_count = max(int(np.median(X.sum(1))), 1)
-        total = X.sum(0) + 1.0  # type: ignore[union-attr]
+        total = (jnp.nansum(X, 0) if is_traced(X) else X.sum(0)) + 1.0  # type: ignore[union-attr]
         share = total / total.sum()
         if not learn:
             return _of_shares(cls, share, total_count, strength=1.0 if strength is None else strength)

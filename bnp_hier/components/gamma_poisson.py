@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, PlainStatistics, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector
 from bnp_hier.components.counts import check_counts
+from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, counts_or_missing
@@ -63,6 +64,7 @@ class GammaPoisson(PlainStatistics, Component):
         check_positive(name, "rate", self.rate, d)
 
     @classmethod
+    @derived_from_all_rows
     def from_data(cls, X: ArrayLike, *, learn: bool = True, shape: float | None = None) -> Any:
         """Build a prior whose mean is the column mean (smoothed by one event): shape as given, rate = shape / mean.
 

@@ -145,7 +145,10 @@ def given_or_learned(
 
 
 def blended_covariance(X: ArrayLike, variance: ArrayLike) -> Float[Array | np.ndarray, "d d"]:
-    """Covariance matrix of the data, with a hundredth of its diagonal in place of as much of itself."""
+    """Covariance matrix of the data, with a hundredth of its diagonal in place of as much of itself.
+
+    Of traced data, only complete rows count.
+    """
     xp: Any = jnp if is_traced(X) else np
     rows = xp.asarray(X, dtype=None if is_traced(X) else np.float64)
     d = rows.shape[1]
@@ -153,8 +156,12 @@ def blended_covariance(X: ArrayLike, variance: ArrayLike) -> Float[Array | np.nd
         found = moments_of_incomplete_rows(rows)[1]
         scale = np.sqrt(np.asarray(variance) / np.diagonal(found))  # of the values that are there
         covariance = scale[:, None] * found * scale
+    elif is_traced(X):
+        there = ~jnp.isnan(rows).any(axis=1, keepdims=True)
+        centred = jnp.where(there, rows - jnp.nanmean(rows, axis=0), 0.0)
+        covariance = centred.T @ centred / there.sum()
     else:
-        covariance = xp.cov(rows.T, bias=True).reshape(d, d)
+        covariance = np.cov(rows.T, bias=True).reshape(d, d)
     return (1 - OWN_VARIANCE) * covariance + OWN_VARIANCE * xp.diag(xp.asarray(variance))
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_positive, check_vector, column_moments, with_rounding
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
@@ -93,6 +94,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         check_origin(name, self.origin, d)
 
     @classmethod
+    @derived_from_all_rows
     def from_data(
         cls,
         X: ArrayLike,

@@ -24,6 +24,7 @@ from bnp_hier.components.checks import (
     with_rounding,
 )
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, correlation_prior, given_or_learned
@@ -157,6 +158,7 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
         check_origin(name, self.origin, d)
 
     @classmethod
+    @derived_from_all_rows
     def from_data(
         cls,
         X: ArrayLike,

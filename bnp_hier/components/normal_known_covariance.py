@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Num
 from bnp_hier.components.base import Component, Quadratic
 from bnp_hier.components.checks import check_covariance, check_vector, column_moments, with_rounding
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
+from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, given_or_learned
@@ -92,6 +93,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         check_origin(name, self.origin, d)
 
     @classmethod
+    @derived_from_all_rows
     def from_data(
         cls,
         X: ArrayLike,

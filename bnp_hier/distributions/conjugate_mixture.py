@@ -14,14 +14,35 @@ from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components.base import Component, Statistics
 from bnp_hier.components.learned import LearnedPrior
-from bnp_hier.utils.arrays import is_elsewhere, is_traced
+from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.sharded_arrays import is_spread
 
 __all__ = ["ConjugateMixture", "cluster_statistics"]
 
+PARTS, PARTED_FROM = 16, 4096
+"""Number of parts in which statistics of many rows are summed, and the smallest number of rows that are many."""
+
 
 def cluster_statistics(rows: Statistics, labels: Int[Array, " n"], size: int) -> Statistics:
-    """Sum the rows' statistics for each of the labels 0, ..., size − 1."""
-    return jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, size), rows)
+    """Sum the rows' statistics for each of the labels 0, ..., size − 1; rows with other labels are ignored.
+
+    Many rows are summed in `PARTS` parts, whose sums are added in an order that does not depend on how the rows are distributed
+    over devices.
+    """
+    n = labels.shape[0]
+    if n < PARTED_FROM or n % PARTS or size * PARTS > n:
+        return jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, size), rows)
+    of_part = labels.reshape(PARTS, -1)
+
+    def sums(leaf: Array) -> Array:
+        parts = jax.vmap(lambda rows, labels: jax.ops.segment_sum(rows, labels, size))(
+            leaf.reshape(PARTS, -1, *leaf.shape[1:]), of_part
+        )
+        while len(parts) > 1:
+            parts = parts[0::2] + parts[1::2]
+        return parts[0]
+
+    return jax.tree.map(sums, rows)
 
 
 class _RowSupports(constraints.Constraint):
@@ -98,7 +119,7 @@ class ConjugateMixture(dist.Distribution):
             raise ValueError(f"ConjugateMixture: max_clusters must be a whole number of at least 1, but it is {max_clusters}")
         n = jnp.shape(assignments)[-1]
         labels = n if max_clusters is None else min(n, max_clusters)
-        if not is_traced(assignments) and not is_elsewhere(assignments) and np.size(assignments):
+        if not is_traced(assignments) and not is_spread(assignments) and np.size(assignments):
             low, high = np.min(np.asarray(assignments)), np.max(np.asarray(assignments))  # not traced while the model is
             if low < 0 or high >= labels:
                 raise ValueError(

@@ -16,7 +16,8 @@ from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components import Component
 from bnp_hier.components.incomplete_rows import DependentColumns
-from bnp_hier.utils.arrays import is_elsewhere, is_traced
+from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.sharded_arrays import is_spread
 
 __all__ = ["MissingValues", "complete_rows", "rows_for", "with_cells"]
 
@@ -86,7 +87,7 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
         If a row or a column has nothing but missing values, or `missing` does not have the shape of X.
     """
     if missing is None:
-        if is_traced(X) or is_elsewhere(X) or np.asarray(X).dtype.kind != "f":
+        if is_traced(X) or is_spread(X) or np.asarray(X).dtype.kind != "f":
             return X
         absent = np.isnan(np.asarray(X))
     else:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 from numpyro.distributions import biject_to
 
 from bnp_hier.components import Component
@@ -22,6 +22,12 @@ __all__ = ["Conditional", "find_continuous_sites", "read_conditional"]
 
 BLOCK = 8
 """Number of clusters whose terms are computed at once: those of empty ones cost time as well."""
+
+KEPT, KEPT_FROM = 1024, 16_384
+"""Number of clusters whose statistics are kept between evaluations of the density, if there are more rows than `KEPT_FROM`.
+
+There is room for as many clusters as rows, but statistics of so many would not fit in memory.
+"""
 
 
 class Conditional(NamedTuple):
@@ -46,11 +52,19 @@ class _Occupancy(NamedTuple):
 
 
 class _Summary(NamedTuple):
-    """Rows of a mixture: the partition, the component under which the statistics were taken, and those of the clusters."""
+    """Rows of a mixture.
+
+    - **partition** - their partition.
+    - **anchor** - component under which the statistics were taken.
+    - **stats** - statistics of the clusters, in blocks; of the first `KEPT` of them, if there are many rows.
+    - **X**, **labels** - the rows and their clusters.
+    """
 
     partition: _Occupancy
     anchor: Component
     stats: Statistics
+    X: Num[Array, "n d"]
+    labels: Int[Array, " n"]
 
 
 def find_continuous_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -159,8 +173,9 @@ def _summarise(sites: Mapping[str, Any]) -> tuple[dict[str, _Occupancy], dict[st
         anchor = own_arrays(fn.component.centred_on(X)).anchor()
         if own and anchor is not None:
             labels = jnp.asarray(fn.assignments)
-            stats = cluster_statistics(anchor.suff_stats(X), labels, _slots(labels))
-            summaries[name] = _Summary(partitions[own[0]], anchor, jax.tree.map(_in_blocks, stats))
+            kept = _slots(labels) if len(labels) <= KEPT_FROM else KEPT
+            stats = cluster_statistics(anchor.suff_stats(X), labels, kept)
+            summaries[name] = _Summary(partitions[own[0]], anchor, jax.tree.map(_in_blocks, stats), jnp.asarray(X), labels)
     return partitions, summaries
 
 
@@ -177,13 +192,23 @@ def _log_partition(prior: ChineseRestaurantProcess, partition: _Occupancy) -> Fl
     alpha, discount = (jnp.asarray(value, float) for value in (prior.concentration, prior.discount))
     clusters = lambda block: log_cluster_priors(block[0], block[1], alpha, discount)  # noqa: E731
     total = _sum_over_blocks(clusters, (partition.counts, partition.rank), partition.used)
-    return total - jax.lax.lgamma(alpha + prior.size) + jax.lax.lgamma(alpha + 1.0)
+    return total - jax.lax.lgamma(alpha + partition.counts.sum()) + jax.lax.lgamma(alpha + 1.0)
 
 
 def _log_marginal(component: Component, summary: _Summary) -> Float[Array, ""]:
     """Sum over clusters of the log marginal likelihood under a component with other hyperparameters (nats)."""
     clusters = lambda stats: component.log_marginal(component.restated(stats, summary.anchor))  # noqa: E731
-    return _sum_over_blocks(clusters, summary.stats, summary.partition.used)
+    used, kept = summary.partition.used, len(jax.tree.leaves(summary.stats)[0])
+    total = _sum_over_blocks(clusters, summary.stats, jnp.minimum(used, kept))
+    if kept == len(summary.partition.counts):
+        return total
+
+    def further(turn: Array, total: Array) -> Array:
+        size = kept * BLOCK
+        stats = cluster_statistics(summary.anchor.suff_stats(summary.X), summary.labels - turn * size, size)
+        return total + _sum_over_blocks(clusters, jax.tree.map(_in_blocks, stats), jnp.minimum(used - turn * kept, kept))
+
+    return jax.lax.fori_loop(1, (used + kept - 1) // kept, further, total)
 
 
 def _sum_over_blocks(term: Callable[[Any], Float[Array, " block"]], blocks: Any, used: Int[Array, ""]) -> Float[Array, ""]:

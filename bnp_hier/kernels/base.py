@@ -20,7 +20,6 @@ __all__ = [
     "ModelKernel",
     "PartitionKernel",
     "check_whole_labels",
-    "split_arrays",
 ]
 
 
@@ -142,22 +141,6 @@ class PartitionKernel(ModelKernel):
                 f"{kernel} samples only the partition, but the model has the latent sites {list(others)}: "
                 f'use Gibbs([({kernel}(model), ["{partition}"]), (NUTS(model), None)])'
             )
-
-
-def split_arrays(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Any]:
-    """Split a pytree into its arrays, a function that puts arrays back, and the static part that a program depends on."""
-    leaves, structure = jax.tree.flatten(tree)
-    is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
-    arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
-    others = [None if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
-
-    def fill(arrays: list[Any]) -> Any:
-        rest = iter(arrays)
-        return jax.tree.unflatten(
-            structure, [next(rest) if array else other for other, array in zip(others, is_array, strict=True)]
-        )
-
-    return arrays, fill, (structure, others)
 
 
 def check_whole_labels(labels: np.ndarray, size: int, below: int) -> None:

@@ -18,7 +18,7 @@ from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
 from bnp_hier.inspection.nested import TreeSites, TreeValues, find_tree_sites, read_tree_values
 from bnp_hier.inspection.trace import Model
-from bnp_hier.kernels.base import PartitionKernel, check_whole_labels, split_arrays
+from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
 from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
 from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
@@ -29,7 +29,7 @@ from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
 from bnp_hier.kernels.reports import count_refused, stop_if_undefined
 from bnp_hier.trees import Hierarchy
-from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.arrays import as_matrix, is_traced, split_arrays
 from bnp_hier.utils.options import WholeNumber, check_options
 
 __all__ = ["BHMCGibbs", "BHMCGibbsState"]

@@ -131,7 +131,7 @@ class HyperparameterGibbs(ModelKernel):
         model_kwargs: Mapping[str, Any] | None,
     ) -> HyperparameterGibbsState:
         """Return the state at `init_params` (constrained values of the sites), or at draws from the prior."""
-        model_args, model_kwargs, self._places, spread = spread_arguments(model_args, model_kwargs)
+        model_args, model_kwargs, self._places, spread, _ = spread_arguments(model_args, model_kwargs)
         sites = find_continuous_sites(self._model, model_args, model_kwargs)
         self._sites, self._sample_fn = sites, self._sample_one
 

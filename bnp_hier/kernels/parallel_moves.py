@@ -61,7 +61,7 @@ class Table(NamedTuple):
 class Clusters(NamedTuple):
     """A partition.
 
-    - **labels** - (n,) slots.
+    - **labels** - (n,) slots; −1 for rows that are in no cluster.
     - **stats** - statistics of the rows in each slot.
     - **counts** - (k,) numbers of rows in each slot.
     """
@@ -152,7 +152,7 @@ def draw_labels(key: Array, table: Table, clusters: Clusters, prior: Prior) -> I
         drawn = (cumulative < (uniform * cumulative[:, -1])[:, None]).sum(1)
         drawn = jnp.minimum(drawn, slots - 1)
         allowed = jnp.take_along_axis(mass, drawn[:, None], 1)[:, 0] > 0  # false for the very first row, and on underflow
-        stays = (row == leader[label]) | ~allowed
+        stays = (row == leader[label]) | ~allowed | (label < 0)
         return None, jnp.where(stays, label, drawn.astype(label.dtype))
 
     uniforms = jax.random.uniform(keys[3], (n,), dtype)
@@ -186,7 +186,7 @@ def units_of_rows(key: Array, clusters: Clusters) -> Units:
 
     def keep(of_slot: Array, pair: Any) -> tuple[Array, None]:
         slot, number = pair
-        free = (of_slot[slot] == slots).all()
+        free = ((slot >= 0) & (of_slot[slot] == slots)).all()
         return jnp.where(free, of_slot.at[slot].set(number), of_slot), None
 
     of_slot, _ = jax.lax.scan(keep, jnp.full(slots, slots), (of_pair, jnp.arange(tries)))
@@ -318,7 +318,8 @@ def _contents(clusters: Clusters, units: Units) -> _Contents:
     first_count = jnp.where(active, clusters.counts[units.slots[:, 0]], 2.0)
     count = first_count + jnp.where(splits | ~active, 0.0, clusters.counts[units.slots[:, 1]])
     role = jnp.zeros(n, jnp.int8).at[units.anchors[:, 0]].set(1, mode="drop").at[units.anchors[:, 1]].set(2, mode="drop")
-    return _Contents(active, splits, whole, count, units.of_slot[clusters.labels], role)
+    of_row = jnp.where(clusters.labels < 0, clusters.counts.shape[0], units.of_slot[clusters.labels])
+    return _Contents(active, splits, whole, count, of_row, role)
 
 
 def _scored(table: Table, slots: int, coefficients: Coefficients, chunk: Any) -> tuple[Array, Array, Array]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
@@ -33,7 +33,7 @@ from bnp_hier.kernels.parallel_moves import (
     units_of_rows,
 )
 from bnp_hier.kernels.reports import count_refused, stop_if_undefined
-from bnp_hier.kernels.spread_rows import check_same_everywhere, check_spread, is_spread, replicated, spread_arguments
+from bnp_hier.kernels.spread_rows import check_same_everywhere, check_spread, spread_arguments
 from bnp_hier.models import pitman_yor_mixture
 from bnp_hier.partitions.capacities import spread_rows, truncated_probability
 from bnp_hier.partitions.row_features import Features, feature_map
@@ -45,6 +45,7 @@ from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.labels import first_come_labels
 from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.sharded_arrays import is_spread, replicated
 
 __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
 
@@ -64,7 +65,8 @@ START_STEPS = 100
 class ParallelSplitMergeState(NamedTuple):
     """State of the kernel; every field but `z` and `rng_key` is label-invariant and can be collected as an extra field.
 
-    - **z** - dictionary with the partition site's labels, (n,), numbered in order of appearance.
+    - **z** - dictionary with the partition site's labels, (n,), numbered in order of appearance; −1 for rows without values in
+      a distributed table.
     - **summary** - dictionary with "counts" and "statistics" of the clusters, largest first, empty slots last.
     - **log_joint** - log p(X, partition) at the current hyperparameters (nats).
     - **n_clusters** - number of clusters.
@@ -159,6 +161,7 @@ class ParallelSplitMerge(PartitionKernel):
         self._sites: MixtureSites | None = None
         self._features: Features | None = None
         self._of_rows: NamedSharding | None = None
+        self._all_there = True
 
     @property
     def sample_field(self) -> str:  # type: ignore[override]
@@ -179,7 +182,7 @@ class ParallelSplitMerge(PartitionKernel):
         model_kwargs: Mapping[str, Any] | None,
     ) -> ParallelSplitMergeState:
         """Return the state at `init_params` (labels of the partition site) or at the kernel's `init` option."""
-        model_args, model_kwargs, self._places, spread = spread_arguments(model_args, model_kwargs)
+        model_args, model_kwargs, self._places, spread, there = spread_arguments(model_args, model_kwargs)
         sites = find_sites(self._model, model_args, model_kwargs)
         self._refuse_other_sites(sites.partition, sites.others)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
@@ -201,12 +204,19 @@ class ParallelSplitMerge(PartitionKernel):
         if start is not None and not is_traced(start) and not is_spread(start):
             check_labels(np.asarray(start), sites.size, self._capacity)
 
+        self._all_there = there is None
+        if there is not None and self._sweep:
+            raise ValueError("sweep=True is not available for distributed tables with rows that have no values")
         begin = partial(_begin, capacity=self._capacity, site=sites.partition, features=self._features)
+        if start is None and is_prng_key(rng_key):
+            start = self._starting_labels(values, rng_key, there)
+        elif start is None:
+            start = jnp.stack([self._starting_labels(values, key, there) for key in rng_key])
+        if there is not None:
+            start = jnp.where(there, start, -1)
         if is_prng_key(rng_key):
-            state = begin(values, rng_key, self._starting_labels(values, rng_key) if start is None else start)
+            state = begin(values, rng_key, start)
         else:
-            if start is None:
-                start = jnp.stack([self._starting_labels(values, key) for key in rng_key])
             state = jax.vmap(begin, (None, 0, 0))(values, rng_key, start)
         return self._placed(state)._replace(rows=spread)
 
@@ -228,17 +238,19 @@ class ParallelSplitMerge(PartitionKernel):
         assert self._sites is not None
         return min(limit for limit in (self._sites.size, self._max_clusters, self._sites.max_clusters) if limit is not None)
 
-    def _starting_labels(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
+    def _starting_labels(self, values: MixtureValues, key: Array, there: Bool[Array, " n"] | None) -> Int[Array, " n"]:
         if self._init == "one" or is_traced(values):
             return jnp.zeros(values.X.shape[0], int)
         with jax.ensure_compile_time_eval():  # fitted to concrete values, even where a chain method traces `init`
-            return self._fitted_labels(values, key)
+            return self._fitted_labels(values, key, there)
 
-    def _fitted_labels(self, values: MixtureValues, key: Array) -> Int[Array, " n"]:
+    def _fitted_labels(self, values: MixtureValues, key: Array, there: Bool[Array, " n"] | None) -> Int[Array, " n"]:
         n = values.X.shape[0]
         key = jax.random.key(0) if is_traced(key) else key
         seed, kind = map(int, jax.random.randint(key, (2,), 0, 1 << 30))
         chosen = np.random.default_rng(seed).choice(n, min(n, START_ROWS), replace=False)
+        if there is not None:
+            chosen = chosen[replicated(there[chosen])]
         rows, component, concentration, discount = values.X[chosen], values.component, values.concentration, values.discount
         if is_spread(values.X):
             rows, component, concentration, discount = jax.tree.map(replicated, (rows, component, concentration, discount))
@@ -249,7 +261,7 @@ class ParallelSplitMerge(PartitionKernel):
         fit.fit(np.asarray(rows, float))
         by_size = np.argsort(np.argsort(-fit.counts_, kind="stable"))
         labels = jnp.asarray(np.where(by_size < self._capacity, by_size, 0)[fit.labels_])
-        if n == len(chosen):
+        if n <= START_ROWS:
             return jnp.zeros(n, labels.dtype).at[chosen].set(labels)
         # fitted clusters have hard edges and may be too few: a chain of few rows soon leaves such a start, one of many does not
         few = MixtureValues(concentration, discount, component, rows)
@@ -268,7 +280,7 @@ class ParallelSplitMerge(PartitionKernel):
         table = _table(values, features)
         key, key_step = jax.random.split(state.rng_key)
         small = sites.size <= SWEEP_UP_TO and sites.size * features.width <= SWEEP_SUMS_UP_TO
-        swept = small if self._sweep is None else self._sweep
+        swept = self._all_there and (small if self._sweep is None else self._sweep)
         labels, accepted, refused = _step(values, table, prior, state.z[sites.partition], key_step, slots, swept)
         labels = first_come_labels(labels, slots)
         clusters = sum_clusters(table, labels, slots)
@@ -277,7 +289,7 @@ class ParallelSplitMerge(PartitionKernel):
         mass = truncated_probability(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
         hits, mass = count_refused(self, f"{slots} clusters", state, refused, mass)
         by_size, joint, k, largest, entropy = _summaries(table, prior, clusters)
-        joint = stop_if_undefined("ParallelSplitMerge", joint, labels)
+        joint = stop_if_undefined("ParallelSplitMerge", joint, labels if swept else None)
         z = {sites.partition: labels}
         return self._placed(
             ParallelSplitMergeState(z, by_size, joint, k, largest, entropy, accepted, hits, mass, state.i + 1, key)
@@ -377,7 +389,7 @@ def _begin(
     """Return the state at the given labels."""
     labels = first_come_labels(labels.astype(int), labels.shape[0])
     # labels beyond the capacity share its last slot: a valid start that the chain soon leaves
-    labels = jnp.minimum(labels, capacity - 1)
+    labels = jnp.minimum(labels, capacity - 1)  # −1 is kept
     table, prior, zero = _table(values, features), Prior(values.concentration, values.discount), jnp.zeros((), int)
     summaries = _summaries(table, prior, sum_clusters(table, labels, capacity))
     return ParallelSplitMergeState({site: labels}, *summaries, zero, zero, jnp.zeros(()), zero, jax.random.fold_in(key, 1))

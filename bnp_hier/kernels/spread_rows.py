@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Int
 
-from bnp_hier.utils.arrays import is_elsewhere, is_traced
+from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.sharded_arrays import has_explicit_axes, is_sharded, is_spread, replicated, without_explicit_axes
 
-__all__ = ["SpreadArguments", "check_same_everywhere", "check_spread", "filled", "is_spread", "replicated", "spread_arguments"]
+__all__ = ["SpreadArguments", "check_same_everywhere", "check_spread", "filled", "gathered_labels", "spread_arguments"]
 
 
 class SpreadArguments(NamedTuple):
@@ -28,17 +29,15 @@ class SpreadArguments(NamedTuple):
       follow in every operation.
     - **places** - where the distributed arrays are.
     - **arrays** - the distributed arrays.
+    - **there** - which rows of these arrays are rows of the table, distributed too; None if all are. The others, which had no
+      value, have those of a row of the table, and kernels give them the label −1.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     places: tuple[str, ...]
     arrays: tuple[Array, ...]
-
-
-def is_spread(value: Any) -> bool:
-    """Whether an array is distributed over several devices, in which case its values are not inspected."""
-    return isinstance(value, jax.Array) and not is_traced(value) and len(value.sharding.device_set) > 1
+    there: Bool[Array, " n"] | None
 
 
 def spread_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> SpreadArguments:
@@ -47,19 +46,36 @@ def spread_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) ->
     Raises
     ------
     ValueError
-        If one is not distributed along its first dimension only.
+        If one is not distributed along its first dimension only, or different rows of the arrays are without values.
     """
-    places, arrays = [], []
+    places, arrays, theres = [], [], []
 
     def one(path: Any, leaf: Any) -> Any:
-        if not (is_spread(leaf) and not leaf.is_fully_replicated) and not _has_explicit_axes(leaf):
+        if not (is_spread(leaf) and is_sharded(leaf)) and not has_explicit_axes(leaf):
             return leaf
         places.append(jax.tree_util.keystr(path))
-        arrays.append(_without_explicit_axes(leaf))
-        return arrays[-1]
+        array, there = _without_empty_rows(without_explicit_axes(leaf))
+        arrays.append(array)
+        theres.append(there)
+        return array
 
     args, own = jax.tree_util.tree_map_with_path(one, (args, dict(kwargs or {})))
-    return SpreadArguments(args, own, tuple(places), tuple(arrays))
+    padded = [there for there in theres if there is not None]
+    if any(not bool(jax.jit(jnp.array_equal)(there, padded[0])) for there in padded[1:]):
+        raise ValueError(f"the arguments {', '.join(places)} have rows without values at different places; expected the same")
+    return SpreadArguments(args, own, tuple(places), tuple(arrays), padded[0] if padded else None)
+
+
+def _without_empty_rows(array: Array) -> tuple[Array, Bool[Array, " n"] | None]:
+    """Replace rows without any value by the first row of the table; also return which rows have values, None if all have."""
+    if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.floating) or not isinstance(array.sharding, NamedSharding):
+        return array, None
+    of_rows = NamedSharding(array.sharding.mesh, PartitionSpec(*array.sharding.spec[:1]))
+    there = jax.jit(lambda X: ~jnp.isnan(X).all(axis=1), out_shardings=of_rows)(array)
+    if bool(jax.jit(jnp.all)(there)):
+        return array, None
+    fill = jax.jit(lambda X, there: jnp.where(there[:, None], X, X[jnp.argmax(there)]), out_shardings=array.sharding)
+    return fill(array, there), there
 
 
 def filled(
@@ -72,40 +88,11 @@ def filled(
     )
 
 
-def _has_explicit_axes(value: Any) -> bool:
-    """Whether an array is on a mesh whose axes programs must follow in every operation, as those of `jax.make_mesh`."""
-    if not isinstance(value, jax.Array) or is_traced(value) or not isinstance(value.sharding, NamedSharding):
-        return False
-    return any(kind != AxisType.Auto for kind in value.sharding.mesh.axis_types)
-
-
-def _without_explicit_axes(array: Array) -> Array:
-    """The same array on the same devices, over a mesh whose axes the compiler handles by itself."""
-    sharding = array.sharding
-    if not isinstance(sharding, NamedSharding):
-        return array
-    spec = tuple(sharding.spec)
-    if any(part is not None for part in spec[1:]):
-        raise ValueError(
-            f"an argument of shape {array.shape} is distributed by {sharding.spec}; expected rows distributed along the first "
-            "dimension only, PartitionSpec('rows')"
-        )
-    if not _has_explicit_axes(array):
-        return array
-    mesh = sharding.mesh
-    plain = Mesh(np.asarray(mesh.devices), mesh.axis_names)
-    shards = [shard.data for shard in array.addressable_shards]
-    return jax.make_array_from_single_device_arrays(array.shape, NamedSharding(plain, PartitionSpec(*spec)), shards)
-
-
-def replicated(array: Array | np.ndarray) -> np.ndarray:
-    """The values of an array on all devices, as NumPy; every process must call this."""
-    if not is_elsewhere(array):
-        return np.asarray(array)
-    assert isinstance(array, jax.Array)
-    sharding = array.sharding
-    assert isinstance(sharding, NamedSharding)
-    return np.asarray(jax.jit(lambda x: x, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))(array))
+def gathered_labels(labels: Array | np.ndarray) -> Int[np.ndarray, "... n"]:
+    """Labels of one or several draws on all devices, without those of rows that are not there; every process must call this."""
+    labels = replicated(labels)
+    there = labels.reshape(-1, labels.shape[-1])[0] >= 0
+    return labels if there.all() else labels[..., there]
 
 
 def check_spread(X: Array) -> None:

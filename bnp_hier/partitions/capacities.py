@@ -54,7 +54,7 @@ def truncated_probability(
     stats, counts
         Statistics and item counts of the slots, leading dimension k.
     rows, labels
-        Statistics and slots of the items to average over, leading dimension m.
+        Statistics and slots of the items to average over, leading dimension m; those with slot −1 do not count.
     """
 
     def mass() -> Array:
@@ -68,6 +68,7 @@ def truncated_probability(
         seated = logsumexp(seats + jnp.where(mine, own[:, None], others), axis=1)
         opening = jnp.log(prior.concentration + counts.shape[0] * prior.discount) + component.log_marginal(rows)
         # an item alone in its cluster can stay there: nothing is truncated
-        return jnp.where(counts[labels] > 1, jax.nn.sigmoid(opening - seated), 0.0).mean().astype(float)
+        truncated = jnp.where((labels >= 0) & (counts[labels] > 1), jax.nn.sigmoid(opening - seated), 0.0)
+        return (truncated.sum() / jnp.maximum((labels >= 0).sum(), 1)).astype(float)
 
     return jax.lax.cond((counts > 0).all(), mass, lambda: jnp.zeros(()))

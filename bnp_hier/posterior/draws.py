@@ -22,7 +22,7 @@ from bnp_hier.inspection.forms import find_any_sites
 from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_arguments, as_table
 from bnp_hier.inspection.nested import has_tree
 from bnp_hier.inspection.slots import SlotSites
-from bnp_hier.kernels.spread_rows import replicated
+from bnp_hier.kernels.spread_rows import gathered_labels
 from bnp_hier.native.cores import on_cores
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.sizes import size_summaries
@@ -30,6 +30,7 @@ from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 from bnp_hier.posterior.point_estimates import point_estimate
 from bnp_hier.utils.randomness import random_key
+from bnp_hier.utils.sharded_arrays import replicated
 
 __all__ = [
     "Draws",
@@ -189,7 +190,7 @@ def _draws_of_chains(mcmc: Chains, data: ModelArguments, random_state: int | Arr
             f"the run collected {sorted(samples)}, but not the labels {sites.partition!r}, which are required: "
             "run it with keep_labels=True, or collect them once per chunk (ResumableRun(chunk_fields=...))"
         )
-    labels = replicated(samples[sites.partition])
+    labels = gathered_labels(samples[sites.partition])
     if labels.shape[-1] != len(data):
         raise ValueError(f"X has {len(data)} rows, but the draws label {labels.shape[-1]} items")
     if isinstance(sites, SlotSites):

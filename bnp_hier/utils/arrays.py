@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 
 from bnp_hier.utils.input_cells import real_cells
 
-__all__ = ["as_matrix", "first_cell", "in_floats", "is_elsewhere", "is_traced", "own_arrays", "pack", "take"]
+__all__ = ["as_matrix", "first_cell", "in_floats", "is_elsewhere", "is_traced", "own_arrays", "pack", "split_arrays", "take"]
 
 
 _Tree = TypeVar("_Tree")
@@ -96,3 +97,19 @@ def pack(tree: Any, batch: int) -> Float[Array, "... p"]:
     """Flatten all leaves after their `batch` leading dimensions and concatenate them, in the order of `ravel_pytree`."""
     leaves = jax.tree.leaves(tree)
     return jnp.concatenate([leaf.reshape(*leaf.shape[:batch], -1) for leaf in leaves], axis=-1)
+
+
+def split_arrays(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any], Any]:
+    """Split a pytree into its arrays, a function that puts arrays back, and the static part that a program depends on."""
+    leaves, structure = jax.tree.flatten(tree)
+    is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
+    arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
+    others = [None if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
+
+    def fill(arrays: list[Any]) -> Any:
+        rest = iter(arrays)
+        return jax.tree.unflatten(
+            structure, [next(rest) if array else other for other, array in zip(others, is_array, strict=True)]
+        )
+
+    return arrays, fill, (structure, others)

@@ -22,6 +22,7 @@ from scipy.stats import gamma as gamma_distribution
 from scipy.stats import lognorm
 
 import bnp_hier as bnp
+from bnp_hier.inspection import conditionals
 from bnp_hier.inspection.conditionals import BLOCK, read_conditional
 from bnp_hier.models import dpm, pitman_yor_mixture
 from tests.components.user_family import ExponentialGamma
@@ -110,6 +111,20 @@ def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     for key in jax.random.split(jax.random.key(1), 3):
         found, exact = both(start + 0.7 * jax.random.normal(key, start.shape))
         np.testing.assert_allclose(found, exact, rtol=1e-9)
+
+
+def test_more_clusters_than_statistics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The density of many rows, whose statistics are kept for some clusters only, is that of few."""
+    model, given = partial(dpm, component=LIKELIHOODS[0]), {"_gibbs_sites": {"z": jnp.asarray(LABELS)}}
+    kernel = bnp.HyperparameterGibbs(conditioned(model))
+    state = kernel.init(jax.random.key(3), 0, None, (REAL,), given)
+    found = []
+    for most in (conditionals.KEPT_FROM, 10):
+        monkeypatch.setattr(conditionals, "KEPT", BLOCK)
+        monkeypatch.setattr(conditionals, "KEPT_FROM", most)
+        conditional = read_conditional(kernel.model, state.z, (REAL,), given)
+        found.append(float(conditional.log_density(conditional.unconstrained)))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
 
 def rate_model(X: np.ndarray) -> bnp.Component:

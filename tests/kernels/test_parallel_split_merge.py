@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 import textwrap
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +26,7 @@ from bnp_hier.utils.labels import canonical_labels
 from tests.kernels.small_problems import PROBLEMS, enumerate_small
 from tests.oracles.monte_carlo import assert_exact, excess_variation
 from tests.parameters import few
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.processes import start, together
 
 
 def _run(name: str, concentration: float, discount: float, draws: int, **options) -> tuple[np.ndarray, dict, MCMC]:
@@ -329,7 +323,7 @@ PROCESSES = textwrap.dedent("""
     assert np.asarray(counted.get_samples()["counts"]).sum(-1).tolist() == [4800] * 6
     if procs > 1:
         bad = whole.copy()
-        bad[4000] = np.nan
+        bad[4000, 1] = np.nan
         try:
             summary.init(jax.random.key(0), 0, None, (spread(bad, auto),), {})
         except ValueError as error:
@@ -348,45 +342,20 @@ PROCESSES = textwrap.dedent("""
 """)
 
 
-def _start(code: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
-    environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": str(ROOT),
-    }
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, text=True, stdout=subprocess.PIPE)
-
-
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_devices() -> None:
     lines = []
     for devices in (1, 4):
-        out, _ = _start(DEVICES, "look", devices=devices).communicate(timeout=300)
+        out, _ = start(DEVICES, "look", devices=devices).communicate(timeout=300)
         lines.append(out.split())
     assert [line[0] for line in lines] == ["1", "4"]
     assert lines[0][1:] == lines[1][1:] and int(lines[0][1]) >= 4
 
 
-def _together(code: str) -> list[list[str]]:
-    """Words of the last lines printed by two processes on the loopback interface."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    join = (
-        "import jax, sys\n"
-        'jax.config.update("jax_cpu_collectives_implementation", "gloo")\n'
-        f'jax.distributed.initialize("{address}", 2, int(sys.argv.pop(1)))\n'
-    )
-    processes = [_start(join + code, str(number)) for number in range(2)]
-    printed = [process.communicate(timeout=600)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    return [text.splitlines()[-1].split() for text in printed]
-
-
 @pytest.mark.slow
 def test_communication_does_not_grow_with_the_number_of_rows() -> None:
     """At most 32 collectives in the program of a step, of which two in the loop of soft steps, for any number of chunks."""
-    out, _ = _start(COLLECTIVES, devices=2).communicate(timeout=300)
+    out, _ = start(COLLECTIVES, devices=2).communicate(timeout=300)
     (few, *small), (many, *large) = (map(int, line.split()) for line in out.splitlines())
     assert (few, many) == (8192, 131_072) and small == large
     assert large[0] <= 32 and large[1] <= 2, large
@@ -394,18 +363,18 @@ def test_communication_does_not_grow_with_the_number_of_rows() -> None:
 
 @pytest.mark.slow
 def test_runs_over_processes_as_written() -> None:
-    """`MCMC.run` in a Gibbs composition, chains, summaries, ArviZ and errors: the same labels in both processes."""
-    both = _together(PROCESSES)
+    """`MCMC.run` in a Gibbs composition, chains, summaries, ArviZ and errors: the same labels in both and in one process."""
+    both = together(PROCESSES)
     assert both[0] == both[1] and both[0][0] == "2" and int(both[0][1]) >= 4
-    alone, _ = _start(PROCESSES).communicate(timeout=600)
-    assert alone.split()[1] == both[0][1]
+    alone, _ = start(PROCESSES).communicate(timeout=600)
+    assert alone.split()[1:] == both[0][1:]
 
 
 @pytest.mark.slow
 def test_data_may_span_processes() -> None:
     """Two processes on the loopback interface, each with half of the rows: the same labels as in one."""
-    both = _together(DEVICES)
-    alone, _ = _start(DEVICES).communicate(timeout=300)
+    both = together(DEVICES)
+    alone, _ = start(DEVICES).communicate(timeout=300)
     assert both[0] == both[1] and both[0][0] == "2"
     assert both[0][1:] == alone.split()[1:]
 

@@ -1,0 +1,79 @@
+"""Priors derived from tables whose rows are distributed over devices or processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from bnp_hier.components.learned import LearnedPrior
+from bnp_hier.utils.arrays import split_arrays
+from bnp_hier.utils.sharded_arrays import is_spread, without_explicit_axes
+
+BITS = 40
+"""Bits of the numbers of a prior that are kept, so that the order in which devices sum their rows makes no difference."""
+
+__all__ = ["derived_from_all_rows", "from_distributed_rows"]
+
+
+def derived_from_all_rows(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a family's `from_data`, so that a distributed table is reduced where its rows are."""
+
+    @wraps(method)
+    def from_data(cls: type, X: Any, *args: Any, **options: Any) -> Any:
+        derive = partial(method, cls)
+        if is_spread(X) and isinstance(X.sharding, NamedSharding):
+            return from_distributed_rows(partial(_with_options, derive, args, options), X)
+        return derive(X, *args, **options)
+
+    return from_data
+
+
+def _with_options(derive: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], X: Any) -> Any:
+    return derive(X, *args, **options)
+
+
+def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
+    """Apply a function of a table that returns a prior to a distributed table, without moving rows.
+
+    Every process must call this. Rows without any value are ignored.
+
+    Returns
+    -------
+    prior
+        `LearnedPrior` or component, with NumPy arrays that are the same in all processes.
+    """
+    X = without_explicit_axes(X)
+    assert isinstance(X.sharding, NamedSharding)
+    found: list[tuple[Any, Any]] = []
+
+    def arrays_of(X: Array) -> list[Array]:
+        prior = derive(X.astype(float))
+        build: Any = prior.build if isinstance(prior, LearnedPrior) else None
+        tree = prior if build is None else (build.args, build.keywords)
+        arrays, fill, _ = split_arrays(tree)
+        found.append((prior, fill))
+        return arrays
+
+    with jax.enable_x64(True):
+        everywhere = NamedSharding(X.sharding.mesh, PartitionSpec())
+        arrays = [_rounded(np.asarray(array)) for array in jax.jit(arrays_of, out_shardings=everywhere)(X)]
+    prior, fill = found[0]
+    if not isinstance(prior, LearnedPrior):
+        return fill(arrays)
+    args, keywords = fill(arrays)
+    build: Any = prior.build
+    return replace(prior, build=partial(build.func, *args, **keywords))
+
+
+def _rounded(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind != "f":
+        return array
+    mantissa, exponent = np.frexp(array)
+    return np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS)
