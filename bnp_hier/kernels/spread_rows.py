@@ -79,7 +79,7 @@ def _without_empty_rows(array: Array) -> tuple[Array, Bool[Array, " n"] | None]:
 
 
 def filled(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, places: tuple[str, ...], arrays: tuple[Array, ...]
+    args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, places: tuple[str, ...], arrays: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with distributed arrays at their places."""
     at = dict(zip(places, arrays, strict=True))

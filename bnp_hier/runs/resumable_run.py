@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 from numpyro.infer import MCMC
 from numpyro.infer.mcmc import MCMCKernel
@@ -25,9 +26,21 @@ from bnp_hier.inspection.parameters import difference, model_parameters
 from bnp_hier.inspection.trace import TRACING
 from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.kernels.reports import undefined_in_one_line
+from bnp_hier.kernels.spread_rows import SpreadArguments, filled, spread_arguments
 from bnp_hier.native.cores import on_cores
-from bnp_hier.runs.checkpoint_file import fingerprint, read_checkpoint, restore, write_checkpoint
+from bnp_hier.runs.checkpoint_file import Checkpoint, fingerprint, read_checkpoint, restore, write_checkpoint
+from bnp_hier.runs.distributed_parts import (
+    agreed,
+    as_parts,
+    as_whole,
+    other_process_named,
+    placed_like,
+    read_distributed,
+    shard_fingerprint,
+    write_distributed,
+)
 from bnp_hier.utils.interruption import interruptible
+from bnp_hier.utils.sharded_arrays import is_spread
 
 __all__ = ["ResumableRun"]
 
@@ -61,7 +74,8 @@ class ResumableRun:
     ----------
     mcmc
         Specifies kernel, numbers of steps and chains, chain method, thinning, and whether to show a progress bar. It is not run
-        itself. The data are compiled into the program as constants, as with `jit_model_args=False`.
+        itself. The data are compiled into the program as constants, as with `jit_model_args=False`, except for rows that are
+        distributed over devices or processes, which are its arguments.
     checkpoint_every
         Length of a chunk: the number of steps of each chain between checkpoints, a multiple of the thinning.
     path
@@ -74,6 +88,13 @@ class ResumableRun:
     chunk_fields
         Fields of the kernel's state that are collected once per chunk, at its end, and returned among the extra fields: for
         example "z", the labels of a very large number of rows, if the kernel does not collect them at every step.
+
+    Notes
+    -----
+    If the rows are distributed over processes, all of them call the same methods. Labels stay distributed, in the draws and in
+    the files: process 0 writes the file at `path`, with everything that all processes share, and each process a file with its
+    part of the labels, whose name begins with that of `path`. Put them in a folder that all processes see. To go on after a
+    process has ended, start as many processes again, each with the same rows.
 
     Raises
     ------
@@ -121,11 +142,12 @@ class ResumableRun:
         self._ready = True  # whether the kernel has been initialised with the model
         self._extra_fields: tuple[str, ...] = ()
         self._programs: dict[tuple[int, tuple[str, ...]], Callable[[Any], Any]] = {}
-        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._arguments = SpreadArguments((), {}, (), (), None)
 
     def __getstate__(self) -> dict[str, Any]:
         # compiled programs and the data in them are not pickled: the data are passed to `resume` again
-        return {**self.__dict__, "_programs": {}, "_arguments": ((), {})}
+        return {**self.__dict__, "_programs": {}, "_given": ((), {}), "_arguments": SpreadArguments((), {}, (), (), None)}
 
     # ---- interface of an `MCMC` object --------------------------------------------------------------------------------
 
@@ -145,7 +167,7 @@ class ResumableRun:
         return None if self._progress is None else self._progress.state
 
     def get_samples(self, group_by_chain: bool = False) -> Any:
-        """Return the draws so far as NumPy arrays, in the format of `MCMC.get_samples`.
+        """Return the draws so far as NumPy arrays, in the format of `MCMC.get_samples`; labels may be distributed arrays.
 
         Raises
         ------
@@ -168,7 +190,9 @@ class ResumableRun:
         if self._progress is None or not self._progress.draws:
             raise ValueError(f"the run has no draws yet: {self.steps} of {self.mcmc.num_warmup} warm-up steps are done")
         whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._progress.draws)
-        return whole if group_by_chain else jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), whole)
+        if not group_by_chain:
+            whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), whole)
+        return as_whole(whole, self._mesh)
 
     # ---- running ------------------------------------------------------------------------------------------------------
 
@@ -208,11 +232,11 @@ class ResumableRun:
         FloatingPointError
             If undefined (NaN) densities occur in a step; the chunks completed before it are kept.
         """
-        if self.path is not None and Path(self.path).exists():
+        if self.path is not None and agreed(Path(self.path).exists):
             raise ValueError(f"{os.fspath(self.path)} exists: load it to continue that run, or remove it to start a new one")
         if self.num_chains > 1 and is_prng_key(rng_key):
             rng_key = jax.random.split(rng_key, self.num_chains)
-        self._progress, self._data, self._extra_fields = None, fingerprint((args, kwargs)), tuple(extra_fields)
+        self._progress, self._data, self._extra_fields = None, _fingerprint(args, kwargs), tuple(extra_fields)
         self._parameters = self._read_parameters(args, kwargs)
         state = self._init(rng_key, init_params, args, kwargs)
         self._advance(_Progress(0, state, ()), args, kwargs)
@@ -245,7 +269,7 @@ class ResumableRun:
         return {} if model is None else model_parameters(model, args, kwargs)
 
     def _check_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if fingerprint((args, dict(kwargs))) != self._data:
+        if _fingerprint(args, kwargs) != self._data:
             shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves((args, kwargs))) or "none"
             raise ValueError(
                 f"the data or arguments (of shapes {shapes}) are not those with which the run was started: their values differ"
@@ -261,7 +285,7 @@ class ResumableRun:
 
         params = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), init_params)
         with TRACING:
-            return self._for_chains(one)(keys, params)
+            return _without_rows(self._for_chains(one)(keys, params))
 
     def _first_state(self, leaves: Iterable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Initialise the kernel and return an arbitrary initial state with random keys of the type in the saved leaves."""
@@ -278,7 +302,8 @@ class ResumableRun:
         if method == "sequential":
 
             def each(*trees: Any) -> Any:
-                return _together([function(*chain) for chain in _apart(trees, self.num_chains)])
+                chains = _apart(trees, self.num_chains)
+                return _together([_without_rows(function(*chain)) for chain in chains])
 
             return each
         return jax.pmap(function) if method == "parallel" else method(function)
@@ -286,17 +311,19 @@ class ResumableRun:
     def _advance(self, progress: _Progress, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._set_arguments(args, kwargs)
         self._progress = progress
-        until = None if self.time_limit is None else time.perf_counter() + self.time_limit
-        bar = tqdm(total=self._total, initial=progress.steps, disable=not self.mcmc.progress_bar, unit="step")
-        with interruptible(), bar:
-            while progress.steps < self._total and (until is None or not progress.draws or time.perf_counter() < until):
+        until = np.inf if self.time_limit is None else time.perf_counter() + self.time_limit
+        hidden = not self.mcmc.progress_bar or jax.process_index() > 0
+        bar = tqdm(total=self._total, initial=progress.steps, disable=hidden, unit="step")
+        advice = "it begins anew" if self.path is None else f"the run goes on from {os.fspath(self.path)}"
+        with interruptible(), other_process_named(advice), bar:
+            while progress.steps < self._total and (not progress.draws or agreed(lambda: time.perf_counter() < until)):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.checkpoint_every, end - progress.steps)
                 # the first call traces the model, in NumPyro's own kernels as well
                 fresh = (steps, self._extra_fields) not in self._programs
                 with undefined_in_one_line():
                     with TRACING if fresh else nullcontext():
-                        state, draws = self._program(steps)(progress.state)
+                        state, draws = self._program(steps)(progress.state, self._arguments.arrays)
                     jax.block_until_ready(state)
                 kept = (self._whole(draws) | self._at_end(state),) if progress.steps >= self._first_kept else ()
                 progress = _Progress(progress.steps + steps, state, progress.draws + kept)
@@ -310,23 +337,33 @@ class ResumableRun:
 
     def _set_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Set the model arguments, and discard compiled programs unless their constants are these very arrays."""
-        old, new = jax.tree.leaves(self._arguments), jax.tree.leaves((args, kwargs))
+        old, new = jax.tree.leaves(self._given), jax.tree.leaves((args, kwargs))
         if [id(leaf) for leaf in old] != [id(leaf) for leaf in new]:
             self._programs = {}
-        self._arguments = (args, kwargs)
+            self._arguments = spread_arguments(args, kwargs)
+        self._given = (args, kwargs)
 
-    def _program(self, steps: int) -> Callable[[Any], Any]:
-        """Compiled function that advances the state of all chains by `steps` steps and returns it with the collected fields."""
+    @property
+    def _mesh(self) -> Mesh | None:
+        """The devices over which rows are distributed, if they are."""
+        meshes = (array.sharding.mesh for array in self._arguments.arrays if isinstance(array.sharding, NamedSharding))
+        return next((mesh for mesh in meshes if isinstance(mesh, Mesh)), None)
+
+    def _program(self, steps: int) -> Callable[..., Any]:
+        """Compiled function that advances the state of all chains by `steps` steps and returns it with the collected fields.
+
+        Its second argument are the distributed arguments of the model.
+        """
         key = (steps, self._extra_fields)
         if key not in self._programs:
-            args, kwargs = self._arguments
+            given, kwargs_given, places, spread, _ = self._arguments
             batched = self.mcmc.chain_method == "vectorized" and self.num_chains > 1
             field = self.sampler.sample_field
             wanted = dict.fromkeys((field, *self.sampler.default_fields, *self._extra_fields))
             removed = [name.removeprefix(f"~{field}.") for name in wanted if name.startswith(f"~{field}.")]
             names = [name for name in wanted if not name.startswith(f"~{field}.")]
 
-            def collect(value: tuple[Any, ...]) -> dict[str, Any]:
+            def collect(value: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
                 fields = {name: nested_attrgetter(name)(value[0]) for name in names}
                 constrain = self.mcmc.postprocess_fn or self.sampler.postprocess_fn(args, kwargs)
                 fields[field] = (jax.vmap(constrain) if batched else constrain)(fields[field])
@@ -334,13 +371,14 @@ class ResumableRun:
                     fields[field] = {site: draw for site, draw in fields[field].items() if site not in removed}
                 return fields
 
-            def one(state: Any) -> Any:
+            def one(state: Any, arrays: tuple[Array, ...] = ()) -> Any:
+                args, kwargs = filled(given, kwargs_given, places, arrays) if places else (given, kwargs_given)
                 draws, (last,) = fori_collect(
                     0,
                     steps,
                     lambda value: (self.sampler.sample(value[0], args, kwargs),),
                     (state,),
-                    transform=collect,
+                    transform=partial(collect, args=args, kwargs=kwargs),
                     progbar=False,
                     return_last_val=True,
                     collection_size=max(1, steps // self.mcmc.thinning),
@@ -348,27 +386,33 @@ class ResumableRun:
                 )
                 return last, draws
 
-            program = jax.jit(one)
-            each_alone = self.num_chains > 1 and self.mcmc.chain_method == "sequential"
-            self._programs[key] = _ChainsOnCores(program, self.num_chains) if each_alone else self._for_chains(program)
+            self._programs[key] = self._of_all_chains(jax.jit(one), bool(spread))
         return self._programs[key]
+
+    def _of_all_chains(self, program: Callable[..., Any], distributed: bool) -> Callable[..., Any]:
+        """Apply the program of one chain, whose second argument are distributed arrays, to all chains."""
+        if distributed:  # all processes must run the chains in the same order
+            return lambda state, arrays: self._for_chains(partial(program, arrays=arrays))(state)
+        if self.num_chains > 1 and self.mcmc.chain_method == "sequential":
+            of_chains: Callable[..., Any] = _ChainsOnCores(program, self.num_chains)
+        else:
+            of_chains = self._for_chains(program)
+        return lambda state, arrays: of_chains(state)
 
     def _at_end(self, state: Any) -> dict[str, Any]:
         """The chunk fields of a state as NumPy arrays with leading dimensions (chain, 1)."""
-        fields = {name: nested_attrgetter(name)(state) for name in self.chunk_fields}
-        return jax.tree.map(
-            lambda leaf: np.asarray(leaf)[None, None] if self.num_chains == 1 else np.asarray(leaf)[:, None], fields
-        )
+        fields = as_parts({name: nested_attrgetter(name)(state) for name in self.chunk_fields})
+        return jax.tree.map(lambda leaf: leaf[None, None] if self.num_chains == 1 else leaf[:, None], fields)
 
     def _whole(self, draws: dict[str, Any]) -> dict[str, Any]:
-        """The draws of a chunk as NumPy arrays with leading dimensions (chain, draw)."""
+        """The draws of a chunk, or this process's part of them, as NumPy arrays with leading dimensions (chain, draw)."""
 
-        def arranged(leaf: Any) -> np.ndarray:
+        def arranged(leaf: np.ndarray) -> np.ndarray:
             if self.num_chains == 1:
-                return np.asarray(leaf)[None]
-            return np.asarray(leaf) if self.mcmc.chain_method != "vectorized" else np.swapaxes(np.asarray(leaf), 0, 1)
+                return leaf[None]
+            return leaf if self.mcmc.chain_method != "vectorized" else np.swapaxes(leaf, 0, 1)
 
-        return jax.tree.map(arranged, draws)
+        return jax.tree.map(arranged, as_parts(draws))
 
     # ---- serialisation in parts ---------------------------------------------------------------------------------------
 
@@ -440,8 +484,12 @@ class ResumableRun:
             "kernel": described_options(self.sampler),
             **{name: getattr(self.mcmc, name) for name in SAME},
         }
-        draws = self._collected(True) if self._progress.draws else {}
-        write_checkpoint(path, header, {"state": self._progress.state, "draws": draws, "model": self._parameters})
+        draws: dict[str, Any] = {}
+        if self._progress.draws:
+            draws = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._progress.draws)
+        trees = {"state": self._progress.state, "draws": draws, "model": self._parameters}
+        write = write_checkpoint if self._mesh is None or jax.process_count() == 1 else write_distributed
+        write(path, header, trees)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mcmc: MCMC, *args: Any, checkpoint_every: int = 100, **kwargs: Any) -> Self:
@@ -474,6 +522,9 @@ class ResumableRun:
         """
         run = cls(mcmc, checkpoint_every, path=path)
         header, leaves = read_checkpoint(path)
+        run._set_arguments(args, kwargs)
+        if run._mesh is not None and jax.process_count() > 1:
+            header, leaves = read_distributed(path, Checkpoint(header, leaves), run._mesh)
         try:
             run._data, run._extra_fields = header["data"], tuple(header["extra_fields"])
             run.chunk_fields = tuple(header["chunk_fields"])
@@ -502,15 +553,15 @@ class ResumableRun:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        state = restore(run._first_state(state_leaves.values(), args, kwargs), state_leaves, "state")
-        run._set_arguments(args, kwargs)
+        first = run._first_state(state_leaves.values(), args, kwargs)
+        state = placed_like(restore(first, state_leaves, "state"), first)
         draws: tuple[dict[str, Any], ...] = ()
         if draw_leaves:
             with TRACING:
-                template = jax.eval_shape(run._program(mcmc.thinning), state)[1]
+                template = jax.eval_shape(run._program(mcmc.thinning), state, run._arguments.arrays)[1]
             if mcmc.num_chains == 1:
                 template = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[None], tree), template)
-            draws = (restore(template | run._at_end(state), draw_leaves, "draws", skip=2),)
+            draws = (as_parts(restore(template | as_whole(run._at_end(state), run._mesh), draw_leaves, "draws", skip=2)),)
         run._progress = _Progress(steps, state, draws)
         return run
 
@@ -557,6 +608,25 @@ def _apart(stacked: Any, number: int) -> list[Any]:
 def _together(chains: list[Any]) -> Any:
     """Stack the leaves of all chains."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
+
+
+def _fingerprint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Hash of the data; of distributed ones, each process has that of its own rows."""
+    if not any(map(is_spread, jax.tree.leaves((args, kwargs)))):
+        return fingerprint((args, dict(kwargs)))
+    spread = spread_arguments(args, kwargs)
+    nothing = tuple(np.zeros(0) for _ in spread.arrays)
+    rest = filled(spread.args, spread.kwargs, spread.places, nothing)
+    return fingerprint(rest) + shard_fingerprint(spread)
+
+
+def _without_rows(state: Any) -> Any:
+    """The state of a kernel, or of a composition of kernels, without the distributed arguments that some keep in theirs."""
+
+    def has_rows(part: Any) -> bool:
+        return bool(getattr(part, "rows", ()))
+
+    return jax.tree.map(lambda part: part._replace(rows=()) if has_rows(part) else part, state, is_leaf=has_rows)
 
 
 def _versions() -> dict[str, str]:

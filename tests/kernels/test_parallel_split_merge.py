@@ -247,7 +247,7 @@ DEVICES = textwrap.dedent("""
     state = kernel.init(rng_key=jax.random.key(0), num_warmup=0, init_params=None, model_args=(X,), model_kwargs={})
     step = jax.jit(lambda state, X: kernel.sample(state, (X,), {}))
     for _ in range(30):
-        state = step(state, X)
+        state = jax.block_until_ready(step(state, X))  # devices are threads, which steps in flight would exhaust
     labels = state.z["z"]
     if jax.process_count() > 1:
         from jax.experimental.multihost_utils import process_allgather
