@@ -2,6 +2,9 @@
 
 Start the processes with `jax.distributed.initialize`, and make a table of the rows that each of them has with `shard_rows`.
 `ParallelSplitMerge` samples its partition like that of any other table.
+
+Estimators that read rows in parts need no such processes: they see a table only through `RowSource`, and what runs on its parts
+is `assign`, to which `Scores` go down and from which statistics and counts of clusters come back.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.distributed_tables import from_distributed_rows
+from bnp_hier.deterministic.hard_assignment.assignment import Pass, Scores, assign
+from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.kernels.spread_rows import gathered_labels
 from bnp_hier.utils.sharded_arrays import is_spread
 
-__all__ = ["from_data", "gather_labels", "shard_rows"]
+__all__ = ["Pass", "RowSource", "Scores", "assign", "from_data", "gather_labels", "shard_rows"]
 
 PADDED_TO = 16
 """Shares of rows that need padding are padded to a multiple of this number, besides that of a process's devices."""

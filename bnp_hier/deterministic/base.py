@@ -22,6 +22,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.completion import LEAST_RISE, first_imputation, refined_imputation
 from bnp_hier.deterministic.fit_warnings import warn_of_edges, warn_of_one_cluster
 from bnp_hier.deterministic.input_validation import input_rows
+from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
 from bnp_hier.inspection.collapsed import MixtureValues, find_missing
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -55,6 +56,9 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     model: Model
     optimize: bool | str | Mapping[str, ArrayLike] = "auto"
     max_rounds: int
+
+    _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "_labels", "missing_values_", "missing_std_")
+    """Attributes with an entry for each row of `fit` that predictions do not need."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [callable],
@@ -225,8 +229,11 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
             densities = log_predictives(self.component_, self._stats_, matrix, int(self.counts_.sum()))
         return check_log_weights(densities + weights, matrix)
 
+    @lazy_on_dask
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new cluster.
+
+        For a Dask array or DataFrame, this method, `predict` and `score_samples` return a lazy Dask array.
 
         Raises
         ------
@@ -237,6 +244,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         log_weights = self._log_weights(X)
         return np.exp(log_weights - np.logaddexp.reduce(log_weights, axis=1, keepdims=True))
 
+    @lazy_on_dask
     def predict(self, X: ArrayLike) -> Int[np.ndarray, " m"]:
         """Most probable cluster of each new row; the label `n_clusters_` means a new cluster.
 
@@ -247,6 +255,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         """
         return self.predict_proba(X).argmax(axis=1)
 
+    @lazy_on_dask
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row given the fitted clusters (nats).
 

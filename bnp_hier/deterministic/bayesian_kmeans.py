@@ -18,9 +18,12 @@ from bnp_hier.deterministic.alternation import learn
 from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, free_energy, log_joint_objective
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
-from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream, StreamAssigner
+from bnp_hier.deterministic.hard_assignment.source_assigner import SourceAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
 from bnp_hier.deterministic.learned_starts import starting_hyperparameters
+from bnp_hier.deterministic.row_sources.detection import row_source
+from bnp_hier.deterministic.row_sources.protocol import RowSource
+from bnp_hier.deterministic.row_sources.sampling import RowSample
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -182,31 +185,34 @@ class BayesianKMeans(StreamingClustering):
         """Number of clusters of each initialisation."""
         return [2**k for k in range(self.n_init)] if isinstance(self.n_init, int | np.integer) else self.n_init
 
-    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]], y: Any = None) -> Self:
+    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]] | RowSource | Any, y: Any = None) -> Self:
         """Fit the model to the rows of X.
 
         Parameters
         ----------
         X
-            Data, (n, d), n ≥ 2, in the form that the model's component expects. A memory-mapped array, or a function that
-            returns an iterator over chunks (m, d) with the same rows at every call, is read chunk by chunk and never loaded as
-            a whole: the clusters are first searched for on a sample of 8,192 rows and then refined on all rows by matrix
-            products. Only the sample is passed to the model and used to fit hyperparameters. `labels_` is computed by one more
-            pass over the chunks when it is first accessed. Data of at most 8,192 rows are loaded and fitted like an array.
+            Data, (n, d), n ≥ 2, in the form that the model's component expects. These are read in parts and never loaded as a
+            whole: a memory-mapped array; a function that returns an iterator over chunks (m, d) with the same rows at every
+            call; an Arrow Table or Dataset; a Dask array or DataFrame, whose rows stay on the workers; and any
+            `bnp_hier.distributed.RowSource`. The clusters are first searched for on a sample of 8,192 rows and then refined on
+            all rows by matrix products. Only the sample is passed to the model and used to fit hyperparameters. `labels_` is
+            computed by one more pass over the rows when it is first accessed. Data of at most 8,192 rows are loaded and fitted
+            like an array.
         y
             Ignored.
 
         Raises
         ------
         ValueError, TypeError
-            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior.
+            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior; also if X
+            is an object on disk or on a cluster that would be read as a whole. The message says what to pass instead.
         Exception
             Any exception raised by the function or its iterator. If reading the chunks fails, the estimator keeps the best
             clusters found in the completed passes or, if there are none, the clusters of the rows read so far; a note on the
             exception says which.
         """
-        stream = RowStream.over(X)
-        if stream is None:
+        source = row_source(X)
+        if source is None:
             return super().fit(cast(ArrayLike, X))
         started = time.perf_counter()
         self._check_options()
@@ -214,7 +220,7 @@ class BayesianKMeans(StreamingClustering):
             raise ValueError('assignment="kd_tree" needs rows in memory, but X is read in chunks; use "auto" or "dense"')
         try:
             with jax.enable_x64(True):
-                self._fit_stream(stream)
+                self._fit_source(source)
         finally:
             self.fit_seconds_ = time.perf_counter() - started
         return self
@@ -271,53 +277,54 @@ class BayesianKMeans(StreamingClustering):
         self.touched_rows_ = getattr(used, "touched_rows", len(problem.X))
         self._finish(problem, found.labels)
 
-    def _fit_stream(self, stream: RowStream) -> None:
+    def _fit_source(self, source: RowSource) -> None:
         """Fit to a sample of the rows, then to all of them; if reading fails, keep the results so far."""
-        sample = RowSample(SKETCH, random_generators(self.random_state)[0])
-        try:
-            for chunk in stream.chunks():
-                sample.add(chunk)
-        except Exception as error:
-            if sample.n_rows > 1:
-                try:
-                    self._fit_rows(sample.rows)
-                    error.add_note(f"(the estimator keeps the clusters of {_some(sample)} read so far)")
-                except ValueError as unfit:
-                    error.add_note(f"(the {sample.n_rows} rows read so far could not be fitted: {unfit})")
-            raise
-        rows = sample.rows
+        sample = self._sample(source)
+        rows = sample.rows.astype(np.float64)
         if sample.n_rows > len(rows) and not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
             raise ValueError(
                 "the values that the model observes differ from the rows of X; rows read in chunks must be passed to the "
                 "likelihood unchanged"
             )
-        problem = self._fit_rows(rows)
+        problem = self._fit_rows(_named(rows, source))
         if sample.n_rows == len(rows):
             return
         values = problem.values
-        assigner = StreamAssigner(values.component, stream)
+        assigner = SourceAssigner(values.component, source)
         search = self._search(values, assigner, rows, problem.sites.max_clusters or sample.n_rows)
         try:
             state = search.climb(self.labels_, sample.n_rows)
-            order = assigner.appearance(state.scores, int((state.counts > 0).sum()))
         except BaseException as error:
             if search.kept is None:
                 error.add_note(f"(the estimator keeps the clusters of {_some(sample)})")
             else:
                 trace = [energy for energy in search.trace if energy > search.kept.free_energy]
                 trace.append(search.kept.free_energy)
-                self._keep(search.kept, trace, assigner, np.flatnonzero(search.kept.counts))
+                self._keep(search.kept, trace, assigner)
                 self.converged_ = False
-                error.add_note(
-                    f"(the estimator keeps the best clusters of the completed passes over all {sample.n_rows} rows, in "
-                    "arbitrary order)"
-                )
+                error.add_note(f"(the estimator keeps the best clusters of the completed passes over all {sample.n_rows} rows)")
             raise
-        self._keep(state, search.trace, assigner, order)
+        self._keep(state, search.trace, assigner)
         self.converged_ = search.converged
 
-    def _keep(self, state: Clusters, trace: list[float], assigner: StreamAssigner, order: Int[np.ndarray, " k"]) -> None:
-        """Set the attributes after a fit to a stream, with the clusters renumbered 0, 1, ... in the given order of slots."""
+    def _sample(self, source: RowSource) -> RowSample:
+        """Draw a sample of the rows; if reading fails, fit the estimator to the sample of the rows read so far."""
+        sample = RowSample(SKETCH, random_generators(self.random_state)[0])
+        try:
+            sample.read(source)
+        except Exception as error:
+            if sample.n_rows > 1:
+                try:
+                    self._fit_rows(_named(sample.rows, source))
+                    error.add_note(f"(the estimator keeps the clusters of {_some(sample)} read so far)")
+                except ValueError as unfit:
+                    error.add_note(f"(the {sample.n_rows} rows read so far could not be fitted: {unfit})")
+            raise
+        return sample
+
+    def _keep(self, state: Clusters, trace: list[float], assigner: SourceAssigner) -> None:
+        """Set the attributes after a fit to a row source, with the clusters renumbered 0, 1, ... in order of appearance."""
+        order = assigner.appearance(state.scores)
         name = np.full(len(state.counts), -1)
         name[order] = np.arange(len(order))
         self._labels, self._reread = None, lambda: name[assigner.labels(state.scores)]
@@ -382,6 +389,14 @@ class BayesianKMeans(StreamingClustering):
 
 def _prior(values: MixtureValues) -> Prior:
     return Prior(float(values.concentration), float(values.discount))
+
+
+def _named(rows: Float[np.ndarray, "s d"], source: RowSource) -> Any:
+    """The rows, in double precision, as a DataFrame if the source names its columns."""
+    import pandas as pd
+
+    exact = rows.astype(np.float64)
+    return exact if source.feature_names is None else pd.DataFrame(exact, columns=list(source.feature_names))
 
 
 def _some(sample: RowSample) -> str:

@@ -26,6 +26,7 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import (
 from bnp_hier.deterministic.agglomeration.tree_search import FULL_GAIN, ratio_inside_clusters, search
 from bnp_hier.deterministic.alternation import alternate, learn
 from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
 from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
@@ -124,6 +125,8 @@ class BHC(DeterministicClustering):
     >>> bhc.labels_, round(bhc.log_evidence_bound_, 2)
     (array([0, 0, 0, 1, 1]), -13.45)
     """
+
+    _of_rows = ()  # its predictions need the labels
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DeterministicClustering._parameter_constraints,
@@ -256,6 +259,7 @@ class BHC(DeterministicClustering):
             densities = log_predictives(self.component_, self._node_stats_, matrix, n)
         return check_log_weights(densities + weights, matrix)
 
+    @lazy_on_dask
     def score_samples(self, X: ArrayLike) -> Float[np.ndarray, " m"]:
         """Log predictive density of each new row, averaged over the partitions of the tree (nats).
 
@@ -269,6 +273,7 @@ class BHC(DeterministicClustering):
         check_is_fitted(self, "counts_")
         return np.logaddexp.reduce(self._log_node_weights(X), axis=1)
 
+    @lazy_on_dask
     def predict_proba(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         """Probability that each new row belongs to each cluster of `labels_` and, in the last column, to a new cluster.
 

@@ -9,13 +9,14 @@ from jax.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from bnp_hier.deterministic.row_sources.detection import only_in_memory
 from bnp_hier.utils.input_cells import real_cells
 
 __all__ = ["input_rows"]
 
 
 def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min_rows: int = 1) -> np.ndarray:
-    """Return the rows as a new float64 matrix; accepts arrays, lists, and pandas or polars DataFrames.
+    """Return the rows as a new float64 matrix; accepts arrays, lists, Arrow tables, and pandas or polars DataFrames.
 
     Parameters
     ----------
@@ -34,10 +35,10 @@ def input_rows(estimator: BaseEstimator, X: ArrayLike | Any, *, reset: bool, min
     ------
     ValueError, TypeError
         If X is not a numeric table with enough rows, is sparse, or has columns other than those seen in `fit`; the message
-        locates a cell that is not a number. `TypeError` for dates, times or durations; complex numbers raise scikit-learn's
-        `ValueError`.
+        locates a cell that is not a number. `TypeError` for dates, times or durations, and for rows that are distributed or on
+        disk (memory-mapped arrays are accepted); complex numbers raise scikit-learn's `ValueError`.
     """
-    X = real_cells(X, allow_complex=True)
+    X = real_cells(only_in_memory(X, type(estimator).__name__), allow_complex=True)
     try:
         # a copy, for the reason given in `own_arrays`
         return validate_data(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from bnp_hier.utils.input_cells import real_cells
 
-__all__ = ["as_matrix", "first_cell", "in_floats", "is_elsewhere", "is_traced", "own_arrays", "pack", "split_arrays", "take"]
+__all__ = ["as_matrix", "as_rows", "first_cell", "in_floats", "is_elsewhere", "is_traced", "own_arrays", "pack", "split_arrays", "take"]
 
 
 _Tree = TypeVar("_Tree")
@@ -66,6 +66,14 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
         rows = "row" if matrix.shape[0] == 1 else "rows"
         raise ValueError(f"{name} has {matrix.shape[0]} {rows}; clustering needs at least {min_rows}")
     return matrix
+
+
+def as_rows(X: Any, *, name: str = "X") -> np.ndarray:
+    """Like `as_matrix`, but matrices in single precision are returned as they are, without a copy."""
+    plain = isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray)
+    if plain and X.dtype == np.float32 and X.ndim == 2 and X.size:
+        return np.asarray(X)
+    return as_matrix(X, name=name)
 
 
 def own_arrays(tree: _Tree) -> _Tree:

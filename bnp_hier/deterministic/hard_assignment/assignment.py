@@ -8,8 +8,8 @@ products: scores = Φ C and statistics = onehot(labels)ᵀ Φ, where Φ are the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial, reduce
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import lru_cache, partial, reduce
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ __all__ = [
     "Pass",
     "Scores",
     "added",
+    "assign",
     "assign_blocks",
     "coordinates_of",
     "feature_blocks",
@@ -44,6 +45,9 @@ BLOCK = 1024
 CHUNK = 64 * BLOCK
 """Number of rows whose features are computed at once."""
 
+PIECE_NUMBERS = 1 << 20
+"""Number of values that `assign` reads at once, at most `CHUNK` rows; fewer rows use the same program."""
+
 KEPT_NUMBERS = 1 << 26
 """Maximum number of values (8 bytes each) for which the features of all rows are kept between passes."""
 
@@ -56,7 +60,7 @@ class Scores(NamedTuple):
     """
 
     natural: Statistics
-    log_weight: Float[Array, " k"]
+    log_weight: Float[Array | np.ndarray, " k"]
 
 
 class Pass(NamedTuple):
@@ -67,16 +71,16 @@ class Pass(NamedTuple):
     - **counts** - (k,) number of rows per cluster.
     """
 
-    labels: Int[Array, " n"]
+    labels: Int[Array | np.ndarray, " n"]
     stats: Statistics
-    counts: Float[Array, " k"]
+    counts: Float[Array | np.ndarray, " k"]
 
 
 @runtime_checkable
 class Assigner(Protocol):
     """Makes assignment passes over one data set; all implementations return the same labels."""
 
-    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
+    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array | np.ndarray, " k"]]:
         """Statistics and number of the rows of each cluster."""
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
@@ -111,6 +115,85 @@ def _assign(numbers: Float[Array, "b c f"], n: ArrayLike, scores: Scores, featur
 def assign_blocks(component: Component, blocks: Float[Array, "b c d"], n: int, scores: Scores, features: Features) -> Pass:
     """Label the first n rows of the blocks and sum their statistics; the labels of the remaining rows are meaningless."""
     return _assign(feature_blocks(component, blocks, features), np.asarray(n), scores, features)
+
+
+def assign(component: Component, rows: Float[np.ndarray, "m d"], scores: Scores) -> Pass:
+    """Label each row by the cluster with the highest score, and sum the statistics and count the rows of each cluster.
+
+    A pure function for use in any process: adding up the statistics and counts of the parts of a table gives those of the
+    whole table. It computes in double precision whatever the setting of JAX, from rows in double or single precision, and
+    compiles one program for each component, number of columns, number of slots and precision of the rows, however many rows
+    there are.
+
+    Parameters
+    ----------
+    component
+        Conjugate component, whose arrays are NumPy float64 arrays.
+    rows
+        (m, d) rows, m ≥ 1, float64 or float32.
+    scores
+        Scores of the clusters, NumPy float64 arrays.
+
+    Returns
+    -------
+    Pass
+        Labels (int32), statistics and counts (float64), all of them NumPy arrays.
+    """
+    size = BLOCK * min(CHUNK // BLOCK, max(1, PIECE_NUMBERS // (BLOCK * rows.shape[1])))
+    parts = []
+    with jax.enable_x64(True):
+        features = _known_features(component)
+        for at in range(0, len(rows), size):
+            piece = rows[at : at + size]
+            found = _assign_piece(component, _one_size(piece, size), np.asarray(len(piece)), scores, features)
+            # read at once: the caller may reuse the memory of the rows
+            parts.append((len(piece), jax.tree.map(np.asarray, found)))
+    stats, counts = reduce(partial(jax.tree.map, np.add), ((found.stats, found.counts) for _, found in parts))
+    return Pass(joined(parts), stats, counts)
+
+
+def _known_features(component: Component) -> Features:
+    """The result of `feature_map`, computed once for each component."""
+    leaves, structure = jax.tree.flatten(component)
+    exact = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
+    return _features_of(structure, tuple((leaf.shape, leaf.tobytes()) for leaf in exact))
+
+
+@lru_cache(maxsize=64)
+def _features_of(structure: Any, leaves: tuple[tuple[tuple[int, ...], bytes], ...]) -> Features:
+    return feature_map(jax.tree.unflatten(structure, [np.frombuffer(leaf).reshape(shape) for shape, leaf in leaves]))
+
+
+def _one_size(piece: Float[np.ndarray, "m d"], size: int) -> Float[np.ndarray, "b c d"]:
+    """Split at most `size` rows into blocks, always the same number; those without rows have no meaning."""
+    m, d = piece.shape
+    if m < size:
+        filled = np.empty((size, d), piece.dtype)
+        filled[:m], filled[m : -(-m // BLOCK) * BLOCK] = piece, piece[0]
+        piece = filled
+    return piece.reshape(-1, BLOCK, d)
+
+
+@partial(jax.jit, static_argnames="features")
+def _assign_piece(
+    component: Component, blocks: Float[Array, "b c d"], n: Array | np.ndarray, scores: Scores, features: Features
+) -> Pass:
+    """Label the first n rows and sum their features block by block, without looking at blocks beyond them."""
+    k = scores.log_weight.shape[0]
+    coefficients = coefficients_of(scores.natural, features)
+    b, c, _ = blocks.shape
+
+    def step(at: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        found, sums, counts = carry
+        rows = features_of(component, blocks[at].astype(coefficients.dtype), features)
+        labels = jnp.argmax(rows @ coefficients + scores.log_weight[None], axis=1)
+        there = c * at + jnp.arange(c) < n
+        chosen = ((labels[:, None] == jnp.arange(k)[None]) & there[:, None]).astype(rows.dtype)
+        return found.at[at].set(labels.astype(jnp.int32)), sums + chosen.T @ rows, counts + chosen.sum(0)
+
+    start = (jnp.zeros((b, c), jnp.int32), jnp.zeros((k, features.width), coefficients.dtype), jnp.zeros(k, coefficients.dtype))
+    found, sums, counts = jax.lax.fori_loop(0, (n + c - 1) // c, step, start)
+    return Pass(found.reshape(-1), statistics_of(sums, features, scores.natural), counts)
 
 
 def in_blocks(X: Float[np.ndarray, "n d"]) -> Float[Array, "b c d"]:
@@ -163,7 +246,7 @@ class DenseAssigner:
             else:
                 yield n, _assign(self._kept, np.asarray(n), scores, self._features)
 
-    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
+    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array | np.ndarray, " k"]]:
         """Statistics and number of the rows of each cluster."""
         return added(self._passes(scores))
 
@@ -172,7 +255,7 @@ class DenseAssigner:
         return joined(self._passes(scores))
 
 
-def added(passes: Iterable[tuple[int, Pass]]) -> tuple[Statistics, Float[Array, " k"]]:
+def added(passes: Iterable[tuple[int, Pass]]) -> tuple[Statistics, Float[Array | np.ndarray, " k"]]:
     """Statistics and number of the rows of each cluster, summed over the passes (at least one)."""
     return reduce(lambda one, other: jax.tree.map(jnp.add, one, other), ((found.stats, found.counts) for _, found in passes))
 

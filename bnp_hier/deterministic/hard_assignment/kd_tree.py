@@ -202,7 +202,7 @@ class KDTreeAssigner:
         """Score individual rows."""
         some = self._rows[rows] if len(rows) else self._rows[:1]
         labels, stats, counts = assign_blocks(self.component, in_blocks(some), len(rows), scores, self._features)
-        return np.asarray(labels)[: len(rows)], stats, counts
+        return np.asarray(labels)[: len(rows)], stats, jnp.asarray(counts)
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
         """Statistics and number of the rows of each cluster."""
@@ -251,7 +251,7 @@ class AutoAssigner:
             self.current, self._settled = KDTreeAssigner(self._component, self._X), True
         return self.current
 
-    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
+    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array | np.ndarray, " k"]]:
         """Statistics and number of the rows of each cluster."""
         return self._next()(scores)
 

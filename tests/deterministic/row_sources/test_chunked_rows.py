@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpyro
@@ -17,17 +15,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
 from bnp_hier.deterministic import bayesian_kmeans
-from bnp_hier.deterministic.hard_assignment import row_streams
-from bnp_hier.deterministic.hard_assignment.row_streams import RowSample, RowStream
-from bnp_hier.models import dpm
+from bnp_hier.deterministic.row_sources.chunked_rows import RowStream
+from bnp_hier.deterministic.row_sources.detection import row_source
+from bnp_hier.deterministic.row_sources.sampling import RowSample
+from tests.deterministic.row_sources.problem import N, estimator, table
 from tests.oracles.problems import log_marginal
-
-N = 900
-
-
-def table() -> np.ndarray:
-    rng = np.random.default_rng(0)
-    return 6.0 * rng.normal(size=(5, 2))[rng.integers(0, 5, N)] + rng.normal(size=(N, 2))
 
 
 def chunked(X: np.ndarray, size: int) -> Callable[[], Iterator[np.ndarray]]:
@@ -44,18 +36,6 @@ def refilled(X: np.ndarray) -> Callable[[], Iterator[np.ndarray]]:
             yield buffer
 
     return read
-
-
-@pytest.fixture
-def few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 of the 900 rows are searched on, and chunks have 256 rows."""
-    monkeypatch.setattr(bayesian_kmeans, "SKETCH", 200)
-    monkeypatch.setattr(row_streams, "CHUNK", 256)
-
-
-def estimator(X: np.ndarray, **options: Any) -> bnp.BayesianKMeans:
-    component = bnp.NormalInverseWishart.from_data(X, learn=False)
-    return bnp.BayesianKMeans(partial(dpm, component=component, concentration=1.0), polish=False, n_init=(1, 4), **options)
 
 
 @pytest.mark.slow
@@ -215,9 +195,7 @@ def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="the values that the model observes differ from the rows of X"):
         bnp.BayesianKMeans(scaled, n_init=1).fit(chunked(X, 100))
-    assert (
-        RowStream.over(np.memmap(tmp_path / "flat", dtype=float, shape=(5, 2)).copy()) is None
-    )  # in memory, for all its class
+    assert row_source(np.memmap(tmp_path / "flat", dtype=float, shape=(5, 2)).copy()) is None  # in memory, for all its class
     with pytest.raises(AttributeError, match="labels_ is available only after fit"):
         _ = estimator(X).labels_
 
