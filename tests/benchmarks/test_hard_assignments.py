@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 from scipy.special import digamma
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, MiniBatchKMeans
+from threadpoolctl import threadpool_limits
 
 import bnp_hier as bnp
 from bnp_hier.components.base import Statistics
@@ -20,6 +22,9 @@ from bnp_hier.deterministic.agglomeration.leaves import row_leaves
 from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import scores_from
 from bnp_hier.deterministic.hard_assignment.kd_tree import TREE_AFTER, KDTreeAssigner
+from bnp_hier.deterministic.hard_assignment.source_assigner import SourceAssigner
+from bnp_hier.deterministic.hard_assignment.splits import sum_by_label
+from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.models import dpm
@@ -127,6 +132,31 @@ def test_map_dp_against_a_plain_loop() -> None:
         ours = partial(descend, MixtureValues(1.0, 0.0, component, X), np.arange(20_000)[None], labels[None], 64, 1)
         fast, slow = seconds(ours, lambda: loop.sweep(np.arange(20_000), None), repeats=3)
     check(f"MAP-DP sweep {fast:.3f} s against a NumPy loop {slow:.2f} s, n = 20,000, d = 2", fast / slow, 1 / 100)
+
+
+@pytest.mark.parametrize(("d", "k"), [(2, 5), (2, 16), (4, 16), (8, 16)])
+def test_memory_mapped_pass_against_mini_batch_kmeans(d: int, k: int, tmp_path: Path) -> None:
+    """One pass over memory-mapped rows in single precision, with full covariance matrices, against chunks of k-means."""
+    n = 4_000_000 // d
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, k, n)
+    np.save(tmp_path / "rows.npy", (4.0 * rng.normal(size=(k, d))[labels] + rng.normal(size=(n, d))).astype(np.float32))
+    X = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    few = X[:10_000].astype(float)
+    component = bnp.NormalInverseWishart.from_data(few, learn=False)
+    with jax.enable_x64(True):
+        scores = scores_from(component, *sum_by_label(component, few, labels[:10_000], 16), Prior(1.0), "dp")
+    source = row_source(X)
+    assert source is not None
+    assigner, kmeans = SourceAssigner(component, source), MiniBatchKMeans(k, n_init=1, random_state=0)
+
+    def theirs() -> None:
+        with threadpool_limits(1):  # threads that wait would count
+            for at in range(0, n, 65_536):
+                kmeans.partial_fit(X[at : at + 65_536])
+
+    own, other = (X.nbytes / 1e6 / t for t in seconds(lambda: assigner(scores), theirs, repeats=3))
+    check(f"{own:.0f} MB per second, d = {d}, k = {k}, against MiniBatchKMeans {other:.0f} MB", other / own, 3.0)
 
 
 def test_streamed_memory_is_flat() -> None:

@@ -187,9 +187,11 @@ def _assign_piece(
         found, sums, counts = carry
         rows = features_of(component, blocks[at].astype(coefficients.dtype), features)
         labels = jnp.argmax(rows @ coefficients + scores.log_weight[None], axis=1)
-        there = c * at + jnp.arange(c) < n
-        chosen = ((labels[:, None] == jnp.arange(k)[None]) & there[:, None]).astype(rows.dtype)
-        return found.at[at].set(labels.astype(jnp.int32)), sums + chosen.T @ rows, counts + chosen.sum(0)
+        # beyond the last slot, rows are left out; adding row by row takes less time than a product with indicators
+        place = jnp.where(c * at + jnp.arange(c) < n, labels, k)
+        sums += jax.ops.segment_sum(rows, place, k)
+        counts += jax.ops.segment_sum(jnp.ones(c, counts.dtype), place, k)
+        return found.at[at].set(labels.astype(jnp.int32)), sums, counts
 
     start = (jnp.zeros((b, c), jnp.int32), jnp.zeros((k, features.width), coefficients.dtype), jnp.zeros(k, coefficients.dtype))
     found, sums, counts = jax.lax.fori_loop(0, (n + c - 1) // c, step, start)

@@ -13,7 +13,7 @@ from scipy.special import digamma
 import bnp_hier as bnp
 from bnp_hier.components import Component
 from bnp_hier.deterministic.hard_assignment import assignment
-from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner, Scores
+from bnp_hier.deterministic.hard_assignment.assignment import DenseAssigner, Scores, assign
 from bnp_hier.deterministic.hard_assignment.kd_tree import LEAF_SIZE, KDTreeAssigner
 from bnp_hier.partitions.row_features import feature_map
 from tests.components.test_expected_log_likelihood import FAMILIES, QUADRATIC, of_rows
@@ -64,6 +64,51 @@ def test_dense_pass_equals_a_loop(name: str, kept: bool, x64: None, monkeypatch:
     for k in range(K):
         mine = jax.tree.map(lambda leaf, k=k: leaf[k], stats)
         same(mine, jax.tree.map(lambda leaf, k=k: leaf[labels == k].sum(0), component.suff_stats(X)))
+
+
+@pytest.mark.parametrize("name", few(FAMILIES, 3))
+def test_assign_is_pure_and_in_double_precision(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces of 20 rows, the last one not full: a loop's results, as NumPy arrays, while JAX is in single precision."""
+    monkeypatch.setattr(assignment, "BLOCK", 5)
+    monkeypatch.setattr(assignment, "CHUNK", 20)
+    component, X = FAMILIES[name]
+    component, X = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), component), np.asarray(X, float)
+    start = np.arange(len(X)) % 4
+    with jax.enable_x64(True):
+        scores = jax.tree.map(np.asarray, scores_of(component, X, start))
+        expected = by_hand(component, X, start).argmax(1)
+    for rows in (X, X[:7], X[:1]):
+        labels, stats, counts = assign(component, rows, scores)
+        assert (labels == expected[: len(rows)]).all() and (counts == np.bincount(labels, minlength=K)).all()
+        for leaf in jax.tree.leaves((stats, counts)):
+            assert type(leaf) is np.ndarray and leaf.dtype == np.float64
+        with jax.enable_x64(True):
+            for k in range(K):
+                mine = jax.tree.map(lambda leaf, k=k: leaf[k], stats)
+                theirs = jax.tree.map(lambda leaf, own=labels == k: leaf[own].sum(0), component.suff_stats(rows))
+                same(mine, theirs)
+
+
+def test_assign_sums_rows_of_single_precision_in_double() -> None:
+    rng = np.random.default_rng(0)
+    X = (100.0 + rng.normal(size=(3000, 2))).astype(np.float32)
+    component = bnp.NormalInverseWishart(np.full(2, 100.0), 0.1, 4.0, np.eye(2))
+    with jax.enable_x64(True):
+        scores = jax.tree.map(np.asarray, scores_of(component, X.astype(float), np.arange(3000) % 4))
+    single, double = (assign(component, rows, scores) for rows in (X, X.astype(float)))
+    jax.tree.map(np.testing.assert_array_equal, single, double)
+
+
+def test_assign_compiles_once_for_any_number_of_rows() -> None:
+    X = np.random.default_rng(0).normal(size=(3000, 3))
+    component = bnp.NormalInverseWishart(np.zeros(3), 0.1, 5.0, np.eye(3))
+    with jax.enable_x64(True):
+        scores = jax.tree.map(np.asarray, scores_of(component, X, np.arange(3000) % 4))
+    assign(component, X, scores)
+    before = assignment._assign_piece._cache_size()
+    for n in (1, 1023, 1025, 2999):
+        assign(component, X[:n], scores)
+    assert assignment._assign_piece._cache_size() == before
 
 
 def test_missing_cells(x64: None) -> None:

@@ -200,6 +200,18 @@ def test_bad_sources(few_in_memory: None, tmp_path: Path) -> None:
         _ = estimator(X).labels_
 
 
+def test_rows_in_single_precision_stay_in_it(few_in_memory: None, tmp_path: Path) -> None:
+    """From memory-mapped files and chunks; the clusters are those of the same values in double precision."""
+    X = table().astype(np.float32)
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    for source in (mapped, chunked(X, 100)):
+        found = row_source(source)
+        assert found is not None and set(found.map(lambda rows, _: str(rows.dtype))) == {"float32"}
+    single, double = estimator(table()).fit(mapped), estimator(table()).fit(chunked(X.astype(float), 100))
+    assert single.free_energy_ == double.free_energy_ and (single.labels_ == double.labels_).all()
+
+
 def test_chunks_are_the_rows() -> None:
     X = table()
     for size in (1, 7, 256, 1000):
