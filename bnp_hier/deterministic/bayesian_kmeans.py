@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.alternation import learn
-from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner
+from bnp_hier.deterministic.hard_assignment.assignment import Assigner, DenseAssigner, Scores, WeightedAssigner
 from bnp_hier.deterministic.hard_assignment.free_energies import LABEL_MODELS, free_energy, log_joint_objective
 from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeAssigner
 from bnp_hier.deterministic.hard_assignment.source_assigner import SourceAssigner
@@ -46,6 +46,15 @@ ASSIGNERS: dict[str, Callable[[Component, np.ndarray], Assigner]] = {
 
 SKETCH = 8192
 """Maximum number of rows used to try initialisations and to propose splits."""
+
+SAMPLE = 200_000
+"""Maximum number of rows of a table read in parts that are held in memory, where most of the search is done."""
+
+PASSES, MORE_PASSES = 7, 3
+"""Maximum number of passes over all rows of such a table before clusters are merged, and after that."""
+
+LEAST_GAIN_PER_ROW = 1e-5
+"""Decrease of the free energy per row (nats) below which passes over such a table stop."""
 
 POLISH_UP_TO = 20_000
 """Maximum number of rows for which the final single-row moves are made."""
@@ -104,7 +113,7 @@ class BayesianKMeans(StreamingClustering):
     max_rounds
         Maximum number of rounds of `optimize`.
     random_state
-        Integer or JAX key for the seedings and, with more than 8,192 rows, for the sample of rows on which initialisations
+        Integer or JAX key for the seedings and, with more than 8,192 rows, for the samples of rows on which initialisations
         and splits are tried.
 
     Attributes
@@ -117,8 +126,11 @@ class BayesianKMeans(StreamingClustering):
         Free energy after each accepted step; never increases.
     n_iter_ : int
         Number of accepted steps, which is the length of the trace.
+    n_passes_ : int
+        Number of times that `fit` has read a table that is read in parts, at most 12; 0 for a table in memory.
     converged_ : bool
-        Whether every series of passes converged within `max_iter`.
+        Whether every series of passes converged within `max_iter`; for a table that is read in parts, whether the last pass
+        lowered the free energy by less than 10⁻⁵ nats per row.
     init_free_energies_ : ndarray
         Final free energy for each initialisation, on at most 8,192 rows.
     assignment_ : str
@@ -194,10 +206,10 @@ class BayesianKMeans(StreamingClustering):
             Data, (n, d), n ≥ 2, in the form that the model's component expects. These are read in parts and never loaded as a
             whole: a memory-mapped array; a function that returns an iterator over chunks (m, d) with the same rows at every
             call; an Arrow Table or Dataset; a Dask array or DataFrame, whose rows stay on the workers; and any
-            `bnp_hier.distributed.RowSource`. The clusters are first searched for on a sample of 8,192 rows and then refined on
-            all rows by matrix products. Only the sample is passed to the model and used to fit hyperparameters. `labels_` is
-            computed by one more pass over the rows when it is first accessed. Data of at most 8,192 rows are loaded and fitted
-            like an array.
+            `bnp_hier.distributed.RowSource`. The clusters are first searched for on a sample of 8,192 rows, then on one of
+            200,000 rows, and refined on all rows by at most 10 passes. Only the sample of 8,192 rows is passed to the model and
+            used to fit hyperparameters. `labels_` is computed by one more pass over the rows when it is first accessed. Data of
+            at most 200,000 rows are loaded and fitted like an array.
         y
             Ignored.
 
@@ -270,7 +282,7 @@ class BayesianKMeans(StreamingClustering):
             )
         self.objective_trace_ = np.array(found.trace)
         self.free_energy_ = found.trace[-1]
-        self.init_free_energies_, self.converged_ = found.starts, found.converged
+        self.init_free_energies_, self.converged_, self.n_passes_ = found.starts, found.converged, 0
         used = found.assigner.current if isinstance(found.assigner, AutoAssigner) else found.assigner
         self.assignment_ = "kd_tree" if isinstance(used, KDTreeAssigner) else "dense"
         self.visited_nodes_ = getattr(used, "visited_nodes", 0)
@@ -280,20 +292,30 @@ class BayesianKMeans(StreamingClustering):
     def _fit_source(self, source: RowSource) -> None:
         """Fit to a sample of the rows, then to all of them; if reading fails, keep the results so far."""
         sample = self._sample(source)
-        rows = sample.rows.astype(np.float64)
-        if sample.n_rows > len(rows) and not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
+        if sample.n_rows <= sample.size:
+            self._fit_rows(_named(sample.rows, source))
+            self.n_passes_ = getattr(source, "readings", 1)
+            return
+        rows = sample.first(SKETCH).astype(np.float64)
+        if not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
             raise ValueError(
                 "the values that the model observes differ from the rows of X; rows read in chunks must be passed to the "
                 "likelihood unchanged"
             )
         problem = self._fit_rows(_named(rows, source))
-        if sample.n_rows == len(rows):
-            return
-        values = problem.values
+        values, limit = problem.values, problem.sites.max_clusters or sample.n_rows
         assigner = SourceAssigner(values.component, source)
-        search = self._search(values, assigner, rows, problem.sites.max_clusters or sample.n_rows)
+        search = self._search(values, assigner, rows, limit)
+        search.least_gain, search.max_passes = LEAST_GAIN_PER_ROW * sample.n_rows, PASSES
         try:
-            state = search.climb(self.labels_, sample.n_rows)
+            try:
+                found = self._clusters_of_sample(values, sample, rows, limit)
+            except ValueError:
+                assigner.validate()  # raises an error that names the row
+                raise
+            state, search.trace = search.settle(found)
+            search.max_passes = PASSES + MORE_PASSES
+            state = search.prune(state)
         except BaseException as error:
             if search.kept is None:
                 error.add_note(f"(the estimator keeps the clusters of {_some(sample)})")
@@ -304,18 +326,32 @@ class BayesianKMeans(StreamingClustering):
                 self.converged_ = False
                 error.add_note(f"(the estimator keeps the best clusters of the completed passes over all {sample.n_rows} rows)")
             raise
+        finally:
+            self.n_passes_ = getattr(source, "readings", 1 + search.passes)
         self._keep(state, search.trace, assigner)
         self.converged_ = search.converged
 
+    def _clusters_of_sample(self, values: MixtureValues, sample: RowSample, sketch: np.ndarray, limit: int) -> Scores:
+        """Find clusters of a sample in memory, then split them as if it had as many rows as the table that it represents."""
+        rows = sample.rows.astype(np.float64)
+        values.component.validate(rows)
+        assigner = self._assigner(values.component, rows)
+        search = self._search(values, assigner, sketch, limit)
+        search.least_gain = LEAST_GAIN_PER_ROW * len(rows)
+        state = search.climb(self.labels_, len(rows))
+        weighted = self._search(values, WeightedAssigner(assigner, sample.n_rows / len(rows)), sketch, limit)
+        weighted.least_gain = LEAST_GAIN_PER_ROW * sample.n_rows
+        return weighted.split_all(weighted.settle(state.scores)[0]).scores
+
     def _sample(self, source: RowSource) -> RowSample:
         """Draw a sample of the rows; if reading fails, fit the estimator to the sample of the rows read so far."""
-        sample = RowSample(SKETCH, random_generators(self.random_state)[0])
+        sample = RowSample(SAMPLE, random_generators(self.random_state)[0])
         try:
             sample.read(source)
         except Exception as error:
             if sample.n_rows > 1:
                 try:
-                    self._fit_rows(_named(sample.rows, source))
+                    self._fit_rows(_named(sample.first(SKETCH), source))
                     error.add_note(f"(the estimator keeps the clusters of {_some(sample)} read so far)")
                 except ValueError as unfit:
                     error.add_note(f"(the {sample.n_rows} rows read so far could not be fitted: {unfit})")
@@ -401,5 +437,5 @@ def _named(rows: Float[np.ndarray, "s d"], source: RowSource) -> Any:
 
 def _some(sample: RowSample) -> str:
     """Describe the size of the sample relative to the rows read."""
-    kept = len(sample.rows)
+    kept = min(SKETCH, sample.n_rows)
     return f"the {kept} rows" if kept == sample.n_rows else f"{kept} of the {sample.n_rows} rows"

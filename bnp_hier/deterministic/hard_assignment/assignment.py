@@ -30,6 +30,7 @@ __all__ = [
     "DenseAssigner",
     "Pass",
     "Scores",
+    "WeightedAssigner",
     "added",
     "assign",
     "assign_blocks",
@@ -255,6 +256,29 @@ class DenseAssigner:
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
         """Cluster of each row; the first one in case of ties."""
         return joined(self._passes(scores))
+
+
+class WeightedAssigner:
+    """Assignment passes over a sample, each of whose rows represents several rows.
+
+    Parameters
+    ----------
+    assigner
+        Makes passes over the sample.
+    weight
+        Number of rows that a row represents, by which the sums are multiplied.
+    """
+
+    def __init__(self, assigner: Assigner, weight: float) -> None:
+        self.assigner, self.weight = assigner, weight
+
+    def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array | np.ndarray, " k"]]:
+        """Statistics and number of the rows of each cluster."""
+        return jax.tree.map(lambda leaf: self.weight * leaf, self.assigner(scores))
+
+    def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
+        """Cluster of each row of the sample; the first one in case of ties."""
+        return self.assigner.labels(scores)
 
 
 def added(passes: Iterable[tuple[int, Pass]]) -> tuple[Statistics, Float[Array | np.ndarray, " k"]]:

@@ -31,18 +31,22 @@ class Sums(NamedTuple):
 
 def _sums(component: Component, scores: Scores, check: bool, rows: Float[np.ndarray, "m d"], start: int) -> Sums:
     if check:
-        try:
-            with jax.enable_x64(True):
-                component.validate(rows)
-                component.check_precision(rows)
-        except ValueError as error:
-            error.add_note(f"(row numbers are relative to row {start} of the stream)")
-            raise
+        _validate(component, rows, start)
     found = assign(component, rows, scores)
     labels, counts = np.asarray(found.labels), np.asarray(found.counts)
     first = np.full(len(counts), np.iinfo(np.int64).max)
     first[labels[::-1]] = start + np.arange(len(labels))[::-1]  # of repeated indices, the last one counts
     return Sums(found.stats, counts, first)
+
+
+def _validate(component: Component, rows: Float[np.ndarray, "m d"], start: int) -> None:
+    try:
+        with jax.enable_x64(True):
+            component.validate(rows)
+            component.check_precision(rows)
+    except ValueError as error:
+        error.add_note(f"(row numbers are relative to row {start} of the stream)")
+        raise
 
 
 def _labels(component: Component, scores: Scores, rows: Float[np.ndarray, "m d"], start: int) -> Int[np.ndarray, " m"]:
@@ -76,6 +80,11 @@ class SourceAssigner:
         self._checked = True
         self._firsts.append((scores, total.first))
         return total.stats, total.counts
+
+    def validate(self) -> None:
+        """Read all rows; raise the component's ValueError if it does not accept one of them."""
+        for _ in self.source.map(partial(_validate, self.component)):
+            pass
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
         """Cluster of each row; the first one in case of ties."""

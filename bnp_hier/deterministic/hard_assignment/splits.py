@@ -66,6 +66,10 @@ class SplitMergeSearch:
         Maximum number of consecutive passes.
     limit
         Maximum number of clusters.
+    least_gain
+        Decrease of the free energy (nats) below which passes stop.
+    max_passes
+        Maximum number of passes in total; None for no limit.
 
     Attributes
     ----------
@@ -75,6 +79,8 @@ class SplitMergeSearch:
         Whether every series of passes since the start of `trace` converged within `max_iter`.
     kept
         Best clusters of all passes so far, available even if a later pass fails; None before the first pass.
+    passes
+        Number of passes so far.
     """
 
     def __init__(
@@ -86,9 +92,13 @@ class SplitMergeSearch:
         sketch: Float[np.ndarray, "s d"],
         max_iter: int,
         limit: int,
+        *,
+        least_gain: float = LEAST_GAIN,
+        max_passes: int | None = None,
     ) -> None:
         self.component, self.prior, self.labels = component, prior, labels
         self.assigner, self.sketch, self.max_iter, self.limit = assigner, sketch, max_iter, limit
+        self.least_gain, self.max_passes, self.passes = least_gain, max_passes, 0
         self._sketcher = DenseAssigner(component, sketch)
         self.spaces = spaces_of(component, sketch)
         self.trace: list[float] = []
@@ -97,6 +107,7 @@ class SplitMergeSearch:
 
     def _pass(self, scores: Scores) -> Clusters:
         stats, counts = jax.tree.map(np.asarray, self.assigner(scores))
+        self.passes += 1
         energy = free_energy(self.component, stats, counts, self.prior, self.labels)
         state = Clusters(scores, stats, counts, energy)
         if self.kept is None or energy < self.kept.free_energy:
@@ -111,12 +122,15 @@ class SplitMergeSearch:
         state = self._pass(scores)
         trace = [state.free_energy]
         for _ in range(self.max_iter):
+            if self.max_passes is not None and self.passes >= self.max_passes:
+                self.converged = False
+                break
             following = self._pass(self.scores(state.stats, state.counts))
             if not following.free_energy < state.free_energy:  # also if it is not finite
                 break
             gain, state = state.free_energy - following.free_energy, following
             trace.append(state.free_energy)
-            if gain < LEAST_GAIN or state.free_energy - target > PATIENCE * gain:
+            if gain < self.least_gain or state.free_energy - target > PATIENCE * gain:
                 break
         else:
             self.converged = False
@@ -146,21 +160,39 @@ class SplitMergeSearch:
     def improve(self, state: Clusters) -> Clusters:
         """Alternate splits and merges until neither reduces the free energy."""
         while np.isfinite(state.free_energy):
-            state = self._split_all(state)
+            state = self.split_all(state)
             merged = self._merge_one(state)
             if merged is None:
                 return state
             state = merged
         return state
 
+    def prune(self, state: Clusters) -> Clusters:
+        """Merge clusters wherever the statistics alone show that it reduces the free energy, then make passes.
+
+        Rows keep their labels but for the names of merged clusters, so that choosing the merges takes no pass.
+        """
+        stats, counts, energy = state.stats, state.counts, state.free_energy
+        for one, other in self._overlapping(state):
+            if not (counts[one] and counts[other]):
+                continue
+            joined, sizes = jax.tree.map(partial(_joined, one=one, other=other), (stats, counts))
+            lower = free_energy(self.component, joined, sizes, self.prior, self.labels)
+            if lower < energy - LEAST_GAIN:
+                stats, counts, energy = joined, sizes, lower
+        if energy == state.free_energy:
+            return state
+        return self._accept(self.scores(stats, counts), state) or state
+
     def _accept(self, proposal: Scores, state: Clusters) -> Clusters | None:
         settled, trace = self.settle(proposal, target=state.free_energy)
-        if not settled.free_energy < state.free_energy - LEAST_GAIN:  # NaN counts as no gain, so that the search ends
+        if not settled.free_energy < state.free_energy - self.least_gain:  # NaN counts as no gain, so that the search ends
             return None
         self.trace += [energy for energy in trace if energy < state.free_energy]
         return settled
 
-    def _split_all(self, state: Clusters) -> Clusters:
+    def split_all(self, state: Clusters) -> Clusters:
+        """Split clusters until no split reduces the free energy."""
         refused: dict[int, float] = {}  # size of each rejected cluster: a cluster that has changed since is tried again
         while (state.counts > 0).sum() < self.limit:
             accepted = None
@@ -244,15 +276,18 @@ class SplitMergeSearch:
         counts = _with(counts, place, share * sizes)
         return self.scores(stats, counts)
 
-    def _merge_one(self, state: Clusters) -> Clusters | None:
-        """Make the first merge that reduces the free energy, trying pairs in decreasing similarity of responsibilities."""
+    def _overlapping(self, state: Clusters) -> list[tuple[int, int]]:
+        """Pairs of clusters in decreasing cosine similarity of their responsibilities, which is at least `LEAST_OVERLAP`."""
         _, weight = self._responsibilities(state)
-        used = np.flatnonzero(state.counts > 0).tolist()
         unit = weight / np.maximum(np.linalg.norm(weight, axis=0), np.finfo(float).tiny)
         alike = unit.T @ unit
-        for one, other in sorted(combinations(used, 2), key=lambda pair: -alike[pair]):
-            if alike[one, other] < LEAST_OVERLAP:
-                break
+        used = np.flatnonzero(state.counts > 0).tolist()
+        pairs = sorted(combinations(used, 2), key=lambda pair: -alike[pair])
+        return [pair for pair in pairs if alike[pair] >= LEAST_OVERLAP]
+
+    def _merge_one(self, state: Clusters) -> Clusters | None:
+        """Make the first merge that reduces the free energy, trying pairs in decreasing similarity of responsibilities."""
+        for one, other in self._overlapping(state):
             stats, counts = jax.tree.map(partial(_joined, one=one, other=other), (state.stats, state.counts))
             accepted = self._accept(self.scores(stats, counts), state)
             if accepted is not None:

@@ -40,29 +40,81 @@ def refilled(X: np.ndarray) -> Callable[[], Iterator[np.ndarray]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", ["dp", "finite"])
-def test_same_clusters_as_in_memory(prior: str, few_in_memory: None, tmp_path: Path) -> None:
+def test_nearly_the_clusters_of_a_table_in_memory(prior: str, few_in_memory: None, tmp_path: Path) -> None:
     X = table()
     np.save(tmp_path / "rows.npy", X)
     whole = estimator(X, label_prior=prior).fit(X)
     assert whole.n_clusters_ >= 4
+    first = estimator(X, label_prior=prior).fit(lambda: [X])
+    assert first.free_energy_ < whole.free_energy_ + N / 1000
+    assert adjusted_rand_score(first.labels_, whole.labels_) > 0.95
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     sources = [mapped, chunked(X, 900), chunked(X, 7), lambda: [X[:100], X[:0], *X[100:].reshape(8, 100, 2)], refilled(X)]
     for source in sources:
         fit = estimator(X, label_prior=prior).fit(source)
-        assert fit.free_energy_ == pytest.approx(whole.free_energy_, abs=1e-7)
-        assert fit.log_joint_ == pytest.approx(whole.log_joint_, abs=1e-7)
-        assert (fit.counts_ == whole.counts_).all() and fit.n_seen_ == N
-        assert (fit.labels_ == whole.labels_).all()
-        assert fit.score_samples(X[:50]) == pytest.approx(whole.score_samples(X[:50]), abs=1e-8)
+        assert fit.free_energy_ == pytest.approx(first.free_energy_, abs=1e-7)
+        assert fit.log_joint_ == pytest.approx(first.log_joint_, abs=1e-7)
+        assert (fit.counts_ == first.counts_).all() and fit.n_seen_ == N
+        assert (fit.labels_ == first.labels_).all()
+        assert fit.score_samples(X[:50]) == pytest.approx(first.score_samples(X[:50]), abs=1e-8)
         assert (np.diff(fit.objective_trace_) <= 1e-9 * abs(fit.free_energy_)).all()
     if prior == "dp":  # from first principles
         parts = [X[fit.labels_ == k] for k in range(fit.n_clusters_)]
         joint = len(parts) * np.log(1.0) + sum(gammaln(len(part)) for part in parts) - gammaln(N + 1.0)
         assert fit.log_joint_ == pytest.approx(joint + sum(log_marginal(fit.component_, part) for part in parts), abs=1e-6)
     again = pickle.loads(pickle.dumps(fit))
-    assert (again.labels_ == whole.labels_).all() and (again.predict(X[:9]) == fit.predict(X[:9])).all()
+    assert (again.labels_ == first.labels_).all() and (again.predict(X[:9]) == fit.predict(X[:9])).all()
     fit.partial_fit(X[:10])
     assert fit.n_seen_ == N + 10 and fit.labels_.shape == (10,)
+
+
+def drawn(kind: str, n: int) -> Callable[[], Iterator[np.ndarray]]:
+    """Five overlapping clusters, made anew chunk by chunk."""
+    rng = np.random.default_rng(7)
+    centers, mixing = 3.0 * rng.normal(size=(5, 2)), rng.normal(size=(5, 2, 2)) / np.sqrt(2)
+
+    def read() -> Iterator[np.ndarray]:
+        for at in range(0, n, 20_000):
+            rng = np.random.default_rng(at)
+            noise = rng.standard_t(4, (20_000, 2)) if kind == "t" else rng.normal(size=(20_000, 2))
+            labels = rng.integers(0, 5, 20_000)
+            yield centers[labels] + np.einsum("nd,nde->ne", noise, mixing[labels])
+
+    return read
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["normal", "t"])
+def test_few_passes_reach_the_objective_of_many(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of 2,000 and 40,000 rows, against the search on all rows, which takes up to thousands of passes.
+
+    Clusters of a sample of m rows lose about K p / (2 m) nats per row with p parameters each: one nat per thousand rows at
+    the 200,000 rows of users is five here.
+    """
+    monkeypatch.setattr(bayesian_kmeans, "SKETCH", 2000)
+    monkeypatch.setattr(bayesian_kmeans, "SAMPLE", 40_000)
+    read, readings = drawn(kind, 80_000), []
+
+    def source() -> Iterator[np.ndarray]:
+        readings.append(1)
+        return read()
+
+    X = np.concatenate(list(read()))
+    fit = estimator(X).fit(source)
+    assert fit.n_passes_ == len(readings) <= 12
+    whole = estimator(X).fit(X)
+    gap = 1000 * (fit.free_energy_ - whole.free_energy_) / len(X)
+    assert gap < 5.0, f"{gap:.3f} nats per thousand rows above {whole.n_clusters_} clusters, with {fit.n_clusters_}"
+
+
+def test_passes_are_counted(few_in_memory: None) -> None:
+    X = table()
+    source = Failing(X, 0, "raises")
+    fit = estimator(X).fit(source)
+    assert fit.n_passes_ == source.readings <= 12
+    fit.labels_  # noqa: B018 (reads the rows)
+    assert source.readings == fit.n_passes_ + 1
+    assert estimator(X).fit(X).n_passes_ == 0 and estimator(X).fit(chunked(X[:300], 100)).n_passes_ == 1
 
 
 @pytest.mark.slow
@@ -126,7 +178,7 @@ def test_failures_keep_what_was_fitted(
 ) -> None:
     X = table()
     cases = [(2, "the estimator keeps the clusters of 200 of the 900 rows", 200)]
-    cases += [(4, "the estimator keeps the best clusters of the completed passes over all 900 rows", 900)]
+    cases += [(3, "the estimator keeps the best clusters of the completed passes over all 900 rows", 900)]
     if how in ("raises", "columns"):
         cases += [(1, "the estimator keeps the clusters of 200 of the 400 rows read so far", 200)]
     for reading, note, seen in cases:
@@ -144,7 +196,7 @@ def test_failures_keep_what_was_fitted(
 
 
 def test_a_failure_of_the_last_reading(few_in_memory: None) -> None:
-    """It only finds the order in which the clusters appear."""
+    """It only finds that the free energy does not decrease any more."""
     X = table()
     good = Failing(X, 0, "raises")
     whole = estimator(X).fit(good)
@@ -152,8 +204,8 @@ def test_a_failure_of_the_last_reading(few_in_memory: None) -> None:
     with pytest.raises(OSError, match="the disk is gone") as caught:
         fit.fit(Failing(X, good.readings, "raises", chunk=1))
     assert "keeps the best clusters of the completed passes over all 900 rows" in " ".join(caught.value.__notes__)
-    assert fit.free_energy_ == whole.free_energy_ and sorted(fit.counts_) == sorted(whole.counts_)
-    assert adjusted_rand_score(fit.labels_, whole.labels_) == 1.0
+    assert fit.free_energy_ == whole.free_energy_ and (fit.labels_ == whole.labels_).all()
+    assert fit.n_passes_ == good.readings - 1 and not fit.converged_
 
 
 def test_a_function_that_gives_one_iterator_is_found_out(few_in_memory: None) -> None:

@@ -161,7 +161,7 @@ def counts():
 
 if __name__ == "__main__":
     from bnp_hier.deterministic import bayesian_kmeans
-    bayesian_kmeans.SKETCH = 2000
+    bayesian_kmeans.SKETCH, bayesian_kmeans.SAMPLE = 2000, 10_000
     X = table(60_000)
     sizes = np.random.default_rng(1).integers(1, 3000, 60)
     sizes[-1] += len(X) - sizes.sum() if sizes.sum() < len(X) else 0
