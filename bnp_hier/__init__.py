@@ -44,6 +44,7 @@ from bnp_hier.distributions import (
 from bnp_hier.inspection.model_arguments import ModelArguments
 from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.model_comparison import compare_models
+from bnp_hier.native.cores import limit_xla
 from bnp_hier.posterior import (
     ClusterProfiles,
     HierarchyDraws,
@@ -135,3 +136,5 @@ __all__ = [
     "recursive_kmeans",
     "to_arviz",
 ]
+
+limit_xla()

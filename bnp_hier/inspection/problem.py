@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -19,6 +21,7 @@ from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays
 from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.common_contexts import in_common
 from bnp_hier.utils.padding import padded
 from bnp_hier.utils.programs import compiled
 
@@ -28,6 +31,15 @@ __all__ = ["Problem"]
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
+
+
+@in_common
+@contextmanager
+def _blas_on_one_core() -> Iterator[None]:
+    with ThreadPoolExecutor(1) as thread:  # as long as a thread that has set a limit lives, threadpoolctl heeds no other
+        limits = thread.submit(_blas().limit, limits=1).result()
+    with limits:
+        yield
 
 
 class Problem:
@@ -153,7 +165,7 @@ class Problem:
         before, _ = evaluate(start)
         if not self.unconstrained:
             return -before
-        with _blas().limit(limits=1):  # for a handful of numbers, more threads only wait for each other
+        with _blas_on_one_core():  # for a handful of numbers, more threads only wait for each other
             result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
         if result.fun < before:
             self.unconstrained = jax.tree.map(np.asarray, unravel(jnp.asarray(result.x)))

@@ -80,6 +80,7 @@ def _own_cache() -> Iterator[bool]:
 
 
 _compiled: list[Any] = []  # all functions that have been compiled or loaded
+_registered: set[str] = set()  # names that XLA knows; it refuses the second of two threads
 
 
 def _address(function: Callable[..., Any], signature: Any) -> int:
@@ -110,18 +111,16 @@ def load_family(family: int) -> None:
 
 
 def register(name: str, function: Callable[[int], int]) -> str:
-    """Register a function of the address of a call frame with XLA, and return its name."""
+    """Register a function of the address of a call frame with XLA, unless that has been done, and return its name."""
     with LOCK:
+        if name in _registered:
+            return name
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         address = _address(function, types.intp(types.intp))
         jax.ffi.register_ffi_target(name, capsule(address, None, None), platform="cpu", api_version=1)
+        _registered.add(name)
     return name
-
-
-@cache
-def _custom_call() -> str:
-    return register("bnp_hier", custom_call)
 
 
 class Kernel:
@@ -163,7 +162,8 @@ class Kernel:
         """Run the kernel inside an XLA program for the CPU; under `jax.vmap`, it runs once for each entry of the batch."""
         self.load()
         plan = np.array([self._number, *self._ranks], dtype=np.int32)
-        return list(jax.ffi.ffi_call(_custom_call(), list(results), vmap_method="expand_dims")(plan, *arguments))
+        target = register("bnp_hier", custom_call)
+        return list(jax.ffi.ffi_call(target, list(results), vmap_method="expand_dims")(plan, *arguments))
 
 
 def exact(values: ArrayLike) -> ArrayLike:

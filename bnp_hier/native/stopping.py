@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import jax
@@ -86,11 +85,6 @@ def stop_call(frame):
     return error
 
 
-@cache
-def _target() -> str:
-    return register("bnp_hier_stop", stop_call)
-
-
 def stop_where(codes: Int[Array, "..."], messages: tuple[str, ...]) -> Int[Array, "..."]:
     """Return the codes, but stop the XLA program with a `JaxRuntimeError` if one of them is not `FINE`.
 
@@ -105,6 +99,6 @@ def stop_where(codes: Int[Array, "..."], messages: tuple[str, ...]) -> Int[Array
     """
     text = "".join(message.replace("{}", chr(PLACE)) + "\0" for message in messages).encode()
     shape = jax.ShapeDtypeStruct(codes.shape, np.int32)
-    return jax.ffi.ffi_call(_target(), shape, vmap_method="broadcast_all")(
+    return jax.ffi.ffi_call(register("bnp_hier_stop", stop_call), shape, vmap_method="broadcast_all")(
         codes.astype(np.int32), np.frombuffer(text, np.uint8)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,14 +11,9 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from bnp_hier.utils.common_contexts import in_common
+
 __all__ = ["enable_compilation_cache", "programs_on_disk"]
-
-_lock = threading.Lock()
-_within = 0
-"""Number of threads in `programs_on_disk`."""
-
-_chosen: tuple[Path, float] | None = None
-"""The folder that `programs_on_disk` has set, and the compilation time from which programs were kept before."""
 
 
 def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
@@ -75,27 +69,21 @@ def _option(name: str) -> Any:
     return getattr(jax.config, f"jax_{name}")
 
 
+@in_common
 @contextmanager
 def programs_on_disk() -> Iterator[None]:
     """Keep programs that are compiled meanwhile in the default folder, unless the user has chosen another, or none.
 
     Gradients of learned hyperparameters take seconds to compile, and are the same for all data sets with as many columns.
     """
-    global _within, _chosen
-    with _lock:
-        if _within == 0 and _option("compilation_cache_dir") is None and _option("enable_compilation_cache"):
-            least = _option("persistent_cache_min_compile_time_secs")
-            with suppress(OSError):
-                _chosen = enable_compilation_cache(), least
-        _within += 1
+    folder, least = None, _option("persistent_cache_min_compile_time_secs")
+    if _option("compilation_cache_dir") is None and _option("enable_compilation_cache"):
+        with suppress(OSError):
+            folder = enable_compilation_cache()
     try:
         yield
     finally:
-        with _lock:
-            _within -= 1
-            if _within == 0 and _chosen is not None:
-                (folder, least), _chosen = _chosen, None
-                if _option("compilation_cache_dir") == str(folder):  # the user has not set another meanwhile
-                    jax.config.update("jax_compilation_cache_dir", None)
-                    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
-                    compilation_cache.reset_cache()
+        if folder is not None and _option("compilation_cache_dir") == str(folder):  # the user has not set another meanwhile
+            jax.config.update("jax_compilation_cache_dir", None)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+            compilation_cache.reset_cache()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from threading import RLock
 from typing import Any
 
 import jax
@@ -14,6 +15,9 @@ __all__ = ["compiled"]
 
 KEPT = 64
 """Maximum number of programs kept."""
+
+COMPILING = RLock()
+"""Held while a program is compiled: of several threads that need it, one compiles, and the others wait."""
 
 
 class _Program:
@@ -47,7 +51,9 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
         return jaxpr_as_fun(ClosedJaxpr(operations, constants))(*leaves)
 
     # arguments that are not used are kept: programs with the same text must take the same arguments
-    executable = _executable(_Program(jax.jit(run, keep_unused=True).lower(constants, _leaves(arguments))))
+    program = _Program(jax.jit(run, keep_unused=True).lower(constants, _leaves(arguments)))
+    with COMPILING:
+        executable = _executable(program)
 
     def call(*arguments: Any) -> Any:
         return jax.tree.unflatten(structure, executable(constants, _leaves(arguments)))

@@ -1,0 +1,37 @@
+"""Contexts that change a setting of the whole process while any thread is within."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+
+__all__ = ["in_common"]
+
+
+def in_common(context: Callable[[], AbstractContextManager[object]]) -> Callable[[], AbstractContextManager[None]]:
+    """Make a context one for all threads: the first that enters changes the setting, and the last that leaves restores it.
+
+    If each thread restored what it had found, the last one would leave what another had set.
+    """
+    lock, opened = threading.Lock(), ExitStack()
+    within = 0
+
+    @wraps(context)
+    @contextmanager
+    def common() -> Iterator[None]:
+        nonlocal within
+        with lock:
+            if within == 0:
+                opened.enter_context(context())
+            within += 1
+        try:
+            yield
+        finally:
+            with lock:
+                within -= 1
+                if within == 0:
+                    opened.close()
+
+    return common
