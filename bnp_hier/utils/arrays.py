@@ -13,7 +13,18 @@ from jaxtyping import Array, Float
 
 from bnp_hier.utils.input_cells import real_cells
 
-__all__ = ["as_matrix", "as_rows", "first_cell", "in_floats", "is_elsewhere", "is_traced", "own_arrays", "pack", "split_arrays", "take"]
+__all__ = [
+    "as_matrix",
+    "as_rows",
+    "first_cell",
+    "in_floats",
+    "is_elsewhere",
+    "is_traced",
+    "own_arrays",
+    "pack",
+    "split_arrays",
+    "take",
+]
 
 
 _Tree = TypeVar("_Tree")
