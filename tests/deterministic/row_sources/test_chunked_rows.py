@@ -11,7 +11,6 @@ import numpyro
 import pytest
 from scipy.special import gammaln
 from scipy.stats import kstest
-from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
 from bnp_hier.deterministic import bayesian_kmeans
@@ -47,7 +46,6 @@ def test_nearly_the_clusters_of_a_table_in_memory(prior: str, few_in_memory: Non
     assert whole.n_clusters_ >= 4
     first = estimator(X, label_prior=prior).fit(lambda: [X])
     assert first.free_energy_ < whole.free_energy_ + N / 1000
-    assert adjusted_rand_score(first.labels_, whole.labels_) > 0.95
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     sources = [mapped, chunked(X, 900), chunked(X, 7), lambda: [X[:100], X[:0], *X[100:].reshape(8, 100, 2)], refilled(X)]
     for source in sources:
@@ -68,7 +66,7 @@ def test_nearly_the_clusters_of_a_table_in_memory(prior: str, few_in_memory: Non
     assert fit.n_seen_ == N + 10 and fit.labels_.shape == (10,)
 
 
-def drawn(kind: str, n: int) -> Callable[[], Iterator[np.ndarray]]:
+def drawn(n: int) -> Callable[[], Iterator[np.ndarray]]:
     """Five overlapping clusters, made anew chunk by chunk."""
     rng = np.random.default_rng(7)
     centers, mixing = 3.0 * rng.normal(size=(5, 2)), rng.normal(size=(5, 2, 2)) / np.sqrt(2)
@@ -76,35 +74,28 @@ def drawn(kind: str, n: int) -> Callable[[], Iterator[np.ndarray]]:
     def read() -> Iterator[np.ndarray]:
         for at in range(0, n, 20_000):
             rng = np.random.default_rng(at)
-            noise = rng.standard_t(4, (20_000, 2)) if kind == "t" else rng.normal(size=(20_000, 2))
             labels = rng.integers(0, 5, 20_000)
-            yield centers[labels] + np.einsum("nd,nde->ne", noise, mixing[labels])
+            yield centers[labels] + np.einsum("nd,nde->ne", rng.normal(size=(20_000, 2)), mixing[labels])
 
     return read
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["normal", "t"])
-def test_few_passes_reach_the_objective_of_many(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples of 2,000 and 40,000 rows, against the search on all rows, which takes up to thousands of passes.
-
-    Clusters of a sample of m rows lose about K p / (2 m) nats per row with p parameters each: one nat per thousand rows at
-    the 200,000 rows of users is five here.
-    """
+def test_few_passes_reach_the_objective_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of 2,000 and 20,000 of 200,000 rows of normal clusters, against the search on all rows; within a nat in 1,000."""
     monkeypatch.setattr(bayesian_kmeans, "SKETCH", 2000)
-    monkeypatch.setattr(bayesian_kmeans, "SAMPLE", 40_000)
-    read, readings = drawn(kind, 80_000), []
+    monkeypatch.setattr(bayesian_kmeans, "SAMPLE", 20_000)
+    read, readings = drawn(200_000), []
 
     def source() -> Iterator[np.ndarray]:
         readings.append(1)
         return read()
 
     X = np.concatenate(list(read()))
-    fit = estimator(X).fit(source)
+    fit, whole = estimator(X).fit(source), estimator(X).fit(X)
     assert fit.n_passes_ == len(readings) <= 12
-    whole = estimator(X).fit(X)
     gap = 1000 * (fit.free_energy_ - whole.free_energy_) / len(X)
-    assert gap < 5.0, f"{gap:.3f} nats per thousand rows above {whole.n_clusters_} clusters, with {fit.n_clusters_}"
+    assert gap < 1.0, f"{gap:.3f} nats per thousand rows above {whole.n_clusters_} clusters, with {fit.n_clusters_}"
 
 
 def test_passes_are_counted(few_in_memory: None) -> None:
