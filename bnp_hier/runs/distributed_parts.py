@@ -90,7 +90,13 @@ def placed_like(tree: Any, template: Any) -> Any:
     """The leaves of a tree where those of the template are."""
 
     def placed(leaf: Any, old: Any) -> Any:
-        return jax.device_put(leaf, old.sharding) if is_spread(old) and not is_elsewhere(leaf) else leaf
+        if not is_spread(old) or is_elsewhere(leaf):
+            return leaf
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            numbers = jax.random.key_data(old)
+            return jax.random.wrap_key_data(placed(jax.random.key_data(leaf), numbers), impl=jax.random.key_impl(leaf))
+        values = np.asarray(leaf)
+        return jax.make_array_from_callback(values.shape, old.sharding, lambda index: values[index])
 
     return jax.tree.map(placed, tree, template)
 
