@@ -24,7 +24,7 @@ from bnp_hier.components.distributed_tables import from_distributed_rows
 from bnp_hier.deterministic.hard_assignment.assignment import Pass, Scores, assign
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.kernels.spread_rows import gathered_labels
-from bnp_hier.utils.sharded_arrays import is_spread
+from bnp_hier.utils.sharded_arrays import stays_on_device
 
 __all__ = ["Pass", "RowSource", "Scores", "assign", "from_data", "gather_labels", "shard_rows"]
 
@@ -127,9 +127,7 @@ def from_data(family: type[Component], X: Array, **options: Any) -> Any:
         `LearnedPrior`, or a component if `learn` is False, with NumPy arrays.
     """
     derive = partial(family.from_data, **options)
-    if not is_spread(X) or not isinstance(X.sharding, NamedSharding):
-        return derive(X)
-    return from_distributed_rows(derive, X)
+    return from_distributed_rows(derive, X) if stays_on_device(X) else derive(X)
 
 
 def gather_labels(labels: Array) -> Int[np.ndarray, "... n"]:

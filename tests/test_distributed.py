@@ -14,10 +14,12 @@ from numpyro.infer import MCMC, Gibbs
 import bnp_hier as bnp
 from bnp_hier import distributed
 from bnp_hier.inspection.conditionals import read_conditional
+from bnp_hier.kernels import parallel_split_merge
 from bnp_hier.kernels.spread_rows import spread_arguments
 from bnp_hier.models import dpm
 from bnp_hier.partitions.clusters import joint_and_statistics
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils import sharded_arrays
 from tests.kernels.small_problems import PROBLEMS, enumerate_small
 from tests.oracles.monte_carlo import assert_exact
 from tests.processes import together
@@ -136,6 +138,28 @@ def test_runs_with_padding_and_reads_draws_with_the_whole_table() -> None:
     np.testing.assert_allclose(float(state.log_joint), joint, rtol=1e-4)
     with pytest.raises(ValueError, match="sweep=True is not available"):
         bnp.ParallelSplitMerge(alone, 16, sweep=True).init(jax.random.key(0), 0, None, (spread,), {})
+
+
+def test_large_arrays_stay_on_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy is made at the start, and programs take the rows as arguments, not as constants."""
+    monkeypatch.setattr(sharded_arrays, "LARGE", 1000)
+    X = jax.device_put(WHOLE.astype(np.float32))
+    prior = bnp.NormalInverseWishart.from_data(X)
+    model = partial(dpm, component=prior)
+    kernel = Gibbs([(bnp.ParallelSplitMerge(model, 16), ["z"]), (bnp.HyperparameterGibbs(model), None)])
+    monkeypatch.setattr(parallel_split_merge, "as_matrix", None)  # would copy all rows
+    state = kernel.init(jax.random.key(0), 10, None, (X,), {})
+    jaxpr = jax.make_jaxpr(lambda state: kernel.sample(state, (X,), {}))(state)
+    assert max((np.size(constant) for constant in jaxpr.consts), default=0) < X.size
+    run = bnp.ResumableRun(MCMC(kernel, num_warmup=5, num_samples=5, progress_bar=False), 5)
+    run.run(jax.random.key(0), X)
+    assert not any(leaf.size >= X.size for leaf in jax.tree.leaves(run.last_state))  # the rows are not part of a checkpoint
+    mcmc = MCMC(kernel, num_warmup=5, num_samples=5, progress_bar=False)
+    mcmc.run(jax.random.key(0), X)
+    np.testing.assert_array_equal(run.get_samples()["z"], mcmc.get_samples()["z"])
+    bad = X.at[17, 1].set(np.inf)
+    with pytest.raises(ValueError, match="first in row 17; expected finite numbers"):
+        kernel.init(jax.random.key(0), 10, None, (bad,), {})
 
 
 SHARES = textwrap.dedent("""

@@ -103,8 +103,11 @@ def test_a_process_that_dies_ends_the_others_and_the_job_goes_on(
         time.sleep(0.01)
     started[victim].send_signal(signal_number)
     (status, text) = _ended(started)[1 - victim]
-    assert status != 0
-    assert "another process of this job has ended" in text, text
+    assert status != 0, text
+    if signal_number == signal.SIGTERM:  # JAX passes it on, and all stop after the same step
+        assert "this job was asked to end (SIGTERM) after step" in text, text
+    else:  # of the package, or of JAX if it notices first
+        assert "another process of this job has ended" in text or "another task died" in text, text
     again = _ended(_start(rows, tmp_path, 2))
     assert [status for status, _ in again] == [0, 0], again
     assert "going on from step 10" in again[0][1] or "going on from step 20" in again[0][1], again

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from bnp_hier.components.learned import LearnedPrior
 from bnp_hier.utils.arrays import split_arrays
-from bnp_hier.utils.sharded_arrays import is_spread, without_explicit_axes
+from bnp_hier.utils.sharded_arrays import stays_on_device, without_explicit_axes
 
 BITS = 40
 """Bits of the numbers of a prior that are kept, so that the order in which devices sum their rows makes no difference."""
@@ -23,12 +23,12 @@ __all__ = ["derived_from_all_rows", "from_distributed_rows"]
 
 
 def derived_from_all_rows(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a family's `from_data`, so that a distributed table is reduced where its rows are."""
+    """Decorate a family's `from_data`, so that a distributed or large table is reduced on the devices where its rows are."""
 
     @wraps(method)
     def from_data(cls: type, X: Any, *args: Any, **options: Any) -> Any:
         derive = partial(method, cls)
-        if is_spread(X) and isinstance(X.sharding, NamedSharding):
+        if stays_on_device(X):
             return from_distributed_rows(partial(_with_options, derive, args, options), X)
         return derive(X, *args, **options)
 
@@ -50,7 +50,6 @@ def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
         `LearnedPrior` or component, with NumPy arrays that are the same in all processes.
     """
     X = without_explicit_axes(X)
-    assert isinstance(X.sharding, NamedSharding)
     found: list[tuple[Any, Any]] = []
 
     def arrays_of(X: Array) -> list[Array]:
@@ -62,7 +61,7 @@ def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
         return arrays
 
     with jax.enable_x64(True):
-        everywhere = NamedSharding(X.sharding.mesh, PartitionSpec())
+        everywhere = NamedSharding(X.sharding.mesh, PartitionSpec()) if isinstance(X.sharding, NamedSharding) else None
         arrays = [_rounded(np.asarray(array)) for array in jax.jit(arrays_of, out_shardings=everywhere)(X)]
     prior, fill = found[0]
     if not isinstance(prior, LearnedPrior):
@@ -76,4 +75,4 @@ def _rounded(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind != "f":
         return array
     mantissa, exponent = np.frexp(array)
-    return np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS)
+    return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS))

@@ -159,7 +159,7 @@ def blended_covariance(X: ArrayLike, variance: ArrayLike) -> Float[Array | np.nd
     elif is_traced(X):
         there = ~jnp.isnan(rows).any(axis=1, keepdims=True)
         centred = jnp.where(there, rows - jnp.nanmean(rows, axis=0), 0.0)
-        covariance = centred.T @ centred / there.sum()
+        covariance = centred.T @ centred / there.sum(dtype=rows.dtype)
     else:
         covariance = np.cov(rows.T, bias=True).reshape(d, d)
     return (1 - OWN_VARIANCE) * covariance + OWN_VARIANCE * xp.diag(xp.asarray(variance))

@@ -45,7 +45,7 @@ from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.labels import first_come_labels
 from bnp_hier.utils.options import WholeNumber, check_options
-from bnp_hier.utils.sharded_arrays import is_spread, replicated
+from bnp_hier.utils.sharded_arrays import is_spread, replicated, stays_on_device
 
 __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]
 
@@ -134,7 +134,8 @@ class ParallelSplitMerge(PartitionKernel):
     The sampler targets the exact posterior. Rows are processed in their own precision, and sums are kept in JAX's default
     precision: above about 20,000 rows, `numpyro.enable_x64()` with float32 data is fast and precise. Rows may be distributed
     over devices as an array that is sharded along its first dimension: no row leaves its device, and results do not depend on
-    the number of devices.
+    the number of devices. A JAX array of 2²² numbers or more stays on its device too: it is checked there and is an argument of
+    compiled programs, whereas NumPy arrays are copied and compiled into them as constants.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -186,8 +187,8 @@ class ParallelSplitMerge(PartitionKernel):
         sites = find_sites(self._model, model_args, model_kwargs)
         self._refuse_other_sites(sites.partition, sites.others)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
-        if is_spread(values.X):
-            check_spread(jnp.asarray(values.X))
+        if stays_on_device(values.X):
+            check_spread(jnp.asarray(values.X), values.component.allows_missing)
             check_same_everywhere((values.component, values.concentration, values.discount), "the prior")
         elif not is_traced(values.X):
             as_matrix(values.X, min_rows=2)
@@ -252,7 +253,7 @@ class ParallelSplitMerge(PartitionKernel):
         if there is not None:
             chosen = chosen[replicated(there[chosen])]
         rows, component, concentration, discount = values.X[chosen], values.component, values.concentration, values.discount
-        if is_spread(values.X):
+        if stays_on_device(values.X):
             rows, component, concentration, discount = jax.tree.map(replicated, (rows, component, concentration, discount))
         model = partial(pitman_yor_mixture, component=component, concentration=concentration, discount=discount)
         fit: BayesianKMeans | MAPDP = BayesianKMeans(model, polish=False, random_state=seed)

@@ -1,7 +1,8 @@
-"""Rows that are distributed over devices or processes, as arguments of a model.
+"""Rows that are distributed over devices or processes, or large and on a device, as arguments of a model.
 
-A compiled program cannot contain an array that is partly on devices of other processes, but `MCMC` compiles a model's arguments
-into its programs by default. Kernels therefore keep such arrays in their states and use these in place of the arguments.
+A compiled program cannot contain an array that is partly on devices of other processes or larger than 2 GB, but `MCMC` compiles
+a model's arguments into its programs by default. Kernels therefore keep such arrays in their states and use these in place of
+the arguments.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Int
 
 from bnp_hier.utils.arrays import is_traced
-from bnp_hier.utils.sharded_arrays import has_explicit_axes, is_sharded, is_spread, replicated, without_explicit_axes
+from bnp_hier.utils.sharded_arrays import has_explicit_axes, is_spread, replicated, stays_on_device, without_explicit_axes
 
 __all__ = ["SpreadArguments", "check_same_everywhere", "check_spread", "filled", "gathered_labels", "spread_arguments"]
 
 
 class SpreadArguments(NamedTuple):
-    """The arguments of a model, and those that are distributed.
+    """The arguments of a model, and those that stay on their devices.
 
     - **args**, **kwargs** - all arguments; distributed arrays are free of explicit shardings, which programs would have to
       follow in every operation.
@@ -41,7 +42,7 @@ class SpreadArguments(NamedTuple):
 
 
 def spread_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> SpreadArguments:
-    """Find the distributed arrays among the arguments of a model.
+    """Find the arrays that stay on their devices among the arguments of a model.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def spread_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) ->
     places, arrays, theres = [], [], []
 
     def one(path: Any, leaf: Any) -> Any:
-        if not (is_spread(leaf) and is_sharded(leaf)) and not has_explicit_axes(leaf):
+        if not stays_on_device(leaf) and not has_explicit_axes(leaf):
             return leaf
         places.append(jax.tree_util.keystr(path))
         array, there = _without_empty_rows(without_explicit_axes(leaf))
@@ -95,21 +96,22 @@ def gathered_labels(labels: Array | np.ndarray) -> Int[np.ndarray, "... n"]:
     return labels if there.all() else labels[..., there]
 
 
-def check_spread(X: Array) -> None:
-    """Check by reduction that all values of a distributed table are finite.
+def check_spread(X: Array, allow_missing: bool = False) -> None:
+    """Check by reduction that all values of a distributed table are finite, or NaN if missing values are allowed.
 
     Raises
     ------
     ValueError
         If one is not; the message names its row, and the process that has it.
     """
-    finite = jax.jit(lambda X: jnp.isfinite(X).reshape(len(X), -1).all(axis=1))(X)
+    finite = jax.jit(lambda X: (jnp.isfinite(X) | allow_missing & jnp.isnan(X)).reshape(len(X), -1).all(axis=1))(X)
     if bool(jax.jit(jnp.all)(finite)):
         return
     row = int(jax.jit(jnp.argmin)(finite))
     places: Any = X.sharding.devices_indices_map(X.shape)
     owner = next(device.process_index for device, index in places.items() if _contains(index[0], row))
-    raise ValueError(f"X has NaN or infinite values, first in row {row}, which process {owner} has; expected finite numbers")
+    where = f"row {row}, which process {owner} has" if jax.process_count() > 1 else f"row {row}"
+    raise ValueError(f"X has NaN or infinite values, first in {where}; expected finite numbers")
 
 
 def _contains(rows: slice, row: int) -> bool:

@@ -69,6 +69,6 @@ def truncated_probability(
         opening = jnp.log(prior.concentration + counts.shape[0] * prior.discount) + component.log_marginal(rows)
         # an item alone in its cluster can stay there: nothing is truncated
         truncated = jnp.where((labels >= 0) & (counts[labels] > 1), jax.nn.sigmoid(opening - seated), 0.0)
-        return (truncated.sum() / jnp.maximum((labels >= 0).sum(), 1)).astype(float)
+        return (truncated.sum() / jnp.maximum((labels >= 0).sum(dtype=truncated.dtype), 1.0)).astype(float)
 
     return jax.lax.cond((counts > 0).all(), mass, lambda: jnp.zeros(()))

@@ -8,6 +8,7 @@ process that dies while the others save leaves complete files of an earlier step
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,12 +30,16 @@ __all__ = [
     "agreed",
     "as_parts",
     "as_whole",
+    "asked_to_end",
     "other_process_named",
     "placed_like",
     "read_distributed",
     "shard_fingerprint",
     "write_distributed",
 ]
+
+_ASKED = itertools.count(1)
+"""Number of times that processes were asked to agree on an end, as JAX requires."""
 
 LOST = ("Gloo", "gloo", "onnection", "coordination", "heartbeat", "NCCL", "peer")
 """Words in JAX's errors about a process that is not there any more."""
@@ -139,6 +144,18 @@ def agreed(condition: Callable[[], bool]) -> bool:
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     return bool(broadcast_one_to_all(np.asarray(condition() if jax.process_index() == 0 else False)))
+
+
+def asked_to_end() -> bool:
+    """Whether any process has received SIGTERM, which JAX passes on, so that all of them can stop after the same step."""
+    if jax.process_count() == 1:
+        return False
+    from jax.experimental.multihost_utils import reached_preemption_sync_point
+
+    try:
+        return bool(reached_preemption_sync_point(next(_ASKED)))
+    except RuntimeError:  # the service is switched off
+        return False
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from bnp_hier.runs.distributed_parts import (
     agreed,
     as_parts,
     as_whole,
+    asked_to_end,
     other_process_named,
     placed_like,
     read_distributed,
@@ -40,7 +41,7 @@ from bnp_hier.runs.distributed_parts import (
     write_distributed,
 )
 from bnp_hier.utils.interruption import interruptible
-from bnp_hier.utils.sharded_arrays import is_spread
+from bnp_hier.utils.sharded_arrays import stays_on_device
 
 __all__ = ["ResumableRun"]
 
@@ -231,6 +232,8 @@ class ResumableRun:
             If the kernel does not support the model or the data, or the file at `path` already exists.
         FloatingPointError
             If undefined (NaN) densities occur in a step; the chunks completed before it are kept.
+        RuntimeError
+            If rows are distributed over processes, and one of these has ended or received SIGTERM.
         """
         if self.path is not None and agreed(Path(self.path).exists):
             raise ValueError(f"{os.fspath(self.path)} exists: load it to continue that run, or remove it to start a new one")
@@ -330,6 +333,8 @@ class ResumableRun:
                 self._progress = progress
                 if self.path is not None:
                     self.save(self.path)
+                if progress.steps < self._total and asked_to_end():
+                    raise RuntimeError(f"this job was asked to end (SIGTERM) after step {progress.steps}; {advice}")
                 bar.update(steps)
                 bar.set_description("warmup" if progress.steps < self.mcmc.num_warmup else "sample", refresh=False)
                 if self.num_chains == 1:
@@ -612,7 +617,7 @@ def _together(chains: list[Any]) -> Any:
 
 def _fingerprint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Hash of the data; of distributed ones, each process has that of its own rows."""
-    if not any(map(is_spread, jax.tree.leaves((args, kwargs)))):
+    if not any(map(stays_on_device, jax.tree.leaves((args, kwargs)))):
         return fingerprint((args, dict(kwargs)))
     spread = spread_arguments(args, kwargs)
     nothing = tuple(np.zeros(0) for _ in spread.arrays)

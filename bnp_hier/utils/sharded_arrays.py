@@ -7,11 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from bnp_hier.utils.arrays import is_elsewhere, is_traced
 
-__all__ = ["has_explicit_axes", "is_sharded", "is_spread", "replicated", "without_explicit_axes"]
+LARGE = 1 << 22
+"""Number of values from which a JAX array stays on its device: it is neither copied nor compiled into programs."""
+
+__all__ = ["has_explicit_axes", "is_sharded", "is_spread", "stays_on_device", "replicated", "without_explicit_axes"]
 
 
 def is_spread(value: Any) -> bool:
@@ -29,6 +33,13 @@ def is_sharded(value: Array) -> bool:
     sharding = value.sharding
     by_rows = isinstance(sharding, NamedSharding) and tuple(sharding.spec[:1]) not in ((), (None,))
     return by_rows or not value.is_fully_replicated
+
+
+def stays_on_device(value: Any) -> bool:
+    """Whether an array is distributed or large and on a device, so that it must be an argument of programs."""
+    if not isinstance(value, jax.Array) or is_traced(value):
+        return False
+    return is_sharded(value) or value.size >= LARGE
 
 
 def has_explicit_axes(value: Any) -> bool:
@@ -63,7 +74,7 @@ def without_explicit_axes(array: Array) -> Array:
     return jax.make_array_from_single_device_arrays(array.shape, NamedSharding(plain, PartitionSpec(*spec)), shards)
 
 
-def replicated(array: Array | np.ndarray) -> np.ndarray:
+def replicated(array: ArrayLike) -> np.ndarray:
     """The values of an array on all devices, as NumPy; every process must call this."""
     if not is_elsewhere(array):
         return np.asarray(array)
