@@ -98,9 +98,9 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         self.counts_ = np.bincount(self.labels_)
         self.n_clusters_ = len(self.counts_)
         prior = Prior(self.concentration_, self.discount_)
-        self.log_joint_, self._stats_ = joint_and_statistics(self.component_, np.asarray(values.X), self.labels_, prior)
+        self.log_joint_, self.statistics_ = joint_and_statistics(self.component_, np.asarray(values.X), self.labels_, prior)
         if np.isnan(self.log_joint_):
-            marginals = np.asarray(self.component_.log_marginal(jax.tree.map(jnp.asarray, self._stats_)))
+            marginals = np.asarray(self.component_.log_marginal(jax.tree.map(jnp.asarray, self.statistics_)))
             rows = np.flatnonzero(np.isnan(marginals)[self.labels_])
             raise ValueError(
                 f"log p(X, labels) is NaN: the log marginal likelihood of {type(self.component_).__name__} is NaN for the "
@@ -186,7 +186,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         problem.keep_hyperparameters = False
         problem.complete(found.cells(problem.X))
         self._describe(problem)
-        self.log_joint_, self._stats_ = found.log_joint, found.stats
+        self.log_joint_, self.statistics_ = found.log_joint, found.stats
         self.missing_values_, self.missing_std_ = found.cells(problem.X), found.deviations(problem.X)
         uncertainty = jax.tree.map(np.zeros_like, self.component_.suff_stats(np.asarray(problem.values.X)))
         for leaf, part in zip(jax.tree.leaves(uncertainty), jax.tree.leaves(self._uncertainty(found)), strict=True):
@@ -226,7 +226,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         prior = Prior(self.concentration_, self.discount_)
         weights = log_seating(self.counts_.astype(float), prior, float(self._max_clusters_ or np.inf))
         with jax.enable_x64(True):
-            densities = log_predictives(self.component_, self._stats_, matrix, int(self.counts_.sum()))
+            densities = log_predictives(self.component_, self.statistics_, matrix, int(self.counts_.sum()))
         return check_log_weights(densities + weights, matrix)
 
     @lazy_on_dask

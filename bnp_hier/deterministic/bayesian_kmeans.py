@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +20,9 @@ from bnp_hier.deterministic.hard_assignment.kd_tree import AutoAssigner, KDTreeA
 from bnp_hier.deterministic.hard_assignment.source_assigner import SourceAssigner
 from bnp_hier.deterministic.hard_assignment.splits import Clusters, SplitMergeSearch, seeded, slots_for, sum_by_label
 from bnp_hier.deterministic.learned_starts import starting_hyperparameters
-from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.deterministic.row_sources.protocol import RowSource
-from bnp_hier.deterministic.row_sources.sampling import RowSample
-from bnp_hier.deterministic.streaming import StreamingClustering
+from bnp_hier.deterministic.row_sources.sampling import RowSample, size_of
+from bnp_hier.deterministic.streaming import SKETCH, StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -43,12 +41,6 @@ ASSIGNERS: dict[str, Callable[[Component, np.ndarray], Assigner]] = {
     "kd_tree": KDTreeAssigner,
 }
 """Implementations of the assignment pass; all return the same labels."""
-
-SKETCH = 8192
-"""Maximum number of rows used to try initialisations and to propose splits."""
-
-SAMPLE = 200_000
-"""Maximum number of rows of a table read in parts that are held in memory, where most of the search is done."""
 
 PASSES, MORE_PASSES = 7, 3
 """Maximum number of passes over all rows of such a table before clusters are merged, and after that."""
@@ -148,9 +140,6 @@ class BayesianKMeans(StreamingClustering):
     which is not available for every family.
     """
 
-    _labels: Int[np.ndarray, " n"] | None = None
-    _reread: Callable[[], Int[np.ndarray, " n"]] | None = None
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **StreamingClustering._parameter_constraints,
         "label_prior": [StrOptions(set(LABEL_MODELS))],
@@ -197,69 +186,10 @@ class BayesianKMeans(StreamingClustering):
         """Number of clusters of each initialisation."""
         return [2**k for k in range(self.n_init)] if isinstance(self.n_init, int | np.integer) else self.n_init
 
-    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]] | RowSource | Any, y: Any = None) -> Self:
-        """Fit the model to the rows of X.
-
-        Parameters
-        ----------
-        X
-            Data, (n, d), n ≥ 2, in the form that the model's component expects. These are read in parts and never loaded as a
-            whole: a memory-mapped array; a function that returns an iterator over chunks (m, d) with the same rows at every
-            call; an Arrow Table or Dataset; a Dask array or DataFrame, whose rows stay on the workers; and any
-            `bnp_hier.distributed.RowSource`. The clusters are first searched for on a sample of 8,192 rows, then on one of
-            200,000 rows, and refined on all rows by at most 10 passes. Only the sample of 8,192 rows is passed to the model and
-            used to fit hyperparameters. `labels_` is computed by one more pass over the rows when it is first accessed. Data of
-            at most 200,000 rows are loaded and fitted like an array.
-        y
-            Ignored.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior; also if X
-            is an object on disk or on a cluster that would be read as a whole. The message says what to pass instead.
-        Exception
-            Any exception raised by the function or its iterator. If reading the chunks fails, the estimator keeps the best
-            clusters found in the completed passes or, if there are none, the clusters of the rows read so far; a note on the
-            exception says which.
-        """
-        source = row_source(X)
-        if source is None:
-            return super().fit(cast(ArrayLike, X))
-        started = time.perf_counter()
-        self._check_options()
-        if self.assignment == "kd_tree":
-            raise ValueError('assignment="kd_tree" needs rows in memory, but X is read in chunks; use "auto" or "dense"')
-        try:
-            with jax.enable_x64(True):
-                self._fit_source(source)
-        finally:
-            self.fit_seconds_ = time.perf_counter() - started
-        return self
-
     @property
     def n_iter_(self) -> int:
         """Number of accepted steps."""
         return len(self.objective_trace_)
-
-    @property
-    def labels_(self) -> Int[np.ndarray, " n"]:
-        """(n,) cluster labels, from 0, in order of appearance; for a stream, computed from another pass at first access."""
-        if self._labels is None:
-            if self._reread is None:
-                raise AttributeError(
-                    "labels_ is available only after fit; after a fit to a stream, access it once before pickling"
-                )
-            with jax.enable_x64(True):
-                self.labels_ = self._reread()
-        return cast(np.ndarray, self._labels)
-
-    @labels_.setter
-    def labels_(self, labels: Int[np.ndarray, " n"]) -> None:
-        self._labels, self._reread = labels, None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_reread": None}  # a stream is not pickled
 
     def _fit(self, problem: Problem) -> None:
         limit = problem.sites.max_clusters or len(problem.X)
@@ -289,20 +219,12 @@ class BayesianKMeans(StreamingClustering):
         self.touched_rows_ = getattr(used, "touched_rows", len(problem.X))
         self._finish(problem, found.labels)
 
-    def _fit_source(self, source: RowSource) -> None:
-        """Fit to a sample of the rows, then to all of them; if reading fails, keep the results so far."""
-        sample = self._sample(source)
-        if sample.n_rows <= sample.size:
-            self._fit_rows(_named(sample.rows, source))
-            self.n_passes_ = getattr(source, "readings", 1)
-            return
+    def _check_in_parts(self) -> None:
+        if self.assignment == "kd_tree":
+            raise ValueError('assignment="kd_tree" needs rows in memory, but X is read in chunks; use "auto" or "dense"')
+
+    def _fit_source(self, source: RowSource, sample: RowSample, problem: Problem) -> None:
         rows = sample.first(SKETCH).astype(np.float64)
-        if not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
-            raise ValueError(
-                "the values that the model observes differ from the rows of X; rows read in chunks must be passed to the "
-                "likelihood unchanged"
-            )
-        problem = self._fit_rows(_named(rows, source))
         values, limit = problem.values, problem.sites.max_clusters or sample.n_rows
         assigner = SourceAssigner(values.component, source)
         search = self._search(values, assigner, rows, limit)
@@ -318,7 +240,7 @@ class BayesianKMeans(StreamingClustering):
             state = search.prune(state)
         except BaseException as error:
             if search.kept is None:
-                error.add_note(f"(the estimator keeps the clusters of {_some(sample)})")
+                error.add_note(f"(the estimator keeps the clusters of {size_of(sample, SKETCH)})")
             else:
                 trace = [energy for energy in search.trace if energy > search.kept.free_energy]
                 trace.append(search.kept.free_energy)
@@ -343,27 +265,12 @@ class BayesianKMeans(StreamingClustering):
         weighted.least_gain = LEAST_GAIN_PER_ROW * sample.n_rows
         return weighted.split_all(weighted.settle(state.scores)[0]).scores
 
-    def _sample(self, source: RowSource) -> RowSample:
-        """Draw a sample of the rows; if reading fails, fit the estimator to the sample of the rows read so far."""
-        sample = RowSample(SAMPLE, random_generators(self.random_state)[0])
-        try:
-            sample.read(source)
-        except Exception as error:
-            if sample.n_rows > 1:
-                try:
-                    self._fit_rows(_named(sample.first(SKETCH), source))
-                    error.add_note(f"(the estimator keeps the clusters of {_some(sample)} read so far)")
-                except ValueError as unfit:
-                    error.add_note(f"(the {sample.n_rows} rows read so far could not be fitted: {unfit})")
-            raise
-        return sample
-
     def _keep(self, state: Clusters, trace: list[float], assigner: SourceAssigner) -> None:
         """Set the attributes after a fit to a row source, with the clusters renumbered 0, 1, ... in order of appearance."""
         order = assigner.appearance(state.scores)
         name = np.full(len(state.counts), -1)
         name[order] = np.arange(len(order))
-        self._labels, self._reread = None, lambda: name[assigner.labels(state.scores)]
+        self._label_later(lambda: name[assigner.labels(state.scores)])
         self._set_clusters(state.stats, state.counts, order)
         self.objective_trace_, self.free_energy_ = np.array(trace), state.free_energy
         self.assignment_, self.visited_nodes_, self.touched_rows_ = "dense", 0, self.n_seen_
@@ -425,17 +332,3 @@ class BayesianKMeans(StreamingClustering):
 
 def _prior(values: MixtureValues) -> Prior:
     return Prior(float(values.concentration), float(values.discount))
-
-
-def _named(rows: Float[np.ndarray, "s d"], source: RowSource) -> Any:
-    """The rows, in double precision, as a DataFrame if the source names its columns."""
-    import pandas as pd
-
-    exact = rows.astype(np.float64)
-    return exact if source.feature_names is None else pd.DataFrame(exact, columns=list(source.feature_names))
-
-
-def _some(sample: RowSample) -> str:
-    """Describe the size of the sample relative to the rows read."""
-    kept = min(SKETCH, sample.n_rows)
-    return f"the {kept} rows" if kept == sample.n_rows else f"{kept} of the {sample.n_rows} rows"

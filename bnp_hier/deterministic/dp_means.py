@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
@@ -15,17 +16,36 @@ from jaxtyping import Array, Float, Int
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
+from bnp_hier.deterministic.hard_assignment.penalized_means import (
+    MeansPass,
+    check_finite,
+    first_come,
+    nearest_labels,
+    next_centers,
+    pass_over,
+)
 from bnp_hier.deterministic.input_validation import input_rows
-from bnp_hier.utils.arrays import first_cell
+from bnp_hier.deterministic.late_labels import LateLabels
+from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
+from bnp_hier.deterministic.row_sources.detection import row_source
+from bnp_hier.deterministic.row_sources.protocol import RowSource
+from bnp_hier.deterministic.row_sources.sampling import RowSample, named_rows, size_of
 from bnp_hier.utils.options import PositiveNumber, WholeNumber
+from bnp_hier.utils.randomness import random_generators
 
 __all__ = ["DPMeans"]
 
-MOST = 1e150
-"""Largest absolute value whose squared distances can be summed in double precision."""
-
 HALVINGS = 60
 """Maximum number of bisection steps in the search for a penalty."""
+
+SKETCH = 8192
+"""Maximum number of rows of a table read in parts on which centres and the penalty are first found."""
+
+SAMPLE = 200_000
+"""Maximum number of rows of such a table that are loaded and clustered like an array."""
+
+LEAST_GAIN = 1e-6
+"""Decrease of the objective, relative to it, below which the centres have stopped moving in passes over such a table."""
 
 
 class _Found(NamedTuple):
@@ -43,27 +63,6 @@ class _Found(NamedTuple):
     converged: bool
 
 
-@jax.jit
-def _sweep(
-    X: Float[Array, "n d"], centers: Float[Array, "s d"], clusters: Int[Array, ""], penalty: Float[Array, ""]
-) -> tuple[Int[Array, " n"], Int[Array, ""], Int[Array, ""]]:
-    """Return the labels, the number of clusters, and how often a row needed a new cluster but no slot was free."""
-    index = jnp.arange(centers.shape[0])
-
-    def visit(carry: tuple[Array, Array, Array], x: Array) -> tuple[tuple[Array, Array, Array], Array]:
-        centers, clusters, refused = carry
-        gaps = jnp.where(index < clusters, ((centers - x[None]) ** 2).sum(1), jnp.inf)
-        nearest = gaps.argmin()
-        far = gaps[nearest] > penalty
-        opens = far & (clusters < centers.shape[0])
-        label = jnp.where(opens, clusters, nearest)
-        centers = centers.at[label].set(jnp.where(opens, x, centers[label]))
-        return (centers, clusters + opens.astype(int), refused + (far & ~opens).astype(int)), label
-
-    (_, clusters, refused), labels = jax.lax.scan(visit, (centers, clusters, jnp.int64(0)), X)
-    return labels, clusters, refused
-
-
 @partial(jax.jit, static_argnames="slots")
 def _means(X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int) -> tuple[Float[Array, "s d"], Float[Array, ""]]:
     """Return the mean of each cluster and the sum of squared distances of the rows to their cluster means."""
@@ -72,7 +71,7 @@ def _means(X: Float[Array, "n d"], labels: Int[Array, " n"], slots: int) -> tupl
     return centers, ((X - centers[labels]) ** 2).sum()
 
 
-class DPMeans(ClusterMixin, BaseEstimator):
+class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
     """DP-means: k-means that opens a new cluster for a row farther than √penalty from all means (Kulis & Jordan).
 
     Finds a local minimum of Σ ‖x − mean‖² + penalty × K, the objective of a Dirichlet process mixture of spherical normals in
@@ -87,7 +86,7 @@ class DPMeans(ClusterMixin, BaseEstimator):
         Target number of clusters, for which a penalty is found by bisection. If no penalty yields this number, the result
         with the closest number of clusters is kept and a warning is raised.
     max_iter
-        Maximum number of sweeps.
+        Maximum number of sweeps, or of passes over a table that is read in parts.
 
     Attributes
     ----------
@@ -101,12 +100,21 @@ class DPMeans(ClusterMixin, BaseEstimator):
         Σ ‖x − mean‖² + λK after each sweep; never increases.
     objective_ : float
         Final value of the objective.
+    n_passes_ : int
+        Number of times that `fit` has read a table that is read in parts; 0 for a table in memory.
     n_clusters_, n_iter_, n_features_in_, fit_seconds_
-        Number of clusters, sweeps and columns, and run time of `fit` in seconds.
+        Number of clusters, sweeps (or passes) and columns, and run time of `fit` in seconds.
 
     Notes
     -----
     Kulis & Jordan (2012), Algorithm 1. The result depends on the order of the rows.
+
+    In a pass over a table that is read in parts, rows within √penalty of a centre join the nearest one. The others open
+    clusters among themselves by the same rule in each part; these are then accepted one after the other, unless an earlier one
+    is within √penalty (optimistic concurrency control, Pan et al. 2013). So the result may also depend on how the rows that are
+    far from all clusters of the sample are divided into parts. In such a fit, `labels_` are those of the nearest
+    `cluster_centers_`, and the objective is that of these centres and labels. The passes end when no row is farther than
+    √penalty from all centres and the last pass has decreased the objective by less than 10⁻⁶ of its value.
 
     Examples
     --------
@@ -114,6 +122,8 @@ class DPMeans(ClusterMixin, BaseEstimator):
     >>> DPMeans(penalty=4.0).fit([[0.0], [0.2], [0.1], [6.0], [6.1]]).labels_
     array([0, 0, 0, 1, 1])
     """
+
+    _of_rows: ClassVar[tuple[str, ...]] = ("_labels",)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "penalty": [PositiveNumber(), None],
@@ -126,20 +136,43 @@ class DPMeans(ClusterMixin, BaseEstimator):
         self.n_clusters = n_clusters
         self.max_iter = max_iter
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Cluster the rows of X, (n, d), n ≥ 2.
+    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]] | RowSource | Any, y: Any = None) -> Self:
+        """Cluster the rows of X.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d), n ≥ 2. These are read in parts and never loaded as a whole: memory-mapped arrays, functions that
+            return an iterator over chunks (m, d), Arrow tables and data sets, Dask arrays and DataFrames, and any
+            `bnp_hier.distributed.RowSource`, as in `BayesianKMeans.fit`. The passes start from the clusters of a sample of
+            8,192 rows, from which the penalty is found if `n_clusters` is given. `labels_` is computed by one more reading
+            when it is first accessed. Data of at most 200,000 rows are loaded and clustered like an array.
+        y
+            Ignored.
 
         Raises
         ------
-        ValueError
+        ValueError, TypeError
             If the penalty is not positive, if both or neither of `penalty` and `n_clusters` are given, or if X is not a table
-            of finite numbers.
+            of finite numbers or would be read as a whole although it need not be in memory.
+        Exception
+            Any exception raised when parts are read; the estimator keeps the result of the last complete pass, as a note on
+            the exception says.
         """
         started = time.perf_counter()
         self._validate_params()
-        matrix = self._finite_rows(X, reset=True, min_rows=2)
         if (self.penalty is None) == (self.n_clusters is None):
             raise ValueError("specify either penalty or n_clusters, but not both")
+        source = row_source(X)
+        if source is None:
+            self._fit_rows(X)
+        else:
+            self._fit_source(source)
+        self.fit_seconds_ = time.perf_counter() - started
+        return self
+
+    def _fit_rows(self, X: ArrayLike | Any) -> None:
+        matrix = self._finite_rows(X, reset=True, min_rows=2)
         with jax.enable_x64(True):
             if self.penalty is not None:
                 penalty = float(self.penalty)
@@ -150,26 +183,56 @@ class DPMeans(ClusterMixin, BaseEstimator):
                     raise ValueError(f"n_clusters is {wanted}, but X has only {len(matrix)} rows")
                 penalty, found = self._reach(matrix, wanted)
         if not found.converged:
-            message = f"DPMeans did not converge within max_iter={self.max_iter} sweeps; increase max_iter"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-        self.labels_, self.cluster_centers_, self.penalty_ = found.labels, found.centers, penalty
-        self.objective_trace_ = np.array(found.trace)
-        self.objective_, self.n_iter_ = found.trace[-1], len(found.trace)
-        self.n_clusters_ = len(found.centers)
-        self.fit_seconds_ = time.perf_counter() - started
-        return self
+            self._warn_of_sweeps("sweeps")
+        self.labels_, self.penalty_, self.n_passes_ = found.labels, penalty, 0
+        self._describe(found.centers, found.trace)
+
+    def _fit_source(self, source: RowSource) -> None:
+        """Find centres of a sample, and make passes over all rows; after every pass, its result is kept."""
+        sample = RowSample(SAMPLE, random_generators(0)[0])
+        sample.read(source)
+        if sample.n_rows <= sample.size:
+            self._fit_rows(named_rows(sample.rows, source))
+            self.n_passes_ = getattr(source, "readings", 1)
+            return
+        self._fit_rows(named_rows(sample.first(SKETCH), source))
+        kept, centers, trace = size_of(sample, SKETCH), self.cluster_centers_, list[float]()
+        try:
+            for _ in range(self.max_iter):
+                found = pass_over(source, centers, self.penalty_, not trace)
+                trace.append(found.objective)
+                kept = f"a pass over all {sample.n_rows} rows"
+                self._keep(source, found, trace)
+                centers = next_centers(found, self.penalty_)
+                if len(trace) > 1 and trace[-2] - trace[-1] <= LEAST_GAIN * trace[-1] and not len(found.far.counts):
+                    break
+            else:
+                self._warn_of_sweeps("passes")
+        except BaseException as error:
+            error.add_note(f"(the estimator keeps the clusters of {kept})")
+            raise
+        finally:
+            self.n_passes_ = getattr(source, "readings", 1 + len(trace))
+
+    def _keep(self, source: RowSource, found: MeansPass, trace: list[float]) -> None:
+        """Set the attributes after a pass, with the centres in the order of their first rows."""
+        order = np.argsort(found.first)[: int((found.first < np.iinfo(np.int64).max).sum())]
+        centers = found.near.points[order]
+        self._label_later(lambda: np.concatenate(list(source.map(partial(nearest_labels, centers)))))
+        self._describe(centers, trace)
+
+    def _describe(self, centers: Float[np.ndarray, "k d"], trace: list[float]) -> None:
+        self.cluster_centers_, self.n_clusters_ = centers, len(centers)
+        self.objective_trace_ = np.array(trace)
+        self.objective_, self.n_iter_ = trace[-1], len(trace)
+
+    def _warn_of_sweeps(self, what: str) -> None:
+        message = f"DPMeans did not converge within max_iter={self.max_iter} {what}; increase max_iter"
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _finite_rows(self, X: ArrayLike, *, reset: bool, min_rows: int = 1) -> Float[np.ndarray, "n d"]:
         matrix = input_rows(self, X, reset=reset, min_rows=min_rows)
-        wrong = ~np.isfinite(matrix)
-        if wrong.any():
-            what = "a missing value (NaN)" if np.isnan(matrix[wrong][0]) else "an infinite value (inf)"
-            raise ValueError(f"X has {what} at {first_cell(wrong)}; DPMeans needs finite numbers")
-        beyond = np.abs(matrix) > MOST
-        if beyond.any():
-            raise ValueError(
-                f"X has {matrix[beyond][0]:g} at {first_cell(beyond)}, which is too large to be squared in double precision"
-            )
+        check_finite(matrix)
         return matrix
 
     def _run(self, X: np.ndarray, penalty: float) -> _Found:
@@ -187,7 +250,7 @@ class DPMeans(ClusterMixin, BaseEstimator):
         centers[0] = X.mean(0)
         labels, clusters, trace = np.full(len(X), -1), 1, []
         for _ in range(self.max_iter):
-            new, _, refused = _sweep(X, centers, np.asarray(clusters), np.asarray(penalty))
+            new, _, refused = first_come(X, centers, np.asarray(clusters), np.asarray(penalty))
             if refused and slots < len(X):
                 return None
             used, new = np.unique(np.asarray(new), return_inverse=True)
@@ -219,17 +282,17 @@ class DPMeans(ClusterMixin, BaseEstimator):
         assert best is not None
         if len(best[1].centers) != clusters:
             message = f"no penalty tried yields {clusters} clusters; the closest result has {len(best[1].centers)} clusters"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
         return best
 
+    @lazy_on_dask
     def predict(self, X: ArrayLike) -> Int[np.ndarray, " m"]:
-        """Cluster with the nearest mean, for each new row.
+        """Cluster with the nearest mean, for each new row; a lazy Dask array for a Dask array or DataFrame.
 
         Raises
         ------
         NotFittedError, ValueError
             If the estimator is not fitted, or the rows are not finite or have a different number of columns.
         """
-        check_is_fitted(self, "labels_")
-        matrix = self._finite_rows(X, reset=False)
-        return ((matrix[:, None] - self.cluster_centers_) ** 2).sum(2).argmin(1)
+        check_is_fitted(self, "cluster_centers_")
+        return nearest_labels(self.cluster_centers_, self._finite_rows(X, reset=False))

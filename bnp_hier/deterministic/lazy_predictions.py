@@ -37,7 +37,7 @@ def _lazy(estimator: Any, method: Callable[..., Any], X: Any) -> Any:
     import dask.array as da
     from sklearn.utils.validation import check_is_fitted
 
-    check_is_fitted(estimator, "counts_")
+    check_is_fitted(estimator, "n_clusters_")
     X, is_frame = whole_rows(X), hasattr(X, "columns")
     example = X._meta_nonempty if is_frame else np.zeros((1, X.shape[1]))
     input_rows(estimator, example, reset=False)  # raises if the columns are not those of `fit`

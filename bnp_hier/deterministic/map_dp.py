@@ -210,7 +210,7 @@ class MAPDP(StreamingClustering):
                 stacklevel=4,
             )
         self.objective_trace_ = found.trace
-        self.n_iter_, self.converged_ = len(found.trace), found.converged
+        self.n_iter_, self.converged_, self.n_passes_ = len(found.trace), found.converged, 0
         self._finish(problem, found.labels)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:

@@ -1,8 +1,11 @@
-"""Incremental fitting: new rows are assigned to a fitted partition one at a time, using the clusters' statistics only."""
+"""Estimators of one partition that read tables in parts, and take in new rows using the clusters' statistics only."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Self, cast
 
 import jax
 import numpy as np
@@ -11,19 +14,114 @@ from jaxtyping import Float, Int
 
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.base import DeterministicClustering
+from bnp_hier.deterministic.late_labels import LateLabels
+from bnp_hier.deterministic.row_sources.detection import row_source
+from bnp_hier.deterministic.row_sources.protocol import RowSource
+from bnp_hier.deterministic.row_sources.sampling import RowSample, named_rows, size_of
+from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.clusters import joint_of_clusters
 from bnp_hier.partitions.incremental import seat_rows
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.options import require_count
+from bnp_hier.utils.randomness import random_generators
 
 __all__ = ["StreamingClustering"]
+
+SKETCH = 8192
+"""Maximum number of rows of a table read in parts that are passed to the model and that hyperparameters are fitted to."""
+
+SAMPLE = 200_000
+"""Maximum number of rows of such a table that are held in memory."""
 
 LARGEST = 4096
 """Maximum number of rows seated in one compiled call; chunk sizes are powers of two, so that few programs are compiled."""
 
 
-class StreamingClustering(DeterministicClustering):
-    """Base class of the estimators of a single partition that support incremental fitting with `partial_fit`."""
+class StreamingClustering(LateLabels, DeterministicClustering):
+    """Base class of the estimators of a single partition that read tables in parts and take in new rows.
+
+    Further fitted attributes: `statistics_`, the sufficient statistics of the clusters, a pytree of NumPy arrays with leading
+    dimension `n_clusters_` (that of ``component_.suff_stats(rows)``, summed by label); `n_seen_`, the number of rows seen by
+    `fit` and `partial_fit`; `n_passes_`, the number of times that `fit` has read a table in parts, 0 for one in memory.
+    """
+
+    random_state: Any
+
+    def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]] | RowSource | Any, y: Any = None) -> Self:
+        """Fit the model to the rows of X.
+
+        Parameters
+        ----------
+        X
+            Data, (n, d), n ≥ 2, in the form that the model's component expects. These are read in parts and never loaded as a
+            whole: a memory-mapped array; a function that returns an iterator over chunks (m, d) with the same rows at every
+            call; an Arrow Table or Dataset; a Dask array or DataFrame, whose rows stay on the workers; and any
+            `bnp_hier.distributed.RowSource`. The clusters are first searched for on a sample of 8,192 rows (`BayesianKMeans`:
+            then on one of 200,000 rows) and refined on all rows by at most 10 passes. Only the sample of 8,192 rows is passed
+            to the model and used to fit hyperparameters. `labels_` is computed by one more pass over the rows when it is first
+            accessed. Data of at most 200,000 rows are loaded and fitted like an array.
+        y
+            Ignored.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior; also if X
+            is an object on disk or on a cluster that would be read as a whole. The message says what to pass instead.
+        Exception
+            Any exception raised by the function or its iterator. If reading the chunks fails, the estimator keeps the best
+            clusters found in the completed passes or, if there are none, the clusters of the rows read so far; a note on the
+            exception says which.
+        """
+        source = row_source(X)
+        if source is None:
+            return super().fit(cast(ArrayLike, X))
+        started = time.perf_counter()
+        self._check_options()
+        self._check_in_parts()
+        try:
+            with jax.enable_x64(True):
+                sample = self._sample(source)
+                if sample.n_rows <= sample.size:
+                    self._fit_rows(named_rows(sample.rows, source))
+                    self.n_passes_ = getattr(source, "readings", 1)
+                else:
+                    self._fit_source(source, sample, self._fit_sketch(source, sample))
+        finally:
+            self.fit_seconds_ = time.perf_counter() - started
+        return self
+
+    def _check_in_parts(self) -> None:  # noqa: B027
+        """Raise ValueError if an option is possible only for tables in memory."""
+
+    @abstractmethod
+    def _fit_source(self, source: RowSource, sample: RowSample, problem: Problem) -> None:
+        """Refine the fit to the sample's first `SKETCH` rows on all rows; if reading fails, keep the results so far."""
+
+    def _sample(self, source: RowSource) -> RowSample:
+        """Draw a sample of the rows; if reading fails, fit the estimator to the sample of the rows read so far."""
+        sample = RowSample(SAMPLE, random_generators(self.random_state)[0])
+        try:
+            sample.read(source)
+        except Exception as error:
+            if sample.n_rows > 1:
+                try:
+                    self._fit_rows(named_rows(sample.first(SKETCH), source))
+                    error.add_note(f"(the estimator keeps the clusters of {size_of(sample, SKETCH)} read so far)")
+                except ValueError as unfit:
+                    error.add_note(f"(the {sample.n_rows} rows read so far could not be fitted: {unfit})")
+            raise
+        return sample
+
+    def _fit_sketch(self, source: RowSource, sample: RowSample) -> Problem:
+        """Fit the estimator to the first `SKETCH` rows of the sample."""
+        rows = sample.first(SKETCH).astype(np.float64)
+        if not np.array_equal(Problem(self.model, rows).values.X, rows, equal_nan=True):
+            raise ValueError(
+                "the values that the model observes differ from the rows of X; rows read in chunks must be passed to the "
+                "likelihood unchanged"
+            )
+        return self._fit_rows(named_rows(rows, source))
 
     def partial_fit(self, X: ArrayLike, y: Any = None, *, refinements: int = 0) -> Self:
         """Add new rows one at a time, each to the cluster for which log p(all rows so far, labels) is largest.
@@ -71,7 +169,7 @@ class StreamingClustering(DeterministicClustering):
         prior = Prior(self.concentration_, self.discount_)
         # a max_clusters declared by the model is part of the model
         limit = self._max_clusters_ or self.n_seen_ + len(X)
-        clusters: tuple[Any, np.ndarray] = (self._stats_, self.counts_.astype(float))
+        clusters: tuple[Any, np.ndarray] = (self.statistics_, self.counts_.astype(float))
         found: list[np.ndarray] = []
         at = 0
         while at < len(X):
@@ -91,9 +189,9 @@ class StreamingClustering(DeterministicClustering):
         """Set the attributes that describe the clusters in the given slots, in this order; all other slots are empty."""
         self.counts_ = np.asarray(counts)[order].astype(np.int64)
         self.n_clusters_ = len(order)
-        self._stats_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], stats)
+        self.statistics_ = jax.tree.map(lambda leaf: np.asarray(leaf)[order], stats)
         prior = Prior(self.concentration_, self.discount_)
-        self.log_joint_ = joint_of_clusters(self.component_, self._stats_, self.counts_, prior)
+        self.log_joint_ = joint_of_clusters(self.component_, self.statistics_, self.counts_, prior)
         if np.isnan(self.log_joint_):
             raise ValueError(
                 f"log p(X, labels) is NaN: the log marginal likelihood of {type(self.component_).__name__} is NaN for a cluster"

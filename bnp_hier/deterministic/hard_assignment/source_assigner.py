@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import Scores, assign
-from bnp_hier.deterministic.row_sources.protocol import RowSource
+from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 
 __all__ = ["SourceAssigner"]
 
@@ -40,13 +40,9 @@ def _sums(component: Component, scores: Scores, check: bool, rows: Float[np.ndar
 
 
 def _validate(component: Component, rows: Float[np.ndarray, "m d"], start: int) -> None:
-    try:
-        with jax.enable_x64(True):
-            component.validate(rows)
-            component.check_precision(rows)
-    except ValueError as error:
-        error.add_note(f"(row numbers are relative to row {start} of the stream)")
-        raise
+    with counted_from(start), jax.enable_x64(True):
+        component.validate(rows)
+        component.check_precision(rows)
 
 
 def _labels(component: Component, scores: Scores, rows: Float[np.ndarray, "m d"], start: int) -> Int[np.ndarray, " m"]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["PartFunction", "RowSource"]
+__all__ = ["PartFunction", "RowSource", "counted_from"]
 
 Result = TypeVar("Result")
 
@@ -43,3 +44,13 @@ class RowSource(Protocol):
             Called as ``function(rows, start)``: `rows` are those of one part, (m, d) with m ≥ 1, as a float64 or float32 NumPy
             array with NaN for missing values; `start` is the number of rows before the part.
         """
+
+
+@contextmanager
+def counted_from(start: int) -> Iterator[None]:
+    """Add a note to errors about the rows of a part: their numbers are relative to its first row."""
+    try:
+        yield
+    except ValueError as error:
+        error.add_note(f"(row numbers are relative to row {start} of the stream)")
+        raise

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 
-__all__ = ["RowSample"]
+__all__ = ["RowSample", "named_rows", "size_of"]
 
 
 class Candidates(NamedTuple):
@@ -95,3 +95,17 @@ class RowSample:
     def first(self, size: int) -> Float[np.ndarray, "s d"]:
         """A smaller sample, of at most `size` of the sampled rows."""
         return self._smallest(min(size, self.size)).rows
+
+
+def named_rows(rows: Float[np.ndarray, "s d"], source: RowSource) -> Any:
+    """The rows, in double precision, as a DataFrame if the source names its columns."""
+    import pandas as pd
+
+    exact = rows.astype(np.float64)
+    return exact if source.feature_names is None else pd.DataFrame(exact, columns=list(source.feature_names))
+
+
+def size_of(sample: RowSample, size: int) -> str:
+    """Describe how many of the rows read are among the first `size` rows of the sample."""
+    kept = min(size, sample.n_rows)
+    return f"the {kept} rows" if kept == sample.n_rows else f"{kept} of the {sample.n_rows} rows"

@@ -160,8 +160,8 @@ def counts():
     return _assign_piece._cache_size(), len(jax.compiled), jax.config.jax_enable_x64
 
 if __name__ == "__main__":
-    from bnp_hier.deterministic import bayesian_kmeans
-    bayesian_kmeans.SKETCH, bayesian_kmeans.SAMPLE = 2000, 10_000
+    from bnp_hier.deterministic import bayesian_kmeans, streaming
+    bayesian_kmeans.SKETCH, streaming.SKETCH, streaming.SAMPLE = 2000, 2000, 10_000
     X = table(60_000)
     sizes = np.random.default_rng(1).integers(1, 3000, 60)
     sizes[-1] += len(X) - sizes.sum() if sizes.sum() < len(X) else 0
