@@ -15,9 +15,12 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.deterministic.alternation import Objective, by_gradient, labels_and_slots, learn
 from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
+from bnp_hier.deterministic.hard_assignment.source_seating import SeatedRows, SourceSeating
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.deterministic.learned_starts import starting_hyperparameters
-from bnp_hier.deterministic.streaming import StreamingClustering
+from bnp_hier.deterministic.row_sources.protocol import RowSource
+from bnp_hier.deterministic.row_sources.sampling import RowSample, size_of
+from bnp_hier.deterministic.streaming import SKETCH, StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -38,6 +41,12 @@ INITS = ("sequential", "single", "k-means++")
 SEEDINGS = (2, 4, 8, 16)
 """Numbers of clusters of the k-means++ initialisations, used in turn."""
 
+
+PASSES = 10
+"""Maximum number of passes over the rows of a table that is read in parts, after the sample."""
+
+LEAST_RISE_PER_ROW = 1e-5
+"""Increase of the log joint per row (nats) below which passes over such a table stop."""
 
 REORDERED = 2
 """Maximum number of orders tried again after every change of the hyperparameters, besides the partition found before."""
@@ -112,7 +121,10 @@ class MAPDP(StreamingClustering):
         Number of sweeps of the best order, including those after merges.
     converged_ : bool
         Whether the search converged for the best order: its last sweep brought no improvement within `max_iter`. If not,
-        `fit` raises a warning.
+        `fit` raises a warning. For a table that is read in parts, whether the last pass increased the log joint by less than
+        10⁻⁵ nats per row.
+    n_passes_ : int
+        Number of times that `fit` has read a table that is read in parts; 0 for a table in memory.
     init_log_joints_ : ndarray
         (n_init,) final log joint for each order, at the hyperparameters from which the fit started.
     n_clusters_, component_, concentration_, hyperparameters_
@@ -122,6 +134,13 @@ class MAPDP(StreamingClustering):
     -----
     The objective as printed in the paper (its Eq. 4) can increase; the quantity that never increases is
     −log p(X, partition), whose negative is reported here.
+
+    A table that is read in parts is first searched on a sample of 8,192 rows. Then at most 10 passes are made over all rows. In
+    a pass, every row chooses the cluster for which seating weight × predictive density is largest, given all rows in their
+    earlier clusters, its own included. Rows that prefer a new cluster are seated one at a time among themselves, and clusters
+    are merged wherever their statistics alone show that this increases log p(X, partition). The best pass is kept; its log
+    joint is that of `labels_`, and `objective_trace_` and `n_iter_` are those of the passes that increased it. Clusters are
+    not split: those that the sample does not tell apart stay together (`BayesianKMeans` searches on 200,000 rows).
 
     Examples
     --------
@@ -212,6 +231,42 @@ class MAPDP(StreamingClustering):
         self.objective_trace_ = found.trace
         self.n_iter_, self.converged_, self.n_passes_ = len(found.trace), found.converged, 0
         self._finish(problem, found.labels)
+
+    def _check_in_parts(self) -> None:
+        if not isinstance(self.init, str):
+            raise ValueError("initial labels need rows in memory, but X is read in parts; use one of the named initialisations")
+
+    def _fit_source(self, source: RowSource, sample: RowSample, problem: Problem) -> None:
+        prior = Prior(self.concentration_, self.discount_)
+        seating = SourceSeating(self.component_, prior, source, problem.sites.max_clusters or sample.n_rows)
+        stats, counts, share = self.statistics_, self.counts_.astype(float), sample.n_rows / self.n_seen_
+        trace: list[float] = []
+        kept, read = f"of {size_of(sample, SKETCH)}", 1
+        try:
+            for _ in range(PASSES):
+                found = seating(stats, counts, share)
+                read += 1
+                rise = found.log_joint - trace[-1] if trace else np.inf
+                if not rise <= 0:
+                    trace.append(found.log_joint)
+                    self._keep(found, seating, trace)
+                    kept = f"of the best pass over all {sample.n_rows} rows"
+                self.converged_ = bool(rise <= LEAST_RISE_PER_ROW * sample.n_rows)
+                if self.converged_:
+                    break
+                stats, counts, share = found.stats, found.counts, 1.0
+        except BaseException as error:
+            self.converged_ = False
+            error.add_note(f"(the estimator keeps the clusters {kept})")
+            raise
+        finally:
+            self.n_passes_ = getattr(source, "readings", read)
+
+    def _keep(self, found: SeatedRows, seating: SourceSeating, trace: list[float]) -> None:
+        """Set the attributes after a pass over all rows."""
+        self._set_clusters(found.stats, found.counts, np.arange(len(found.counts)))
+        self._label_later(lambda: seating.labels(found))
+        self.objective_trace_, self.n_iter_ = np.array(trace), len(trace)
 
     def _starts(self, values: MixtureValues, limit: int) -> Int[np.ndarray, "r n"]:
         """Initial labels, one row per order."""

@@ -20,7 +20,7 @@ from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.deterministic.row_sources.sampling import RowSample, named_rows, size_of
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.clusters import joint_of_clusters
-from bnp_hier.partitions.incremental import seat_rows
+from bnp_hier.partitions.incremental import seat_in_turn
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.options import require_count
 from bnp_hier.utils.randomness import random_generators
@@ -32,9 +32,6 @@ SKETCH = 8192
 
 SAMPLE = 200_000
 """Maximum number of rows of such a table that are held in memory."""
-
-LARGEST = 4096
-"""Maximum number of rows seated in one compiled call; chunk sizes are powers of two, so that few programs are compiled."""
 
 
 class StreamingClustering(LateLabels, DeterministicClustering):
@@ -170,20 +167,8 @@ class StreamingClustering(LateLabels, DeterministicClustering):
         # a max_clusters declared by the model is part of the model
         limit = self._max_clusters_ or self.n_seen_ + len(X)
         clusters: tuple[Any, np.ndarray] = (self.statistics_, self.counts_.astype(float))
-        found: list[np.ndarray] = []
-        at = 0
-        while at < len(X):
-            size = min(LARGEST, 1 << (len(X) - at).bit_length() - 1)
-            labels, *seated = seat_rows(self.component_, X[at : at + size], clusters, prior, limit, refinements + 1, at)
-            clusters = (seated[0], seated[1])
-            found.append(labels)
-            at += size
-        # a cluster that was opened and then abandoned leaves its number unused; existing clusters never become empty
-        used = np.flatnonzero(clusters[1] > 0)
-        number = np.full(len(clusters[1]), -1)
-        number[used] = np.arange(len(used))
-        self.labels_ = number[np.concatenate(found)]
-        self._set_clusters(clusters[0], clusters[1], used)
+        self.labels_, stats, counts = seat_in_turn(self.component_, X, clusters, prior, limit, refinements)
+        self._set_clusters(stats, counts, np.arange(len(counts)))
 
     def _set_clusters(self, stats: Statistics, counts: Float[np.ndarray, " s"], order: Int[np.ndarray, " k"]) -> None:
         """Set the attributes that describe the clusters in the given slots, in this order; all other slots are empty."""

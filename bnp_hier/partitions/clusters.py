@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import jax
@@ -37,7 +38,7 @@ __all__ = [
 def packed(stats: Statistics) -> Float[np.ndarray, "k p"]:
     """Concatenate the statistics of clusters, one row per cluster, as the kernels need them."""
     leaves = [np.asarray(leaf, dtype=np.float64) for leaf in jax.tree.leaves(stats)]
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+    return np.concatenate([leaf.reshape(len(leaf), prod(leaf.shape[1:])) for leaf in leaves], axis=1)
 
 
 def unpacked(component: Component, rows: Float[np.ndarray, "k p"]) -> Statistics:

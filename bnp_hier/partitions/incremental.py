@@ -18,8 +18,45 @@ from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
+from bnp_hier.utils.arrays import take
 
-__all__ = ["seat_rows"]
+__all__ = ["seat_in_turn", "seat_rows"]
+
+LARGEST = 4096
+"""Maximum number of rows seated in one compiled call; chunk sizes are powers of two, so that few programs are compiled."""
+
+
+def seat_in_turn(
+    component: Component,
+    X: Float[np.ndarray, "m d"],
+    clusters: tuple[Statistics, Float[np.ndarray, " k"]],
+    prior: Prior,
+    limit: int,
+    refinements: int = 0,
+) -> tuple[Int[np.ndarray, " m"], Statistics, Float[np.ndarray, " k1"]]:
+    """Seat any number of new rows, at least one, chunk by chunk, with additional sweeps over each chunk.
+
+    Parameters and errors are those of `seat_rows`.
+
+    Returns
+    -------
+    labels, stats, counts
+        Clusters of the new rows, and the statistics and sizes of all clusters. Existing clusters keep their numbers; new ones
+        are numbered in order of appearance, and none of them is empty.
+    """
+    found: list[np.ndarray] = []
+    at = 0
+    while at < len(X):
+        size = min(LARGEST, 1 << (len(X) - at).bit_length() - 1)
+        labels, *seated = seat_rows(component, X[at : at + size], clusters, prior, limit, refinements + 1, at)
+        clusters = (seated[0], seated[1])
+        found.append(labels)
+        at += size
+    # a cluster that was opened and then abandoned leaves its number unused; existing clusters never become empty
+    used = np.flatnonzero(clusters[1] > 0)
+    number = np.full(len(clusters[1]), -1)
+    number[used] = np.arange(len(used))
+    return number[np.concatenate(found)], take(clusters[0], used), clusters[1][used]
 
 
 def seat_rows(

@@ -107,7 +107,7 @@ def in_floats(*values: ArrayLike) -> Float[Array, " values"]:
     return jnp.stack([jnp.asarray(value, jnp.result_type(float)) for value in values])
 
 
-def take(tree: _Tree, index: Array) -> _Tree:
+def take(tree: _Tree, index: Array | np.ndarray) -> _Tree:
     """Select entries of every leaf along its first axis."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 

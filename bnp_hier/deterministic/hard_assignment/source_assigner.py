@@ -14,7 +14,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import Scores, assign
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 
-__all__ = ["SourceAssigner"]
+__all__ = ["SourceAssigner", "Sums", "added_sums", "in_numpy", "validate_part"]
 
 
 class Sums(NamedTuple):
@@ -31,7 +31,7 @@ class Sums(NamedTuple):
 
 def _sums(component: Component, scores: Scores, check: bool, rows: Float[np.ndarray, "m d"], start: int) -> Sums:
     if check:
-        _validate(component, rows, start)
+        validate_part(component, rows, start)
     found = assign(component, rows, scores)
     labels, counts = np.asarray(found.labels), np.asarray(found.counts)
     first = np.full(len(counts), np.iinfo(np.int64).max)
@@ -39,7 +39,8 @@ def _sums(component: Component, scores: Scores, check: bool, rows: Float[np.ndar
     return Sums(found.stats, counts, first)
 
 
-def _validate(component: Component, rows: Float[np.ndarray, "m d"], start: int) -> None:
+def validate_part(component: Component, rows: Float[np.ndarray, "m d"], start: int) -> None:
+    """Raise the component's ValueError if it does not accept a row of the part."""
     with counted_from(start), jax.enable_x64(True):
         component.validate(rows)
         component.check_precision(rows)
@@ -62,15 +63,15 @@ class SourceAssigner:
 
     def __init__(self, component: Component, source: RowSource) -> None:
         # JAX arrays lose digits when they are unpickled in a process in single precision
-        self.component, self.source = _in_numpy(component), source
+        self.component, self.source = in_numpy(component), source
         self._checked = False
         self._firsts: list[tuple[Scores, Int[np.ndarray, " k"]]] = []
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[np.ndarray, " k"]]:
         """Statistics and number of the rows of each cluster."""
         total: Sums | None = None
-        for found in self.source.map(partial(_sums, self.component, _in_numpy(scores), not self._checked)):
-            total = found if total is None else _added(total, found)
+        for found in self.source.map(partial(_sums, self.component, in_numpy(scores), not self._checked)):
+            total = found if total is None else added_sums(total, found)
         if total is None:
             raise ValueError("X is empty: the row source has no parts; expected at least two rows")
         self._checked = True
@@ -79,12 +80,12 @@ class SourceAssigner:
 
     def validate(self) -> None:
         """Read all rows; raise the component's ValueError if it does not accept one of them."""
-        for _ in self.source.map(partial(_validate, self.component)):
+        for _ in self.source.map(partial(validate_part, self.component)):
             pass
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
         """Cluster of each row; the first one in case of ties."""
-        return np.concatenate(list(self.source.map(partial(_labels, self.component, _in_numpy(scores)))))
+        return np.concatenate(list(self.source.map(partial(_labels, self.component, in_numpy(scores)))))
 
     def appearance(self, scores: Scores) -> Int[np.ndarray, " k"]:
         """Clusters with rows, in order of appearance, in the earlier pass with these scores."""
@@ -92,10 +93,12 @@ class SourceAssigner:
         return np.argsort(first)[: int((first < np.iinfo(np.int64).max).sum())]
 
 
-def _added(one: Sums, other: Sums) -> Sums:
+def added_sums(one: Sums, other: Sums) -> Sums:
+    """What a pass knows about two parts together."""
     stats, counts = jax.tree.map(np.add, (one.stats, one.counts), (other.stats, other.counts))
     return Sums(stats, counts, np.minimum(one.first, other.first))
 
 
-def _in_numpy(tree: Any) -> Any:
+def in_numpy(tree: Any) -> Any:
+    """The arrays as NumPy arrays in double precision."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), tree)

@@ -79,7 +79,7 @@ def only_in_memory(X: Any, estimator: str) -> Any:
         whole = "X.compute()" if is_dask_table(X) else "X.to_table()"
         raise TypeError(
             f"X is a {_kind(X)}, which {estimator} would read as a whole; pass {whole} if the rows fit in memory, or use an "
-            "estimator that reads rows in parts (BayesianKMeans)"
+            "estimator that reads rows in parts (BayesianKMeans, MAPDP, DPMeans)"
         )
     _refuse(X)
     return X
