@@ -28,7 +28,9 @@ from bnp_hier.deterministic import (
     BayesianKMeans,
     DPMeans,
     VariationalDP,
+    merge_fits,
     recursive_kmeans,
+    tree_of_clusters,
 )
 from bnp_hier.distributions import (
     ChineseRestaurantProcess,
@@ -124,6 +126,7 @@ __all__ = [
     "hierarchy_draws",
     "load_fit",
     "loo",
+    "merge_fits",
     "models",
     "number_of_clusters",
     "outlier_pvalues",
@@ -135,6 +138,7 @@ __all__ = [
     "recover_labels",
     "recursive_kmeans",
     "to_arviz",
+    "tree_of_clusters",
 ]
 
 limit_xla()

@@ -3,9 +3,21 @@
 from bnp_hier.deterministic.agglomerative import AgglomerativeBayesianClustering
 from bnp_hier.deterministic.bayesian_kmeans import BayesianKMeans
 from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.deterministic.cluster_tree import tree_of_clusters
 from bnp_hier.deterministic.dp_means import DPMeans
 from bnp_hier.deterministic.kmeans_hierarchies import recursive_kmeans
 from bnp_hier.deterministic.map_dp import MAPDP
+from bnp_hier.deterministic.merged_fits import merge_fits
 from bnp_hier.deterministic.variational_dp import VariationalDP
 
-__all__ = ["BHC", "MAPDP", "AgglomerativeBayesianClustering", "BayesianKMeans", "DPMeans", "VariationalDP", "recursive_kmeans"]
+__all__ = [
+    "BHC",
+    "MAPDP",
+    "AgglomerativeBayesianClustering",
+    "BayesianKMeans",
+    "DPMeans",
+    "VariationalDP",
+    "merge_fits",
+    "recursive_kmeans",
+    "tree_of_clusters",
+]

@@ -107,6 +107,20 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
                 f"cluster of rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
             )
 
+    def _check_exact_statistics(self, use: str) -> None:
+        """Raise an error if the estimator is not fitted, or has imputed missing values, whose uncertainty is in its statistics.
+
+        Parameters
+        ----------
+        use
+            What the clusters cannot be then, for the message.
+        """
+        check_is_fitted(self, "counts_")
+        if hasattr(self, "missing_values_"):
+            raise ValueError(
+                f"the clusters of this {type(self).__name__} cannot be {use} from their statistics: missing values were imputed"
+            )
+
     def _describe(self, problem: Problem) -> MixtureValues:
         """Set the attributes that do not depend on the partition."""
         values = problem.values

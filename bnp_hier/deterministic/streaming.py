@@ -162,6 +162,11 @@ class StreamingClustering(LateLabels, DeterministicClustering):
         """Number of rows seen so far by `fit` and `partial_fit`."""
         return int(self.counts_.sum())
 
+    @property
+    def _has_all_labels(self) -> bool:
+        """Whether `labels_` are available, and are those of all rows seen; they are not computed for this."""
+        return self._reread is not None or (self._labels is not None and len(self._labels) == self.n_seen_)
+
     def _take_in(self, X: Float[np.ndarray, "m d"], refinements: int) -> None:
         prior = Prior(self.concentration_, self.discount_)
         # a max_clusters declared by the model is part of the model

@@ -26,7 +26,7 @@ LEAST_GAIN = 1e-9
 
 
 class Unions:
-    """Clusters, one in each slot, and the scores of merging all pairs of them.
+    """Clusters, one in each slot, and the scores of merging all pairs of them; `score` must be called first.
 
     Parameters
     ----------
@@ -34,9 +34,6 @@ class Unions:
         Conjugate component.
     stats, counts
         Statistics and sizes of the clusters, as NumPy arrays.
-    score
-        Called with this object, two arrays of slots and the log marginal likelihoods of the unions of their clusters; returns
-        the scores of these pairs.
 
     Attributes
     ----------
@@ -44,20 +41,25 @@ class Unions:
         Statistics, sizes and log marginal likelihoods (nats) of the clusters that are left, in their slots.
     """
 
-    def __init__(
-        self,
-        component: Component,
-        stats: Statistics,
-        counts: Float[np.ndarray, " k"],
-        score: Callable[[Unions, np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    ) -> None:
-        self.component, self.counts, self._score = component, counts.astype(float), score
+    def __init__(self, component: Component, stats: Statistics, counts: Float[np.ndarray, " k"]) -> None:
+        self.component, self.counts = component, counts.astype(float)
         self.stats = jax.tree.map(lambda leaf: np.array(leaf, dtype=np.float64), stats)
         k = len(counts)
         self.marginals = marginals_of(component, self.stats, self.counts)
         self._left = np.ones(k, dtype=bool)
         self._joint, self._scores = np.full((k, k), -np.inf), np.full((k, k), -np.inf)
-        one, other = np.triu_indices(k, 1)
+
+    def score(self, score: Callable[[Unions, np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> None:
+        """Compute the scores of all pairs, and later those of pairs with a union.
+
+        Parameters
+        ----------
+        score
+            Called with this object, two arrays of slots and the log marginal likelihoods of the unions of their clusters;
+            returns the scores of these pairs.
+        """
+        self._score = score
+        one, other = np.triu_indices(len(self.counts), 1)
         for at in range(0, len(one), PAIRS_AT_ONCE):
             self._compute(one[at : at + PAIRS_AT_ONCE], other[at : at + PAIRS_AT_ONCE])
 
@@ -111,7 +113,8 @@ def merge_by_joint(
         together = gammaln(of.counts[one] + of.counts[other] - discount)
         return joint - of.marginals[one] - of.marginals[other] + together - sizes[one] - sizes[other]
 
-    unions = Unions(component, stats, counts, gain)
+    unions = Unions(component, stats, counts)
+    unions.score(gain)
     name, least = np.arange(len(counts)), LEAST_GAIN * abs(unions.marginals.sum())
     for clusters in range(len(counts), 1, -1):
         one, other, score = unions.best()

@@ -34,6 +34,11 @@ INSTEAD = {
 }
 """What to pass instead of objects that would be read whole: package, name of the class ("" for all), advice."""
 
+IN_PARTS = (
+    "use an estimator that reads rows in parts (BayesianKMeans, MAPDP, DPMeans); bnp_hier.tree_of_clusters makes a tree of its "
+    "clusters"
+)
+
 ONCE = "which can be read only once; give a function that returns a new iterator of chunks each time it is called"
 
 
@@ -78,10 +83,11 @@ def only_in_memory(X: Any, estimator: str) -> Any:
     if is_dask_table(X) or _is_arrow(X, "Dataset"):
         whole = "X.compute()" if is_dask_table(X) else "X.to_table()"
         raise TypeError(
-            f"X is a {_kind(X)}, which {estimator} would read as a whole; pass {whole} if the rows fit in memory, or use an "
-            "estimator that reads rows in parts (BayesianKMeans, MAPDP, DPMeans)"
+            f"X is a {_kind(X)}, which {estimator} would read as a whole; pass {whole} if the rows fit in memory, or {IN_PARTS}"
         )
     _refuse(X)
+    if isinstance(X, RowSource) or callable(X):
+        raise TypeError(f"X is a {_kind(X)}, but {estimator} needs a table here: pass an array of the rows, or {IN_PARTS}")
     return X
 
 
