@@ -13,10 +13,11 @@ from scipy.special import gammaln
 from scipy.stats import kstest
 
 import bnp_hier as bnp
-from bnp_hier.deterministic import bayesian_kmeans, streaming
+from bnp_hier.deterministic import streaming
 from bnp_hier.deterministic.row_sources.chunked_rows import RowStream
 from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.deterministic.row_sources.sampling import RowSample
+from bnp_hier.utils.randomness import random_generators
 from tests.deterministic.row_sources.problem import N, estimator, table
 from tests.oracles.problems import log_marginal
 
@@ -208,7 +209,7 @@ def test_a_function_that_gives_one_iterator_is_found_out(few_in_memory: None) ->
 
 def test_bad_rows_outside_the_sample_are_found_with_their_place(few_in_memory: None) -> None:
     X = table()
-    sample = RowSample(200, bayesian_kmeans.random_generators(0)[0])
+    sample = RowSample(200, random_generators(0)[0])
     sample.add(np.arange(float(N))[:, None])
     outside = min(set(range(600, N)) - set(sample.rows.ravel().astype(int)))
     broken = X.copy()
