@@ -17,32 +17,30 @@ from bnp_hier.components.learned import LearnedPrior
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.sharded_arrays import is_spread
 
-__all__ = ["ConjugateMixture", "cluster_statistics"]
-
-PARTS, PARTED_FROM = 16, 4096
-"""Number of parts in which statistics of many rows are summed, and the smallest number of rows that are many."""
+__all__ = ["ConjugateMixture", "cluster_statistics", "rounded_to_sum_exactly"]
 
 
 def cluster_statistics(rows: Statistics, labels: Int[Array, " n"], size: int) -> Statistics:
-    """Sum the rows' statistics for each of the labels 0, ..., size − 1; rows with other labels are ignored.
+    """Sum the rows' statistics for each of the labels 0, ..., size − 1; rows with other labels are ignored."""
+    return jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, size), rows)
 
-    Many rows are summed in `PARTS` parts, whose sums are added in an order that does not depend on how the rows are distributed
-    over devices.
+
+def rounded_to_sum_exactly(rows: Statistics) -> Statistics:
+    """Round the rows' statistics so that double precision adds them without rounding, in any order.
+
+    Sums then do not depend on how the rows are distributed over devices. For n rows, the rounding errors are below n / 2⁵² of
+    the largest value of a statistic. Single precision has too few digits: there, rows are returned as they are.
     """
-    n = labels.shape[0]
-    if n < PARTED_FROM or n % PARTS or size * PARTS > n:
-        return jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, size), rows)
-    of_part = labels.reshape(PARTS, -1)
 
-    def sums(leaf: Array) -> Array:
-        parts = jax.vmap(lambda rows, labels: jax.ops.segment_sum(rows, labels, size))(
-            leaf.reshape(PARTS, -1, *leaf.shape[1:]), of_part
-        )
-        while len(parts) > 1:
-            parts = parts[0::2] + parts[1::2]
-        return parts[0]
+    def rounded(leaf: Array) -> Array:
+        leaf = leaf.astype(jnp.result_type(float))
+        if leaf.dtype != jnp.float64:
+            return leaf
+        _, exponent = jnp.frexp(jnp.abs(leaf).max(axis=0))  # the largest value is below 2 to this power
+        step = jnp.ldexp(jnp.ones(exponent.shape), exponent + (leaf.shape[0] - 1).bit_length() - 52)
+        return jnp.round(leaf / step) * step
 
-    return jax.tree.map(sums, rows)
+    return jax.tree.map(rounded, rows)
 
 
 class _RowSupports(constraints.Constraint):

@@ -14,7 +14,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, MissingValues
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_cluster_priors
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics, rounded_to_sum_exactly
 from bnp_hier.inspection.trace import Model, feasible, run_model, sample_sites
 from bnp_hier.utils.arrays import own_arrays, take
 
@@ -23,7 +23,7 @@ __all__ = ["Conditional", "find_continuous_sites", "read_conditional"]
 BLOCK = 8
 """Number of clusters whose terms are computed at once: those of empty ones cost time as well."""
 
-KEPT, KEPT_FROM = 1024, 16_384
+KEPT, KEPT_FROM = 1024, 4096
 """Number of clusters whose statistics are kept between evaluations of the density, if there are more rows than `KEPT_FROM`.
 
 There is room for as many clusters as rows, but statistics of so many would not fit in memory.
@@ -140,7 +140,8 @@ def read_conditional(
             if name in partitions:
                 term = _log_partition(site["fn"], partitions[name])
             elif name in summaries:
-                component = own_arrays(site["fn"].component.centred_on(site["value"]))
+                # about the same point as the statistics, which need not be found in the rows again
+                component = own_arrays(site["fn"].component.centred_on(summaries[name].anchor.reference()[None]))
                 term = _log_marginal(component, summaries[name])
             else:
                 term = jnp.sum(site["fn"].log_prob(site["value"]))
@@ -173,9 +174,12 @@ def _summarise(sites: Mapping[str, Any]) -> tuple[dict[str, _Occupancy], dict[st
         anchor = own_arrays(fn.component.centred_on(X)).anchor()
         if own and anchor is not None:
             labels = jnp.asarray(fn.assignments)
-            kept = _slots(labels) if len(labels) <= KEPT_FROM else KEPT
-            stats = cluster_statistics(anchor.suff_stats(X), labels, kept)
-            summaries[name] = _Summary(partitions[own[0]], anchor, jax.tree.map(_in_blocks, stats), jnp.asarray(X), labels)
+            X = jnp.asarray(X)
+            if len(labels) <= KEPT_FROM:
+                stats = cluster_statistics(anchor.suff_stats(X), labels, _slots(labels))
+            else:
+                stats = cluster_statistics(rounded_to_sum_exactly(anchor.suff_stats(X)), labels, KEPT)
+            summaries[name] = _Summary(partitions[own[0]], anchor, jax.tree.map(_in_blocks, stats), X, labels)
     return partitions, summaries
 
 

@@ -23,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bnp_hier.kernels.spread_rows import SpreadArguments
 from bnp_hier.runs.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from bnp_hier.utils.arrays import is_elsewhere
-from bnp_hier.utils.sharded_arrays import is_spread, replicated
+from bnp_hier.utils.sharded_arrays import is_sharded, is_spread, replicated
 
 __all__ = [
     "Part",
@@ -33,6 +33,7 @@ __all__ = [
     "asked_to_end",
     "other_process_named",
     "placed_like",
+    "placed_on",
     "read_distributed",
     "shard_fingerprint",
     "write_distributed",
@@ -89,6 +90,17 @@ def _split(tree: Any) -> tuple[Any, Any]:
     tree = jax.tree.map(lambda leaf: leaf if is_part(leaf) else _as_part(leaf), tree, is_leaf=is_part)
     shared = jax.tree.map(lambda leaf: None if is_part(leaf) else leaf, tree, is_leaf=is_part)
     return shared, jax.tree.map(lambda leaf: leaf.values if is_part(leaf) else None, tree, is_leaf=is_part)
+
+
+def placed_on(state: Any, mesh: Mesh | None) -> Any:
+    """The state of a kernel with everything that is not distributed on all devices, as after a step.
+
+    Otherwise, programs would be compiled again for the second chunk.
+    """
+    if mesh is None:
+        return state
+    everywhere = jax.jit(lambda leaf: leaf, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    return jax.tree.map(lambda leaf: leaf if is_sharded(leaf) else everywhere(leaf), state)
 
 
 def placed_like(tree: Any, template: Any) -> Any:

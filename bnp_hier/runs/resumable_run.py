@@ -36,6 +36,7 @@ from bnp_hier.runs.distributed_parts import (
     asked_to_end,
     other_process_named,
     placed_like,
+    placed_on,
     read_distributed,
     shard_fingerprint,
     write_distributed,
@@ -241,6 +242,7 @@ class ResumableRun:
             rng_key = jax.random.split(rng_key, self.num_chains)
         self._progress, self._data, self._extra_fields = None, _fingerprint(args, kwargs), tuple(extra_fields)
         self._parameters = self._read_parameters(args, kwargs)
+        self._set_arguments(args, kwargs)
         state = self._init(rng_key, init_params, args, kwargs)
         self._advance(_Progress(0, state, ()), args, kwargs)
 
@@ -288,7 +290,7 @@ class ResumableRun:
 
         params = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), init_params)
         with TRACING:
-            return _without_rows(self._for_chains(one)(keys, params))
+            return placed_on(_without_rows(self._for_chains(one)(keys, params)), self._mesh)
 
     def _first_state(self, leaves: Iterable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Initialise the kernel and return an arbitrary initial state with random keys of the type in the saved leaves."""

@@ -22,6 +22,7 @@ from scipy.stats import gamma as gamma_distribution
 from scipy.stats import lognorm
 
 import bnp_hier as bnp
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics, rounded_to_sum_exactly
 from bnp_hier.inspection import conditionals
 from bnp_hier.inspection.conditionals import BLOCK, read_conditional
 from bnp_hier.models import dpm, pitman_yor_mixture
@@ -111,6 +112,19 @@ def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     for key in jax.random.split(jax.random.key(1), 3):
         found, exact = both(start + 0.7 * jax.random.normal(key, start.shape))
         np.testing.assert_allclose(found, exact, rtol=1e-9)
+
+
+def test_sums_do_not_depend_on_the_order_of_rows(x64: None) -> None:
+    rows = jnp.asarray(RNG.normal(size=(9001, 2)) * np.array([1.0, 1e6]) + 3.0)
+    component = bnp.NormalInverseWishart(np.zeros(2), 1.0, 4.0, np.eye(2))
+    rounded = rounded_to_sum_exactly(component.suff_stats(rows))
+    order = RNG.permutation(9001)
+    nothing = jnp.zeros(9001, int)
+    exact = cluster_statistics(component.suff_stats(rows), nothing, 1)
+    found = cluster_statistics(rounded, nothing, 1)
+    again = cluster_statistics(jax.tree.map(lambda leaf: leaf[order], rounded), nothing, 1)
+    jax.tree.map(np.testing.assert_array_equal, found, again)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-6), found, exact)
 
 
 def test_more_clusters_than_statistics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
