@@ -44,7 +44,7 @@ SKETCH = 8192
 SAMPLE = 200_000
 """Maximum number of rows of such a table that are loaded and clustered like an array."""
 
-LEAST_GAIN = 1e-6
+LEAST_GAIN = 1e-5
 """Decrease of the objective, relative to it, below which the centres have stopped moving in passes over such a table."""
 
 
@@ -114,7 +114,7 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
     is within √penalty (optimistic concurrency control, Pan et al. 2013). So the result may also depend on how the rows that are
     far from all clusters of the sample are divided into parts. In such a fit, `labels_` are those of the nearest
     `cluster_centers_`, and the objective is that of these centres and labels. The passes end when no row is farther than
-    √penalty from all centres and the last pass has decreased the objective by less than 10⁻⁶ of its value.
+    √penalty from all centres and the last pass has decreased the objective by less than 10⁻⁵ of its value.
 
     Examples
     --------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,13 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
-from bnp_hier.deterministic import map_dp
+from bnp_hier.deterministic import dp_means, map_dp
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.partitions.clusters import joint_and_statistics
 from bnp_hier.partitions.seating import Prior
 from tests.deterministic.row_sources.problem import N, table
+from tests.deterministic.row_sources.test_dask_rows import ROOT, environment
 
 
 @pytest.fixture(autouse=True)
@@ -154,3 +157,49 @@ def test_failures_and_bad_input() -> None:
     assert "row numbers are relative to row 768 of the stream" in " ".join(caught.value.__notes__)
     with pytest.raises(ValueError, match="initial labels need rows in memory"):
         estimator(init=np.zeros(N, int)).fit(lambda: [X])
+
+
+@pytest.mark.parametrize("kind", ["MAPDP", "DPMeans"])
+def test_threads(kind: str, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that are computed at the same time."""
+    monkeypatch.setattr(dp_means, "SKETCH", 200)
+    monkeypatch.setattr(dp_means, "SAMPLE", 400)
+    X = rare()
+    with dask.config.set(scheduler="threads"):
+        fits = [
+            (estimator() if kind == "MAPDP" else bnp.DPMeans(25.0)).fit(rows)
+            for rows in (da.from_array(X, (90, 2)), lambda: [X])
+        ]
+        labels = fits[0].labels_
+    assert (labels == fits[1].labels_).all() and fits[0].n_passes_ == fits[1].n_passes_
+
+
+CLUSTER = """
+from functools import partial
+import dask.array as da, numpy as np
+from distributed import Client, LocalCluster
+import bnp_hier as bnp
+from bnp_hier.deterministic import dp_means, map_dp, streaming
+from tests.deterministic.row_sources.test_map_dp_in_parts import estimator, rare
+
+if __name__ == "__main__":
+    map_dp.SKETCH = dp_means.SKETCH = streaming.SKETCH = 200
+    dp_means.SAMPLE = streaming.SAMPLE = 400
+    X = rare()
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        for kind in (estimator, partial(bnp.DPMeans, 25.0)):
+            fit, here = kind().fit(da.from_array(X, (200, 2))), kind().fit(lambda: [X])
+            assert (fit.labels_ == here.labels_).all() and fit.n_clusters_ >= 5
+            assert abs(getattr(fit, "log_joint_", 0.0) - getattr(here, "log_joint_", 0.0)) < 1e-6
+    print("done")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path: Path) -> None:
+    """Workers in single precision give the results of this process."""
+    script = tmp_path / "cluster.py"
+    script.write_text(CLUSTER)
+    command = [sys.executable, "-W", "ignore", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=environment(), check=False)
+    assert done.returncode == 0 and "done" in done.stdout, done.stderr[-3000:]
