@@ -115,7 +115,8 @@ def test_hard_assignments() -> None:
 def test_streams() -> None:
     check = "\nassert stream.n_clusters_ == 3 and stream.n_seen_ == 20_050 and len(stream.labels_) == 50\n"
     check += "assert fit.n_clusters_ == 3 and isinstance(density, da.Array) and (same.labels_ == fit.labels_).all()\n"
-    check += "assert merged.n_clusters_ == 3 and merged.n_seen_ == 4000 and merged.log_joint_ <= tree.log_evidence_bound\n"
+    check += "assert merged.n_clusters_ == 3 and merged.n_seen_ == 4000\n"
+    check += "assert merged.log_joint_ < tree.log_evidence_bound + 1e-6\n"
     _run("-c", "\n".join(_blocks("docs/guide/many_rows.md")) + check)
 
 
