@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,8 @@ def shard_rows(
 
     Processes may have different numbers of rows: shares are padded with rows of NaN, which kernels ignore. Draws then depend
     on where the padding is. If the rows come in blocks, such as files, every block is padded to the size of the largest one, so
-    that draws do not depend on how many processes read the same blocks in the same order.
+    that draws do not depend on how many processes, of the same number of devices each, read the same blocks in the same order.
+    Collected labels have −1 for padding, which `gather_labels` leaves out.
 
     Parameters
     ----------
@@ -56,54 +57,117 @@ def shard_rows(
     Raises
     ------
     ValueError
-        If a process has no rows or other columns, types or numbers of blocks than others, or rows with NaN or infinite values;
-        the message, the same in all processes, names the process.
+        If a process has no rows, rows with NaN or infinite values, or other columns, types, or numbers of blocks or devices
+        than others; all processes raise it, and the message names the process. Also if the mesh does not have all devices in
+        the order of the processes.
     """
-    blocks = [np.asarray(block) for block in (rows if isinstance(rows, list | tuple) else [rows])]
-    wrong = _wrong_block(blocks)
-    blocks = [block if block.dtype.kind == "f" else block.astype(jnp.result_type(float)) for block in blocks]
-    same = (len(blocks), blocks[0].shape[-1] if blocks and blocks[0].ndim else 0, blocks[0].dtype.itemsize if blocks else 0)
-    sizes = [len(block) if block.ndim == 2 else 0 for block in blocks] or [0]
-    place = (-1, -1) if wrong is None else wrong
-    found = _gathered(np.array([*same, min(sizes), max(sizes), *place]))
-    for process, (_, _, _, _, _, row, column) in enumerate(found.tolist()):
-        if row >= 0:
-            raise ValueError(
-                f"process {process} has a NaN or infinite value in row {row}, column {column}; expected finite numbers"
-            )
-    for process, numbers in enumerate(found.tolist()):
-        if numbers[3] < 1:
-            raise ValueError(f"process {process} has no rows, or rows that are not a table (m, d)")
-        for what, one, other in zip(("blocks", "columns", "bytes per number"), numbers, found[0].tolist(), strict=False):
-            if one != other:
-                raise ValueError(f"process {process} has {one} {what}, but process 0 has {other}; expected the same number")
-    mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
+    blocks, own = _read_blocks(rows)
+    smallest, size = _check_blocks(_gathered(own))
+    mesh = _mesh_in_order() if mesh is None else _checked(mesh)
     devices = jax.local_device_count()
-    size = int(found[:, 4].max())
-    if int(found[:, 3].min()) < size or len(blocks) * size % devices:
+    if smallest < size or size % devices:
         size += -size % int(np.lcm(devices, PADDED_TO))
-    whole = [np.pad(block, ((0, size - len(block)), (0, 0)), constant_values=np.nan) for block in blocks]
-    return jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec(mesh.axis_names[0])), np.concatenate(whole))
+    if len(blocks) == 1 and len(blocks[0]) == size:
+        whole = blocks[0]
+    else:
+        whole = np.full((len(blocks) * size, blocks[0].shape[1]), np.nan, blocks[0].dtype)
+        for number, block in enumerate(blocks):
+            whole[number * size : number * size + len(block)] = block
+    return jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec(mesh.axis_names[0])), whole)
 
 
-def _wrong_block(blocks: list[np.ndarray]) -> tuple[int, int] | None:
-    """Row of this process and column of the first value that is not finite; None if there is none or rows are no tables."""
-    at = 0
+class _Blocks(NamedTuple):
+    """What processes tell each other about their blocks of rows; smallest and largest values over the blocks."""
+
+    readable: int
+    number: int
+    devices: int
+    columns: tuple[int, int]
+    itemsize: tuple[int, int]
+    rows: tuple[int, int]
+    not_finite: tuple[int, int]
+
+
+def _read_blocks(rows: Any) -> tuple[list[np.ndarray], _Blocks]:
+    """The blocks in floating point, and what other processes must know about them; errors are left to `_check_blocks`."""
+    blocks, readable = [], True
+    for block in rows if isinstance(rows, list | tuple) else [rows]:
+        try:
+            block = np.asarray(block)
+            blocks.append(block if block.dtype.kind == "f" else block.astype(jnp.result_type(float)))
+        except (TypeError, ValueError):
+            readable = False
+    readable = readable and bool(blocks) and all(block.ndim == 2 for block in blocks)
+    devices, nothing = jax.local_device_count(), (0, 0)
+    if not readable:
+        return blocks, _Blocks(False, len(blocks), devices, nothing, nothing, nothing, (-1, -1))
+    wrong, at = (-1, -1), 0
     for block in blocks:
-        if block.ndim == 2 and block.dtype.kind == "f" and not np.isfinite(block).all():
-            row, column = np.argwhere(~np.isfinite(block))[0]
-            return at + int(row), int(column)
-        at += len(block) if block.ndim else 0
-    return None
+        finite = np.isfinite(block)
+        if wrong[0] < 0 and not finite.all():
+            row, column = np.argwhere(~finite)[0].tolist()
+            wrong = at + row, column
+        at += len(block)
+    columns, itemsizes, sizes = zip(*((block.shape[1], block.dtype.itemsize, len(block)) for block in blocks), strict=True)
+    ranges = [(min(each), max(each)) for each in (columns, itemsizes, sizes)]
+    return blocks, _Blocks(True, len(blocks), devices, ranges[0], ranges[1], ranges[2], wrong)
 
 
-def _gathered(numbers: Int[np.ndarray, " m"]) -> Int[np.ndarray, "processes m"]:
-    """The numbers of all processes."""
+def _check_blocks(found: list[_Blocks]) -> tuple[int, int]:
+    """Smallest and largest number of rows of a block.
+
+    Raises
+    ------
+    ValueError
+        As `shard_rows`; depends only on what all processes know.
+    """
+    first = found[0]
+    for process, own in enumerate(found):
+        if not own.readable or own.rows[0] < 1:
+            raise ValueError(f"process {process} has no rows, or rows that are not a table of numbers (m, d)")
+        if own.not_finite[0] >= 0:
+            row, column = own.not_finite
+            where = f"row {row}, column {column}"
+            raise ValueError(f"process {process} has a NaN or infinite value in {where}; expected finite numbers")
+        for what, mine, theirs in (
+            ("blocks", (own.number, own.number), first.number),
+            ("devices", (own.devices, own.devices), first.devices),
+            ("columns", own.columns, first.columns[0]),
+            ("bytes per number", own.itemsize, first.itemsize[0]),
+        ):
+            for each in mine:
+                if each != theirs:
+                    raise ValueError(
+                        f"process {process} has {each} {what}, but process 0 has {theirs}; expected the same number"
+                    )
+    return min(own.rows[0] for own in found), max(own.rows[1] for own in found)
+
+
+def _gathered(own: _Blocks) -> list[_Blocks]:
+    """The blocks of all processes."""
     if jax.process_count() == 1:
-        return numbers[None]
+        return [own]
     from jax.experimental.multihost_utils import process_allgather
 
-    return np.asarray(process_allgather(numbers)).reshape(-1, len(numbers))
+    leaves, structure = jax.tree.flatten(own)
+    table = np.asarray(process_allgather(np.array(leaves))).reshape(-1, len(leaves))
+    return [jax.tree.unflatten(structure, row) for row in table.tolist()]
+
+
+def _mesh_in_order() -> Mesh:
+    """A mesh of all devices in the order of the processes, which `jax.make_mesh` may change."""
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    return Mesh(np.array(devices), ("rows",))
+
+
+def _checked(mesh: Mesh) -> Mesh:
+    processes = [device.process_index for device in mesh.devices.ravel()]
+    if mesh.devices.ndim != 1 or processes != sorted(processes) or len(processes) != jax.device_count():
+        raise ValueError(
+            f"the mesh has shape {mesh.devices.shape} and devices of the processes {processes}; expected one dimension with "
+            f"all {jax.device_count()} devices in the order of the processes"
+        )
+    return mesh
 
 
 def from_data(family: type[Component], X: Array, **options: Any) -> Any:

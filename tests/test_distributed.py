@@ -7,6 +7,8 @@ from functools import partial
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro.handlers import substitute
 from numpyro.infer import MCMC, Gibbs
@@ -41,7 +43,9 @@ def test_blocks_are_padded_to_the_largest() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (np.ones(3), "process 0 has no rows, or rows that are not a table"),
+        ([["a", "b"]], "process 0 has no rows, or rows that are not a table of numbers"),
+        ([WHOLE[:3], WHOLE[:3, :1]], "process 0 has 2 columns, but process 0 has 1"),
+        (np.ones(3), "process 0 has no rows, or rows that are not a table of numbers"),
         ([], "process 0 has no rows"),
         ([WHOLE[:3], np.array([[0.0, 1.0], [2.0, np.inf]])], "process 0 has a NaN or infinite value in row 4, column 1"),
     ],
@@ -160,6 +164,30 @@ def test_large_arrays_stay_on_their_device(monkeypatch: pytest.MonkeyPatch) -> N
     bad = X.at[17, 1].set(np.inf)
     with pytest.raises(ValueError, match="first in row 17; expected finite numbers"):
         kernel.init(jax.random.key(0), 10, None, (bad,), {})
+
+
+def test_models_that_observe_more_than_the_mixture_refuse_padding() -> None:
+    def model(X) -> None:
+        location = numpyro.sample("location", dist.Normal(0.0, 1.0))
+        numpyro.sample("first", dist.Normal(location, 1.0), obs=X[:, 0])
+
+    kernel = bnp.HyperparameterGibbs(model)
+    with pytest.raises(ValueError, match="observes 'first' besides a ConjugateMixture"):
+        kernel.init(jax.random.key(0), 0, None, (distributed.shard_rows([WHOLE[:400], WHOLE[400:]]),), {})
+
+
+def test_large_arrays_with_infinite_values_have_no_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_arrays, "LARGE", 1000)
+    X = jax.device_put(WHOLE.astype(np.float32)).at[3, 0].set(np.inf)
+    with pytest.raises(ValueError, match="no prior can be derived from the 603 rows"):
+        bnp.NormalInverseWishart.from_data(X)
+
+
+def test_meshes_must_have_all_devices() -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
+    if jax.device_count() > 1:
+        with pytest.raises(ValueError, match="expected one dimension with all"):
+            distributed.shard_rows(WHOLE, mesh)
 
 
 SHARES = textwrap.dedent("""

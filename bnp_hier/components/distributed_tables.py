@@ -48,6 +48,11 @@ def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
     -------
     prior
         `LearnedPrior` or component, with NumPy arrays that are the same in all processes.
+
+    Raises
+    ------
+    ValueError
+        If the rows have infinite values, or too few are complete.
     """
     X = without_explicit_axes(X)
     found: list[tuple[Any, Any]] = []
@@ -63,6 +68,10 @@ def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
     with jax.enable_x64(True):
         everywhere = NamedSharding(X.sharding.mesh, PartitionSpec()) if isinstance(X.sharding, NamedSharding) else None
         arrays = [_rounded(np.asarray(array)) for array in jax.jit(arrays_of, out_shardings=everywhere)(X)]
+    if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
+        raise ValueError(
+            f"no prior can be derived from the {X.shape[0]} rows of X: they have infinite values, or too few complete rows"
+        )
     prior, fill = found[0]
     if not isinstance(prior, LearnedPrior):
         return fill(arrays)

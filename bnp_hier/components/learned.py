@@ -158,8 +158,9 @@ def blended_covariance(X: ArrayLike, variance: ArrayLike) -> Float[Array | np.nd
         covariance = scale[:, None] * found * scale
     elif is_traced(X):
         there = ~jnp.isnan(rows).any(axis=1, keepdims=True)
-        centred = jnp.where(there, rows - jnp.nanmean(rows, axis=0), 0.0)
-        covariance = centred.T @ centred / there.sum(dtype=rows.dtype)
+        n = there.sum(dtype=rows.dtype)
+        centred = jnp.where(there, rows - jnp.where(there, rows, 0.0).sum(axis=0) / n, 0.0)
+        covariance = centred.T @ centred / n
     else:
         covariance = np.cov(rows.T, bias=True).reshape(d, d)
     return (1 - OWN_VARIANCE) * covariance + OWN_VARIANCE * xp.diag(xp.asarray(variance))

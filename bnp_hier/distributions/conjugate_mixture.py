@@ -17,7 +17,7 @@ from bnp_hier.components.learned import LearnedPrior
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.sharded_arrays import is_spread
 
-__all__ = ["ConjugateMixture", "cluster_statistics", "rounded_to_sum_exactly"]
+__all__ = ["ConjugateMixture", "cluster_statistics", "cluster_statistics_in_any_order"]
 
 
 def cluster_statistics(rows: Statistics, labels: Int[Array, " n"], size: int) -> Statistics:
@@ -25,22 +25,32 @@ def cluster_statistics(rows: Statistics, labels: Int[Array, " n"], size: int) ->
     return jax.tree.map(lambda leaf: jax.ops.segment_sum(leaf, labels, size), rows)
 
 
-def rounded_to_sum_exactly(rows: Statistics) -> Statistics:
-    """Round the rows' statistics so that double precision adds them without rounding, in any order.
+def cluster_statistics_in_any_order(rows: Statistics, labels: Int[Array, " n"], size: int) -> Statistics:
+    """Compute `cluster_statistics` so that it does not depend on how the rows are distributed over devices.
 
-    Sums then do not depend on how the rows are distributed over devices. For n rows, the rounding errors are below n / 2⁵² of
-    the largest value of a statistic. Single precision has too few digits: there, rows are returned as they are.
+    In double precision, each value is split into a multiple of a coarse step, a multiple of a fine one, and a rest, which is
+    dropped. Steps are powers of two for which the sum over n rows of either part is exact, in any order. With m = ⌈log2 n⌉, the
+    rest of a value is at most 2^(2m − 104) of the largest absolute value of that statistic. Single precision has too few digits
+    for this: there, sums are those of `cluster_statistics`.
     """
 
-    def rounded(leaf: Array) -> Array:
+    def summed(leaf: Array) -> Array:
         leaf = leaf.astype(jnp.result_type(float))
         if leaf.dtype != jnp.float64:
-            return leaf
-        _, exponent = jnp.frexp(jnp.abs(leaf).max(axis=0))  # the largest value is below 2 to this power
-        step = jnp.ldexp(jnp.ones(exponent.shape), exponent + (leaf.shape[0] - 1).bit_length() - 52)
-        return jnp.round(leaf / step) * step
+            return jax.ops.segment_sum(leaf, labels, size)
+        coarse = _rounded(leaf)
+        parts = (coarse, _rounded(leaf - coarse))
+        return sum(jax.ops.segment_sum(part, labels, size) for part in parts)  # type: ignore[return-value]
 
-    return jax.tree.map(rounded, rows)
+    return jax.tree.map(summed, rows)
+
+
+def _rounded(leaf: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    """Round to multiples of a power of two, of which sums over all rows have no more than 52 digits."""
+    _, exponent = jnp.frexp(jnp.abs(leaf).max(axis=0))  # the largest value is below 2 to this power
+    step = jnp.ldexp(jnp.ones(exponent.shape), exponent + (leaf.shape[0] - 1).bit_length() - 52)
+    step = jnp.maximum(step, jnp.finfo(leaf.dtype).tiny)
+    return jnp.round(leaf / step) * step
 
 
 class _RowSupports(constraints.Constraint):

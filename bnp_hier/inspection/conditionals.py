@@ -14,7 +14,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, MissingValues
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_cluster_priors
-from bnp_hier.distributions.conjugate_mixture import cluster_statistics, rounded_to_sum_exactly
+from bnp_hier.distributions.conjugate_mixture import cluster_statistics, cluster_statistics_in_any_order
 from bnp_hier.inspection.trace import Model, feasible, run_model, sample_sites
 from bnp_hier.utils.arrays import own_arrays, take
 
@@ -178,7 +178,7 @@ def _summarise(sites: Mapping[str, Any]) -> tuple[dict[str, _Occupancy], dict[st
             if len(labels) <= KEPT_FROM:
                 stats = cluster_statistics(anchor.suff_stats(X), labels, _slots(labels))
             else:
-                stats = cluster_statistics(rounded_to_sum_exactly(anchor.suff_stats(X)), labels, KEPT)
+                stats = cluster_statistics_in_any_order(anchor.suff_stats(X), labels, KEPT)
             summaries[name] = _Summary(partitions[own[0]], anchor, jax.tree.map(_in_blocks, stats), X, labels)
     return partitions, summaries
 
@@ -209,7 +209,8 @@ def _log_marginal(component: Component, summary: _Summary) -> Float[Array, ""]:
 
     def further(turn: Array, total: Array) -> Array:
         size = kept * BLOCK
-        stats = cluster_statistics(summary.anchor.suff_stats(summary.X), summary.labels - turn * size, size)
+        rows = summary.anchor.suff_stats(summary.X)
+        stats = cluster_statistics_in_any_order(rows, summary.labels - turn * size, size)
         return total + _sum_over_blocks(clusters, jax.tree.map(_in_blocks, stats), jnp.minimum(used - turn * kept, kept))
 
     return jax.lax.fori_loop(1, (used + kept - 1) // kept, further, total)

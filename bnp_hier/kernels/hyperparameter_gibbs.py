@@ -14,8 +14,9 @@ from numpyro import handlers
 from numpyro.infer.gibbs import prototype_trace
 from numpyro.util import is_prng_key
 
+from bnp_hier.distributions import ConjugateMixture
 from bnp_hier.inspection.conditionals import find_continuous_sites, read_conditional
-from bnp_hier.inspection.trace import TRACING, Model
+from bnp_hier.inspection.trace import TRACING, Model, run_model
 from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.reports import stop_if_undefined
 from bnp_hier.kernels.slice_sampling import SliceAdaptation, SlicePoint, adapted, directions_of, slice_sweep, unadapted
@@ -131,9 +132,11 @@ class HyperparameterGibbs(ModelKernel):
         model_kwargs: Mapping[str, Any] | None,
     ) -> HyperparameterGibbsState:
         """Return the state at `init_params` (constrained values of the sites), or at draws from the prior."""
-        model_args, model_kwargs, self._places, spread, _ = spread_arguments(model_args, model_kwargs)
+        model_args, model_kwargs, self._places, spread, there = spread_arguments(model_args, model_kwargs)
         sites = find_continuous_sites(self._model, model_args, model_kwargs)
         self._sites, self._sample_fn = sites, self._sample_one
+        if there is not None:
+            self._check_padding(model_args, model_kwargs)
 
         def begin(key: Array, given: Mapping[str, Any]) -> HyperparameterGibbsState:
             key, key_start = jax.random.split(key)
@@ -153,6 +156,17 @@ class HyperparameterGibbs(ModelKernel):
         given = {name: value for name, value in (init_params or {}).items() if name in sites}
         state = begin(rng_key, given) if is_prng_key(rng_key) else jax.vmap(begin)(rng_key, given)
         return state._replace(rows=spread)
+
+    def _check_padding(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> None:
+        """Raise ValueError if the model observes rows one by one, where padding would count."""
+        with TRACING:
+            trace = run_model(self._model, args, kwargs or {}, lambda site: None)
+        for name, site in trace.items():
+            if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], ConjugateMixture):
+                raise ValueError(
+                    f"the model observes {name!r} besides a ConjugateMixture, but the table has rows without values, which "
+                    "would count there; give every process the same number of rows"
+                )
 
     def get_diagnostics_str(self, state: HyperparameterGibbsState) -> str:
         """Describe the current state: log density, and evaluations per update of a coordinate in the last step."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ __all__ = [
     "as_parts",
     "as_whole",
     "asked_to_end",
+    "check_processes",
+    "failing_together",
     "other_process_named",
     "placed_like",
     "placed_on",
@@ -42,7 +45,7 @@ __all__ = [
 _ASKED = itertools.count(1)
 """Number of times that processes were asked to agree on an end, as JAX requires."""
 
-LOST = ("Gloo", "gloo", "onnection", "coordination", "heartbeat", "NCCL", "peer")
+LOST = ("Gloo", "coordination service", "heartbeat", "Connection closed", "Connection reset", "Socket closed")
 """Words in JAX's errors about a process that is not there any more."""
 
 
@@ -77,7 +80,8 @@ def as_whole(tree: Any, mesh: Mesh | None) -> Any:
     def whole(leaf: Any) -> Any:
         if not isinstance(leaf, Part):
             return leaf
-        assert mesh is not None
+        if mesh is None:
+            raise ValueError("the labels of this run are distributed: call its resume method with the data first")
         spec = PartitionSpec(*[None] * (leaf.values.ndim - 1), mesh.axis_names[0])
         return jax.make_array_from_process_local_data(NamedSharding(mesh, spec), leaf.values)
 
@@ -127,26 +131,18 @@ def shard_fingerprint(spread: SpreadArguments) -> str:
     return digest.hexdigest()
 
 
-def _part_path(path: str | os.PathLike[str], steps: int) -> Path:
-    """File of this process's part of a run after some steps."""
+def _part_path(path: str | os.PathLike[str], save: str) -> Path:
+    """File of this process's part of a run."""
     path = Path(path)
-    return path.with_name(f"{path.name}.{jax.process_index()}-of-{jax.process_count()}.step-{steps}")
+    return path.with_name(f"{path.name}.{save}.{jax.process_index()}-of-{jax.process_count()}")
 
 
-def _discard_older(path: str | os.PathLike[str], steps: int) -> None:
-    """Remove this process's files of other steps."""
-    current = _part_path(path, steps)
-    for file in current.parent.glob(f"{Path(path).name}.{jax.process_index()}-of-{jax.process_count()}.step-*"):
-        if file != current:
+def _discard_others(path: str | os.PathLike[str], save: str) -> None:
+    """Remove the parts of other saves."""
+    path = Path(path)
+    for file in path.parent.glob(f"{path.name}.*-of-*"):
+        if not file.name.startswith(f"{path.name}.{save}."):
             file.unlink()
-
-
-def _wait_for_all(what: str) -> None:
-    """Wait until all processes have come here."""
-    if jax.process_count() > 1:
-        from jax.experimental.multihost_utils import sync_global_devices
-
-        sync_global_devices(what)
 
 
 def agreed(condition: Callable[[], bool]) -> bool:
@@ -191,6 +187,33 @@ def other_process_named(resumed_by: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def failing_together(what: str) -> Iterator[None]:
+    """Let an error in one process be an error in all, since the others would wait for it for ever.
+
+    Raises
+    ------
+    RuntimeError
+        If another process has failed.
+    Exception
+        The error of this process.
+    """
+    failed: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failed = error
+    everyone = np.array([failed is not None])
+    if jax.process_count() > 1:
+        from jax.experimental.multihost_utils import process_allgather
+
+        everyone = np.asarray(process_allgather(everyone)).ravel()
+    if failed is not None:
+        raise failed
+    if everyone.any():
+        raise RuntimeError(f"process {int(everyone.argmax())} could not {what}; its own error says why")
+
+
 def write_distributed(path: str | os.PathLike[str], header: Mapping[str, Any], trees: Mapping[str, Any]) -> None:
     """Write the shared file and this process's part; every process must call this, with the same header and shared arrays.
 
@@ -199,15 +222,33 @@ def write_distributed(path: str | os.PathLike[str], header: Mapping[str, Any], t
     path, header, trees
         As for `write_checkpoint`. The fingerprint of the data is that of this process's rows and is written to its part.
     """
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
     split = {name: _split(tree) for name, tree in trees.items()}
     shared, own = ({name: each[which] for name, each in split.items()} for which in range(2))
-    steps = header["steps"]
-    write_checkpoint(_part_path(path, steps), {"data": header["data"], "steps": steps}, own)
-    _wait_for_all("parts written")
-    if jax.process_index() == 0:
-        write_checkpoint(path, {**header, "processes": jax.process_count()}, shared)
-    _wait_for_all("run written")
-    _discard_older(path, steps)
+    save = f"{int(broadcast_one_to_all(np.asarray(secrets.randbits(31)))):08x}"  # parts of one save have the same name
+    with failing_together("write its part of the run"):
+        write_checkpoint(_part_path(path, save), {"data": header["data"], "steps": header["steps"]}, own)
+    with failing_together("write the run"):
+        if jax.process_index() == 0:
+            write_checkpoint(path, {**header, "processes": jax.process_count(), "save": save}, shared)
+            _discard_others(path, save)
+
+
+def check_processes(path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
+    """Check that a run was saved by as many processes as there are.
+
+    Raises
+    ------
+    ValueError
+        If it was not.
+    """
+    processes = header.get("processes", 1)
+    if processes != jax.process_count():
+        raise ValueError(
+            f"{os.fspath(path)} was saved by {processes} processes, but this job has {jax.process_count()}; start as many, "
+            "each with the same rows"
+        )
 
 
 def read_distributed(path: str | os.PathLike[str], found: Checkpoint, mesh: Mesh) -> Checkpoint:
@@ -215,18 +256,11 @@ def read_distributed(path: str | os.PathLike[str], found: Checkpoint, mesh: Mesh
 
     Raises
     ------
-    FileNotFoundError
-        If the part is missing.
-    ValueError
-        If the run was saved by another number of processes.
+    FileNotFoundError, ValueError, RuntimeError
+        If this part, or that of another process, is missing or damaged.
     """
-    processes = found.header.get("processes", 1)
-    if processes != jax.process_count():
-        raise ValueError(
-            f"{os.fspath(path)} was saved by {processes} processes, but this job has {jax.process_count()}; start as many, "
-            "each with the same rows"
-        )
-    part = read_checkpoint(_part_path(path, found.header["steps"]))
+    with failing_together("read its part of the run"):
+        part = read_checkpoint(_part_path(path, found.header["save"]))
     whole = {name: {place: Part(np.asarray(leaf)) for place, leaf in part.leaves[name].items()} for name in part.leaves}
     leaves = {name: found.leaves[name] | as_whole(whole[name], mesh) for name in found.leaves}
     return Checkpoint({**found.header, "data": part.header["data"]}, leaves)

@@ -34,6 +34,8 @@ from bnp_hier.runs.distributed_parts import (
     as_parts,
     as_whole,
     asked_to_end,
+    check_processes,
+    failing_together,
     other_process_named,
     placed_like,
     placed_on,
@@ -42,7 +44,7 @@ from bnp_hier.runs.distributed_parts import (
     write_distributed,
 )
 from bnp_hier.utils.interruption import interruptible
-from bnp_hier.utils.sharded_arrays import stays_on_device
+from bnp_hier.utils.sharded_arrays import is_sharded
 
 __all__ = ["ResumableRun"]
 
@@ -274,11 +276,13 @@ class ResumableRun:
         return {} if model is None else model_parameters(model, args, kwargs)
 
     def _check_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if _fingerprint(args, kwargs) != self._data:
-            shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves((args, kwargs))) or "none"
-            raise ValueError(
-                f"the data or arguments (of shapes {shapes}) are not those with which the run was started: their values differ"
-            )
+        with failing_together("go on with its data"):
+            if _fingerprint(args, kwargs) != self._data:
+                shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves((args, kwargs))) or "none"
+                raise ValueError(
+                    f"the data or arguments (of shapes {shapes}) are not those with which the run was started: their values "
+                    "differ"
+                )
 
     def _init(
         self, keys: Array, init_params: Mapping[str, Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -359,11 +363,11 @@ class ResumableRun:
     def _program(self, steps: int) -> Callable[..., Any]:
         """Compiled function that advances the state of all chains by `steps` steps and returns it with the collected fields.
 
-        Its second argument are the distributed arguments of the model.
+        Its second argument holds the arguments of the model that stay on their devices.
         """
         key = (steps, self._extra_fields)
         if key not in self._programs:
-            given, kwargs_given, places, spread, _ = self._arguments
+            given, kwargs_given, places, _, _ = self._arguments
             batched = self.mcmc.chain_method == "vectorized" and self.num_chains > 1
             field = self.sampler.sample_field
             wanted = dict.fromkeys((field, *self.sampler.default_fields, *self._extra_fields))
@@ -393,18 +397,21 @@ class ResumableRun:
                 )
                 return last, draws
 
-            self._programs[key] = self._of_all_chains(jax.jit(one), bool(spread))
+            self._programs[key] = self._of_all_chains(jax.jit(one))
         return self._programs[key]
 
-    def _of_all_chains(self, program: Callable[..., Any], distributed: bool) -> Callable[..., Any]:
-        """Apply the program of one chain, whose second argument are distributed arrays, to all chains."""
-        if distributed:  # all processes must run the chains in the same order
+    def _of_all_chains(self, program: Callable[..., Any]) -> Callable[..., Any]:
+        """Apply the program of one chain, whose second argument holds arrays that stay on their devices, to all chains."""
+        method = self.mcmc.chain_method
+        if self.num_chains == 1 or method == "vectorized":
+            return program
+        if method == "parallel":
+            return jax.pmap(program, in_axes=(0, None))
+        if method != "sequential":
             return lambda state, arrays: self._for_chains(partial(program, arrays=arrays))(state)
-        if self.num_chains > 1 and self.mcmc.chain_method == "sequential":
-            of_chains: Callable[..., Any] = _ChainsOnCores(program, self.num_chains)
-        else:
-            of_chains = self._for_chains(program)
-        return lambda state, arrays: of_chains(state)
+        if self._mesh is not None:  # devices that are shared by all chains run them in the same order
+            return lambda state, arrays: self._for_chains(partial(program, arrays=arrays))(state)
+        return _ChainsOnCores(program, self.num_chains)
 
     def _at_end(self, state: Any) -> dict[str, Any]:
         """The chunk fields of a state as NumPy arrays with leading dimensions (chain, 1)."""
@@ -443,8 +450,8 @@ class ResumableRun:
             whole = ResumableRun(run, run.thinning)
             if run.last_state is not None:
                 draws = {run.sampler.sample_field: run.get_samples(True), **run.get_extra_fields(True)}
-                whole._progress = _Progress(whole._total, run.last_state, (jax.tree.map(np.asarray, draws),))
-                whole._data = fingerprint((args, {}))
+                whole._progress = _Progress(whole._total, _without_rows(run.last_state), (jax.tree.map(np.asarray, draws),))
+                whole._data = _fingerprint(args, {})
             run = whole
         mcmc = run.mcmc
         if run._progress is None:
@@ -528,7 +535,9 @@ class ResumableRun:
             If the file was saved with other versions of the libraries, with which subsequent draws may differ.
         """
         run = cls(mcmc, checkpoint_every, path=path)
-        header, leaves = read_checkpoint(path)
+        with failing_together("read the run"):
+            header, leaves = read_checkpoint(path)
+        check_processes(path, header)
         run._set_arguments(args, kwargs)
         if run._mesh is not None and jax.process_count() > 1:
             header, leaves = read_distributed(path, Checkpoint(header, leaves), run._mesh)
@@ -585,21 +594,23 @@ class _ChainsOnCores:
 
     def __init__(self, program: Any, chains: int) -> None:
         self._program, self._chains = program, chains
-        self._compiled: dict[Any, Callable[[Any], Any]] = {}
+        self._compiled: dict[Any, Callable[..., Any]] = {}
 
-    def __call__(self, states: Any) -> Any:
+    def __call__(self, states: Any, arrays: tuple[Array, ...]) -> Any:
         leaves, structure = jax.tree.flatten(states)
         chains = _apart(states, self._chains)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            return _together([self._program(chain) for chain in chains])
+            return _together([self._program(chain, arrays) for chain in chains])
         key = (structure, *(leaf.aval for leaf in leaves))
         if key not in self._compiled:
             with TRACING:  # compiled here, because settings of JAX may be those of this thread
-                self._compiled[key] = self._program.lower(chains[0]).compile()
+                self._compiled[key] = self._program.lower(chains[0], arrays).compile()
         compiled = self._compiled[key]
 
         def run(chain: Any) -> Any:
-            return jax.tree.map(lambda leaf: leaf.block_until_ready(), compiled(chain))  # or the thread would end at once
+            return jax.tree.map(
+                lambda leaf: leaf.block_until_ready(), compiled(chain, arrays)
+            )  # or the thread would end at once
 
         return _together(on_cores(run, chains))
 
@@ -619,7 +630,7 @@ def _together(chains: list[Any]) -> Any:
 
 def _fingerprint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Hash of the data; of distributed ones, each process has that of its own rows."""
-    if not any(map(stays_on_device, jax.tree.leaves((args, kwargs)))):
+    if not any(isinstance(leaf, jax.Array) and is_sharded(leaf) for leaf in jax.tree.leaves((args, kwargs))):
         return fingerprint((args, dict(kwargs)))
     spread = spread_arguments(args, kwargs)
     nothing = tuple(np.zeros(0) for _ in spread.arrays)

@@ -86,7 +86,7 @@ def main() -> None:
     collected = ("~z.z", "block_states.0.n_clusters", "block_states.0.log_joint", "block_states.0.summary.counts")
     path = arguments.results / "run.npz"
     every = arguments.checkpoint_every
-    if path.exists():
+    if decided_by_first(path.exists()):
         run = bnp.ResumableRun.load(path, mcmc, X, checkpoint_every=every)
         print(f"process {number}: going on from step {run.steps}", flush=True)
         run.resume(X)
@@ -112,6 +112,18 @@ def main() -> None:
         }
         (arguments.results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         print(f"{len(labels)} rows in {labels.max() + 1} clusters; results are in {os.fspath(arguments.results)}", flush=True)
+
+
+def decided_by_first(found: bool) -> bool:
+    """What process 0 finds, because all processes must go on in the same way."""
+    import jax
+    import numpy as np
+
+    if jax.process_count() == 1:
+        return found
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    return bool(broadcast_one_to_all(np.array(found)))
 
 
 def offset_of(rows: int, number: int) -> int:
