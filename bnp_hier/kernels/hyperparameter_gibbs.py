@@ -14,7 +14,7 @@ from numpyro import handlers
 from numpyro.infer.gibbs import prototype_trace
 from numpyro.util import is_prng_key
 
-from bnp_hier.distributions import ConjugateMixture
+from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture
 from bnp_hier.inspection.conditionals import find_continuous_sites, read_conditional
 from bnp_hier.inspection.trace import TRACING, Model, run_model
 from bnp_hier.kernels.base import ModelKernel
@@ -136,7 +136,7 @@ class HyperparameterGibbs(ModelKernel):
         sites = find_continuous_sites(self._model, model_args, model_kwargs)
         self._sites, self._sample_fn = sites, self._sample_one
         if there is not None:
-            self._check_padding(model_args, model_kwargs)
+            self._check_padding(there.shape, model_args, model_kwargs)
 
         def begin(key: Array, given: Mapping[str, Any]) -> HyperparameterGibbsState:
             key, key_start = jax.random.split(key)
@@ -157,12 +157,14 @@ class HyperparameterGibbs(ModelKernel):
         state = begin(rng_key, given) if is_prng_key(rng_key) else jax.vmap(begin)(rng_key, given)
         return state._replace(rows=spread)
 
-    def _check_padding(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> None:
+    def _check_padding(self, rows: tuple[int, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> None:
         """Raise ValueError if the model observes rows one by one, where padding would count."""
         with TRACING:
             trace = run_model(self._model, args, kwargs or {}, lambda site: None)
         for name, site in trace.items():
-            if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], ConjugateMixture):
+            if site["type"] != "sample" or isinstance(site["fn"], ConjugateMixture | ChineseRestaurantProcess):
+                continue
+            if site["is_observed"] and jnp.shape(site["value"])[:1] == rows:
                 raise ValueError(
                     f"the model observes {name!r} besides a ConjugateMixture, but the table has rows without values, which "
                     "would count there; give every process the same number of rows"
