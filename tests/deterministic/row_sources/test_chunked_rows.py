@@ -13,7 +13,7 @@ from scipy.special import gammaln
 from scipy.stats import kstest
 
 import bnp_hier as bnp
-from bnp_hier.deterministic import streaming
+from bnp_hier.deterministic import bayesian_kmeans, streaming
 from bnp_hier.deterministic.row_sources.chunked_rows import RowStream
 from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.deterministic.row_sources.sampling import RowSample
@@ -84,7 +84,8 @@ def drawn(n: int) -> Callable[[], Iterator[np.ndarray]]:
 @pytest.mark.slow
 def test_few_passes_reach_the_objective_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples of 2,000 and 20,000 of 200,000 rows of normal clusters, against the search on all rows; within a nat in 1,000."""
-    monkeypatch.setattr(streaming, "SKETCH", 2000)
+    for module in (bayesian_kmeans, streaming):
+        monkeypatch.setattr(module, "SKETCH", 2000)
     monkeypatch.setattr(streaming, "SAMPLE", 20_000)
     read, readings = drawn(200_000), []
 
