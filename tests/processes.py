@@ -31,6 +31,8 @@ def start(code: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": str(ROOT),
     }
+    if devices > 1:  # several devices of a process wait for one another in the same threads, of which there must be enough
+        environment["NPROC"] = "16"
     return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, text=True, stdout=subprocess.PIPE)
 
 
