@@ -84,10 +84,11 @@ def _seconds(workers: int) -> float:
     cluster = distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
     )
-    with cluster, distributed.Client(cluster):
+    with cluster, distributed.Client(cluster) as client:
         parts = [da.from_delayed(dask.delayed(_part)(k), (ROWS // PARTS, COLUMNS), np.float32) for k in range(PARTS)]
         X = da.concatenate(parts).persist()
         distributed.wait(X)
+        client.rebalance(X)  # tasks go where the parts are
         component, scores = _scores()
         with jax.enable_x64(True):
             assigner = SourceAssigner(component, DaskRows(X))
