@@ -130,8 +130,8 @@ def _check_blocks(found: list[_Blocks]) -> tuple[int, int]:
             where = f"row {row}, column {column}"
             raise ValueError(f"process {process} has a NaN or infinite value in {where}; expected finite numbers")
         for what, mine, theirs in (
-            ("blocks", (own.number, own.number), first.number),
-            ("devices", (own.devices, own.devices), first.devices),
+            ("blocks", (own.number,), first.number),
+            ("devices", (own.devices,), first.devices),
             ("columns", own.columns, first.columns[0]),
             ("bytes per number", own.itemsize, first.itemsize[0]),
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -188,6 +189,30 @@ def test_meshes_must_have_all_devices() -> None:
     if jax.device_count() > 1:
         with pytest.raises(ValueError, match="expected one dimension with all"):
             distributed.shard_rows(WHOLE, mesh)
+
+
+def test_processes_may_have_runs_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without distributed rows, a run in a job of several processes waits for no other process."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    X = WHOLE[:40]
+    model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=1.0)
+
+    def chains() -> MCMC:
+        return MCMC(bnp.PartitionGibbs(model), num_warmup=2, num_samples=4, progress_bar=False)
+
+    run = bnp.ResumableRun(chains(), 2, path=tmp_path / "run.npz")
+    run.run(jax.random.key(0), X)
+    again = bnp.ResumableRun.load(tmp_path / "run.npz", chains(), X)
+    np.testing.assert_array_equal(again.get_samples()["z"], run.get_samples()["z"])
+    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_large_arrays_with_constant_columns_have_no_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_arrays, "LARGE", 1000)
+    X = jax.device_put(WHOLE.astype(np.float32)).at[:, 1].set(0.3)
+    for family in (bnp.NormalInverseWishart, bnp.NormalInverseGamma, bnp.NormalKnownCovariance):
+        with pytest.raises(ValueError, match="infinite values, constant columns, or too few complete rows"):
+            family.from_data(X)
 
 
 SHARES = textwrap.dedent("""

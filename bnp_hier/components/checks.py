@@ -136,7 +136,9 @@ def with_rounding(X: ArrayLike, variance: ArrayLike) -> dict[str, Any]:
 
 
 def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
-    """Mean and (biased) variance of each column, ignoring missing values; traced data stay traced.
+    """Mean and (biased) variance of each column, ignoring missing values.
+
+    Traced data stay traced; where other data lead to an error, their variances are NaN.
 
     Raises
     ------
@@ -147,7 +149,8 @@ def column_moments(family: str, X: ArrayLike) -> tuple[Any, Any]:
     if is_traced(X):
         import jax.numpy as jnp
 
-        return jnp.nanmean(X, axis=0), jnp.nanvar(X, axis=0)
+        varies = jnp.nanmax(X, axis=0) > jnp.nanmin(X, axis=0)
+        return jnp.nanmean(X, axis=0), jnp.where(varies, jnp.nanvar(X, axis=0), jnp.nan)
     matrix = as_matrix(X, min_rows=2)
     if np.isinf(matrix).any():
         row, column = np.argwhere(np.isinf(matrix))[0]

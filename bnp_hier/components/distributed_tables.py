@@ -16,10 +16,10 @@ from bnp_hier.components.learned import LearnedPrior
 from bnp_hier.utils.arrays import split_arrays
 from bnp_hier.utils.sharded_arrays import stays_on_device, without_explicit_axes
 
+__all__ = ["derived_from_all_rows", "from_distributed_rows"]
+
 BITS = 40
 """Bits of the numbers of a prior that are kept, so that the order in which devices sum their rows makes no difference."""
-
-__all__ = ["derived_from_all_rows", "from_distributed_rows"]
 
 
 def derived_from_all_rows(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,16 +27,11 @@ def derived_from_all_rows(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def from_data(cls: type, X: Any, *args: Any, **options: Any) -> Any:
-        derive = partial(method, cls)
         if stays_on_device(X):
-            return from_distributed_rows(partial(_with_options, derive, args, options), X)
-        return derive(X, *args, **options)
+            return from_distributed_rows(lambda X: method(cls, X, *args, **options), X)
+        return method(cls, X, *args, **options)
 
     return from_data
-
-
-def _with_options(derive: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], X: Any) -> Any:
-    return derive(X, *args, **options)
 
 
 def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
@@ -52,7 +47,7 @@ def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
     Raises
     ------
     ValueError
-        If the rows have infinite values, or too few are complete.
+        If the rows have infinite values or constant columns, or too few are complete.
     """
     X = without_explicit_axes(X)
     found: list[tuple[Any, Any]] = []
@@ -70,7 +65,8 @@ def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
         arrays = [_rounded(np.asarray(array)) for array in jax.jit(arrays_of, out_shardings=everywhere)(X)]
     if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
         raise ValueError(
-            f"no prior can be derived from the {X.shape[0]} rows of X: they have infinite values, or too few complete rows"
+            f"no prior can be derived from the {X.shape[0]} rows of X: they have infinite values, constant columns, or too few "
+            "complete rows"
         )
     prior, fill = found[0]
     if not isinstance(prior, LearnedPrior):

@@ -28,8 +28,9 @@ from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.deterministic.late_labels import LateLabels
 from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
 from bnp_hier.deterministic.row_sources.detection import row_source
+from bnp_hier.deterministic.row_sources.first_rows import in_order_of_appearance
 from bnp_hier.deterministic.row_sources.protocol import RowSource
-from bnp_hier.deterministic.row_sources.sampling import RowSample, named_rows, size_of
+from bnp_hier.deterministic.row_sources.sampling import SAMPLE, SKETCH, RowSample, named_rows, size_of
 from bnp_hier.utils.options import PositiveNumber, WholeNumber
 from bnp_hier.utils.randomness import random_generators
 
@@ -37,12 +38,6 @@ __all__ = ["DPMeans"]
 
 HALVINGS = 60
 """Maximum number of bisection steps in the search for a penalty."""
-
-SKETCH = 8192
-"""Maximum number of rows of a table read in parts on which centres and the penalty are first found."""
-
-SAMPLE = 200_000
-"""Maximum number of rows of such a table that are loaded and clustered like an array."""
 
 LEAST_GAIN = 1e-5
 """Decrease of the objective, relative to it, below which the centres have stopped moving in passes over such a table."""
@@ -216,8 +211,7 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
 
     def _keep(self, source: RowSource, found: MeansPass, trace: list[float]) -> None:
         """Set the attributes after a pass, with the centres in the order of their first rows."""
-        order = np.argsort(found.first)[: int((found.first < np.iinfo(np.int64).max).sum())]
-        centers = found.near.points[order]
+        centers = found.near.points[in_order_of_appearance(found.first)]
         self._label_later(lambda: np.concatenate(list(source.map(partial(nearest_labels, centers)))))
         self._describe(centers, trace)
 

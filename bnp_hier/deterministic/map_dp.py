@@ -19,8 +19,8 @@ from bnp_hier.deterministic.hard_assignment.source_seating import SeatedRows, So
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.deterministic.learned_starts import starting_hyperparameters
 from bnp_hier.deterministic.row_sources.protocol import RowSource
-from bnp_hier.deterministic.row_sources.sampling import RowSample, size_of
-from bnp_hier.deterministic.streaming import SKETCH, StreamingClustering
+from bnp_hier.deterministic.row_sources.sampling import SKETCH, RowSample, size_of
+from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model

@@ -17,7 +17,7 @@ from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.late_labels import LateLabels
 from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.deterministic.row_sources.protocol import RowSource
-from bnp_hier.deterministic.row_sources.sampling import RowSample, named_rows, size_of
+from bnp_hier.deterministic.row_sources.sampling import SAMPLE, SKETCH, RowSample, named_rows, size_of
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.clusters import joint_of_clusters
 from bnp_hier.partitions.incremental import seat_in_turn
@@ -26,12 +26,6 @@ from bnp_hier.utils.options import require_count
 from bnp_hier.utils.randomness import random_generators
 
 __all__ = ["StreamingClustering"]
-
-SKETCH = 8192
-"""Maximum number of rows of a table read in parts that are passed to the model and that hyperparameters are fitted to."""
-
-SAMPLE = 200_000
-"""Maximum number of rows of such a table that are held in memory."""
 
 
 class StreamingClustering(LateLabels, DeterministicClustering):

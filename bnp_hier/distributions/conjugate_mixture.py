@@ -39,8 +39,8 @@ def cluster_statistics_in_any_order(rows: Statistics, labels: Int[Array, " n"], 
         if leaf.dtype != jnp.float64:
             return jax.ops.segment_sum(leaf, labels, size)
         coarse = _rounded(leaf)
-        parts = (coarse, _rounded(leaf - coarse))
-        return sum(jax.ops.segment_sum(part, labels, size) for part in parts)  # type: ignore[return-value]
+        fine = _rounded(leaf - coarse)
+        return jax.ops.segment_sum(coarse, labels, size) + jax.ops.segment_sum(fine, labels, size)
 
     return jax.tree.map(summed, rows)
 

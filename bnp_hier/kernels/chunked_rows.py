@@ -1,25 +1,43 @@
-"""Passes over all rows by matrix products, one chunk of rows at a time: the features of all rows are never stored at once."""
+"""Passes over all rows by matrix products, one chunk of rows at a time: the features of all rows are never stored at once.
+
+Chunk t contains the rows t, t + b, t + 2b, ..., where b is the number of chunks. If the rows are distributed in order over
+several devices, every chunk has the same number of rows on each, and all devices work on it without moving rows.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Shaped
 
 from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.row_features import Features, coefficients_of
-from bnp_hier.utils.row_chunks import PARTS, in_chunks, which_are_rows
 
 __all__ = [
     "Coefficients",
     "RowChunks",
     "counts_of",
+    "flat",
+    "in_chunks",
     "linear_scores",
+    "no_parts",
     "row_chunks",
     "row_scores",
     "sums_of",
+    "totals",
 ]
+
+CHUNK = 4096
+"""Approximate maximum number of rows per chunk."""
+
+PARTS = 16
+"""Number of parts per chunk, on any number of devices: a power of 2.
+
+Their sums, in double precision if that is enabled, are carried from chunk to chunk and added after the last one. If the rows
+are distributed over devices, each device therefore sums its own parts, and devices communicate once a pass.
+"""
 
 
 class RowChunks(NamedTuple):
@@ -44,9 +62,35 @@ class Coefficients(NamedTuple):
     constant: Float[Array, " k"]
 
 
+def _shape(n: int) -> tuple[int, int]:
+    """Number of chunks and of rows per chunk: a multiple of `PARTS`, without padding if a few more chunks avoid it."""
+    least = -(-n // CHUNK)
+    for chunks in range(least, 4 * least + 1):
+        if n % (chunks * PARTS) == 0:
+            return chunks, n // chunks
+    return least, -(-n // (least * PARTS)) * PARTS
+
+
+def in_chunks(values: Shaped[Array, "n ..."]) -> Shaped[Array, "b c ..."]:
+    """Arrange one value per row in chunks, at the places of the rows."""
+    n = values.shape[0]
+    b, c = _shape(n)
+    if b * c > n:
+        filling = jnp.broadcast_to(values[:1], (b * c - n, *values.shape[1:]))
+        values = jnp.concatenate([values, filling])
+    return jnp.swapaxes(values.reshape(c, b, *values.shape[1:]), 0, 1)
+
+
+def flat(chunks: Shaped[Array, "b c"], n: int) -> Shaped[Array, " n"]:
+    """Invert `in_chunks` for one number per row."""
+    return jnp.swapaxes(chunks, 0, 1).reshape(-1)[:n]
+
+
 def row_chunks(X: Float[Array, "n d"]) -> RowChunks:
     """Arrange the table in chunks."""
-    return RowChunks(in_chunks(X), which_are_rows(X.shape[0]))
+    chunks = in_chunks(X)
+    b, c = chunks.shape[:2]
+    return RowChunks(chunks, (jnp.arange(c) * b)[None, :] + jnp.arange(b)[:, None] < X.shape[0])
 
 
 def linear_scores(natural: Statistics, constant: Float[Array, " k"], features: Features, dtype: Any) -> Coefficients:
@@ -68,3 +112,22 @@ def sums_of(weight: Float[Array, "c k"], phi: Float[Array, "c f"]) -> Float[Arra
 def counts_of(weight: Float[Array, "c k"]) -> Float[Array, "parts k"]:
     """Sums of the weights for each of k clusters, by part."""
     return weight.reshape(PARTS, -1, weight.shape[1]).astype(jnp.result_type(float)).sum(1)
+
+
+def no_parts(*shape: int) -> Float[Array, "parts ..."]:
+    """Zeros to which the sums of the first chunk are added."""
+    return jnp.zeros((PARTS, *shape), jnp.result_type(float))
+
+
+def totals(*of_parts: Float[Array, "parts ..."]) -> tuple[Float[Array, "..."], ...]:
+    """Sums over all parts, in an order that does not depend on how they are distributed over devices.
+
+    Several sums are computed as one, so that devices communicate only once.
+    """
+    packed = jnp.concatenate([parts.reshape(PARTS, -1) for parts in of_parts], axis=1)
+    while len(packed) > 1:
+        pairs = packed.reshape(-1, 2, packed.shape[1])
+        packed = pairs[:, 0] + pairs[:, 1]
+    ends = np.cumsum([parts[0].size for parts in of_parts])[:-1]
+    found = jnp.split(packed[0], ends.tolist())
+    return tuple(flat.reshape(parts.shape[1:]) for flat, parts in zip(found, of_parts, strict=True))

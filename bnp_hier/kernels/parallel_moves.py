@@ -20,13 +20,16 @@ from bnp_hier.kernels.chunked_rows import (
     Coefficients,
     RowChunks,
     counts_of,
+    flat,
+    in_chunks,
     linear_scores,
+    no_parts,
     row_scores,
     sums_of,
+    totals,
 )
 from bnp_hier.partitions.row_features import Features, features_of, statistics_of
 from bnp_hier.partitions.seating import Prior
-from bnp_hier.utils.row_chunks import flat, in_chunks, no_parts, totals
 
 __all__ = ["Table", "Units", "draw_labels", "split_and_merge", "sum_clusters", "units_of_clusters", "units_of_rows"]
 

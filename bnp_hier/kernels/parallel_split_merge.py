@@ -21,7 +21,7 @@ from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, find_sites, read_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel
-from bnp_hier.kernels.chunked_rows import row_chunks
+from bnp_hier.kernels.chunked_rows import flat, in_chunks, row_chunks
 from bnp_hier.kernels.initial_labels import check_labels
 from bnp_hier.kernels.parallel_moves import (
     Clusters,
@@ -45,7 +45,6 @@ from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
 from bnp_hier.utils.labels import first_come_labels
 from bnp_hier.utils.options import WholeNumber, check_options
-from bnp_hier.utils.row_chunks import flat, in_chunks
 from bnp_hier.utils.sharded_arrays import is_spread, replicated, stays_on_device
 
 __all__ = ["ParallelSplitMerge", "ParallelSplitMergeState"]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Int
 
 from bnp_hier.utils.arrays import is_traced
@@ -71,12 +72,26 @@ def _without_empty_rows(array: Array) -> tuple[Array, Bool[Array, " n"] | None]:
     """Replace rows without any value by the first row of the table; also return which rows have values, None if all have."""
     if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.floating) or not isinstance(array.sharding, NamedSharding):
         return array, None
-    of_rows = NamedSharding(array.sharding.mesh, PartitionSpec(*array.sharding.spec[:1]))
-    there = jax.jit(lambda X: ~jnp.isnan(X).all(axis=1), out_shardings=of_rows)(array)
-    if bool(jax.jit(jnp.all)(there)):
-        return array, None
-    fill = jax.jit(lambda X, there: jnp.where(there[:, None], X, X[jnp.argmax(there)]), out_shardings=array.sharding)
-    return fill(array, there), there
+    there = _rows_with_values(array)
+    return (array, None) if bool(_all(there)) else (_filled_up(array, there), there)
+
+
+@jax.jit
+def _rows_with_values(X: Array) -> Bool[Array, " n"]:
+    return ~jnp.isnan(X).all(axis=1)
+
+
+@jax.jit
+def _filled_up(X: Array, there: Bool[Array, " n"]) -> Array:
+    return jnp.where(there[:, None], X, X[jnp.argmax(there)])
+
+
+_all, _first_false = jax.jit(jnp.all), jax.jit(jnp.argmin)
+
+
+@partial(jax.jit, static_argnames="allow_missing")
+def _finite_rows(X: Array, allow_missing: bool) -> Bool[Array, " n"]:
+    return (jnp.isfinite(X) | allow_missing & jnp.isnan(X)).reshape(len(X), -1).all(axis=1)
 
 
 def filled(
@@ -104,10 +119,10 @@ def check_spread(X: Array, allow_missing: bool = False) -> None:
     ValueError
         If one is not; the message names its row, and the process that has it.
     """
-    finite = jax.jit(lambda X: (jnp.isfinite(X) | allow_missing & jnp.isnan(X)).reshape(len(X), -1).all(axis=1))(X)
-    if bool(jax.jit(jnp.all)(finite)):
+    finite = _finite_rows(X, allow_missing)
+    if bool(_all(finite)):
         return
-    row = int(jax.jit(jnp.argmin)(finite))
+    row = int(_first_false(finite))
     places: Any = X.sharding.devices_indices_map(X.shape)
     owner = next(device.process_index for device, index in places.items() if _contains(index[0], row))
     where = f"row {row}, which process {owner} has" if jax.process_count() > 1 else f"row {row}"

@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bnp_hier.kernels.spread_rows import SpreadArguments
 from bnp_hier.runs.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from bnp_hier.utils.arrays import is_elsewhere
-from bnp_hier.utils.sharded_arrays import is_sharded, is_spread, replicated
+from bnp_hier.utils.sharded_arrays import any_sharded, is_sharded, is_spread, replicated
 
 __all__ = [
     "Part",
@@ -34,6 +34,7 @@ __all__ = [
     "asked_to_end",
     "check_processes",
     "failing_together",
+    "is_common",
     "other_process_named",
     "placed_like",
     "placed_on",
@@ -103,8 +104,10 @@ def placed_on(state: Any, mesh: Mesh | None) -> Any:
     """
     if mesh is None:
         return state
-    everywhere = jax.jit(lambda leaf: leaf, out_shardings=NamedSharding(mesh, PartitionSpec()))
-    return jax.tree.map(lambda leaf: leaf if is_sharded(leaf) else everywhere(leaf), state)
+    leaves, structure = jax.tree.flatten(state)
+    rest = [leaf for leaf in leaves if not is_sharded(leaf)]
+    placed = iter(jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, PartitionSpec()))(rest))
+    return jax.tree.unflatten(structure, [leaf if is_sharded(leaf) else next(placed) for leaf in leaves])
 
 
 def placed_like(tree: Any, template: Any) -> Any:
@@ -145,18 +148,26 @@ def _discard_others(path: str | os.PathLike[str], save: str) -> None:
             file.unlink()
 
 
-def agreed(condition: Callable[[], bool]) -> bool:
-    """What process 0 finds: clocks and files of processes may differ, but all of them must go on in the same way."""
-    if jax.process_count() == 1:
+def is_common(arguments: Any) -> bool:
+    """Whether the processes of this job have a run in common, since rows among its arguments are distributed over them.
+
+    If not, each process may have a run of its own, and must not wait for others.
+    """
+    return jax.process_count() > 1 and any_sharded(arguments)
+
+
+def agreed(condition: Callable[[], bool], common: bool) -> bool:
+    """What process 0 finds: clocks and files of processes may differ, but all must go on with a common run in the same way."""
+    if not common:
         return condition()
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     return bool(broadcast_one_to_all(np.asarray(condition() if jax.process_index() == 0 else False)))
 
 
-def asked_to_end() -> bool:
+def asked_to_end(common: bool) -> bool:
     """Whether any process has received SIGTERM, which JAX passes on, so that all of them can stop after the same step."""
-    if jax.process_count() == 1:
+    if not common:
         return False
     from jax.experimental.multihost_utils import reached_preemption_sync_point
 
@@ -188,8 +199,8 @@ def other_process_named(resumed_by: str) -> Iterator[None]:
 
 
 @contextmanager
-def failing_together(what: str) -> Iterator[None]:
-    """Let an error in one process be an error in all, since the others would wait for it for ever.
+def failing_together(what: str, common: bool) -> Iterator[None]:
+    """Let an error of a common run in one process be an error in all, since the others would wait for it for ever.
 
     Raises
     ------
@@ -198,16 +209,17 @@ def failing_together(what: str) -> Iterator[None]:
     Exception
         The error of this process.
     """
+    if not common:
+        yield
+        return
+    from jax.experimental.multihost_utils import process_allgather
+
     failed: Exception | None = None
     try:
         yield
     except Exception as error:
         failed = error
-    everyone = np.array([failed is not None])
-    if jax.process_count() > 1:
-        from jax.experimental.multihost_utils import process_allgather
-
-        everyone = np.asarray(process_allgather(everyone)).ravel()
+    everyone = np.asarray(process_allgather(np.array([failed is not None]))).ravel()
     if failed is not None:
         raise failed
     if everyone.any():
@@ -227,26 +239,26 @@ def write_distributed(path: str | os.PathLike[str], header: Mapping[str, Any], t
     split = {name: _split(tree) for name, tree in trees.items()}
     shared, own = ({name: each[which] for name, each in split.items()} for which in range(2))
     save = f"{int(broadcast_one_to_all(np.asarray(secrets.randbits(31)))):08x}"  # parts of one save have the same name
-    with failing_together("write its part of the run"):
+    with failing_together("write its part of the run", True):
         write_checkpoint(_part_path(path, save), {"data": header["data"], "steps": header["steps"]}, own)
-    with failing_together("write the run"):
+    with failing_together("write the run", True):
         if jax.process_index() == 0:
             write_checkpoint(path, {**header, "processes": jax.process_count(), "save": save}, shared)
             _discard_others(path, save)
 
 
-def check_processes(path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
-    """Check that a run was saved by as many processes as there are.
+def check_processes(path: str | os.PathLike[str], header: Mapping[str, Any], common: bool) -> None:
+    """Check that a run was saved by as many processes as go on with it.
 
     Raises
     ------
     ValueError
         If it was not.
     """
-    processes = header.get("processes", 1)
-    if processes != jax.process_count():
+    saved, now = header.get("processes", 1), jax.process_count() if common else 1
+    if saved != now:
         raise ValueError(
-            f"{os.fspath(path)} was saved by {processes} processes, but this job has {jax.process_count()}; start as many, "
+            f"{os.fspath(path)} is a run of {saved} processes, but its rows are now distributed over {now}; start as many, "
             "each with the same rows"
         )
 
@@ -259,7 +271,7 @@ def read_distributed(path: str | os.PathLike[str], found: Checkpoint, mesh: Mesh
     FileNotFoundError, ValueError, RuntimeError
         If this part, or that of another process, is missing or damaged.
     """
-    with failing_together("read its part of the run"):
+    with failing_together("read its part of the run", True):
         part = read_checkpoint(_part_path(path, found.header["save"]))
     whole = {name: {place: Part(np.asarray(leaf)) for place, leaf in part.leaves[name].items()} for name in part.leaves}
     leaves = {name: found.leaves[name] | as_whole(whole[name], mesh) for name in found.leaves}

@@ -36,6 +36,7 @@ from bnp_hier.runs.distributed_parts import (
     asked_to_end,
     check_processes,
     failing_together,
+    is_common,
     other_process_named,
     placed_like,
     placed_on,
@@ -44,7 +45,7 @@ from bnp_hier.runs.distributed_parts import (
     write_distributed,
 )
 from bnp_hier.utils.interruption import interruptible
-from bnp_hier.utils.sharded_arrays import is_sharded
+from bnp_hier.utils.sharded_arrays import any_sharded
 
 __all__ = ["ResumableRun"]
 
@@ -238,7 +239,7 @@ class ResumableRun:
         RuntimeError
             If rows are distributed over processes, and one of these has ended or received SIGTERM.
         """
-        if self.path is not None and agreed(Path(self.path).exists):
+        if self.path is not None and agreed(Path(self.path).exists, is_common((args, kwargs))):
             raise ValueError(f"{os.fspath(self.path)} exists: load it to continue that run, or remove it to start a new one")
         if self.num_chains > 1 and is_prng_key(rng_key):
             rng_key = jax.random.split(rng_key, self.num_chains)
@@ -276,7 +277,7 @@ class ResumableRun:
         return {} if model is None else model_parameters(model, args, kwargs)
 
     def _check_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        with failing_together("go on with its data"):
+        with failing_together("go on with its data", is_common((args, kwargs))):
             if _fingerprint(args, kwargs) != self._data:
                 shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves((args, kwargs))) or "none"
                 raise ValueError(
@@ -321,11 +322,12 @@ class ResumableRun:
         self._set_arguments(args, kwargs)
         self._progress = progress
         until = np.inf if self.time_limit is None else time.perf_counter() + self.time_limit
-        hidden = not self.mcmc.progress_bar or jax.process_index() > 0
+        common = is_common((args, kwargs))
+        hidden = not self.mcmc.progress_bar or common and jax.process_index() > 0
         bar = tqdm(total=self._total, initial=progress.steps, disable=hidden, unit="step")
         advice = "it begins anew" if self.path is None else f"the run goes on from {os.fspath(self.path)}"
         with interruptible(), other_process_named(advice), bar:
-            while progress.steps < self._total and (not progress.draws or agreed(lambda: time.perf_counter() < until)):
+            while progress.steps < self._total and (not progress.draws or agreed(lambda: time.perf_counter() < until, common)):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.checkpoint_every, end - progress.steps)
                 # the first call traces the model, in NumPyro's own kernels as well
@@ -339,7 +341,7 @@ class ResumableRun:
                 self._progress = progress
                 if self.path is not None:
                     self.save(self.path)
-                if progress.steps < self._total and asked_to_end():
+                if progress.steps < self._total and asked_to_end(common):
                     raise RuntimeError(f"this job was asked to end (SIGTERM) after step {progress.steps}; {advice}")
                 bar.update(steps)
                 bar.set_description("warmup" if progress.steps < self.mcmc.num_warmup else "sample", refresh=False)
@@ -502,7 +504,7 @@ class ResumableRun:
         if self._progress.draws:
             draws = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *self._progress.draws)
         trees = {"state": self._progress.state, "draws": draws, "model": self._parameters}
-        write = write_checkpoint if self._mesh is None or jax.process_count() == 1 else write_distributed
+        write = write_distributed if is_common(self._given) else write_checkpoint
         write(path, header, trees)
 
     @classmethod
@@ -535,11 +537,12 @@ class ResumableRun:
             If the file was saved with other versions of the libraries, with which subsequent draws may differ.
         """
         run = cls(mcmc, checkpoint_every, path=path)
-        with failing_together("read the run"):
+        common = is_common((args, kwargs))
+        with failing_together("read the run", common):
             header, leaves = read_checkpoint(path)
-        check_processes(path, header)
+        check_processes(path, header, common)
         run._set_arguments(args, kwargs)
-        if run._mesh is not None and jax.process_count() > 1:
+        if run._mesh is not None and common:
             header, leaves = read_distributed(path, Checkpoint(header, leaves), run._mesh)
         try:
             run._data, run._extra_fields = header["data"], tuple(header["extra_fields"])
@@ -630,7 +633,7 @@ def _together(chains: list[Any]) -> Any:
 
 def _fingerprint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Hash of the data; of distributed ones, each process has that of its own rows."""
-    if not any(isinstance(leaf, jax.Array) and is_sharded(leaf) for leaf in jax.tree.leaves((args, kwargs))):
+    if not any_sharded((args, kwargs)):
         return fingerprint((args, dict(kwargs)))
     spread = spread_arguments(args, kwargs)
     nothing = tuple(np.zeros(0) for _ in spread.arrays)

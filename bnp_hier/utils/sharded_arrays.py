@@ -12,10 +12,18 @@ from jaxtyping import Array
 
 from bnp_hier.utils.arrays import is_elsewhere, is_traced
 
+__all__ = [
+    "any_sharded",
+    "has_explicit_axes",
+    "is_sharded",
+    "is_spread",
+    "replicated",
+    "stays_on_device",
+    "without_explicit_axes",
+]
+
 LARGE = 1 << 22
 """Number of values from which a JAX array stays on its device: it is neither copied nor compiled into programs."""
-
-__all__ = ["has_explicit_axes", "is_sharded", "is_spread", "stays_on_device", "replicated", "without_explicit_axes"]
 
 
 def is_spread(value: Any) -> bool:
@@ -33,6 +41,11 @@ def is_sharded(value: Array) -> bool:
     sharding = value.sharding
     by_rows = isinstance(sharding, NamedSharding) and tuple(sharding.spec[:1]) not in ((), (None,))
     return by_rows or not value.is_fully_replicated
+
+
+def any_sharded(tree: Any) -> bool:
+    """Whether the rows of any array in a tree are distributed."""
+    return any(isinstance(leaf, jax.Array) and is_sharded(leaf) for leaf in jax.tree.leaves(tree))
 
 
 def stays_on_device(value: Any) -> bool:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from bnp_hier.deterministic.row_sources.first_rows import first_rows, in_order_of_appearance
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 from bnp_hier.partitions.capacities import in_steps
 from bnp_hier.partitions.scoring import in_chunks
@@ -165,8 +166,7 @@ def _pass_part(
         with counted_from(start):
             check_finite(rows)
     labels, gaps = _nearest_centers(centers, rows)
-    first = np.full(len(centers), np.iinfo(np.int64).max)
-    first[labels[::-1]] = start + np.arange(len(labels))[::-1]  # of repeated indices, the last one counts
+    first = first_rows(labels, start, len(centers))
     near = gaps <= penalty
     return _Part(_grouped(centers, rows[near], labels[near]), _opened(rows[~near], penalty), float(gaps[~near].sum()), first)
 
@@ -191,7 +191,7 @@ def pass_over(source: RowSource, centers: Float[np.ndarray, "k d"], penalty: flo
     if total is None:
         raise ValueError("X is empty: the row source has no parts; expected at least two rows")
     opened = Group(*map(np.concatenate, zip(*far, strict=True)))
-    used = int((total.first < np.iinfo(np.int64).max).sum())
+    used = len(in_order_of_appearance(total.first))
     return MeansPass(total.near, opened, float(total.near.scatter.sum()) + total.beyond + penalty * used, total.first)
 
 

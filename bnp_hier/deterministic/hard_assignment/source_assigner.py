@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import Scores, assign
+from bnp_hier.deterministic.row_sources.first_rows import first_rows, in_order_of_appearance
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 
 __all__ = ["SourceAssigner", "Sums", "added_sums", "in_numpy", "validate_part"]
@@ -34,9 +35,7 @@ def _sums(component: Component, scores: Scores, check: bool, rows: Float[np.ndar
         validate_part(component, rows, start)
     found = assign(component, rows, scores)
     labels, counts = np.asarray(found.labels), np.asarray(found.counts)
-    first = np.full(len(counts), np.iinfo(np.int64).max)
-    first[labels[::-1]] = start + np.arange(len(labels))[::-1]  # of repeated indices, the last one counts
-    return Sums(found.stats, counts, first)
+    return Sums(found.stats, counts, first_rows(labels, start, len(counts)))
 
 
 def validate_part(component: Component, rows: Float[np.ndarray, "m d"], start: int) -> None:
@@ -90,7 +89,7 @@ class SourceAssigner:
     def appearance(self, scores: Scores) -> Int[np.ndarray, " k"]:
         """Clusters with rows, in order of appearance, in the earlier pass with these scores."""
         first = next(first for used, first in self._firsts if used is scores)
-        return np.argsort(first)[: int((first < np.iinfo(np.int64).max).sum())]
+        return in_order_of_appearance(first)
 
 
 def added_sums(one: Sums, other: Sums) -> Sums:

@@ -13,6 +13,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.source_assigner import Sums, added_sums, in_numpy, validate_part
 from bnp_hier.deterministic.hard_assignment.splits import sum_by_label
+from bnp_hier.deterministic.row_sources.first_rows import NONE, first_rows
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 from bnp_hier.partitions.cluster_unions import merge_by_joint
 from bnp_hier.partitions.clusters import joint_of_clusters, log_predictives
@@ -25,9 +26,6 @@ __all__ = ["SeatedRows", "SourceSeating"]
 
 ROWS_AT_ONCE = 8192
 """Number of rows whose log densities under all clusters are in memory at once."""
-
-NONE = np.iinfo(np.int64).max
-"""Number of the first row of a cluster without rows."""
 
 
 class Clusters(NamedTuple):
@@ -133,9 +131,7 @@ def _seat(
     if check:
         validate_part(component, rows, start)
     labels, stats, counts = _seated(component, prior, room, clusters, rows, start)
-    first = np.full(len(counts), NONE)
-    first[labels[::-1]] = start + np.arange(len(labels))[::-1]  # of repeated indices, the last one counts
-    sums, k = Sums(stats, counts, first), len(clusters.log_weights) - 1
+    sums, k = Sums(stats, counts, first_rows(labels, start, len(counts))), len(clusters.log_weights) - 1
     old, new = (jax.tree.map(lambda leaf, some=some: leaf[some], sums) for some in (slice(k), slice(k, None)))
     return old, new
 

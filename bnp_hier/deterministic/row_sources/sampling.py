@@ -11,7 +11,13 @@ from jaxtyping import Float, Int
 
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 
-__all__ = ["RowSample", "named_rows", "size_of"]
+__all__ = ["SAMPLE", "SKETCH", "RowSample", "named_rows", "size_of"]
+
+SKETCH = 8192
+"""Maximum number of rows of a table read in parts to which a model and its hyperparameters are first fitted."""
+
+SAMPLE = 200_000
+"""Maximum number of rows of such a table that are held in memory."""
 
 
 class Candidates(NamedTuple):
