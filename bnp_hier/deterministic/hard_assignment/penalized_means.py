@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bnp_hier.deterministic.row_sources.first_rows import first_rows, in_order_of_appearance
+from bnp_hier.deterministic.row_sources.appearance import first_rows, in_order_of_appearance
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 from bnp_hier.partitions.capacities import in_steps
 from bnp_hier.partitions.scoring import in_chunks

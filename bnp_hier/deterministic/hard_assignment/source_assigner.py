@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import Scores, assign
-from bnp_hier.deterministic.row_sources.first_rows import first_rows, in_order_of_appearance
+from bnp_hier.deterministic.row_sources.appearance import first_rows, in_order_of_appearance
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 
 __all__ = ["SourceAssigner", "Sums", "added_sums", "in_numpy", "validate_part"]

@@ -13,7 +13,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.source_assigner import Sums, added_sums, in_numpy, validate_part
 from bnp_hier.deterministic.hard_assignment.splits import sum_by_label
-from bnp_hier.deterministic.row_sources.first_rows import NONE, first_rows
+from bnp_hier.deterministic.row_sources.appearance import NONE, first_rows
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 from bnp_hier.partitions.cluster_unions import merge_by_joint
 from bnp_hier.partitions.clusters import joint_of_clusters, log_predictives
