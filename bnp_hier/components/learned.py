@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -173,5 +174,5 @@ def correlation_prior(rows: int, columns: int) -> dist.Distribution:
     costs half the logarithm of the number of rows (over 2π): a share of 1 is less probable than a share of 0 by that much.
     """
     counted = padded_size(rows)  # similar numbers of rows share programs, into which the cost is compiled
-    cost = columns * (columns - 1) / 4 * np.log(max(counted / (2 * np.pi), np.e))
+    cost = columns * (columns - 1) / 4 * np.log(max(counted / (2 * np.pi), math.e))
     return dist.TruncatedNormal(0.0, 1.0 / np.sqrt(2.0 * cost), low=0.0, high=1.0)
