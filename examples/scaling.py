@@ -26,10 +26,11 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "docs" / "scaling.json", ROOT / "docs" / "scaling.md"
+DEVICE_RESULTS = ROOT / "docs" / "scaling_gpu.json"
 START, END = "<!-- table: {} -->", "<!-- end of the table -->"
 
 Cell = dict[str, Any]
-"""What is measured: its kind ("sweep", "pass", "fit" or "messages"), and the sizes."""
+"""What is measured: its kind, one of `KINDS`, and the sizes."""
 
 CLUSTERS, SLOTS, BLOCK = 8, 32, 100_000
 METHODS = ("ParallelSplitMerge", "BayesianKMeans", "GaussianMixture", "BayesianGaussianMixture", "MiniBatchKMeans", "HDBSCAN")
@@ -103,18 +104,74 @@ def sweep(cell: Cell, number: int, address: str) -> Cell:
     else:
         X = jax.numpy.asarray(own)
     del own
+    _, found = _timed_steps(kernel, X, 5 if cell["rows"] * d <= 2e7 else 2)
+    return found | {"peak": peak()}
+
+
+def _timed_steps(kernel: Any, X: Any, times: int) -> tuple[Any, Cell]:
+    """The last state, and seconds until the first step has ended and of the later ones (medians)."""
+    import jax
+
     started = time.perf_counter()
     state = kernel.init(jax.random.key(0), 0, None, (X,), {})
     step = jax.jit(lambda state, X: kernel.sample(state, (X,), {}))
     state = jax.block_until_ready(step(state, X))
     first, wall, cpu = time.perf_counter() - started, [], []
-    for _ in range(5 if cell["rows"] * d <= 2e7 else 2):
+    for _ in range(times):
         started, spent = time.perf_counter(), time.process_time()
         state = jax.block_until_ready(step(state, X))
         wall.append(time.perf_counter() - started)
         cpu.append(time.process_time() - spent)
-    found = {"first": first, "wall": float(np.median(wall)), "cpu": float(np.median(cpu))}
-    return found | {"peak": peak()}
+    return state, {"first": first, "wall": float(np.median(wall)), "cpu": float(np.median(cpu))}
+
+
+def on_device(cell: Cell, *_: Any) -> Cell:
+    """Steps of `ParallelSplitMerge` on one device that holds all rows; the digest is that of the labels."""
+    import hashlib
+
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    import bnp_hier as bnp
+
+    device = jax.devices(cell["device"])[0]
+    if cell["device"] != jax.default_backend():
+        raise RuntimeError(f"the default device is of kind {jax.default_backend()}, expected {cell['device']}")
+    few, _ = table(1000, cell["columns"], 999)
+    component = bnp.NormalInverseWishart.from_data(few, learn=False)
+    kernel = bnp.ParallelSplitMerge(partial(bnp.models.dpm, component=component), SLOTS, init="one", sweep=False)
+    X = jax.device_put(table(cell["rows"], cell["columns"])[0], device)
+    state, found = _timed_steps(kernel, X, 5)
+    digest = hashlib.sha256(np.asarray(state.z["z"], np.int32).tobytes()).hexdigest()[:12]
+    return found | {"peak": _peak_of(device), "draws": digest, "model": device.device_kind}
+
+
+def whole_run(cell: Cell, *_: Any) -> Cell:
+    """`MCMC.run` with 20 + 20 draws from the default start, chains vectorized; seconds with compilation."""
+    import jax
+    from numpyro.infer import MCMC
+    from sklearn.metrics import adjusted_rand_score
+
+    import bnp_hier as bnp
+
+    jax.config.update("jax_enable_x64", True)
+    device = jax.devices(cell["device"])[0]
+    rows, truth = table(cell["rows"], cell["columns"])
+    X = jax.device_put(rows, device)
+    component = bnp.NormalInverseWishart.from_data(rows[:1000], learn=False)
+    kernel = bnp.ParallelSplitMerge(partial(bnp.models.dpm, component=component), SLOTS)
+    mcmc = MCMC(kernel, num_warmup=20, num_samples=20, num_chains=cell["chains"], chain_method="vectorized", progress_bar=False)
+    started = time.perf_counter()
+    mcmc.run(jax.random.key(0), X)
+    labels = np.asarray(mcmc.last_state.z["z"]).reshape(cell["chains"], -1)[0]
+    found = {"wall": time.perf_counter() - started, "ari": float(adjusted_rand_score(truth, labels))}
+    return found | {"peak": _peak_of(device), "model": device.device_kind}
+
+
+def _peak_of(device: Any) -> float:
+    """Largest memory used on the device so far; on a CPU, that of the process (MB)."""
+    used = (device.memory_stats() or {}).get("peak_bytes_in_use")
+    return used / 2**20 if used else peak()
 
 
 def stream_pass(cell: Cell, *_: Any) -> Cell:
@@ -253,7 +310,14 @@ def messages(cell: Cell, *_: Any) -> Cell:
     return {"collectives": count, "bytes": size}
 
 
-KINDS: dict[str, Callable[..., Cell]] = {"sweep": sweep, "pass": stream_pass, "fit": whole_fit, "messages": messages}
+KINDS: dict[str, Callable[..., Cell]] = {
+    "sweep": sweep,
+    "pass": stream_pass,
+    "fit": whole_fit,
+    "messages": messages,
+    "device": on_device,
+    "run": whole_run,
+}
 
 
 # ---- all cells
@@ -278,6 +342,18 @@ def cells(quick: bool) -> list[Cell]:
     return sorted(found, key=lambda cell: cell["rows"])
 
 
+def device_cells(quick: bool, device: str = "gpu") -> list[Cell]:
+    """Cells of one device that holds all rows, and of the CPU of the same machine; one is repeated, to compare the draws."""
+    if quick:
+        steps: Cell = {"kind": "device", "rows": 8192, "columns": 2, "device": device}
+        return [steps, steps, steps | {"kind": "run", "chains": 2}]
+    found: list[Cell] = []
+    for n, d in ((100_000, 16), (1_000_000, 2), (1_000_000, 16), (1_000_000, 16), (1_000_000, 64), (10_000_000, 16)):
+        found.append({"kind": "device", "rows": n, "columns": d, "device": device})
+    found += [found[3] | {"flags": "--xla_gpu_deterministic_ops=true"}, found[3] | {"device": "cpu"}]
+    return found + [found[3] | {"kind": "run", "chains": chains} for chains in (1, 4)]
+
+
 def measured(cell: Cell, limit: float) -> Cell:
     """The cell with its results, those of the slowest or largest process; or with the reason why it was not run."""
     processes = cell.get("processes", 1)
@@ -288,6 +364,10 @@ def measured(cell: Cell, limit: float) -> Cell:
     if cell["kind"] == "messages":
         # two devices that share one thread may wait for each other
         environment |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "NPROC": "4"}
+    if cell["kind"] in ("device", "run"):  # with all cores
+        platform = "cuda" if cell["device"] == "gpu" else cell["device"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT) + os.pathsep + os.environ.get("PYTHONPATH", "")}
+        environment |= {"JAX_PLATFORMS": platform, "XLA_FLAGS": cell.get("flags", ""), "JAX_TRACEBACK_FILTERING": "off"}
     words = [sys.executable, __file__, "--cell", json.dumps(cell), "--address", address, "--number"]
     texts, deadline = [], time.monotonic() + limit
     with ExitStack() as running:
@@ -313,11 +393,11 @@ def measured(cell: Cell, limit: float) -> Cell:
     return cell | found
 
 
-def measure(quick: bool, limit: float, total: float, stored: list[Cell]) -> list[Cell]:
+def measure(planned: list[Cell], limit: float, total: float, stored: list[Cell]) -> list[Cell]:
     """All cells, but for those with stored figures; those that are left when the total time is spent are not run."""
     results: list[Cell] = []
     end = time.monotonic() + total
-    for cell in cells(quick):
+    for cell in planned:
         left = end - time.monotonic()
         known = [result for result in stored if "not run" not in result and _agree(result, cell, list(cell))]
         smaller = [
@@ -454,7 +534,31 @@ def machines(results: list[Cell]) -> str:
     return markdown(heads, lines)
 
 
-TABLES = {table.__name__: table for table in (sweeps, passes, accuracy, efficiency, communication, machines)}
+def devices(results: list[Cell]) -> str:
+    """One device that holds all rows, and all cores of the same machine."""
+    heads = ["device", "rows", "columns", "s a sweep", "MB, peak", "s to the first", "digest of the labels"]
+    lines = []
+    for r in (result for result in results if result["kind"] == "device"):
+        name = r.get("model", r["device"]) + (" (deterministic)" if "flags" in r else "")
+        line = _line(r, [name, f"{r['rows']:,}", str(r["columns"])], ["wall", "peak", "first"])
+        lines.append([*line, f"`{r['draws']}`" if "draws" in r else ""])
+    return markdown(heads, lines)
+
+
+def runs(results: list[Cell]) -> str:
+    """Whole runs on one device."""
+    heads = ["device", "rows", "columns", "chains", "s of the run", "MB, peak", "ARI"]
+    ours = [result for result in results if result["kind"] == "run"]
+    first = [[r.get("model", r["device"]), f"{r['rows']:,}", str(r["columns"]), str(r["chains"])] for r in ours]
+    return markdown(heads, [_line(r, start, ["wall", "peak", "ari"]) for r, start in zip(ours, first, strict=True)])
+
+
+TABLES = {table.__name__: table for table in (sweeps, passes, accuracy, efficiency, communication, machines, devices, runs)}
+
+
+def stored_results() -> list[Cell]:
+    """Results of all runs whose figures are on the page."""
+    return [cell for path in (RESULTS, DEVICE_RESULTS) for cell in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def with_tables(page: str, results: list[Cell]) -> str:
@@ -471,7 +575,8 @@ def with_tables(page: str, results: list[Cell]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see whether it runs")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="file of the results")
+    parser.add_argument("--device", choices=("gpu", "cpu"), help="measure the cells of one device that holds all rows")
+    parser.add_argument("--out", type=Path, help="file of the results")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds that a cell may take")
     parser.add_argument("--total", type=float, default=900.0, help="seconds that all cells together may take")
     parser.add_argument("--resume", action="store_true", help="keep the figures that the file has, and measure the other cells")
@@ -483,14 +588,16 @@ def main() -> None:
     if options.cell is not None:
         print(json.dumps(KINDS[options.cell["kind"]](options.cell, options.number, options.address)))
         return
+    out = options.out or (DEVICE_RESULTS if options.device else RESULTS)
     if not options.tables:
-        stored = json.loads(options.out.read_text(encoding="utf-8")) if options.resume else []
-        found = measure(options.quick, options.limit, options.total, stored)
-        options.out.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n", encoding="utf-8")
-    results = json.loads(options.out.read_text(encoding="utf-8"))
-    if options.out == RESULTS:
-        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+        stored = json.loads(out.read_text(encoding="utf-8")) if options.resume else []
+        planned = device_cells(options.quick, options.device) if options.device else cells(options.quick)
+        found = measure(planned, options.limit, options.total, stored)
+        out.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n", encoding="utf-8")
+    if options.out is None:
+        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), stored_results()), encoding="utf-8")
     else:
+        results = json.loads(out.read_text(encoding="utf-8"))
         print("\n\n".join(render(results) for render in TABLES.values()))
 
 

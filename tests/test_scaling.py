@@ -15,26 +15,25 @@ import pytest
 from examples import scaling
 
 
-def _results() -> list[dict[str, Any]]:
-    return json.loads(scaling.RESULTS.read_text(encoding="utf-8"))
+def _results(path: Path = scaling.RESULTS) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_tables_are_those_of_the_results() -> None:
     page = scaling.PAGE.read_text(encoding="utf-8")
     message = "docs/scaling.json has changed: run `python examples/scaling.py --tables`, and commit docs/scaling.md"
-    assert page == scaling.with_tables(page, _results()), message
+    assert page == scaling.with_tables(page, scaling.stored_results()), message
     with pytest.raises(ValueError, match="0 marks"):
         scaling.with_tables(page.replace("<!-- table: sweeps -->", ""), _results())
 
 
 def test_results_are_of_all_cells() -> None:
     """Each has its figures, or the reason why it was not run."""
-    results = _results()
-    assert [{name: result.get(name) for name in cell} for cell, result in zip(scaling.cells(False), results, strict=True)] == [
-        *scaling.cells(False)
-    ]
-    assert all(result.get("not run") or {"cpu", "bytes"} & set(result) for result in results)
-    assert not [result for result in results if "failed" in result.get("not run", "")]
+    for planned, path in ((scaling.cells(False), scaling.RESULTS), (scaling.device_cells(False), scaling.DEVICE_RESULTS)):
+        results = _results(path)
+        assert [{name: result.get(name) for name in cell} for cell, result in zip(planned, results, strict=True)] == planned
+        assert all(result.get("not run") or {"cpu", "bytes", "ari"} & set(result) for result in results)
+        assert not [result for result in results if "failed" in result.get("not run", "")]
 
 
 def test_the_model_of_communication_is_as_on_the_page() -> None:
@@ -69,3 +68,14 @@ def test_quick_run(tmp_path: Path) -> None:
     densities = [result["density"] for result in results if result.get("density") is not None]
     assert len(densities) == 4 and np.ptp(densities) < 0.2
     assert len(re.findall(r"^\| rows ", printed, flags=re.MULTILINE)) == 3
+
+
+@pytest.mark.slow
+def test_quick_run_on_one_device(tmp_path: Path) -> None:
+    """Two processes draw the same labels."""
+    out = tmp_path / "results.json"
+    words = [sys.executable, scaling.__file__, "--device", "cpu", "--quick", "--out", str(out), "--limit", "300"]
+    subprocess.run(words, capture_output=True, text=True, timeout=900, check=True)
+    one, other, run = json.loads(out.read_text(encoding="utf-8"))
+    assert one["draws"] == other["draws"] and one["wall"] > 0
+    assert run["ari"] > 0.9 and run["peak"] > 0

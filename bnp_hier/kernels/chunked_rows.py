@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
@@ -29,14 +30,15 @@ __all__ = [
     "totals",
 ]
 
-CHUNK = 4096
-"""Approximate maximum number of rows per chunk."""
+ROWS_PER_PART = 256
+"""Approximate maximum number of rows of a chunk that are summed at once, in the precision of the rows."""
 
-PARTS = 16
-"""Number of parts per chunk, on any number of devices: a power of 2.
+PARTS, PARTS_ON_ACCELERATORS = 16, 256
+"""Numbers of parts per chunk, on any number of devices: powers of 2.
 
 Their sums, in double precision if that is enabled, are carried from chunk to chunk and added after the last one. If the rows
-are distributed over devices, each device therefore sums its own parts, and devices communicate once a pass.
+are distributed over devices, each device therefore sums its own parts, and devices communicate once a pass. The chunks of a CPU
+fit in its caches; on an accelerator, small chunks would spend their time waiting for programs to start.
 """
 
 
@@ -62,13 +64,19 @@ class Coefficients(NamedTuple):
     constant: Float[Array, " k"]
 
 
+def _parts() -> int:
+    """Number of parts per chunk on the default device."""
+    return PARTS if jax.default_backend() == "cpu" else PARTS_ON_ACCELERATORS
+
+
 def _shape(n: int) -> tuple[int, int]:
-    """Number of chunks and of rows per chunk: a multiple of `PARTS`, without padding if a few more chunks avoid it."""
-    least = -(-n // CHUNK)
+    """Number of chunks and of rows per chunk: a multiple of `_parts()`, without padding if a few more chunks avoid it."""
+    parts = _parts()
+    least = -(-n // (parts * ROWS_PER_PART))
     for chunks in range(least, 4 * least + 1):
-        if n % (chunks * PARTS) == 0:
+        if n % (chunks * parts) == 0:
             return chunks, n // chunks
-    return least, -(-n // (least * PARTS)) * PARTS
+    return least, -(-n // (least * parts)) * parts
 
 
 def in_chunks(values: Shaped[Array, "n ..."]) -> Shaped[Array, "b c ..."]:
@@ -105,18 +113,18 @@ def row_scores(phi: Float[Array, "c f"], coefficients: Coefficients) -> Float[Ar
 
 def sums_of(weight: Float[Array, "c k"], phi: Float[Array, "c f"]) -> Float[Array, "parts k f"]:
     """Weighted sums of the rows' features for each of k clusters, by part; `totals` adds them."""
-    parts = (array.reshape(PARTS, -1, array.shape[1]) for array in (weight, phi))
+    parts = (array.reshape(_parts(), -1, array.shape[1]) for array in (weight, phi))
     return jnp.einsum("pck,pcf->pkf", *parts, precision="highest").astype(jnp.result_type(float))
 
 
 def counts_of(weight: Float[Array, "c k"]) -> Float[Array, "parts k"]:
     """Sums of the weights for each of k clusters, by part."""
-    return weight.reshape(PARTS, -1, weight.shape[1]).astype(jnp.result_type(float)).sum(1)
+    return weight.reshape(_parts(), -1, weight.shape[1]).astype(jnp.result_type(float)).sum(1)
 
 
 def no_parts(*shape: int) -> Float[Array, "parts ..."]:
     """Zeros to which the sums of the first chunk are added."""
-    return jnp.zeros((PARTS, *shape), jnp.result_type(float))
+    return jnp.zeros((_parts(), *shape), jnp.result_type(float))
 
 
 def totals(*of_parts: Float[Array, "parts ..."]) -> tuple[Float[Array, "..."], ...]:
@@ -124,7 +132,7 @@ def totals(*of_parts: Float[Array, "parts ..."]) -> tuple[Float[Array, "..."], .
 
     Several sums are computed as one, so that devices communicate only once.
     """
-    packed = jnp.concatenate([parts.reshape(PARTS, -1) for parts in of_parts], axis=1)
+    packed = jnp.concatenate([parts.reshape(len(parts), -1) for parts in of_parts], axis=1)
     while len(packed) > 1:
         pairs = packed.reshape(-1, 2, packed.shape[1])
         packed = pairs[:, 0] + pairs[:, 1]

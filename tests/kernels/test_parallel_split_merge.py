@@ -15,7 +15,7 @@ from scipy.special import gammaln
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
-from bnp_hier.kernels import parallel_moves, parallel_split_merge
+from bnp_hier.kernels import chunked_rows, parallel_moves, parallel_split_merge
 from bnp_hier.kernels.chunked_rows import flat, in_chunks, row_chunks
 from bnp_hier.kernels.parallel_moves import Table, _log_pairing, sum_clusters, units_of_clusters, units_of_rows
 from bnp_hier.models import dpm, pitman_yor_mixture
@@ -105,9 +105,17 @@ def _table(component, X: np.ndarray) -> Table:
     return Table(component, component, rows, row_chunks(rows), feature_map(component))
 
 
-@pytest.mark.parametrize("n", [1, 6, 16, 4096, 5000, 10_007])
-def test_chunks_hold_every_row_once(n: int) -> None:
+@pytest.fixture(params=[chunked_rows.PARTS, chunked_rows.PARTS_ON_ACCELERATORS])
+def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Numbers of parts per chunk on CPUs and on accelerators."""
+    monkeypatch.setattr(chunked_rows, "_parts", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("n", [1, 6, 16, 4096, 5000, 10_007, 70_001])
+def test_chunks_hold_every_row_once(n: int, parts: int) -> None:
     rows = jnp.arange(n)
+    assert in_chunks(rows).shape[1] % parts == 0
     chunks = in_chunks(rows)
     there = row_chunks(rows[:, None].astype(float)).there
     np.testing.assert_array_equal(flat(chunks, n), rows)
@@ -115,6 +123,7 @@ def test_chunks_hold_every_row_once(n: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["normal", "bernoulli", "poisson", "diagonal, missing"])
+@pytest.mark.usefixtures("parts")
 def test_sums_by_products_are_the_clusters_statistics(name: str, x64: None) -> None:
     component, X = PROBLEMS[name]
     labels = jnp.array([0, 2, 2, 0, 4, 2])
