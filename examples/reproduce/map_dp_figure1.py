@@ -25,6 +25,7 @@ from map_dp_table1 import (
     sizes_of,
 )
 from matplotlib.figure import Figure
+from resuming import Cells
 
 ACTUAL = "actual"
 PANELS = (GIBBS, MAP_DP, ORDERS, DP_MEANS, GREEDY_VB, RANDOM_VB)
@@ -98,7 +99,8 @@ def main() -> None:
     title, table = setting(options.seed, sizes), options.out / "map_dp_sizes.csv"
     shares = read_sizes(table, title)
     if shares is None:
-        save_sizes(experiment(options.seed, sizes), table, title)
+        with Cells(options.out, report.name, __file__, sizes.samples) as cells:
+            save_sizes(experiment(cells, options.seed, sizes), table, title)
         shares = read_sizes(table, title)
     assert shares is not None
     actual = shares[ACTUAL]

@@ -20,9 +20,9 @@ import numpy as np
 from common import Report, arguments
 from matplotlib.figure import Figure
 from numpyro.diagnostics import split_gelman_rubin
+from resuming import Cells
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.mixture import BayesianGaussianMixture
-from tqdm import tqdm
 
 import bnp_hier as bnp
 from bnp_hier.models import dpm
@@ -177,10 +177,10 @@ def random_vb(sample: Sample) -> Fit:
     return Fit(fit.predict(sample.X), fit.n_iter_, fit.converged_)
 
 
-def methods(sizes: Sizes) -> dict[str, Callable[[Sample], Fit]]:
+def methods(sweeps: int) -> dict[str, Callable[[Sample], Fit]]:
     """The rows of the table."""
     return {
-        GIBBS: partial(gibbs, sweeps=sizes.sweeps),
+        GIBBS: partial(gibbs, sweeps=sweeps),
         MAP_DP: partial(map_dp, n_init=1, merge=False),
         SINGLE: partial(map_dp, n_init=1, merge=False, init="single"),
         ORDERS: map_dp,
@@ -213,22 +213,27 @@ class Results(NamedTuple):
     sizes: list[list[np.ndarray]]
 
 
-def experiment(seed: int, sizes: Sizes) -> Results:
+def experiment(cells: Cells, seed: int, sizes: Sizes) -> Results:
     """Run every method on every sample."""
-    rows: list[list[tuple]] = []
-    found_sizes: list[list[np.ndarray]] = [[] for _ in range(len(METHODS) + 1)]
-    for index in tqdm(range(sizes.samples), desc="samples"):
-        sample = crp_mixture(seed, index, sizes.n)
-        truth = joint_of(sample, sample.z)
-        with warnings.catch_warnings():
-            # shown in the report instead: penalties that miss K, one-cluster starts, runs that stop early
-            warnings.simplefilter("ignore")
-            fits = [method(sample) for method in methods(sizes).values()]
-        rows.append([_scores(sample, fit, truth) for fit in fits])
-        for place, labels in zip(found_sizes, [sample.z, *(fit.labels for fit in fits)], strict=True):
-            counts = np.unique(labels, return_counts=True)[1]
-            place.append(np.sort(counts)[::-1])
-    return Results(*np.array(rows).transpose(2, 1, 0), found_sizes)
+    scores, found = [], []
+    for index in range(sizes.samples):
+        one = cells(one_sample, seed, index, *sizes[1:])
+        scores.append(one["scores"])
+        found.append([np.array(counts) for counts in one["sizes"]])
+    return Results(*np.array(scores).transpose(2, 1, 0), [list(column) for column in zip(*found, strict=True)])
+
+
+def one_sample(seed: int, index: int, n: int, sweeps: int) -> dict[str, list]:
+    """Scores of every method, and sizes of the true clusters (first) and of those that each method found, largest first."""
+    sample = crp_mixture(seed, index, n)
+    truth = joint_of(sample, sample.z)
+    with warnings.catch_warnings():
+        # shown in the report instead: penalties that miss K, one-cluster starts, runs that stop early
+        warnings.simplefilter("ignore")
+        fits = [method(sample) for method in methods(sweeps).values()]
+    partitions = [sample.z, *(fit.labels for fit in fits)]
+    sizes = [np.sort(np.unique(labels, return_counts=True)[1])[::-1] for labels in partitions]
+    return {"scores": [_scores(sample, fit, truth) for fit in fits], "sizes": sizes}
 
 
 def _scores(sample: Sample, fit: Fit, truth: float) -> tuple[float, ...]:
@@ -334,7 +339,8 @@ def main() -> None:
     report("  orders, with merges (iterations: of the best order); DP-means: penalty halved to the true number of clusters;")
     report("  VB: 10 x true number of components, from a greedy pass (VariationalDP) or random weights (scikit-learn)")
     report("joint: log p(X, partition) minus that of the true partition (nats), mean\n")
-    results = experiment(options.seed, sizes)
+    with Cells(options.out, report.name, __file__, sizes.samples) as cells:
+        results = experiment(cells, options.seed, sizes)
 
     report(f"{'':<12}{'NMI':>14}{'paper':>13}{'iterations':>15}{'paper':>13}{'clusters':>10}{'joint':>8}")
     counted = [np.mean([len(sizes) for sizes in found]) for found in results.sizes]

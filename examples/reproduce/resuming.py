@@ -1,0 +1,104 @@
+"""Finished parts of a run are stored, so that a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+
+def sources(script: Path) -> list[Path]:
+    """The script and the modules beside it that it imports, directly or through one another."""
+    found, waiting = set[Path](), [script.resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path in found or not path.exists():
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            waiting += [path.with_name(f"{name}.py") for name in names]
+    return sorted(found)
+
+
+def version(script: Path) -> str:
+    """A hash of the script's sources; comments and layout do not count."""
+    text = "\n".join(ast.dump(ast.parse(path.read_text(encoding="utf-8"))) for path in sources(script))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as those of JSON."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"results of cells must be numbers, strings, lists, dicts or arrays; got {type(value).__name__}")
+
+
+class Cells:
+    """Results of the cells of an experiment, each stored as soon as it is finished.
+
+    ``cells(function, *arguments)`` returns ``function(*arguments)``, as lists, dicts, numbers and strings: tuples and arrays
+    become lists, whether the cell has just been run or was stored. The function's name and all of its arguments are the key
+    of a cell, so everything that a result depends on must be among the arguments, such as seeds and numbers of sweeps.
+
+    The file ``out/cells/NAME.jsonl`` starts with the total number of cells, for progress bars, and then has one cell a line.
+    It is left when the run is stopped, is read by the next run with the same sources, and is removed when all is done, at
+    the end of the `with` block.
+    """
+
+    def __init__(self, out: Path, name: str, script: str, total: int) -> None:
+        self.path = out / "cells" / f"{name}.jsonl"
+        self.head = {"version": version(Path(script)), "total": total}
+        self.stored = dict[str, Any]()
+        self.bar = tqdm(total=total, desc=name)
+
+    def __enter__(self) -> Cells:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = stored_lines(self.path)
+        if lines and lines[0]["version"] == self.head["version"]:
+            self.stored = {line["key"]: line["result"] for line in lines[1:]}
+            print(f"{self.path}: {len(self.stored)} cells from a run that was stopped", file=sys.stderr)
+        # written anew, without a line that was cut off
+        written = [self.head, *({"key": key, "result": result} for key, result in self.stored.items())]
+        temporary = self.path.with_suffix(".new")
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in written), encoding="utf-8")
+        temporary.replace(self.path)
+        return self
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        key = json.dumps([function.__name__, *arguments], default=_plain)
+        if key not in self.stored:
+            line = json.dumps({"key": key, "result": function(*arguments)}, default=_plain)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            self.stored[key] = json.loads(line)["result"]
+        self.bar.update()
+        return self.stored[key]
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        self.bar.close()
+        if kind is None:
+            self.path.unlink()
+            with suppress(OSError):  # other experiments may have cells there
+                self.path.parent.rmdir()
+
+
+def stored_lines(path: Path) -> list[dict[str, Any]]:
+    """The head and the finished cells; a last line that was cut off is left out."""
+    found = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+    return found
