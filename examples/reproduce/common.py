@@ -17,8 +17,13 @@ import bnp_hier as bnp
 
 Subset = tuple[np.ndarray, np.ndarray]
 
+OURS = "ours, not the paper's"
+"""How a claim begins that is not one of the paper's."""
+
 LINKAGES = ("single", "complete", "average", "ward")
 NORMAL, BITS = "normal", "bits"
+REPRODUCES, PARTLY, DIFFERS, OPEN = "reproduces", "partly", "does not reproduce", "not decided"
+"""Outcomes of the papers' claims."""
 
 
 class Report:
@@ -34,10 +39,27 @@ class Report:
             self.lines.append(line.rstrip())
             print(self.lines[-1], flush=True)
 
+    def verdict(self, claim: str, outcome: str | bool, number: str) -> None:
+        """Report one claim of a paper, its outcome, and the number that decides it, in one line that scripts can parse."""
+        self(verdict_line(claim, outcome, number))
+
     def save(self) -> None:
         """Write the text file; the run time is only printed, so that the file is the same for every run."""
         (self.out / f"{self.name}.txt").write_text("\n".join(self.lines) + "\n", encoding="utf-8")
         print(f"{time.perf_counter() - self.started:.0f} s; written to {self.out}")
+
+
+def verdict_line(claim: str, outcome: str | bool, number: str) -> str:
+    """The line of a claim; True stands for `REPRODUCES`, False for `DIFFERS`."""
+    written = outcome if isinstance(outcome, str) else REPRODUCES if outcome else DIFFERS
+    return f"- {claim}: {written}; {number}"
+
+
+def decided(gap: float, error: float, expected: int = 1) -> str:
+    """Whether a mean difference has the expected sign; `OPEN` below 2 standard errors."""
+    if abs(gap) < 2 * error or gap == error == 0:
+        return OPEN
+    return REPRODUCES if expected * gap > 0 else DIFFERS
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from common import Report
+from common import Report, decided
 from map_dp_table1 import (
     DP_MEANS,
     GIBBS,
@@ -61,11 +61,10 @@ def smaller_half(shares: np.ndarray, actual: np.ndarray) -> np.ndarray:
     return np.where(np.arange(shares.shape[1]) >= half[:, None], shares, 0.0).sum(1)
 
 
-def verdict(claim: str, gap: np.ndarray, expected: int) -> str:
-    """Whether the mean of a paired difference has the sign that the paper reports."""
+def verdict(report: Report, claim: str, gap: np.ndarray, expected: int) -> None:
+    """Report whether the mean of a paired difference has the sign that the paper reports."""
     mean, error = gap.mean(), gap.std(ddof=1) / np.sqrt(len(gap))
-    outcome = "not decided" if abs(mean) <= 2 * error else "reproduces" if mean * expected > 0 else "DOES NOT REPRODUCE"
-    return f"{claim}: {outcome}; {mean:+.3f} ± {error:.3f}"
+    report.verdict(claim, decided(mean, error, expected), f"{mean:+.3f} ± {error:.3f}")
 
 
 def draw(shares: dict[str, np.ndarray], path: Path) -> None:
@@ -118,14 +117,14 @@ def main() -> None:
     report("The paper's claims (differences over samples: mean ± standard error):")
     small = {name: small_clusters(found) for name, found in shares.items()}
     for name in (MAP_DP, ORDERS, GREEDY_VB, RANDOM_VB):
-        report("  " + verdict(f"{name} misses small clusters (found minus true number)", small[name] - small[ACTUAL], -1))
-    report("  " + verdict("Gibbs-MAP misses some too", small[GIBBS] - small[ACTUAL], -1))
+        verdict(report, f"{name} misses small clusters (found minus true number)", small[name] - small[ACTUAL], -1)
+    verdict(report, "Gibbs-MAP misses some too", small[GIBBS] - small[ACTUAL], -1)
     for name in (MAP_DP, ORDERS, GREEDY_VB, RANDOM_VB):
-        report("  " + verdict(f"Gibbs-MAP finds more of them than {name}", small[GIBBS] - small[name], 1))
+        verdict(report, f"Gibbs-MAP finds more of them than {name}", small[GIBBS] - small[name], 1)
     first = shares[DP_MEANS][:, 0] - actual[:, 0]
     rest = smaller_half(shares[DP_MEANS], actual) - smaller_half(actual, actual)
-    report("  " + verdict("DP-means makes the largest cluster too small (share)", first, -1))
-    report("  " + verdict("DP-means makes the smaller half of the clusters too large (share)", rest, 1))
+    verdict(report, "DP-means makes the largest cluster too small (share)", first, -1)
+    verdict(report, "DP-means makes the smaller half of the clusters too large (share)", rest, 1)
     draw(shares, options.out / "map_dp_figure1.png")
     report.save()
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import Report, arguments
+from common import DIFFERS, OPEN, REPRODUCES, Report, arguments, decided
 from matplotlib.figure import Figure
 from numpyro.diagnostics import split_gelman_rubin
 from resuming import Cells
@@ -273,33 +273,32 @@ def paired(values: np.ndarray, one: str, other: str) -> tuple[float, float]:
     return float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
 
 
-def similar(values: np.ndarray, one: str, other: str) -> str:
-    """Whether two methods differ by less than `WITHIN`."""
+def similar(report: Report, values: np.ndarray, one: str, other: str) -> None:
+    """Report whether two methods differ by less than `WITHIN`."""
     mean, error = paired(values, one, other)
-    inside = abs(mean) + 2 * error < WITHIN
-    outcome = "reproduces" if inside else "DOES NOT REPRODUCE" if abs(mean) - 2 * error > WITHIN else "not decided"
-    return f"{one} and {other} have similar NMI (within {WITHIN}): {outcome}; {one} - {other} = {mean:+.3f} ± {error:.3f}"
+    outcome = REPRODUCES if abs(mean) + 2 * error < WITHIN else DIFFERS if abs(mean) - 2 * error > WITHIN else OPEN
+    claim = f"{one} and {other} have similar NMI (within {WITHIN})"
+    report.verdict(claim, outcome, f"{one} - {other} = {mean:+.3f} ± {error:.3f}")
 
 
-def better(values: np.ndarray, one: str, other: str) -> str:
-    """Whether the first method has the larger mean."""
+def better(report: Report, values: np.ndarray, one: str, other: str) -> None:
+    """Report whether the first method has the larger mean."""
     mean, error = paired(values, one, other)
-    outcome = "not decided" if abs(mean) < 2 * error else "reproduces" if mean > 0 else "DOES NOT REPRODUCE"
-    return f"{one} has higher NMI than {other}: {outcome}; {one} - {other} = {mean:+.3f} ± {error:.3f}"
+    report.verdict(f"{one} has higher NMI than {other}", decided(mean, error), f"{one} - {other} = {mean:+.3f} ± {error:.3f}")
 
 
-def fewest(iterations: np.ndarray) -> list[str]:
-    """Whether MAP-DP needs the fewest iterations, and how many times more the others need."""
+def fewest(report: Report, iterations: np.ndarray) -> None:
+    """Report whether MAP-DP needs the fewest iterations, and how many times more the others need."""
     mean = dict(zip(METHODS, iterations.mean(1), strict=True))
     others = (GIBBS, DP_MEANS, GREEDY_VB, RANDOM_VB)
     gaps = [paired(iterations, other, MAP_DP) for other in others]
     ahead, behind = all(gap > 2 * error for gap, error in gaps), any(gap < -2 * error for gap, error in gaps)
-    outcome = "reproduces" if ahead else "DOES NOT REPRODUCE" if behind else "not decided"
     ratios = ", ".join(f"{other} {mean[other] / mean[MAP_DP]:.1f}" for other in others)
-    return [
-        f"MAP-DP needs the fewest iterations: {outcome}",
-        f"  times as many as MAP-DP: {ratios} (paper: Gibbs 140, DP-means 1.8, variational 4.5)",
-    ]
+    report.verdict(
+        "MAP-DP needs the fewest iterations",
+        REPRODUCES if ahead else DIFFERS if behind else OPEN,
+        f"times as many: {ratios} (paper: Gibbs 140, DP-means 1.8, variational 4.5)",
+    )
 
 
 def draw(results: Results, path: Path) -> None:
@@ -361,10 +360,10 @@ def main() -> None:
     report(f"MAP-DP from one cluster stayed at one cluster: {stuck} of {sizes.samples}\n")
 
     report("The paper's claims (MAP-DP's own NMI is near the paper's by the choice of the base measure):")
-    lines = [similar(results.nmi, MAP_DP, GIBBS), better(results.nmi, MAP_DP, DP_MEANS)]
-    lines += [better(results.nmi, MAP_DP, vb) for vb in (RANDOM_VB, GREEDY_VB)]
-    for line in lines + fewest(results.iterations):
-        report("  " + line)
+    similar(report, results.nmi, MAP_DP, GIBBS)
+    for other in (DP_MEANS, RANDOM_VB, GREEDY_VB):
+        better(report, results.nmi, MAP_DP, other)
+    fewest(report, results.iterations)
     save_sizes(results, options.out / "map_dp_sizes.csv", title)
     draw(results, options.out / "map_dp_table1.png")
     report.save()

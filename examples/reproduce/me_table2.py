@@ -20,9 +20,11 @@ from common import (
     BITS,
     LINKAGES,
     NORMAL,
+    OURS,
     Report,
     Subset,
     arguments,
+    decided,
     linkage,
     load,
     newsgroup_words,
@@ -106,25 +108,21 @@ def standard_error(values: np.ndarray) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def verdicts(name: str, values: np.ndarray) -> list[str]:
-    """Whether each Bayesian tree is purer than the best of the paper's three linkages, and its gap to Ward."""
+def verdicts(report: Report, name: str, values: np.ndarray) -> None:
+    """Report whether each Bayesian tree is purer than the best of the paper's three linkages, and its gap to Ward."""
     column = {method: row for method, row in zip(METHODS, values.T, strict=True) if not np.isnan(row).any()}
     best = max(PAPER_METHODS[1:], key=lambda method: column[method].mean())
-    lines = []
     for method in BAYESIAN:
         if method not in column:
             continue
         gap, ward = column[method] - column[best], column[method] - column["ward"]
-        yes, no = ("reproduces", "DOES NOT REPRODUCE") if method == "ABC" else ("yes", "no")  # the others are not the paper's
-        if abs(gap.mean()) < 2 * standard_error(gap):
-            outcome = "not decided, the difference is below 2 standard errors"
-        else:
-            outcome = yes if gap.mean() > 0 else no
-        lines.append(
-            f"{name}: {method} purer than single, complete, average: {outcome}; {method} - {best} = {gap.mean():+.3f} ± "
-            f"{standard_error(gap):.3f}, {method} - ward = {ward.mean():+.3f} ± {standard_error(ward):.3f}"
+        mean, error = gap.mean(), float(standard_error(gap))
+        claim = f"{name}: {method} purer than single, complete, average"
+        report.verdict(
+            claim if method == "ABC" else f"{OURS}: {claim}",
+            decided(mean, error),
+            f"{method} - {best} = {mean:+.3f} ± {error:.3f}, {method} - ward = {ward.mean():+.3f} ± {standard_error(ward):.3f}",
         )
-    return lines
 
 
 def draw(tables: dict[str, np.ndarray], path: Path) -> None:
@@ -167,7 +165,7 @@ def main() -> None:
     )
     report("(or Beta strength) with the least free energy, of those tried.\n")
     report(f"{'':<11}" + "".join(f"{method:>16}" for method in METHODS))
-    tables, lines = {}, list[str]()
+    tables = {}
     for name, (kind, make) in sets.items():
         if options.data and name not in options.data:
             continue
@@ -186,10 +184,9 @@ def main() -> None:
         report(f"{'  paper':<11}" + "".join(f"{cell:>16}" for cell in quoted))
         of = "scales, times the printed one" if kind == NORMAL else "strengths"
         report(f"  n = {len(y)}, d = {X.shape[1]}; {of}, with the least F: {', '.join(f'{value:g}' for value in chosen)}")
-        lines += verdicts(name, table)
     report("\nThe paper's claim: on all data sets, ABC's trees are the purest of the four. Gaps ± standard error:")
-    for line in lines:
-        report("  " + line)
+    for name, table in tables.items():
+        verdicts(report, name, table)
     draw(tables, options.out / "me_table2.png")
     report.save()
 
