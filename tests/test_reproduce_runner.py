@@ -172,7 +172,7 @@ def test_listing() -> None:
     for script, line in zip(runs.SCRIPTS, done.stdout.splitlines()[:-1], strict=True):
         assert line.startswith(f"{script.name} ") and script.reproduces in line
         assert re.search(r" (\d+\.\d min|not measured)$", line)
-    assert "at most 10 hours" in done.stdout.splitlines()[-1]
+    assert "10 hours at most" in done.stdout.splitlines()[-1]
     by_path = subprocess.run(
         [sys.executable, str(FOLDER / "__main__.py"), "--list"], capture_output=True, text=True, check=True
     )

@@ -87,7 +87,7 @@ class Cells:
     def __exit__(self, kind: type | None, *_: object) -> None:
         self.bar.close()
         if kind is None:
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)  # another run of the same script may have ended first
             with suppress(OSError):  # other experiments may have cells there
                 self.path.parent.rmdir()
 

@@ -204,8 +204,8 @@ def minutes(out: Path) -> dict[str, float]:
 def total(measured: dict[str, float]) -> str:
     """How long everything takes, and how much of it has been measured."""
     hours = sum(measured.values()) / 60
-    counted = f"{len(measured)} of {len(SCRIPTS)} scripts, measured on two cores"
-    return f"{hours:.1f} hours ({counted}); at most {MOST_HOURS} hours are allowed for all"
+    counted = f"{len(measured)} of the {len(SCRIPTS)} scripts, measured on two cores"
+    return f"{hours:.1f} hours for {counted}; all of them may take {MOST_HOURS} hours at most"
 
 
 def listing(out: Path) -> str:
