@@ -90,6 +90,39 @@ def test_cells_of_other_sources_are_not_used(script: Path, tmp_path: Path) -> No
     assert CALLS == [(0, 4), (2, 0)]
 
 
+MODULES = {
+    "script": "import helper\nfrom other import total\n\nprint(helper.mean([1]), total)\n",
+    "helper": "from other import LEVEL, half\n\n\ndef mean(x):\n    return half(x)\n\n\ndef unused():\n    return 1\n",
+    "other": "LEVEL = 1\nSHARE: float = 0.5\n\n\ndef half(x):\n    return SHARE\n\n\ntotal = 3\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "changed"),
+    [
+        ("script", "[1]", "[2]", True),
+        ("helper", "return half", "return 2 * half", True),
+        ("helper", "return 1", "return 2", False),
+        ("helper", "def unused", "# comment\n\n\ndef unused", False),
+        ("other", "total = 3", "total = 4", True),
+        ("other", "return SHARE", "return 2 * SHARE", True),
+        ("other", "0.5", "0.6", True),
+        ("other", "LEVEL = 1", "LEVEL = 2", True),  # imported by name
+        ("other", "total = 3", "total = 3\nprint(total)", True),  # a statement that may do something
+        ("other", "total = 3", "total = 3\nlevel = 4", False),
+        ("other", "total = 3", "total = 3\n'a text'", False),
+    ],
+)
+def test_what_changes_the_version(module: str, old: str, new: str, changed: bool, tmp_path: Path) -> None:
+    """Whatever the script uses, directly or through the modules beside it."""
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    before = version(tmp_path / "script.py")
+    assert old in MODULES[module]
+    (tmp_path / f"{module}.py").write_text(MODULES[module].replace(old, new), encoding="utf-8")
+    assert (version(tmp_path / "script.py") != before) == changed
+
+
 def test_results_that_json_cannot_hold_are_refused(script: Path, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="got Path|got PosixPath"), Cells(tmp_path, "set", str(script), 1) as cells:
         cells(Path, ".")

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,52 @@ def sources(script: Path) -> list[Path]:
 
 
 def version(script: Path) -> str:
-    """A hash of the script's sources; comments and layout do not count."""
-    text = "\n".join(ast.dump(ast.parse(path.read_text(encoding="utf-8"))) for path in sources(script))
+    """A hash of the script and of what it uses of the modules beside it; comments and layout do not count.
+
+    What a module defines is used if its name occurs in the script or in something that is used, in whatever sense.
+    """
+    script = script.resolve()
+    kept = list(ast.parse(script.read_text(encoding="utf-8")).body)
+    others = [path for path in sources(script) if path != script]
+    waiting = [node for path in others for node in ast.parse(path.read_text(encoding="utf-8")).body if not _is_text(node)]
+    used = {name for node in kept for name in _names(node)}
+    while True:
+        found = [node for node in waiting if not _defined(node) or _defined(node) & used]
+        if not found:
+            break
+        waiting = [node for node in waiting if node not in found]
+        used |= {name for node in found for name in _names(node)}
+        kept += found
+    # in an order that does not depend on who uses what first
+    text = "\n".join(sorted(map(ast.dump, kept)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    """Names that a statement of a module defines; statements without any are always used."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return set()
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """All names and attributes that occur in a statement, and the names that it imports."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id
+        elif isinstance(part, ast.Attribute):
+            yield part.attr
+        elif isinstance(part, ast.alias):
+            yield part.name.rpartition(".")[2]
 
 
 def _plain(value: Any) -> Any:
