@@ -23,7 +23,8 @@ def _texts(item: Item) -> dict[Path, list[str]]:
     found = {}
     for path in (path for pattern in item.texts for path in sorted(OUTPUT.glob(f"{pattern}.txt"))):
         lines = path.read_text(encoding="utf-8").splitlines()
-        found[path] = lines if item.number is None else section(lines, item.number)
+        # claims that are chosen by their wording may be anywhere
+        found[path] = lines if item.number is None or item.only else section(lines, item.number)
     return {path: lines for path, lines in found.items() if lines}
 
 

@@ -121,7 +121,7 @@ ITEMS = (
         "3 synthetic sets of 3 to 9 rows, 3 real ones of 120 to 600",
         texts=("trees_figures5_6",),
         images=("trees_figures5_6",),
-        run=(r"^sizes: \w+",),
+        run=(r"^sizes: \w+", r"\d+ data sets of each size"),
         only=r"^(?!.*predict)",
     ),
     Item(
@@ -131,7 +131,7 @@ ITEMS = (
         "3 synthetic sets of 3 to 9 rows, 3 real ones of 120 to 600",
         texts=("trees_figures5_6",),
         images=("trees_figures5_6",),
-        run=(r"^sizes: \w+",),
+        run=(r"^sizes: \w+", r"\d+ data sets of each size"),
         only=r"predict",
     ),
     Item(
@@ -160,7 +160,7 @@ ITEMS = (
         "27 cells, 10 data sets each, to 5,000 x 64",
         texts=("me_table1",),
         images=("me_table1",),
-        run=(r"\d+ data sets in each cell", r"of (\d+ cells)"),
+        run=(r"(?:^|of )(\d+ cells)", r"\d+ data sets in each\b", r"\d+ of \d+ data sets run"),
     ),
     Item(
         KURIHARA,
