@@ -55,10 +55,11 @@ class Report:
         print(text, flush=True)
         self.lines.append(text)
 
-    def verdict(self, claim: str, holds: bool, found: str) -> None:
-        """Report one claim of the paper and whether it holds here."""
-        self.say(f"- claim: {claim}")
-        self.say(f"  {'reproduces' if holds else 'does not reproduce'}: {found}")
+    def verdict(self, claim: str, outcome: str | bool, number: str) -> None:
+        """Report one claim of the paper, its outcome, and the number that decides it."""
+        from common import verdict_line
+
+        self.say(verdict_line(claim, outcome, number))
 
     def save(self, figure: Figure) -> None:
         """Write the text and the figure."""
