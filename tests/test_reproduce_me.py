@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from tests.reproductions import FOLDER, assert_picture, run
 sys.path.insert(0, str(FOLDER))
 
 import baselines  # noqa: E402
+import me_table1  # noqa: E402
 
 
 def separated(seed: int = 0, n: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -158,12 +160,35 @@ def test_table1(tmp_path: Path) -> None:
     written = run(tmp_path, "me_table1", "--tau", "2")
     rows = written.splitlines()
     row = next(line for line in rows if line.startswith("2      100   2"))
-    means = [float(cell.split("±")[0]) for cell in row[19:].replace(" ± ", "±").split()]
+    means = [float(cell.split(" ± ")[0]) for cell in re.findall(r"[\d.]+ ± [\d.]+", row)]
     assert len(means) == 6 and all(1.0 <= mean <= 30.0 for mean in means)
     assert "6.80 ± 3.26" in rows[rows.index(row) + 1]  # the paper's
     assert "BKM default (starts 1, 2, 4, 8, 16; polish): " in written
-    assert "- no difference above 2 standard errors between BKM, VBMG and MoG+BIC:" in written
+    assert "- no difference above 2 standard errors between BKM and VBMG: " in written and "2 of 2 data sets run" in written
     assert_picture(tmp_path / "me_table1.png")
+
+
+@pytest.mark.slow
+def test_table1_stops_in_time_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = (2.0, 100, 32)
+    plan = me_table1.Plan([cell, (0.5, 100, 2)], 3, seed=0, sweeps=2)
+    done = []
+
+    def one_fit(method: str, cell: me_table1.Cell, repetition: int, *_: int) -> list[float]:
+        done.append((method, cell, repetition))
+        if len(done) == 6 * 2 + 7 * 2 + 3:  # in the third data set of the smaller cell
+            clock[0] += 3600.0
+        return [float(repetition), 1.0, 0.0]
+
+    clock = [0.0]
+    monkeypatch.setattr(me_table1, "one_fit", one_fit)
+    monkeypatch.setattr(me_table1.time, "monotonic", lambda: clock[0])
+    first = me_table1.run_all(plan, tmp_path, hours=0.5)
+    assert {key: len(results["BKM"]) for key, results in first.items()} == {cell: 2, (0.5, 100, 2): 2}
+    assert {repetition for *_, repetition in done[:26]} == {0, 1} and done[-1][1:] == ((0.5, 100, 2), 2)
+    again = me_table1.run_all(plan, tmp_path, hours=0.5)
+    assert {key: len(results["BKM"]) for key, results in again.items()} == {cell: 3, (0.5, 100, 2): 3}
+    assert len(done) == len(set(done)) == 3 * (6 + 7), "no fit twice"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -35,6 +36,7 @@ from common import (
     synthetic,
 )
 from matplotlib.figure import Figure
+from resuming import Cells
 
 import bnp_hier as bnp
 from bnp_hier.deterministic.agglomeration.tree_search import ratio_inside_clusters
@@ -54,6 +56,8 @@ PAPER = {
 PAPER |= {"3mnist": PAPER["3digits"], "10mnist": PAPER["10digits"]}
 PAPER_METHODS = ("single", "complete", "average", "greedy")
 METHODS = (*LINKAGES, "greedy", "polish", "ratio")
+WHOLE = "glass"
+"""The data set of which there are no subsets."""
 
 
 def makers(full: bool) -> dict[str, tuple[str, Maker]]:
@@ -105,9 +109,38 @@ def grown(X: np.ndarray, kind: str) -> tuple[list[bnp.Dendrogram], dict[str, flo
     return trees, {k: float(v) for k, v in greedy.hyperparameters_.items()}
 
 
+def one_subset(name: str, full: bool, repetition: int, seed: int) -> dict[str, Any]:
+    """Purity of each method's tree on one subset (on glass: of each row), learned hyperparameters, rows and columns."""
+    kind, make = makers(full)[name]
+    X, y = make(np.random.default_rng([seed, repetition]))
+    trees, values = grown(X, kind)
+    if name == WHOLE:
+        purity = np.transpose([row_purities(tree, y) for tree in trees])
+    else:
+        purity = np.array([[tree.purity(y, pick="leaf") for tree in trees]])
+    return {"purity": purity, "learned": values, "shape": X.shape}
+
+
 def standard_error(values: np.ndarray) -> np.ndarray:
     """Standard error of the mean over repetitions, or over the rows of glass."""
     return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+
+def report_set(report: Report, name: str, found: list[dict[str, Any]]) -> np.ndarray:
+    """Report the purities on one data set, and return them: one row per subset, on glass per row."""
+    table = np.concatenate([one["purity"] for one in found])
+    texts = [f"{mean:.3f} ± {error:.3f}" for mean, error in zip(table.mean(0), standard_error(table), strict=True)]
+    report(f"{name:<11}" + "".join(f"{text:>16}" for text in texts))
+    paper = dict(zip(PAPER_METHODS, PAPER[name], strict=True))
+    quoted = [f"{paper[m][0]:.3f} ± {paper[m][1]:.3f}" if m in paper else "-" for m in METHODS]
+    report(f"{'  paper':<11}" + "".join(f"{text:>16}" for text in quoted))
+    learned = [one["learned"] for one in found]
+    medians = {key: np.median([values[key] for values in learned]) for key in learned[0]}
+    n, d = found[0]["shape"]
+    report(
+        f"{'  learned':<11}     n = {n}, d = {d}; medians " + ", ".join(f"{key} {value:.3g}" for key, value in medians.items())
+    )
+    return table
 
 
 def verdict(report: Report, name: str, values: np.ndarray) -> None:
@@ -115,7 +148,7 @@ def verdict(report: Report, name: str, values: np.ndarray) -> None:
     mean = dict(zip(METHODS, values.mean(0), strict=True))
     best = max(PAPER_METHODS[:3], key=mean.__getitem__)
     gap = values[:, METHODS.index("greedy")] - values[:, METHODS.index(best)]
-    expected = 1 if name != "glass" else -1
+    expected = 1 if name != WHOLE else -1
     outcome = decided(gap.mean(), standard_error(gap), expected)
     first = max(METHODS, key=mean.__getitem__)
     report.verdict(
@@ -144,6 +177,8 @@ def draw(tables: dict[str, np.ndarray], path: Path) -> None:
         axis.tick_params(axis="y", labelsize=8)
     for axis in axes[len(tables) :]:
         axis.set_axis_off()
+    for axis in axes[max(len(tables) - columns, 0) : len(tables)]:  # the lowest in each column
+        axis.tick_params(axis="x", labelbottom=True)
     for axis in axes[::columns]:
         axis.set_ylabel("dendrogram purity", fontsize=9)
     axes[0].legend(fontsize=8)
@@ -167,31 +202,12 @@ def main() -> None:
     report("Glass: raw columns, all 214 rows, so one repetition; ± is the standard error over rows of their own purity.\n")
     report(f"{'':<11}" + "".join(f"{method:>16}" for method in METHODS))
     tables = {}
-    for name, (kind, make) in makers(options.full).items():
-        if options.data and name not in options.data:
-            continue
-        rows, learned_values = [], []
-        whole = name == "glass"
-        for repetition in range(1 if whole else repetitions):
-            X, y = make(np.random.default_rng([options.seed, repetition]))
-            trees, values = grown(X, kind)
-            rows += (
-                list(np.transpose([row_purities(tree, y) for tree in trees]))
-                if whole
-                else [[tree.purity(y, pick="leaf") for tree in trees]]
-            )
-            learned_values.append(values)
-        tables[name] = table = np.array(rows)
-        cells = [f"{mean:.3f} ± {error:.3f}" for mean, error in zip(table.mean(0), standard_error(table), strict=True)]
-        report(f"{name:<11}" + "".join(f"{cell:>16}" for cell in cells))
-        paper = dict(zip(PAPER_METHODS, PAPER[name], strict=True))
-        quoted = [f"{paper[m][0]:.3f} ± {paper[m][1]:.3f}" if m in paper else "-" for m in METHODS]
-        report(f"{'  paper':<11}" + "".join(f"{cell:>16}" for cell in quoted))
-        medians = {key: np.median([values[key] for values in learned_values]) for key in learned_values[0]}
-        report(
-            f"{'  learned':<11}     n = {len(y)}, d = {X.shape[1]}; medians "
-            + ", ".join(f"{key} {value:.3g}" for key, value in medians.items())
-        )
+    names = [name for name in makers(options.full) if not options.data or name in options.data]
+    counts = {name: 1 if name == WHOLE else repetitions for name in names}
+    with Cells(options.out, report.name, __file__, sum(counts.values())) as cells:
+        for name, count in counts.items():
+            found = [cells(one_subset, name, options.full, repetition, options.seed) for repetition in range(count)]
+            tables[name] = report_set(report, name, found)
     report("\nThe paper's claim: on all data sets except glass, BHC's trees are the purest.")
     for name, table in tables.items():
         verdict(report, name, table)

@@ -6,24 +6,27 @@ centroid: with the std of one column instead, isotropic methods find one cluster
 The cube of the centroids has the same diagonal in any number of columns, such that the competitors come near the paper's
 numbers for small tau.
 
-`--full` omits 5000 rows and 64 columns, where the sampler alone takes hours; select them with `--n` and `--d`.
+`--full` runs all 27 cells with ten data sets each: about two CPU hours. Finished fits are stored, so that a run that was
+stopped goes on; with `--hours`, it stops by itself and reports the data sets on which every method has been run.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from baselines import GaussiansBIC, KMeansBIC, VariationalGaussians, g_means, split_merge
-from common import Report, Subset, arguments
+from common import Report, Subset, arguments, decided
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpyro.infer import MCMC
+from resuming import Cells
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
@@ -90,19 +93,8 @@ stds); std, the root mean square distance from the centroid, uniform in [0.5, 1.
 of normal entries with variance 1/D; labels uniform. Methods: the search from one cluster by splits and merges is
 shared by the second to fifth; BKM: that alone, K Dirichlet(2) weights, prior of Eq. 21; VBMG: the same model; CGibbs:
 its Dirichlet process with concentration 2, no split-merge moves, mean over the second half of the sweeps.
-ari: mean adjusted Rand index with the true clusters, which the paper does not report.
+mean ± std (standard error); ari: mean adjusted Rand index with the true clusters, which the paper does not report.
 """
-
-
-class Found(NamedTuple):
-    """What a method found.
-
-    - **number** - of clusters.
-    - **agreement** - adjusted Rand index with the clusters that the data were drawn from.
-    """
-
-    number: float
-    agreement: float
 
 
 def separated_gaussians(rng: np.random.Generator, tau: float, n: int, d: int) -> Subset:
@@ -142,53 +134,124 @@ def default_search(X: np.ndarray, seed: int) -> bnp.BayesianKMeans:
     return bnp.BayesianKMeans(paper_model(X, seed), label_prior="finite", random_state=seed).fit(X)
 
 
-def collapsed_gibbs(X: np.ndarray, y: np.ndarray, seed: int, sweeps: int) -> Found:
-    """Mean number of clusters over the second half of the sweeps, single-item moves only; agreement of the last partition."""
+def collapsed_gibbs(X: np.ndarray, seed: int, sweeps: int) -> tuple[float, np.ndarray]:
+    """Mean number of clusters over the second half of the sweeps, single-item moves only, and the last labels."""
     kernel = bnp.PartitionGibbs(paper_model(X, seed), split_merge=0, max_clusters=MOST_SAMPLED)
     with jax.enable_x64(True):
         run = MCMC(kernel, num_warmup=sweeps // 2, num_samples=sweeps - sweeps // 2, progress_bar=False)
         run.run(jax.random.key(seed), X, extra_fields=("n_clusters",))
         numbers, last = np.asarray(run.get_extra_fields()["n_clusters"]), np.asarray(run.get_samples()["z"][-1])
-    return Found(float(numbers.mean()), adjusted_rand_score(y, last))
+    return float(numbers.mean()), last
 
 
-def all_found(X: np.ndarray, y: np.ndarray, seed: int, sweeps: int) -> dict[str, Found]:
-    """What each method finds in one data set."""
-    component = bnp.NormalInverseWishart.from_data(X, rule="me", random_state=seed, learn=False)
-    labels = {
-        "G-means": g_means(X),
-        "k-means+BIC": split_merge(KMeansBIC(X)).labels,
-        "MoG+BIC": split_merge(GaussiansBIC(X)).labels,
-        "BKM": bayesian_kmeans(X, seed).labels_,
-        "VBMG": split_merge(VariationalGaussians(X, component, CONCENTRATION)).labels,
+def labels_of(method: str, X: np.ndarray, seed: int) -> np.ndarray:
+    """Clusters that a method finds, except for the sampler."""
+    if method == "G-means":
+        return g_means(X)
+    if method == "k-means+BIC":
+        return split_merge(KMeansBIC(X)).labels
+    if method == "MoG+BIC":
+        return split_merge(GaussiansBIC(X)).labels
+    if method == "VBMG":
+        component = bnp.NormalInverseWishart.from_data(X, rule="me", random_state=seed, learn=False)
+        return split_merge(VariationalGaussians(X, component, CONCENTRATION)).labels
+    search = {"BKM": bayesian_kmeans, DEFAULT: default_search}[method]
+    return np.asarray(search(X, seed).labels_)
+
+
+def one_fit(method: str, cell: Cell, repetition: int, seed: int, sweeps: int) -> list[float]:
+    """Number of clusters that a method finds in one data set, adjusted Rand index with the true ones, and CPU time (s)."""
+    tau, n, d = cell
+    X, y = separated_gaussians(np.random.default_rng([seed, round(1000 * tau), n, d, repetition]), tau, n, d)
+    before = time.process_time()
+    if method == "CGibbs":
+        number, labels = collapsed_gibbs(X, repetition, sweeps)
+    else:
+        labels = labels_of(method, X, repetition)
+        number = float(len(np.unique(labels)))
+    return [number, float(adjusted_rand_score(y, labels)), time.process_time() - before]
+
+
+class Plan(NamedTuple):
+    """What is run: the cells, the data sets in each, the seed of all, and the sweeps of the sampler."""
+
+    cells: list[Cell]
+    repetitions: int
+    seed: int
+    sweeps: int
+
+    def jobs(self) -> list[tuple[Cell, int]]:
+        """Every data set: first two of each cell, then the others, small ones first."""
+        all_jobs = product(self.cells, range(self.repetitions))
+        return sorted(all_jobs, key=lambda job: (job[1] >= 2, job[0][1] * job[0][2], job[0], job[1]))
+
+
+def methods_of(cell: Cell) -> tuple[str, ...]:
+    """All methods; the package's own search only with two columns."""
+    return (*METHODS, DEFAULT) if cell[2] == 2 else METHODS
+
+
+class OutOfTimeError(Exception):
+    """The time that the run was given is over."""
+
+
+Results = dict[Cell, dict[str, np.ndarray]]
+"""For each cell and method, (data sets, 3): the results of `one_fit`."""
+
+
+def run_all(plan: Plan, out: Path, hours: float) -> Results:
+    """Results on the data sets on which all methods were run, in cells with at least two of them."""
+    found: dict[Cell, list[dict[str, list[float]]]] = {cell: [] for cell in plan.cells}
+    end = time.monotonic() + 3600 * hours
+    jobs = plan.jobs()
+
+    @wraps(one_fit)
+    def in_time(*arguments: Any) -> list[float]:
+        if time.monotonic() > end:
+            raise OutOfTimeError  # through `Cells`, so that the finished fits are kept
+        return one_fit(*arguments)
+
+    try:
+        with Cells(out, "me_table1", __file__, sum(len(methods_of(cell)) for cell, _ in jobs)) as cells:
+            for cell, repetition in jobs:
+                one = {}
+                for method in methods_of(cell):
+                    one[method] = cells(in_time, method, cell, repetition, plan.seed, plan.sweeps * (method == "CGibbs"))
+                found[cell].append(one)
+    except OutOfTimeError:
+        pass
+    return {
+        cell: {name: np.array([one[name] for one in sets]) for name in sets[0]} for cell, sets in found.items() if len(sets) > 1
     }
-    if X.shape[1] == 2:
-        labels[DEFAULT] = default_search(X, seed).labels_
-    found = {name: Found(len(np.unique(z)), adjusted_rand_score(y, z)) for name, z in labels.items()}
-    return found | {"CGibbs": collapsed_gibbs(X, y, seed, sweeps)}
 
 
 def row(report: Report, title: str, cells: list[str]) -> None:
     """One line of the table."""
-    report(f"{title:<19}" + "".join(f"{cell:>15}" for cell in cells))
+    report(f"{title:<24}" + "".join(f"{cell:>21}" for cell in cells))
 
 
 def spread(values: np.ndarray) -> str:
-    """Mean ± standard deviation over repetitions, as in the paper."""
-    return f"{values.mean():.2f} ± {values.std(ddof=1):.2f}"
+    """Mean ± standard deviation over repetitions, as in the paper, and the standard error of the mean."""
+    std = values.std(ddof=1)
+    return f"{values.mean():.2f} ± {std:.2f} ({std / np.sqrt(len(values)):.2f})"
+
+
+def report_cell(report: Report, cell: Cell, results: dict[str, np.ndarray]) -> None:
+    """The lines of one cell."""
+    tau, n, d = cell
+    row(report, f"{tau:<4g}{n:>6}{d:>4}{len(results['BKM']):>6}", [spread(results[name][:, 0]) for name in METHODS])
+    if cell in PAPER:
+        row(report, "  paper", [f"{mean:.2f} ± {std:.2f}       " for mean, std in PAPER[cell]])
+    row(report, "  ari", [f"{results[name][:, 1].mean():.2f}              " for name in METHODS])
+    if DEFAULT in results:
+        number, agreement, _ = results[DEFAULT].T
+        report(f"  {DEFAULT} (starts 1, 2, 4, 8, 16; polish): {spread(number)}, ari {agreement.mean():.2f}")
 
 
 def paired(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     """Mean difference and its standard error over the data sets that both methods were run on."""
     gap = left - right
     return float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
-
-
-def outcome(gap: float, error: float) -> str:
-    """Whether the difference is below zero, in the wording of the other reproductions."""
-    if abs(gap) < 2 * error or gap == error == 0:
-        return "not decided, the difference is below 2 standard errors"
-    return "reproduces" if gap < 0 else "DOES NOT REPRODUCE"
 
 
 def paper_errors(cells: list[Cell]) -> dict[str, float]:
@@ -210,33 +273,40 @@ def verdicts(report: Report, numbers: dict[Cell, dict[str, np.ndarray]]) -> None
 
     full, isotropic = METHODS[2:], METHODS[:2]
     nearest = min(isotropic, key=lambda name: error[name].mean())
-    report("\nThe paper's claims")
-    report(f"- the four with full covariances are nearer to ten than G-means and k-means+BIC (here the nearer is {nearest}):")
+    report(f"\nThe paper's claims, tested on |K - 10| paired by data set ({len(error['BKM'])} of them)")
     for name in full:
         gap, deviation = paired(error[name], error[nearest])
-        report(f"    {name} - {nearest} = {gap:+.2f} ± {deviation:.2f}: {outcome(gap, deviation)}")
-    report("- no difference above 2 standard errors between BKM, VBMG and MoG+BIC:")
+        report.verdict(
+            f"{name} is nearer to ten than G-means and k-means+BIC (here the nearer is {nearest})",
+            decided(gap, deviation, -1),
+            f"{name} - {nearest} = {gap:+.2f} ± {deviation:.2f}",
+        )
     for one, other in (("BKM", "VBMG"), ("BKM", "MoG+BIC"), ("VBMG", "MoG+BIC")):
         gap, deviation = paired(error[one], error[other])
-        same = abs(gap) <= 2 * deviation
-        report(f"    {one} - {other} = {gap:+.2f} ± {deviation:.2f}: {'reproduces' if same else 'DOES NOT REPRODUCE'}")
+        report.verdict(
+            f"no difference above 2 standard errors between {one} and {other}",
+            abs(gap) <= 2 * deviation,
+            f"{one} - {other} = {gap:+.2f} ± {deviation:.2f}",
+        )
     best = min(("BKM", "VBMG", "MoG+BIC"), key=lambda name: error[name].mean())
     worse = 0
     for cell in cells:
         gap, deviation = paired(abs(numbers[cell]["CGibbs"] - CLUSTERS), abs(numbers[cell][best] - CLUSTERS))
         worse += gap > 2 * deviation
-    report("- the sampler, which has no splits and merges, is sometimes worse than these three:")
-    answer = "reproduces" if worse else "DOES NOT REPRODUCE"
-    report(
-        f"    {answer}: in {worse} of {len(cells)} cells it is further from ten, by more than 2 standard errors, than {best},"
+    report.verdict(
+        "the sampler, which has no splits and merges, is sometimes worse than these three",
+        worse > 0,
+        f"in {worse} of {len(cells)} cells it is further from ten, by more than 2 standard errors, than {best}, the nearest "
+        "of the three over all cells",
     )
-    report("    the nearest of the three over all cells")
     large = [cell for cell in cells if cell[1] >= 5000 and cell[2] >= 32]
     if large:
         right = np.concatenate([numbers[cell]["BKM"] == CLUSTERS for cell in large])
-        report("- BKM finds ten from 5000 rows in 32 and 64 columns (paper: means from 9.7 to 10.0):")
-        answer = "reproduces" if right.mean() >= 0.9 else "DOES NOT REPRODUCE"
-        report(f"    {answer}: in {right.sum()} of {len(right)} data sets")
+        report.verdict(
+            "BKM finds ten from 5000 rows in 32 and 64 columns (means from 9.7 to 10.0; taken as: in nine of ten data sets)",
+            right.mean() >= 0.9,
+            f"in {right.sum()} of {len(right)} data sets",
+        )
 
 
 def draw(numbers: dict[Cell, dict[str, np.ndarray]], path: Path) -> None:
@@ -276,39 +346,42 @@ def draw(numbers: dict[Cell, dict[str, np.ndarray]], path: Path) -> None:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--repetitions", type=int, help="data sets per cell; 2, or 5 with --full (the paper: 10)")
+    parser.add_argument("--repetitions", type=int, help="data sets per cell; 2, or 10 with --full")
     parser.add_argument("--sweeps", type=int, help="sweeps of the sampler; 40, or 60 with --full (not given in the paper)")
     parser.add_argument("--tau", type=float, nargs="+", help="only these separations")
     parser.add_argument("--n", type=int, nargs="+", help="only these numbers of rows")
     parser.add_argument("--d", type=int, nargs="+", help="only these numbers of columns")
+    parser.add_argument("--hours", type=float, default=np.inf, help="stop after this time; the next run goes on from there")
     options = parser.parse_args()
-    repetitions = options.repetitions or (5 if options.full else 2)
+    repetitions = options.repetitions or (10 if options.full else 2)
     sweeps = options.sweeps or (60 if options.full else 40)
     if repetitions < 2 or sweeps < 2:
         parser.error("--repetitions and --sweeps must be at least 2")
     taus = options.tau or (TAUS if options.full else (0.5, 2.0))
-    sizes = options.n or SIZES[: 2 if options.full else 1]
-    dims = options.d or DIMENSIONS[: 2 if options.full else 1]
+    sizes = options.n or SIZES[: 3 if options.full else 1]
+    dims = options.d or DIMENSIONS[: 3 if options.full else 1]
+    plan = Plan(list(product(taus, sizes, dims)), repetitions, options.seed, sweeps)
 
     report = Report(options.out, "me_table1")
+    results = run_all(plan, options.out, options.hours)
+    if not results:
+        parser.error("no cell has two data sets yet: run again with more --hours")
     report("ME Table 1: number of clusters found in mixtures of ten Gaussians, mean ± std over data sets")
-    report(f"{repetitions} data sets in each cell (the paper: 10), seed {options.seed}, {sweeps} sweeps of the sampler")
+    fits = sum(len(found["BKM"]) for found in results.values())
+    report(
+        f"{len(plan.cells)} cells (the paper: 27), {repetitions} data sets in each (the paper: 10), seed {options.seed}, "
+        f"{sweeps} sweeps of the sampler"
+    )
+    report(f"{fits} of {len(plan.cells) * repetitions} data sets run; 'sets' is their number in each cell")
     report(SETUP)
-    row(report, "tau    N     D", list(METHODS))
-    numbers: dict[Cell, dict[str, np.ndarray]] = {}
-    for tau, n, d in product(taus, sizes, dims):
-        found = []
-        for repetition in range(repetitions):
-            X, y = separated_gaussians(np.random.default_rng([options.seed, round(1000 * tau), n, d, repetition]), tau, n, d)
-            found.append(all_found(X, y, repetition, sweeps))
-        numbers[tau, n, d] = here = {name: np.array([each[name].number for each in found]) for name in found[0]}
-        row(report, f"{tau:<4g}{n:>6}{d:>4}", [spread(here[name]) for name in METHODS])
-        if (tau, n, d) in PAPER:
-            row(report, "  paper", [f"{mean:.2f} ± {std:.2f}" for mean, std in PAPER[tau, n, d]])
-        agreement = {name: np.mean([each[name].agreement for each in found]) for name in found[0]}
-        row(report, "  ari", [f"{agreement[name]:.2f}" for name in METHODS])
-        if DEFAULT in here:
-            report(f"  {DEFAULT} (starts 1, 2, 4, 8, 16; polish): {spread(here[DEFAULT])}, ari {agreement[DEFAULT]:.2f}")
+    row(report, "tau    N     D   sets", list(METHODS))
+    for cell, found in results.items():
+        report_cell(report, cell, found)
+    largest = max(results, key=lambda cell: (cell[1] * cell[2], cell))
+    report(f"\nMean CPU time (s) of a fit at tau = {largest[0]:g}, N = {largest[1]}, D = {largest[2]}, compiling included")
+    row(report, "", list(METHODS))
+    row(report, "", [f"{results[largest][name][:, 2].mean():.1f}" for name in METHODS])
+    numbers = {cell: {name: values[:, 0] for name, values in found.items()} for cell, found in results.items()}
     verdicts(report, numbers)
     draw(numbers, options.out / "me_table1.png")
     report.save()
