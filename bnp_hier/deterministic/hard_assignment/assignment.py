@@ -38,13 +38,14 @@ __all__ = [
     "feature_blocks",
     "in_blocks",
     "joined",
+    "rows_at_once",
 ]
 
 BLOCK = 1024
 """Number of rows in one pair of matrix products; their features fit in the processor's cache."""
 
 CHUNK = 64 * BLOCK
-"""Number of rows whose features are computed at once."""
+"""Maximum number of rows whose features are computed at once; see `rows_at_once`."""
 
 PIECE_NUMBERS = 1 << 20
 """Number of values that `assign` reads at once, at most `CHUNK` rows; fewer rows use the same program."""
@@ -75,6 +76,11 @@ class Pass(NamedTuple):
     labels: Int[Array | np.ndarray, " n"]
     stats: Statistics
     counts: Float[Array | np.ndarray, " k"]
+
+
+def rows_at_once(width: int) -> int:
+    """Number of rows whose features, `width` values each, are computed at once: whole blocks, fewer for many columns."""
+    return min(CHUNK, BLOCK * max(1, KEPT_NUMBERS // (BLOCK * width)))
 
 
 @runtime_checkable
@@ -237,7 +243,7 @@ class DenseAssigner:
     def __init__(self, component: Component, X: Float[np.ndarray, "n d"]) -> None:
         self.component, self._features = component, feature_map(component)
         kept = len(X) * self._features.width <= KEPT_NUMBERS
-        size = len(X) if kept else CHUNK
+        size = len(X) if kept else rows_at_once(self._features.width)
         self._parts = [(len(part), in_blocks(part)) for part in (X[at : at + size] for at in range(0, len(X), size))]
         self._kept = feature_blocks(component, self._parts[0][1], self._features) if kept else None
 

@@ -12,14 +12,17 @@ from jaxtyping import Array, Bool, Float, Int
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import (
-    CHUNK,
     Assigner,
     DenseAssigner,
+    Pass,
     Scores,
+    added,
     assign_blocks,
     coordinates_of,
     feature_blocks,
     in_blocks,
+    joined,
+    rows_at_once,
 )
 from bnp_hier.partitions.row_features import feature_map, statistics_of
 from bnp_hier.utils.arrays import first_cell
@@ -122,9 +125,9 @@ class KDTreeAssigner:
         """Sum the features of the rows in each box, from blocks of rows for the leaves and then upwards."""
         n, first = len(self._rows), self._first_leaf
         sums = np.zeros((len(self._start), self._features.width))
-        starts = self._start[first:]
-        for at in range(0, n, CHUNK):
-            until = min(at + CHUNK, n)
+        starts, size = self._start[first:], rows_at_once(self._features.width)
+        for at in range(0, n, size):
+            until = min(at + size, n)
             features = np.asarray(feature_blocks(self.component, in_blocks(self._rows[at:until]), self._features))
             features = features.reshape(-1, self._features.width)[: until - at]
             left, right = np.searchsorted(starts, [at, until - 1], side="right") - 1
@@ -198,25 +201,29 @@ class KDTreeAssigner:
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if len(nodes) else sizes
         return (np.arange(sizes.sum()) + np.repeat(self._start[nodes] - offsets, sizes)).astype(np.int64)
 
-    def _look_at(self, rows: Int[np.ndarray, " r"], scores: Scores) -> tuple[np.ndarray, Statistics, Array]:
-        """Score individual rows."""
-        some = self._rows[rows] if len(rows) else self._rows[:1]
-        labels, stats, counts = assign_blocks(self.component, in_blocks(some), len(rows), scores, self._features)
-        return np.asarray(labels)[: len(rows)], stats, jnp.asarray(counts)
+    def _look_at(self, rows: Int[np.ndarray, " r"], scores: Scores) -> list[tuple[int, Pass]]:
+        """Score individual rows; the number of rows and the result of each part, of which there is at least one."""
+        size = rows_at_once(self._features.width)
+        parts = []
+        for at in range(0, max(len(rows), 1), size):
+            some = rows[at : at + size]
+            blocks = in_blocks(self._rows[some] if len(some) else self._rows[:1])
+            parts.append((len(some), assign_blocks(self.component, blocks, len(some), scores, self._features)))
+        return parts
 
     def __call__(self, scores: Scores) -> tuple[Statistics, Float[Array, " k"]]:
         """Statistics and number of the rows of each cluster."""
         owners = self._owners(scores)
         rows = self._disputed(owners)
         self.visited_nodes, self.touched_rows = owners.visited, len(rows)
-        _, stats, counts = self._look_at(rows, scores)
+        stats, counts = added(self._look_at(rows, scores))
         owned = owners.owner >= 0
         nodes, owner, k = owners.nodes[owned], owners.owner[owned], len(counts)
         sums = np.zeros((k, self._features.width))
         np.add.at(sums, owner, self._sums[nodes])
         sizes = np.bincount(owner, self._end[nodes] - self._start[nodes], minlength=k)
         whole = statistics_of(jnp.asarray(sums), self._features, scores.natural)
-        return jax.tree.map(jnp.add, stats, whole), counts + sizes.astype(counts.dtype)
+        return jax.tree.map(jnp.add, stats, whole), jnp.asarray(counts) + sizes.astype(counts.dtype)
 
     def labels(self, scores: Scores) -> Int[np.ndarray, " n"]:
         """Cluster of each row; the first one in case of ties."""
@@ -224,7 +231,7 @@ class KDTreeAssigner:
         rows = self._disputed(owners)
         self.visited_nodes, self.touched_rows = owners.visited, len(rows)
         in_tree = np.repeat(owners.owner, self._end[owners.nodes] - self._start[owners.nodes]).astype(np.int32)
-        in_tree[rows] = self._look_at(rows, scores)[0]
+        in_tree[rows] = joined(self._look_at(rows, scores))
         labels = np.empty(len(in_tree), np.int32)
         labels[self._order] = in_tree
         return labels

@@ -169,6 +169,21 @@ def test_kd_tree_of_every_family(name: str, x64: None) -> None:
     same(dense(scores), tree(scores))
 
 
+def test_few_rows_at_once_give_the_same_pass(x64: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many columns, features are computed for few rows at once, by both ways."""
+    X, labels = random_rows(3, 0)
+    component = bnp.NormalInverseWishart(X.mean(0), 0.1, 5.0, np.eye(3))
+    scores = scores_of(component, X, labels)
+    whole = DenseAssigner(component, X)(scores)
+    monkeypatch.setattr(assignment, "BLOCK", 64)
+    monkeypatch.setattr(assignment, "KEPT_NUMBERS", 2000)
+    width = feature_map(component).width
+    assert assignment.rows_at_once(width) == 64 * (2000 // (64 * width)) < len(X)
+    assert assignment.rows_at_once(10**6) == 64
+    for assigner in (DenseAssigner(component, X), KDTreeAssigner(component, X)):
+        same(assigner(scores), whole)
+
+
 def test_two_equal_clusters_and_few_rows(x64: None) -> None:
     """Ties go to the first cluster in both; a tree of one box works."""
     component, X = FAMILIES["niw"]
