@@ -34,7 +34,8 @@ def test_figure5(tmp_path: Path) -> None:
     written = run(tmp_path, "me_figure5", "--repetitions", "2")
     conga = _rows(written, "ABC + conga lines, n varied")
     assert [row[0] for row in conga] == [50, 100, 200]
-    for n, overall, after, row_best, stored in conga:
+    for n, overall, after, row_best, stored, *times in conga:
+        assert len(times) == 3 and min(times) > 0
         # the factors are of the same two counts; no engine does with fewer than every new pair once
         assert overall < after and overall < row_best <= n * (n + 1) / 6 / (n - 1)
         assert overall * stored == pytest.approx(n * (n + 1) / 6 / (n - 1), rel=0.05)
@@ -42,6 +43,7 @@ def test_figure5(tmp_path: Path) -> None:
     trees = _rows(written, "BKM + kd-tree, n varied")
     assert 1.0 < trees[0][1] < trees[-1][1]
     assert _rows(written, "BKM + kd-tree, d varied")[-1][1] < _rows(written, "BKM + kd-tree, d varied")[0][1]
+    assert all(dense > 0 and tree > 0 for *_, dense, tree, _ in trees)
     assert_picture(tmp_path / "me_figure5.png")
 
 
