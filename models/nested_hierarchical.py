@@ -15,6 +15,9 @@ from bnp_hier.models.dirichlet_process import ComponentLike, Hyperparameter
 
 __all__ = ["bhmc", "bhmc_finite", "spherical_normal"]
 
+COMPONENTS = 50
+"""Default number of components."""
+
 
 def bhmc(
     X: Num[Array | np.ndarray, "n d"],
@@ -23,8 +26,8 @@ def bhmc(
     concentration: Hyperparameter = dist.Gamma(3.0, 1.0),
     root_concentration: Hyperparameter = dist.Gamma(3.5, 1.0),
     mixing_concentration: Hyperparameter = dist.Uniform(0.0, 1.5),
-    max_components: int = 30,
-    max_nodes: int = 128,
+    max_components: int | None = None,
+    max_nodes: int | None = None,
     root: str = "finite",
 ) -> None:
     """Bayesian hierarchical mixture clustering (Huang et al. 2021): a tree in which every node mixes the same components.
@@ -32,8 +35,8 @@ def bhmc(
     Each item takes a path down the tree, drawn from a nested Chinese restaurant process, and is drawn from the mixture at its
     leaf. The mixing proportions of a node have a Dirichlet prior centred on those of its parent.
 
-    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions), `paths` (n, depth), `mixing` (max_nodes,
-    max_components), `parameters` (max_components, ...), `labels` (n,) and `X` (observed, pointwise).
+    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions), `paths` (n, depth), `mixing` (M, K), `parameters`
+    (K, ...), `labels` (n,) and `X` (observed, pointwise), with M = `max_nodes` and K = `max_components`.
 
     Parameters
     ----------
@@ -51,13 +54,22 @@ def bhmc(
     mixing_concentration
         Concentration γ of the proportions below the root, or its prior; smaller values make them sparser.
     max_components
-        Number of components K.
+        Number of components K. None means 50 or, with an infinite root, n + 1, so that all items may have their own.
     max_nodes
-        Maximum number of nodes of the tree, including the root.
+        Maximum number of nodes of the tree, including the root; the posterior is restricted to such trees. None means no
+        restriction: M = 1 + n·depth.
     root
         "finite": the root's proportions have the prior Dir(γ0/K, ..., γ0/K). "infinite": they are the weights of a Dirichlet
         process; K − 1 of its components may have items, and the last entry is the total weight of all others.
+
+    Notes
+    -----
+    Draws by `BHMCGibbs` have fewer rows of `mixing` than M if no tree needs more and, with an infinite root, fewer components.
     """
+    if max_components is None:
+        max_components = X.shape[0] + 1 if root == "infinite" else COMPONENTS
+    if max_nodes is None:
+        max_nodes = 1 + X.shape[0] * depth
     alpha, gamma0, gamma = (
         numpyro.sample(name, value) if isinstance(value, dist.Distribution) else value
         for name, value in (("alpha", concentration), ("gamma0", root_concentration), ("gamma", mixing_concentration))

@@ -24,7 +24,8 @@ def log_gamma_draw(key: Array, shape: Float[Array, "..."]) -> Float[Array, "..."
     def propose(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         key, logs, power, waiting = state
         key, key_draw = jax.random.split(key)
-        u = jax.random.uniform(key_draw, (3, *shape.shape), d.dtype, minval=smallest)
+        # an entry's variates depend on its index alone, so that those of an array are those of a longer one
+        u = jnp.moveaxis(jax.random.uniform(key_draw, (*shape.shape, 3), d.dtype, minval=smallest), -1, 0)
         x = jnp.sqrt(2.0) * jax.lax.erf_inv(2.0 * u[0] - 1.0)
         root = 1.0 + c * x
         v = jnp.where(root > 0, root, 1.0) ** 3

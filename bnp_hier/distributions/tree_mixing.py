@@ -88,9 +88,10 @@ class TreeMixing(dist.Distribution):
 
     Notes
     -----
-    Values are (M, K): proportions at the nodes of the tree, and zeros at unused numbers (`log_prob` ignores values there). A
-    proportion below the smallest normal floating-point number is set to zero, and the component is then absent from the whole
-    subtree.
+    Values are (M, K): proportions at the nodes of the tree, and zeros at unused numbers (`log_prob` ignores values there). For
+    `log_prob`, rows beyond the largest number in use may be missing and, with an infinite root, components without items,
+    except for the last one. A proportion below the smallest normal floating-point number is set to zero, and the component is
+    then absent from the whole subtree.
 
     `log_prob` is a density with respect to the measure Π dβ_k/β_k over the positive proportions, times the probability of the
     zeros: the usual Dirichlet density times Π β_k. The usual density is unbounded and so large near zero that its rounding
@@ -141,8 +142,8 @@ class TreeMixing(dist.Distribution):
         batch = jnp.broadcast_shapes(jnp.shape(paths)[:-2], jnp.shape(root_concentration), jnp.shape(concentration))
         super().__init__(batch_shape=batch, event_shape=(self.max_nodes, self.components), validate_args=validate_args)
 
-    def _over_batch(self, function: Any, shape: tuple[int, ...], argument: Array) -> Array:
-        """Apply a function of (argument, tree, γ0, γ) to every entry of a batch."""
+    def _over_batch(self, function: Any, shape: tuple[int, ...], argument: Array, nodes: int) -> Array:
+        """Apply a function of (argument, tree, γ0, γ) to every entry of a batch; trees have this many node numbers."""
         n, depth = jnp.shape(self.paths)[-2:]
         size = int(np.prod(shape))
         paths = jnp.broadcast_to(jnp.asarray(self.paths), (*shape, n, depth)).reshape(size, n, depth)
@@ -150,7 +151,7 @@ class TreeMixing(dist.Distribution):
             jnp.broadcast_to(jnp.asarray(given, jnp.result_type(float)), shape).reshape(size)
             for given in (self.root_concentration, self.concentration)
         ]
-        found = jax.vmap(lambda given, p, *c: function(given, read_tree(p, self.max_nodes), *c))(argument, paths, *scalars)
+        found = jax.vmap(lambda given, p, *c: function(given, read_tree(p, nodes), *c))(argument, paths, *scalars)
         return found.reshape(*shape, *found.shape[1:])
 
     @validate_sample
@@ -158,8 +159,14 @@ class TreeMixing(dist.Distribution):
         """Log density of the proportions at the nodes of the tree (nats); see the class notes for the measure."""
         value = jnp.asarray(value, jnp.result_type(float))
         shape = jnp.broadcast_shapes(value.shape[:-2], self.batch_shape)
-        flat = jnp.broadcast_to(value, (*shape, *self.event_shape)).reshape(-1, *self.event_shape)
-        return self._over_batch(self._log_prob_of_tree, shape, flat)
+        nodes, components = value.shape[-2:]
+        if nodes > self.max_nodes or components > self.components or components < self.components and self.root == "finite":
+            raise ValueError(
+                f"TreeMixing: values must be ({self.max_nodes}, {self.components}), but they have shape {value.shape[-2:]}"
+            )
+        flat = jnp.broadcast_to(value, (*shape, nodes, components)).reshape(-1, nodes, components)
+        left_out = jnp.asarray(self.paths).max((-2, -1)) >= nodes  # a node without a row
+        return jnp.where(left_out, -jnp.inf, self._over_batch(self._log_prob_of_tree, shape, flat, nodes))
 
     def _log_prob_of_tree(
         self, value: Float[Array, "m k"], tree: Tree, root_concentration: Array, concentration: Array
@@ -186,7 +193,7 @@ class TreeMixing(dist.Distribution):
         assert key is not None
         shape = (*sample_shape, *self.batch_shape)
         keys = jax.random.split(key, int(np.prod(shape)))
-        return self._over_batch(self._draw_tree, shape, keys)
+        return self._over_batch(self._draw_tree, shape, keys, self.max_nodes)
 
     def _draw_tree(self, key: Array, tree: Tree, root_concentration: Array, concentration: Array) -> Float[Array, "m k"]:
         keys = jax.random.split(key, jnp.shape(self.paths)[-1] + 1)

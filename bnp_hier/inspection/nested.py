@@ -85,6 +85,14 @@ class TreeValues(NamedTuple):
     priors: TreeHyperparameters
 
 
+def _stand_in(site: dict[str, Any]) -> Any:
+    """A valid value of a latent site; the proportions of the root alone, because those of all possible nodes are many."""
+    fn = base_distribution(site["fn"]) if site["type"] == "sample" else None
+    if isinstance(fn, TreeMixing):
+        return jnp.full((*fn.batch_shape, 1, fn.components), 1.0 / fn.components)
+    return feasible(site)
+
+
 def has_tree(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> bool:
     """Whether the model has a latent site with a `TreeMixing`."""
     trace: dict[str, Any] = {}
@@ -104,7 +112,7 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     shapes: dict[str, tuple[int, ...]] = {}
 
     def run() -> None:
-        trace.update(run_model(model, args, kwargs or {}, feasible))
+        trace.update(run_model(model, args, kwargs or {}, _stand_in))
         likelihoods = {name: base_distribution(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
         for name, fn in likelihoods.items():
             if isinstance(fn, ComponentLikelihood):
@@ -166,7 +174,7 @@ def _scales_the_covariance(model: Model, name: str, observed: str, args: tuple[A
 
     def component(value: float) -> Component | None:
         def at(site: dict[str, Any]) -> Any:
-            return jnp.full(site["fn"].shape(), value) if site["name"] == name else feasible(site)
+            return jnp.full(site["fn"].shape(), value) if site["name"] == name else _stand_in(site)
 
         return base_distribution(run_model(model, args, kwargs, at)[observed]["fn"]).component
 
@@ -188,7 +196,9 @@ def read_tree_values(
     kwargs: Mapping[str, Any] | None = None,
 ) -> TreeValues:
     """Return the concentrations, the component, the data and the priors at given hyperparameters; works under ``jit``."""
-    trace = run_model(model, args, kwargs or {}, lambda site: values.get(site["name"], feasible(site)))
+    trace = run_model(
+        model, args, kwargs or {}, lambda site: values[site["name"]] if site["name"] in values else _stand_in(site)
+    )
     tree, mixture, rows = trace[sites.paths]["fn"], trace[sites.mixing]["fn"], trace[sites.observed]
     given = (tree.concentration, mixture.root_concentration, mixture.concentration)
     component, X = own_arrays((base_distribution(rows["fn"]).component.centred_on(rows["value"]), rows["value"]))

@@ -82,6 +82,23 @@ class ModelKernel(MCMCKernel):
         """Identity: the state has no cached values to recompute."""
         return state
 
+    @property
+    def grows(self) -> bool:
+        """Whether the values of the sites can be given more room; see `growth`."""
+        return False
+
+    def growth(self, before: Any, after: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]] | None:
+        """Return how the values of the sites are given more room, if the steps between two states reached a capacity.
+
+        The result maps values of sites, with any leading dimensions, to the same ones in larger arrays. None: the room
+        sufficed, or there can be no more.
+        """
+        return None
+
+    def enlarged(self, state: Any, grow: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
+        """Return the state with the values of its sites in larger arrays; see `growth`."""
+        return state._replace(z=jax.tree.map(jax.numpy.asarray, grow(state.z)))
+
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> Self:
         """Return a copy of the kernel for the wrapped model."""
         kernel = copy.copy(self)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -22,12 +24,14 @@ from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
 from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
 from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
-from bnp_hier.kernels.bhmc.initial_hierarchies import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
+from bnp_hier.kernels.bhmc.initial_hierarchies import GIVEN_TREES, MOST_COLUMNS, MOST_ROWS, TREE_STARTS, starting_tree
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, densities_of, path_sweep
+from bnp_hier.kernels.bhmc.room import is_restricted, larger_room, room_at_first, room_of
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
-from bnp_hier.kernels.reports import count_refused, stop_if_undefined
+from bnp_hier.kernels.bhmc.tempering import check_temperatures, exchange, tempered
+from bnp_hier.kernels.reports import count_refused, report_capacity, stop_if_undefined
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix, is_traced, split_arrays
 from bnp_hier.utils.options import WholeNumber, check_options
@@ -51,6 +55,7 @@ class BHMCGibbsState(NamedTuple):
       hyperparameters that it samples.
     - **log_joint** - complete-data log likelihood log p(X, labels, paths | proportions, parameters) (nats); the paper reports
       its maximum over the draws.
+    - **log_likelihood** - log p(X | labels, parameters) (nats).
     - **log_tree_prior** - log p(paths | α) (nats).
     - **n_nodes**, **n_leaves** - numbers of nodes, including the root, and of leaves.
     - **nodes_per_level** - number of nodes on each level below the root, (depth,).
@@ -66,10 +71,13 @@ class BHMCGibbsState(NamedTuple):
       grafts that changed the tree, since the start.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
+    - **swap_rates** - shares of the proposed exchanges between neighbouring temperatures that were accepted, (R − 1,).
+    - **replicas** - states at the higher temperatures, with a leading dimension; None with a single temperature.
     """
 
     z: dict[str, Array]
     log_joint: Float[Array, ""]
+    log_likelihood: Float[Array, ""]
     log_tree_prior: Float[Array, ""]
     n_nodes: Int[Array, ""]
     n_leaves: Int[Array, ""]
@@ -83,6 +91,24 @@ class BHMCGibbsState(NamedTuple):
     accepted: Int[Array, " three"]
     i: Int[Array, ""]
     rng_key: Array
+    swap_rates: Float[Array, " pairs"]
+    replicas: Any
+
+
+OF_VALUES = (
+    "z",
+    "log_joint",
+    "log_likelihood",
+    "log_tree_prior",
+    "n_nodes",
+    "n_leaves",
+    "nodes_per_level",
+    "n_components",
+    "entropy",
+    "largest_branch",
+    "lca_depth",
+)
+"""Fields of the state that replicas exchange."""
 
 
 class BHMCGibbs(PartitionKernel):
@@ -113,9 +139,11 @@ class BHMCGibbs(PartitionKernel):
         - "prior": a draw from the prior.
         - "map_dp": components found by a few greedy sweeps, each on its own branch.
         - "bhc": the tree of Bayesian hierarchical clustering, with its clusters as leaves.
+        - "ward": the tree of Ward's method, cut to √n leaves.
 
-        With more than 64 columns, "overdispersed" leaves out "map_dp" and "bhc", which are slow there; with more than 1,000
-        rows it leaves out "bhc".
+        The last two have one component per leaf, and numbers of nodes that grow geometrically with the level. With more than 64
+        columns, "overdispersed" leaves out "map_dp" and "bhc", which are slow there; with more than 1,000 rows it leaves out
+        "bhc", and with more than 5,000 rows "ward".
     split_merge
         Number of attempts per step to split a component in two or merge two, item by item; None means 5, or 0 with
         mixing="paper". Without these moves, a chain may keep its initial number of components.
@@ -125,12 +153,17 @@ class BHMCGibbs(PartitionKernel):
         Number of attempts per step and level to split a node in two, or merge two children of the same parent.
     prune_regraft
         Number of times per step and level that a random node is moved elsewhere in the tree, with its subtree.
+    temperatures
+        Temperatures of parallel tempering, increasing from 1. Each belongs to a replica of the chain, whose target is the prior
+        times the likelihood to the power 1/T and which makes the same steps. Afterwards, neighbouring replicas propose to
+        exchange their values. The draws are those at temperature 1. The cost is proportional to the number of temperatures;
+        `swap_rates` of the state should be well above zero. Requires `NormalKnownCovariance`.
 
     Raises
     ------
     ValueError
-        If an option is unknown. At `init`, if the model does not have this form, the data are invalid, or a latent site that
-        belongs to no other block has no conditional of known form.
+        If an option is unknown, or the temperatures do not increase from 1. At `init`, if the model does not have this form,
+        the data are invalid, or a latent site that belongs to no other block has no conditional of known form.
 
     Notes
     -----
@@ -138,8 +171,10 @@ class BHMCGibbs(PartitionKernel):
     that scales the covariance of `NormalKnownCovariance` if it has an InverseGamma or Uniform prior. Other hyperparameters, or
     all of them, can be sampled by another block:
     ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
-    The target is the posterior restricted to trees of at most `max_nodes` nodes. Reaching this capacity is counted in
-    `capacity_hits` of the state, measured by `truncated_probability`, and raises a warning.
+    If the model restricts its trees to `max_nodes` nodes, so does the target. Otherwise, there is room for n nodes at first
+    (at least 128), and with an infinite root for 64 components; under `ResumableRun`, steps that lacked room are repeated with
+    twice as much. Reaching a capacity is counted in `capacity_hits` of the state, measured by `truncated_probability`, and
+    raises a warning.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -151,6 +186,7 @@ class BHMCGibbs(PartitionKernel):
         "relabel": ["boolean"],
         "sibling_split_merge": [WholeNumber(0)],
         "prune_regraft": [WholeNumber(0)],
+        "temperatures": ["array-like"],
     }
 
     def __init__(
@@ -164,6 +200,7 @@ class BHMCGibbs(PartitionKernel):
         relabel: bool = False,
         sibling_split_merge: int = 0,
         prune_regraft: int = 0,
+        temperatures: Sequence[float] = (1.0,),
     ) -> None:
         options = {
             "model": model,
@@ -174,6 +211,7 @@ class BHMCGibbs(PartitionKernel):
             "relabel": relabel,
             "sibling_split_merge": sibling_split_merge,
             "prune_regraft": prune_regraft,
+            "temperatures": temperatures,
         }
         check_options("BHMCGibbs", self._parameter_constraints, options)
         if mixing == "paper":
@@ -184,11 +222,14 @@ class BHMCGibbs(PartitionKernel):
                 stacklevel=2,
             )
         super().__init__(model)
+        self._temperatures = check_temperatures(temperatures)
         if split_merge is None:
             split_merge = SPLIT_MERGE if mixing == "exact" else 0
         self._split_merge, self._moves = int(split_merge), Moves(bool(relabel), int(sibling_split_merge), int(prune_regraft))
         if mixing == "paper" and (split_merge or any(self._moves)):
             raise ValueError('split_merge, relabel, sibling_split_merge and prune_regraft require mixing="exact"')
+        if mixing == "paper" and len(self._temperatures) > 1:
+            raise ValueError('temperatures require mixing="exact"')
         self._path, self._mixing, self._start = path, mixing, init
         self._sites: TreeSites | None = None
         self._program: tuple[Any, Callable[..., BHMCGibbsState]] | None = None  # of `init`, with its key
@@ -211,6 +252,8 @@ class BHMCGibbs(PartitionKernel):
         """Advice on how to allow larger trees."""
         sites = self._sites
         assert sites is not None
+        if not is_restricted(sites):
+            return "run it with ResumableRun, which gives it more room, or set max_nodes of the model"
         advice = f'raise max_nodes of the site "{sites.paths}"'
         return advice + (f', or components of "{sites.mixing}"' if sites.infinite else "")
 
@@ -223,7 +266,7 @@ class BHMCGibbs(PartitionKernel):
         model_kwargs: Mapping[str, Any] | None,
     ) -> BHMCGibbsState:
         """Return the state at `init_params` (values of the kernel's sites) or at the kernel's `init` option."""
-        sites = find_tree_sites(self._model, model_args, model_kwargs)
+        sites = self._sites = find_tree_sites(self._model, model_args, model_kwargs)
         values = read_tree_values(self._model, sites, {}, model_args, model_kwargs)
         self._check_hyperparameters(sites, values)
         if sites.infinite and self._moves.relabel:
@@ -232,7 +275,7 @@ class BHMCGibbs(PartitionKernel):
             as_matrix(values.X)
             values.component.validate(values.X)
             values.component.check_precision(values.X, parameters=True)
-        self._sites, self._sample_fn = sites, self._sample_one
+        self._sample_fn = self._sample_one
         names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters}
         own = {name: value for name, value in (init_params or {}).items() if name in names}
         tree = {name: own[name] for name in (sites.paths, sites.labels) if name in own}
@@ -243,27 +286,49 @@ class BHMCGibbs(PartitionKernel):
         if tree and not is_traced(tree):
             self._check_start(sites, tree)
         own = {name: jnp.asarray(value) for name, value in own.items()}
-        agglomerated = None
-        if sites.paths not in own and self._start in ("overdispersed", "bhc"):
-            agglomerated = self._agglomerate(sites, values, model_args, model_kwargs)
+        sites = room_at_first(sites, own)
+        given = {} if sites.paths in own else self._given_trees(sites, values, model_args, model_kwargs)
         # as one program, because compiling the many small operations one by one takes longer
         arrays, fill, shapes = split_arrays((model_args, dict(model_kwargs or {})))
         batched = not is_prng_key(rng_key)
         if self._program is None or self._program[0] != (batched, shapes, sites):
-            chain = jax.vmap(self._begin, (0, 0, None, None, None)) if batched else self._begin
+            begin = partial(self._begin, sites)
+            chain = jax.vmap(begin, (0, 0, None, None, None)) if batched else begin
 
-            def program(key: Array, own: Any, agglomerated: Any, arrays: Any) -> BHMCGibbsState:
-                return chain(key, own, agglomerated, *fill(arrays))
+            def program(key: Array, own: Any, given: Any, arrays: Any) -> BHMCGibbsState:
+                return chain(key, own, given, *fill(arrays))
 
             self._program = (batched, shapes, sites), jax.jit(program)
-        return self._program[1](rng_key, own, agglomerated, arrays)
+        return self._program[1](rng_key, own, given, arrays)
 
     def _begin(
-        self, key: Array, own: dict[str, Array], agglomerated: tuple[Array, Array] | None, args: Any, kwargs: Any
+        self,
+        sites: TreeSites,
+        key: Array,
+        own: dict[str, Array],
+        given: Mapping[str, tuple[Array, Array]],
+        args: Any,
+        kwargs: Any,
     ) -> BHMCGibbsState:
-        """Return the first state of a chain, using the values of sites that are given."""
-        sites = self._sites
-        assert sites is not None
+        """Return the first state of a chain, with its replicas, using the values of sites that are given."""
+        higher = len(self._temperatures) - 1
+        begin = partial(self._begin_one, sites)
+        if not higher:
+            return begin(key, own, given, args, kwargs)
+        keys = jax.random.split(key, higher + 1)
+        replicas = jax.vmap(lambda key: begin(key, own, given, args, kwargs))(keys[1:])
+        return begin(keys[0], own, given, args, kwargs)._replace(replicas=replicas, swap_rates=jnp.zeros(higher))
+
+    def _begin_one(
+        self,
+        sites: TreeSites,
+        key: Array,
+        own: dict[str, Array],
+        given: Mapping[str, tuple[Array, Array]],
+        args: Any,
+        kwargs: Any,
+    ) -> BHMCGibbsState:
+        """Return the first state of one replica."""
         key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
         priors = read_tree_values(self._model, sites, {}, args, kwargs)
         hyper = self._starting_hyperparameters(sites, priors, own, key_hyper)
@@ -271,7 +336,7 @@ class BHMCGibbs(PartitionKernel):
         if sites.paths in own:
             paths, labels = own[sites.paths].astype(int), own[sites.labels].astype(int)
         else:
-            paths, labels = starting_tree(self._start, sites, now, key_tree, agglomerated)
+            paths, labels = starting_tree(self._start, sites, now, key_tree, given)
         mixing = own.get(sites.mixing)
         if mixing is None:
             customers = papers_customers(paths, labels, sites.max_nodes, sites.components)
@@ -291,18 +356,23 @@ class BHMCGibbs(PartitionKernel):
             accepted=jnp.zeros(3, int),
             i=zero,
             rng_key=key,
+            swap_rates=jnp.zeros(0),
+            replicas=None,
         )
 
-    def _agglomerate(
+    def _given_trees(
         self, sites: TreeSites, values: TreeValues, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
-    ) -> tuple[Array, Array] | None:
-        """Build the "bhc" start at the hyperparameters' prior medians; None if it is one of several and takes too long."""
-        one_of_several = self._start == "overdispersed"
+    ) -> dict[str, tuple[Array, Array]]:
+        """Build the starts in NumPy that may be needed, at the hyperparameters' prior medians."""
         rows, columns = values.X.shape
-        if is_traced(values) or one_of_several and (rows > MOST_ROWS or columns > MOST_COLUMNS):
-            if one_of_several:
-                return None
-            raise ValueError('init="bhc" requires concrete data, but the data are traced by JAX: choose another init')
+        wanted = [self._start] if self._start in GIVEN_TREES else []
+        if is_traced(values):
+            if wanted:
+                raise ValueError(f'init="{self._start}" requires concrete data, but the data are traced by JAX: choose another')
+        elif self._start == "overdispersed":
+            wanted = [name for name in GIVEN_TREES if rows <= MOST_ROWS[name] and (columns <= MOST_COLUMNS or name == "ward")]
+        if not wanted:
+            return {}
         key = jax.random.key(0)
         medians = {
             name: jnp.median(prior.sample(key, (101,)), axis=0)
@@ -311,8 +381,8 @@ class BHMCGibbs(PartitionKernel):
         }
         component = read_tree_values(self._model, sites, medians, args, kwargs).component
         sizes = sites.depth, sites.components - sites.infinite, sites.max_nodes
-        paths, labels = agglomerated_tree(component, np.asarray(values.X), *sizes)
-        return jnp.asarray(paths), jnp.asarray(labels)
+        trees = {name: GIVEN_TREES[name](component, np.asarray(values.X), *sizes) for name in wanted}
+        return jax.tree.map(jnp.asarray, trees)
 
     def _starting_hyperparameters(
         self, sites: TreeSites, values: TreeValues, own: Mapping[str, Array], key: Array
@@ -346,14 +416,38 @@ class BHMCGibbs(PartitionKernel):
     def _sample_one(
         self, state: BHMCGibbsState, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None
     ) -> BHMCGibbsState:
-        sites = self._sites
-        assert sites is not None, "`init` must be called before `sample`"
+        if state.replicas is None:
+            return self._step(state, None, model_args, model_kwargs)
+        rates, temperatures = state.swap_rates, jnp.asarray(self._temperatures, state.log_likelihood.dtype)
+        lowest = state._replace(replicas=None, swap_rates=state.replicas.swap_rates[0])
+        both = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), lowest, state.replicas)
+        both = jax.vmap(lambda one, temperature: self._step(one, temperature, model_args, model_kwargs))(both, temperatures)
+        key, key_exchange = jax.random.split(both.rng_key[0])
+        order, accepted, attempted = exchange(both.log_likelihood, temperatures, state.i % 2 == 1, key_exchange)
+        both = both._replace(**{name: jax.tree.map(lambda leaf: leaf[order], getattr(both, name)) for name in OF_VALUES})
+        number = (state.i + 2 - jnp.arange(len(accepted)) % 2) // 2  # of proposals to each pair so far, with this one
+        change = (accepted.astype(rates.dtype) - rates) / jnp.maximum(number, 1).astype(rates.dtype)
+        lowest, others = (jax.tree.map(itemgetter(part), both) for part in (0, slice(1, None)))
+        return lowest._replace(rng_key=key, replicas=others, swap_rates=jnp.where(attempted, rates + change, rates))
+
+    def _step(
+        self,
+        state: BHMCGibbsState,
+        temperature: Float[Array, ""] | None,
+        model_args: tuple[Any, ...],
+        model_kwargs: Mapping[str, Any] | None,
+    ) -> BHMCGibbsState:
+        """Make one step of one replica; a temperature of None is 1."""
+        assert self._sites is not None, "`init` must be called before `sample`"
+        sites = room_of(self._sites, state.z)
         keys = _Keys(*jax.random.split(state.rng_key, 12))
         values = read_tree_values(self._model, sites, state.z, model_args, model_kwargs)
         root = RootPrior(values.root_concentration, sites.components, sites.infinite)
         concentrations = Concentrations(values.concentration, root, values.mixing_concentration)
         mixture = Mixture(*(state.z[name] for name in (sites.paths, sites.labels, sites.mixing, sites.parameters)))
         component, X = values.component, values.X
+        if temperature is not None:
+            component = tempered(component, temperature)
         stats = component.suff_stats(X)
 
         # paths and labels of the items, one by one
@@ -379,7 +473,7 @@ class BHMCGibbs(PartitionKernel):
         # the components' parameters, and their variance given these
         own = cluster_statistics(stats, mixture.labels, sites.components)
         mixture = mixture._replace(parameters=component.sample_parameters(keys.parameters, own))
-        drawn |= _draw_variance(sites, values, state.z, mixture, keys.variance)
+        drawn |= _draw_variance(sites, values, state.z, mixture, 1.0 if temperature is None else temperature, keys.variance)
 
         z = dict(state.z) | drawn
         z |= dict(zip((sites.paths, sites.labels, sites.mixing, sites.parameters), mixture, strict=True))
@@ -387,9 +481,7 @@ class BHMCGibbs(PartitionKernel):
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         summaries["log_joint"] = stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # with a finite root, K is the model's
-        # the last component of an infinite root represents all the others
-        capacity = f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
-        hits, mass = count_refused(self, capacity, state, lost, swept.refused)
+        hits, mass = count_refused(self, _in_words(sites), state, lost, swept.refused)
         return BHMCGibbsState(
             z,
             **summaries,
@@ -398,7 +490,45 @@ class BHMCGibbs(PartitionKernel):
             accepted=state.accepted + jnp.append(divided, seating.accepted).astype(state.accepted.dtype),
             i=state.i + 1,
             rng_key=keys.following,
+            swap_rates=state.swap_rates,
+            replicas=None,
         )
+
+    @property
+    def grows(self) -> bool:
+        """Whether the model allows more nodes or components than there is room for at first."""
+        assert self._sites is not None, "`init` must be called first"
+        return self._sites.infinite or not is_restricted(self._sites)
+
+    def growth(self, before: BHMCGibbsState, after: BHMCGibbsState) -> Callable[[Mapping[str, Any]], dict[str, Any]] | None:
+        """Return how the values of the sites are given more room; see `ModelKernel.growth`.
+
+        Warns
+        -----
+        RuntimeWarning
+            If there can be no more room, at the first time.
+        """
+        assert self._sites is not None, "`init` must be called first"
+        old, new, n_nodes, n_components = (
+            np.concatenate([np.ravel(getattr(part, name)) for part in (state, state.replicas) if part is not None])
+            for state, name in (
+                (before, "capacity_hits"),
+                (after, "capacity_hits"),
+                (after, "n_nodes"),
+                (after, "n_components"),
+            )
+        )
+        if not (new > old).any():
+            return None
+        grow = larger_room(self._sites, before.z, n_nodes, n_components)
+        if grow is None and not old.any():
+            report_capacity(self, _in_words(self._sites), after.truncated_probability.max())
+        return grow
+
+    def enlarged(self, state: BHMCGibbsState, grow: Callable[[Mapping[str, Any]], dict[str, Any]]) -> BHMCGibbsState:
+        """Return the state, and its replicas, in larger arrays; see `growth`."""
+        state = super().enlarged(state, grow)
+        return state if state.replicas is None else state._replace(replicas=super().enlarged(state.replicas, grow))
 
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
         """Return a copy of the kernel for the wrapped model."""
@@ -441,6 +571,11 @@ class _Keys(NamedTuple):
     variance: Array
 
 
+def _in_words(sites: TreeSites) -> str:
+    """The capacity; the last component of an infinite root represents all the others."""
+    return f"{sites.max_nodes} nodes" + (f" or {sites.components - 1} components" if sites.infinite else "")
+
+
 def _draw_concentrations(
     sites: TreeSites, values: TreeValues, now: Concentrations, seating: Seating, tree: Tree, keys: _Keys
 ) -> tuple[Concentrations, dict[str, Array]]:
@@ -471,14 +606,18 @@ def _draw_concentrations(
 
 
 def _draw_variance(
-    sites: TreeSites, values: TreeValues, z: Mapping[str, Array], mixture: Mixture, key: Array
+    sites: TreeSites, values: TreeValues, z: Mapping[str, Array], mixture: Mixture, temperature: float | Array, key: Array
 ) -> dict[str, Array]:
-    """Draw the factor of the known covariance from its conditional given the components' means, if it has a prior."""
+    """Draw the factor of the known covariance from its conditional given the components' means, if it has a prior.
+
+    At temperature T, the n·d deviations count as n·d/T.
+    """
     if values.priors.variance is None:
         return {}
     means, variance = mixture.parameters[mixture.labels], z[sites.hyperparameters.variance]
     rows = values.component.likelihood(means)
     # Mahalanobis distances, from the densities here and at the mean
     distances = 2.0 * (rows.log_prob(means) - rows.log_prob(values.X))
-    found = draw_variance(values.priors.variance, variance, variance * distances.sum(), values.X.size, key)
+    squares = variance * distances.sum() / temperature
+    found = draw_variance(values.priors.variance, variance, squares, values.X.size / temperature, key)
     return {sites.hyperparameters.variance: found}

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Int
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.native.availability import calls_arrive
 
-__all__ = ["count_refused", "stop_if_undefined", "undefined_in_one_line", "warn_of_capacity"]
+__all__ = ["count_refused", "report_capacity", "stop_if_undefined", "undefined_in_one_line", "warn_of_capacity"]
 
 ROW = "row {} fits no cluster: under the component, the log density of the row, or of a cluster that contains it, is not finite"
 """Message for a row whose conditional is not a distribution."""
@@ -67,6 +67,11 @@ def warn_of_capacity(
     arguments = () if truncated_probability is None else (truncated_probability,)
     warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
     _tell_where((now > 0) & (before == 0), warn, *arguments)
+
+
+def report_capacity(kernel: PartitionKernel, capacity: str, truncated_probability: ArrayLike | None = None) -> None:
+    """Warn that the capacity was reached, from outside any compiled program."""
+    _warn(truncated_probability, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
 
 
 def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | None = None) -> Array:
@@ -144,7 +149,7 @@ def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
     raise FloatingPointError(f"{kernel}: {words}")
 
 
-def _warn(mass: Array | None = None, *, kernel: str, capacity: str, advice: str) -> None:
+def _warn(mass: ArrayLike | None = None, *, kernel: str, capacity: str, advice: str) -> None:
     truncated = "" if mass is None else f" (mean truncated probability so far: {float(mass):.1e})"
     warnings.warn(
         f"{kernel} reached its capacity of {capacity}: the draws are from the posterior restricted to at most {capacity}"

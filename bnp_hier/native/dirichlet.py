@@ -61,8 +61,8 @@ def _inverse_erf(y):
 
 
 @separate
-def log_gammas(key, total, first, shapes, logs):
-    """Draw logs of Gamma(shape, 1) variates: some adjacent entries of an array of `total` ones (Marsaglia & Tsang 2000)."""
+def log_gammas(key, first, shapes, logs):
+    """Draw logs of Gamma(shape, 1) variates: adjacent entries of an array, from `first` on (Marsaglia & Tsang 2000)."""
     size, count = len(shapes), 0
     waiting = np.empty(size, np.int64)
     for i in range(size):
@@ -77,15 +77,15 @@ def log_gammas(key, total, first, shapes, logs):
             i = waiting[place]
             shape = shapes[i]
             d = (shape + 1.0 if shape < 1.0 else shape) - 1.0 / 3.0
-            index = first + i
+            index = 3 * (first + i)
             x = math.sqrt(2.0) * _inverse_erf(2.0 * uniform(draw, index, TINY) - 1.0)
             root = 1.0 + x / math.sqrt(9.0 * d)
             if root > 0:
                 log = 3.0 * math.log(root)
-                if math.log(uniform(draw, total + index, TINY)) < 0.5 * x * x + d - d * (root * root * root) + d * log:
+                if math.log(uniform(draw, index + 1, TINY)) < 0.5 * x * x + d - d * (root * root * root) + d * log:
                     logs[i] = math.log(d) + log
                     if shape < 1.0:
-                        logs[i] += math.log(uniform(draw, 2 * total + index, TINY)) / shape
+                        logs[i] += math.log(uniform(draw, index + 2, TINY)) / shape
                     continue
             waiting[left] = i
             left += 1
@@ -93,15 +93,15 @@ def log_gammas(key, total, first, shapes, logs):
 
 
 @separate
-def draw_proportions(key, total, first, concentrations, smallest, shares):
-    """Draw from a Dirichlet distribution, with the gamma variates of adjacent entries of an array of `total` ones.
+def draw_proportions(key, first, concentrations, smallest, shares):
+    """Draw from a Dirichlet distribution, with the gamma variates of adjacent entries of an array, from `first` on.
 
     A concentration of zero results in zero, and so does a proportion below `smallest`.
     """
     size, shapes, highest, largest = len(concentrations), np.empty(len(concentrations)), -np.inf, 0
     for k in range(size):
         shapes[k] = concentrations[k] if concentrations[k] > 0 else np.nan  # for which nothing is drawn
-    log_gammas(key, total, first, shapes, shares)
+    log_gammas(key, first, shapes, shares)
     for k in range(size):
         if not concentrations[k] > 0:
             shares[k] = -np.inf

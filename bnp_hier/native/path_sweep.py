@@ -296,7 +296,7 @@ def _open_branch(sizes, setting, nodes, weights, at, own, key):
         if own >= 0:
             base[own] += 1.0
         share = weights.chain[step]
-        draw_proportions(child(key, step), k, 0, base, setting.smallest, share)
+        draw_proportions(child(key, step), 0, base, setting.smallest, share)
 
 
 @compiled
@@ -317,7 +317,7 @@ def _candidate_path(sizes, nodes, at, path):
 @separate
 def _split_rest(sizes, setting, nodes, path, label, key):
     """Split the proportions of a new component from the remainder at every node, given one item with it on the path."""
-    m, rest = sizes.nodes, (sizes.components - 1) * sizes.nodes_padded
+    rest = (sizes.components - 1) * sizes.nodes_padded
     base, pair, mixing, own = np.empty(2), np.empty(2), nodes.mixing, label * sizes.nodes_padded
     for level in range(sizes.depth + 1):
         key_level = child(key, level)
@@ -329,7 +329,7 @@ def _split_rest(sizes, setting, nodes, path, label, key):
                 above = nodes.parent[node]
                 base[0] = setting.mixing * mixing[own + above] + (1.0 if path[level - 1] == node else 0.0)
                 base[1] = setting.mixing * mixing[rest + above]
-            draw_proportions(key_level, 2 * m, 2 * node, base, TINY, pair)
+            draw_proportions(key_level, 2 * node, base, TINY, pair)
             total = mixing[rest + node]
             mixing[own + node], mixing[rest + node] = total * pair[0], total * pair[1]
 

@@ -57,7 +57,7 @@ def draw_tree(level, parent, customers, prior, key, mixing):
                 share = shares[c] if node == 0 else gamma[node] * mixing[parent[node] * k + c]
                 base[c] = share + customers[node * k + c]
             out = mixing[node * k : (node + 1) * k]
-            draw_proportions(key_block, at_once * k, (at - first) * k, base, prior.smallest, out)
+            draw_proportions(key_block, (at - first) * k, base, prior.smallest, out)
             at += 1
         key = child(key, 0)
 

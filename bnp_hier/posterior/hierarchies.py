@@ -21,6 +21,7 @@ from bnp_hier.inspection.model_arguments import Data, as_arguments, as_table
 from bnp_hier.inspection.nested import TreeSites, find_tree_sites, has_tree, read_tree_values
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.bhmc.paths import log_likelihood_of, path_weights
+from bnp_hier.kernels.bhmc.room import room_of
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.posterior.partitions import coclustering
@@ -83,6 +84,8 @@ def hierarchy_draws(fit: Chains, X: Data) -> HierarchyDraws:
         raise ValueError(f"X has {len(matrix)} rows, but the draws label {size} items")
     fields = fit.get_extra_fields(group_by_chain=True)
     kept = {name: np.asarray(fields[name]) for name in ("truncated_probability", "capacity_hits") if name in fields}
+    if sites.mixing in samples:
+        sites = room_of(sites, samples)
     return HierarchyDraws(model, sites, matrix, samples, kept)
 
 
@@ -280,7 +283,7 @@ class HierarchyDraws:
             z = {name: jnp.asarray(value[draw]) for name, value in self.samples.items()}
             prior, mixing, logs = self._new_items(z, self._new_rows(X))
             check_log_weights(np.asarray(logs), np.asarray(X, float))
-            table = np.asarray(prior * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.T))
+            table = np.asarray(prior[None] * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.T))
         numbers = np.zeros(tree.n_nodes, dtype=int)  # number of every node in the draw's own paths
         numbers[tree.paths] = self.paths[draw]
         table = table[:, numbers]

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from bnp_hier.inspection.parameters import difference, model_parameters
 from bnp_hier.inspection.trace import TRACING
+from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.kernel_options import described_options
 from bnp_hier.kernels.reports import undefined_in_one_line
 from bnp_hier.kernels.spread_rows import SpreadArguments, filled, spread_arguments
@@ -332,10 +333,15 @@ class ResumableRun:
                 steps = min(self.checkpoint_every, end - progress.steps)
                 # the first call traces the model, in NumPyro's own kernels as well
                 fresh = (steps, self._extra_fields) not in self._programs
-                with undefined_in_one_line():
+                with undefined_in_one_line(), warnings.catch_warnings():
+                    if self._grows:
+                        warnings.filterwarnings("ignore", ".* reached its capacity", RuntimeWarning)
                     with TRACING if fresh else nullcontext():
                         state, draws = self._program(steps)(progress.state, self._arguments.arrays)
                     jax.block_until_ready(state)
+                if (roomier := self._with_more_room(progress, state)) is not None:
+                    self._progress = progress = roomier  # the chunk is repeated
+                    continue
                 kept = (self._whole(draws) | self._at_end(state),) if progress.steps >= self._first_kept else ()
                 progress = _Progress(progress.steps + steps, state, progress.draws + kept)
                 self._progress = progress
@@ -347,6 +353,20 @@ class ResumableRun:
                 bar.set_description("warmup" if progress.steps < self.mcmc.num_warmup else "sample", refresh=False)
                 if self.num_chains == 1:
                     bar.set_postfix_str(self.sampler.get_diagnostics_str(state))
+
+    @property
+    def _grows(self) -> bool:
+        """Whether the arrays of the kernel's state can be given more room."""
+        return isinstance(self.sampler, ModelKernel) and self.sampler.grows
+
+    def _with_more_room(self, progress: _Progress, after: Any) -> _Progress | None:
+        """The progress in larger arrays if the steps from its state to another reached a capacity that can be raised."""
+        grow = self.sampler.growth(progress.state, after) if isinstance(self.sampler, ModelKernel) else None
+        if grow is None:
+            return None
+        field = self.sampler.sample_field
+        draws = tuple({**chunk, field: grow(chunk[field])} for chunk in progress.draws)
+        return _Progress(progress.steps, self.sampler.enlarged(progress.state, grow), draws)
 
     def _set_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Set the model arguments, and discard compiled programs unless their constants are these very arrays."""
@@ -573,6 +593,8 @@ class ResumableRun:
                 stacklevel=2,
             )
         first = run._first_state(state_leaves.values(), args, kwargs)
+        if run._grows:
+            first = _in_arrays_of(first, state_leaves)
         state = placed_like(restore(first, state_leaves, "state"), first)
         draws: tuple[dict[str, Any], ...] = ()
         if draw_leaves:
@@ -648,6 +670,17 @@ def _without_rows(state: Any) -> Any:
         return bool(getattr(part, "rows", ()))
 
     return jax.tree.map(lambda part: part._replace(rows=()) if has_rows(part) else part, state, is_leaf=has_rows)
+
+
+def _in_arrays_of(state: Any, saved: Mapping[str, Any]) -> Any:
+    """A state in which arrays that are larger in a saved one have its size."""
+
+    def fitted(place: Any, leaf: Any) -> Any:
+        size = np.shape(saved.get(jax.tree_util.keystr(place), leaf))
+        larger = len(size) == leaf.ndim and all(a >= b for a, b in zip(size, leaf.shape, strict=True)) and size != leaf.shape
+        return jnp.zeros(size, leaf.dtype) if larger else leaf
+
+    return jax.tree_util.tree_map_with_path(fitted, state)
 
 
 def _versions() -> dict[str, str]:

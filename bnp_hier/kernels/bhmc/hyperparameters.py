@@ -52,7 +52,8 @@ def draw_concentration(
     open_ = groups > 0
     n = jnp.where(open_, groups, 1.0)
     # log of a Beta variate, accurate near zero
-    one, other = log_gamma_draw(key_eta, jnp.stack([jnp.broadcast_to(value + 1.0, n.shape), n]))
+    pairs = log_gamma_draw(key_eta, jnp.column_stack([jnp.broadcast_to(value + 1.0, n.shape), n]))
+    one, other = pairs[:, 0], pairs[:, 1]
     log_eta = jnp.where(open_, one - jnp.logaddexp(one, other), 0.0)
     s = jnp.where(open_, jax.random.uniform(key_s, n.shape) * (n + value) < n, False)
     power, rate = clusters.astype(float) - s.sum(dtype=float), -log_eta.sum()
@@ -63,7 +64,7 @@ def draw_concentration(
 
 
 def draw_variance(
-    prior: dist.Distribution, value: Float[Array, ""], squares: Float[Array, ""], count: int, key: Array
+    prior: dist.Distribution, value: Float[Array, ""], squares: Float[Array, ""], count: float | Array, key: Array
 ) -> Float[Array, ""]:
     """Draw the variance of `count` normal numbers whose squared deviations sum to `squares`.
 
@@ -73,6 +74,8 @@ def draw_variance(
         InverseGamma or Uniform.
     value
         The current variance.
+    count
+        Number of squares, not necessarily a whole number: the exponent of the likelihood is −count/2.
     """
     if isinstance(prior, dist.Uniform):
         # the precision t has density t^{count/2 − 2} e^{−t squares/2} between the inverse bounds

@@ -31,6 +31,7 @@ def tree_summaries(sites: TreeSites, values: TreeValues, z: Mapping[str, Array])
     top = jnp.where(tree.level == 1, n, 0.0).max() / sites.size
     return {
         "log_joint": prior + weight + rows,
+        "log_likelihood": rows,
         "log_tree_prior": prior,
         "n_nodes": levels.sum() + 1,
         "n_leaves": levels[-1],

@@ -16,7 +16,7 @@ import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
 
 import bnp_hier as bnp
-from bnp_hier.kernels.bhmc.initial_hierarchies import agglomerated_tree
+from bnp_hier.kernels.bhmc.initial_hierarchies import GIVEN_TREES
 from bnp_hier.models import bhmc
 from tests.parameters import few
 
@@ -110,7 +110,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert bnp.hierarchy_draws(again, ROWS).shape == (1, 20)
 
 
-@pytest.mark.parametrize("init", few(["one_path", "bhc", "prior", "map_dp"]))
+@pytest.mark.parametrize("init", few(["one_path", "bhc", "ward", "prior", "map_dp"]))
 def test_starts(init: str) -> None:
     state = bnp.BHMCGibbs(MODEL, init=init).init(jax.random.key(0), 0, None, (ROWS,), {})
     tree = bnp.Hierarchy(np.asarray(state.z["paths"]), np.asarray(state.z["labels"]))
@@ -120,12 +120,16 @@ def test_starts(init: str) -> None:
     if init in ("map_dp", "bhc"):
         np.testing.assert_array_equal(tree.labels_at(2), np.arange(15) % 3)
         np.testing.assert_array_equal(tree.labels_at(2), tree.labels)
+    if init == "ward":  # four leaves, of which every group contains whole ones
+        assert tree.n_nodes == 7 and len(set(zip(tree.labels_at(2), np.arange(15) % 3, strict=True))) == 4
+        np.testing.assert_array_equal(tree.labels_at(2), tree.labels)
 
 
-def test_the_agglomerated_start_fits_into_the_capacity() -> None:
-    paths, labels = agglomerated_tree(COMPONENT, ROWS, 3, 6, 5)
+@pytest.mark.parametrize("name", ["bhc", "ward"])
+def test_a_given_tree_fits_into_the_capacity(name: str) -> None:
+    paths, labels = GIVEN_TREES[name](COMPONENT, ROWS, 3, 6, 5)
     assert len(np.unique(paths)) + 1 <= 5 and labels.max() + 1 == len(np.unique(paths[:, -1]))
-    paths, _ = agglomerated_tree(COMPONENT, ROWS[:1], 3, 6, 4)
+    paths, _ = GIVEN_TREES[name](COMPONENT, ROWS[:1], 3, 6, 4)
     np.testing.assert_array_equal(paths, [[1, 2, 3]])
 
 
