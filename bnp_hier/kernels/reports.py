@@ -150,7 +150,7 @@ def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
 
 
 def _warn(mass: ArrayLike | None = None, *, kernel: str, capacity: str, advice: str) -> None:
-    truncated = "" if mass is None else f" (mean truncated probability so far: {float(mass):.1e})"
+    truncated = "" if mass is None else f" (mean truncated probability so far: {float(np.asarray(mass)):.1e})"
     warnings.warn(
         f"{kernel} reached its capacity of {capacity}: the draws are from the posterior restricted to at most {capacity}"
         f"{truncated}; {advice}",

@@ -97,7 +97,8 @@ def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, m
         chain_method="sequential",
         progress_bar=False,
     )
-    run = bnp.ResumableRun(mcmc, mcmc.num_samples)  # one program for all chains; `MCMC` compiles one per chain
+    # one program for all chains, where `MCMC` compiles one per chain; chunks that lack room for nodes are repeated
+    run = bnp.ResumableRun(mcmc, sizes.thinning * max(1, 100 // sizes.thinning))
     run.run(jax.random.key(seed), X, extra_fields=("log_joint",))
     trace = np.asarray(run.get_extra_fields(group_by_chain=True)["log_joint"], dtype=np.float64)
     whole = bnp.hierarchy_draws(run, X)
@@ -113,7 +114,7 @@ def capacity(run: Run) -> str:
     nodes, components = run.draws.samples[run.draws.sites.mixing].shape[-2:]
     most_nodes, most_components = (int(run.summaries[name].max()) for name in ("n_nodes", "n_components"))
     return (
-        f"capacity: at most {most_nodes} of {nodes} nodes and {most_components} of {components} components used; "
+        f"capacity: at most {most_nodes} nodes, with room for {nodes}, and {most_components} of {components} components used; "
         f"capacity hits {int(hits.sum())}, truncated probability {mass.max():.1e}"
     )
 

@@ -94,13 +94,12 @@ def main() -> None:
     parser = shared.own_arguments(__doc__)
     parser.add_argument("--depth", type=int, default=5, help="levels L")
     parser.add_argument("--components", type=int, default=50, help="components K")
-    parser.add_argument("--nodes", type=int, help="capacity of the tree; 256, or 512 with --full")
+    parser.add_argument("--nodes", type=int, help="limit on the nodes of the tree; none by default")
     parser.add_argument("--scaling", choices=SCALINGS, action="append", help="pixel scaling; unit by default, both with --full")
     options = parser.parse_args()
     sizes = shared.sizes_of(options, SMALL, FULL)
     report = Report(options.out, "bhmc_fashion")
     data = load("fashion_mnist_1000")
-    nodes = options.nodes or (512 if options.full else 256)
     items = options.items or (FULL_ITEMS if options.full else SMALL_ITEMS)
     classes = len(np.unique(data.y))
     rows = np.sort(per_class(data.y, items // classes, np.random.default_rng(options.seed)))
@@ -113,7 +112,7 @@ def main() -> None:
         root_concentration=1.5,
         mixing_concentration=2.0,
         max_components=options.components,
-        max_nodes=nodes,
+        max_nodes=options.nodes,
     )
     report(
         "BHMC Figure 5: fashion images on 22 principal components; "
@@ -122,7 +121,8 @@ def main() -> None:
     report(
         f"{len(rows)} images, {classes} classes; alpha 0.5, gamma0 1.5, gamma 2, sigma^2 1, L {options.depth}, H = N(0, I), "
     )
-    report(f"K {options.components}, {nodes} nodes; {sizes}; seed {options.seed}; ")
+    limit = f"at most {options.nodes}" if options.nodes else "any number of"
+    report(f"K {options.components}, {limit} nodes; {sizes}; seed {options.seed}; ")
     report(f"{'as many images as the paper, fewer sweeps' if options.full else 'small sizes'}; our sample is not the paper's")
     report("clusters: mean number at the level; ±: 95% interval over chains; Ward, BHC and divided k-means are cut to the")
     report(

@@ -147,7 +147,7 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
         root_concentration=dist.Gamma(3.5, 1.0),
         mixing_concentration=dist.Uniform(0.0, 1.5),
         max_components=options.components or (50 if options.full else 20),
-        max_nodes=options.nodes or (1024 if options.full else 256),
+        max_nodes=options.nodes,
     )
     report(f"{name}: {X.shape[0]} texts, {X.shape[1]} columns (the threshold of Gavish & Donoho would keep {threshold}), with")
     report(f"  variances {X.var(0)[0]:.4f} to {X.var(0)[-1]:.4f}; true clusters per level {shared.counts_of(truth)}")
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, help="principal components; 20, or 30 with --full")
     parser.add_argument("--depth", type=int, help="levels L; 3, or 5 with --full")
     parser.add_argument("--components", type=int, help="components K; 20, or 50 with --full")
-    parser.add_argument("--nodes", type=int, help="capacity of the tree; 256, or 1024 with --full")
+    parser.add_argument("--nodes", type=int, help="limit on the nodes of the tree; none by default")
     parser.add_argument("--base", choices=BASES, default="paper", help="H: N(0, I), or with the mean variance of the columns")
     options = parser.parse_args()
     sizes = shared.sizes_of(options, SMALL, FULL)

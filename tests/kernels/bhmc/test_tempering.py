@@ -90,16 +90,16 @@ def always(exchange: Any) -> Any:
 
 
 def at_one(component: Any, temperature: jax.Array) -> Any:
-    """Steps, and parameters, at temperature 1."""
+    """Items, components and parameters drawn at temperature 1, whatever the replica's."""
     return tempered(component, jnp.ones_like(temperature))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "wrong"), [("exchange", always(bhmc_gibbs.exchange)), ("tempered", at_one)])
 def test_wrong_replicas_are_found(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At temperature 1, too, for which alone an exchange without a ratio has consequences."""
+    """The limit of the test above is exceeded tenfold."""
     monkeypatch.setattr(bhmc_gibbs, name, wrong)
-    assert excesses(10_000, split_merge=1)[0] > 1.6
+    assert max(excesses(10_000, split_merge=1)) > 10
 
 
 STEPS, TEMPERATURE = 8000, 2.0
