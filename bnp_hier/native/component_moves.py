@@ -17,6 +17,9 @@ from bnp_hier.native.tree_mixing import Prior, draw_tree
 
 __all__ = ["DIVIDE_COMPONENTS"]
 
+TRIES = 16
+"""As in `kernels.bhmc.component_moves`."""
+
 
 class Setting(NamedTuple):
     """Concentrations γ0 and γ, the smallest proportion, and the number K of components.
@@ -232,15 +235,45 @@ def _share_anew(problem, tables, customers, one, two, key, mixing):
             mixing[z * k + column] = 0.0 if share < setting.smallest else share
 
 
+@compiled
+def _another(first, n, draw):
+    return (first + 1 + min(int(draw * (n - 1)), n - 2)) % n
+
+
 @separate
-def _choose(setting, labels, key):
+def _similar(mixture, first, n, key):
+    """Of some random items, the one with the highest density given an item, relative to its density alone."""
+    row, items = mixture.row, np.empty(TRIES, np.int64)
+    alone, together = np.empty(TRIES * row), np.empty(TRIES * row)
+    log_alone, log_together = np.empty(TRIES), np.empty(TRIES)
+    for t in range(TRIES):
+        items[t] = _another(first, n, uniform(key, 5 + t, 0.0))
+        for place in range(row):
+            alone[t * row + place] = mixture.rows[items[t] * row + place]
+            together[t * row + place] = alone[t * row + place] + mixture.rows[first * row + place]
+    log_marginals(mixture, alone, TRIES, log_alone)
+    log_marginals(mixture, together, TRIES, log_together)
+    best = 0
+    for t in range(1, TRIES):
+        if log_together[t] - log_alone[t] > log_together[best] - log_alone[best]:
+            best = t
+    hold(alone)
+    hold(together)
+    return items[best]
+
+
+@separate
+def _choose(problem, labels, key):
     """Draw two items; return them, the component of the second or, for a split, an empty one, and how many are empty.
 
     The number is that in the merged state.
     """
-    n, k = len(labels), setting.components
-    first = min(int(uniform(key, 0, 0.0) * n), n - 1)
-    other = (first + 1 + min(int(uniform(key, 1, 0.0) * (n - 1)), n - 2)) % n
+    setting, n = problem.setting, len(labels)
+    k, first = setting.components, min(int(uniform(key, 0, 0.0) * n), n - 1)
+    if uniform(key, 4, 0.0) < 0.5:
+        other = _similar(problem.mixture, first, n, key)
+    else:
+        other = _another(first, n, uniform(key, 1, 0.0))
     two, empty, number = labels[other], np.ones(k), 0
     for i in range(n):
         empty[labels[i]] = 0.0
@@ -270,7 +303,7 @@ def _allocations(problem, labels, order, two, splits):
 def _attempt(problem, labels, mixing, key):
     """Attempt one split or merge; return whether it was accepted, and whether a split found no empty component."""
     infinite, keys, key_choice = problem.setting.infinite, child(key, 3), child(key, 1)
-    first, other, two, choices = _choose(problem.setting, labels, key_choice)
+    first, other, two, choices = _choose(problem, labels, key_choice)
     one, splits = labels[first], labels[first] == labels[other]
     refused = splits and choices == 0
     if len(labels) < 2 or refused:

@@ -19,9 +19,12 @@ from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.table_counts import NODES_AT_ONCE, draw_mixing
 from bnp_hier.partitions.engine import has_calls, kernel_arguments, key_words
 from bnp_hier.partitions.seating import draw_index
-from bnp_hier.utils.arrays import in_floats
+from bnp_hier.utils.arrays import in_floats, take
 
-__all__ = ["relabel_tables", "split_merge_components"]
+__all__ = ["TRIES", "relabel_tables", "split_merge_components"]
+
+TRIES = 16
+"""Number of items of which the one most like another is taken, in half of the attempts to split or merge."""
 
 
 def relabel_tables(
@@ -189,9 +192,12 @@ def split_merge_components(
     tables, which are drawn anew for either state. Whole tables would not work as units: a table with items of both halves would
     rule out their split.
 
-    The two items are drawn from all items, and the number of attempts is fixed; the random order is that of the items of both
-    components, which are the same before and after. An attempt that finds no empty component changes nothing, and no accepted
-    attempt with the same two items leads to or from such a state.
+    The first item is drawn from all items. The second is, with probability 1/2, any other item; otherwise, it is that of
+    `TRIES` other items with the highest density given the first, relative to its density alone: similar items more often reveal
+    a good split or merge. As neither depends on the labels, a pair is as likely after the move as before. The number of
+    attempts is fixed, and the random order is that of the items of both components, which are the same before and after. An
+    attempt that finds no empty component changes nothing, and no accepted attempt with the same two items leads to or from such
+    a state.
 
     Parameters
     ----------
@@ -233,9 +239,13 @@ def split_merge_components(
     def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         labels, mixing, accepted, refused, key = state
         key, key_anchors, key_order, key_allocate, key_mixing = jax.random.split(key, 5)
-        u = jax.random.uniform(key_anchors, (4,), mixing.dtype)
+        u = jax.random.uniform(key_anchors, (5 + TRIES,), mixing.dtype)
         first = jnp.minimum((u[0] * n).astype(int), n - 1)
-        anchors = jnp.stack([first, (first + 1 + jnp.minimum((u[1] * (n - 1)).astype(int), n - 2)) % n])
+        others = (first + 1 + jnp.minimum((jnp.append(u[1], u[5:]) * (n - 1)).astype(int), n - 2)) % n
+        alone = take(items.rows, others[1:])
+        together = jax.tree.map(lambda leaf, rows: leaf[first][None] + rows, items.rows, alone)
+        similar = others[1 + (log_marginal(together) - log_marginal(alone)).argmax()]
+        anchors = jnp.stack([first, jnp.where(u[4] < 0.5, similar, others[0])])
         slot = labels[anchors]
         splits = slot[0] == slot[1]
         empty = (cluster_counts(labels, root.components) == 0) & root.usable
