@@ -32,7 +32,8 @@ class TreeHyperparameters(NamedTuple):
     - **concentration** - for α of the tree.
     - **root_concentration** - for γ0 of the root's proportions.
     - **mixing_concentration** - for γ of the other proportions.
-    - **variance** - for a factor that scales the known covariance of a normal component and affects nothing else in it.
+    - **variance** - for a number that scales the known covariance of a normal component, or for a vector, one entry per column,
+      that scales a diagonal one; it affects nothing else in the component.
     """
 
     concentration: Any
@@ -162,22 +163,36 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def _scales_the_covariance(model: Model, name: str, observed: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the component's known covariance is proportional to the site's value, and the rest does not depend on it."""
+    """Whether the component's known covariance is proportional to the site's value, and the rest does not depend on it.
 
-    def component(value: float) -> Component | None:
+    A vector must have one entry for each column, and the covariance matrix must be diagonal.
+    """
+
+    def component(low: float, high: float) -> tuple[np.ndarray, Component | None]:
+        """Values of the site, different in all entries, and the component at them."""
+        found: list[np.ndarray] = []
+
         def at(site: dict[str, Any]) -> Any:
-            return jnp.full(site["fn"].shape(), value) if site["name"] == name else feasible(site)
+            if site["name"] != name:
+                return feasible(site)
+            shape = site["fn"].shape()
+            found.append(np.linspace(low, high, int(np.prod(shape))).reshape(shape))
+            return jnp.asarray(found[0], jnp.result_type(float))
 
-        return base_distribution(run_model(model, args, kwargs, at)[observed]["fn"]).component
+        fn = base_distribution(run_model(model, args, kwargs, at)[observed]["fn"])
+        return found[0], fn.component
 
     with jax.ensure_compile_time_eval():  # with concrete values, even where a chain method traces `init`
-        one, two = component(0.5), component(0.75)
+        (value, one), (other, two) = component(0.5, 0.5), component(0.75, 0.9)
     if not (isinstance(one, NormalKnownCovariance) and isinstance(two, NormalKnownCovariance)):
         return False
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((one, two))):
         return False
+    covariance = np.asarray(one.covariance)
+    if value.shape not in ((), (one.dim,)) or value.ndim and np.any(covariance != np.diag(np.diagonal(covariance))):
+        return False
     same = all(np.allclose(getattr(one, part), getattr(two, part)) for part in ("mean", "prior_covariance"))
-    return same and np.allclose(1.5 * np.asarray(one.covariance), two.covariance, rtol=1e-5)
+    return same and np.allclose(other / value * covariance, two.covariance, rtol=1e-5)
 
 
 def read_tree_values(

@@ -21,7 +21,13 @@ from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
 from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
-from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
+from bnp_hier.kernels.bhmc.hyperparameters import (
+    CONCENTRATION_PRIORS,
+    VARIANCE_PRIORS,
+    draw_concentration,
+    draw_variance,
+    prior_of_each,
+)
 from bnp_hier.kernels.bhmc.initial_hierarchies import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, densities_of, path_sweep
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
@@ -135,8 +141,8 @@ class BHMCGibbs(PartitionKernel):
     Notes
     -----
     Used alone under `MCMC`, the kernel samples α, γ0 and γ if they have Gamma, Exponential or Uniform priors, and a variance
-    that scales the covariance of `NormalKnownCovariance` if it has an InverseGamma or Uniform prior. Other hyperparameters, or
-    all of them, can be sampled by another block:
+    that scales the covariance of `NormalKnownCovariance`, or a vector of variances, one per column, if they have an
+    InverseGamma or Uniform prior. Other hyperparameters, or all of them, can be sampled by another block:
     ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
     The target is the posterior restricted to trees of at most `max_nodes` nodes. Reaching this capacity is counted in
     `capacity_hits` of the state, measured by `truncated_probability`, and raises a warning.
@@ -414,7 +420,7 @@ class BHMCGibbs(PartitionKernel):
         unknown = list(sites.others)
         for name, prior in zip(sites.hyperparameters, values.priors, strict=True):
             known = VARIANCE_PRIORS if name == sites.hyperparameters.variance else CONCENTRATION_PRIORS
-            if prior is not None and not isinstance(prior, known):
+            if prior is not None and not isinstance(prior_of_each(prior), known):
                 unknown.append(name)
         if unknown:
             own = [sites.paths, sites.mixing, sites.parameters, sites.labels]
@@ -473,12 +479,16 @@ def _draw_concentrations(
 def _draw_variance(
     sites: TreeSites, values: TreeValues, z: Mapping[str, Array], mixture: Mixture, key: Array
 ) -> dict[str, Array]:
-    """Draw the factor of the known covariance from its conditional given the components' means, if it has a prior."""
+    """Draw the scale of the known covariance from its conditional given the components' means, if it has a prior."""
     if values.priors.variance is None:
         return {}
     means, variance = mixture.parameters[mixture.labels], z[sites.hyperparameters.variance]
-    rows = values.component.likelihood(means)
-    # Mahalanobis distances, from the densities here and at the mean
-    distances = 2.0 * (rows.log_prob(means) - rows.log_prob(values.X))
-    found = draw_variance(values.priors.variance, variance, variance * distances.sum(), values.X.size, key)
+    if variance.ndim:  # one variance per column
+        distances = jnp.square(values.X - means).sum(0) / jnp.diagonal(values.component.covariance)
+        count = values.X.shape[0]
+    else:  # Mahalanobis distances, from the densities here and at the mean
+        rows = values.component.likelihood(means)
+        distances = (2.0 * (rows.log_prob(means) - rows.log_prob(values.X))).sum()
+        count = values.X.size
+    found = draw_variance(values.priors.variance, variance, variance * distances, count, key)
     return {sites.hyperparameters.variance: found}

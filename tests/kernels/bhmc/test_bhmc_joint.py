@@ -15,6 +15,7 @@ from numpyro.infer import Predictive
 
 import bnp_hier as bnp
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.kernels import bhmc_gibbs
 from bnp_hier.kernels.bhmc import component_moves, franchise
 from bnp_hier.kernels.bhmc import node_moves as tree_moves
 from bnp_hier.models import bhmc
@@ -28,17 +29,23 @@ def normal(variance: Any = 0.5) -> bnp.NormalKnownCovariance:
     return bnp.NormalKnownCovariance(np.zeros(1), 2.0 * np.eye(1), variance * np.eye(1))
 
 
+def two_columns(variances: Any) -> bnp.NormalKnownCovariance:
+    return bnp.NormalKnownCovariance(np.zeros(2), 2.0 * np.eye(2), jnp.diag(variances))
+
+
 FAMILIES = {
     "normal": lambda X: normal(),
     "learned": lambda X: normal(numpyro.sample("sigma2", dist.InverseGamma(4.0, 2.0))),
     "flat": lambda X: normal(numpyro.sample("sigma2", dist.Uniform(0.2, 1.0))),
+    "columns": lambda X: two_columns(numpyro.sample("sigma2", dist.InverseGamma(4.0, np.array([2.0, 5.0])).to_event(1))),
+    "flat columns": lambda X: two_columns(numpyro.sample("sigma2", dist.Uniform(0.2, np.array([1.0, 2.0])))),
     "diagonal": lambda X: bnp.NormalInverseGamma(np.zeros(2), 0.5, 3.0, 1.0),
     "bits": lambda X: bnp.BetaBernoulli(np.full(3, 0.6), np.full(3, 0.8)),
     "counts": lambda X: bnp.DirichletMultinomial(np.full(3, 0.7), total_count=4),
 }
 STEPS = 8000
 
-WIDTHS = {"normal": 1, "learned": 1, "flat": 1, "diagonal": 2, "bits": 3, "counts": 3}
+WIDTHS = {"normal": 1, "learned": 1, "flat": 1, "columns": 2, "flat columns": 2, "diagonal": 2, "bits": 3, "counts": 3}
 
 
 def joint_statistics(values: dict, X: jax.Array, max_nodes: int) -> jax.Array:
@@ -48,7 +55,7 @@ def joint_statistics(values: dict, X: jax.Array, max_nodes: int) -> jax.Array:
     along = jnp.concatenate([jnp.zeros_like(labels)[:, None], paths], axis=1)
     own = values["mixing"][along, labels[:, None]]  # shares of each item's component, from the root to its leaf
     parameters = jnp.tanh(values["parameters"].reshape(values["parameters"].shape[0], -1))
-    logs = [jnp.log(values[name]) for name in ("alpha", "gamma0", "gamma", "sigma2") if name in values]
+    logs = [log for name in ("alpha", "gamma0", "gamma", "sigma2") if name in values for log in jnp.log(values[name]).ravel()]
     return jnp.stack(
         [
             *logs,
@@ -64,12 +71,16 @@ def joint_statistics(values: dict, X: jax.Array, max_nodes: int) -> jax.Array:
             parameters[labels].mean(),
             jnp.tanh(X).mean(),
             jnp.tanh(X[0, 0] * X[1, 0]),
+            jnp.tanh(X[0, -1] * X[1, -1]),
         ]
     )
 
 
 def draw_rows(family: str, values: dict, key: jax.Array) -> jax.Array:
-    component = normal(values["sigma2"]) if "sigma2" in values else FAMILIES[family](None)
+    if "sigma2" in values:
+        component = normal(values["sigma2"]) if values["sigma2"].ndim == 0 else two_columns(values["sigma2"])
+    else:
+        component = FAMILIES[family](None)
     return component.likelihood(values["parameters"][values["labels"]]).sample(key)
 
 
@@ -125,12 +136,14 @@ def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite",
 MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "prune_regraft": 2}
 CASES = [
     ("learned", 2, None, {"path": "mh"}),
+    ("columns", 2, None, {"split_merge": MOVES["split_merge"]}),
     ("normal", 3, None, {"split_merge": MOVES["split_merge"]}),
     ("flat", 3, 9, {"path": "mh"}),
     ("diagonal", 2, None, {"root": "infinite", "split_merge": 2}),
     ("counts", 2, None, {"path": "mh"}),
     # each of these is met by one above in part, or by a configuration of test_invariance.py
     ("bits", 2, 7, MOVES),
+    ("flat columns", 2, None, {}),
     ("normal", 3, None, {}),
     ("normal", 2, 6, {}),
     ("diagonal", 2, None, {}),
@@ -146,6 +159,11 @@ def test_joint_distribution(family: str, depth: int, max_nodes: int | None, opti
     """Eighteen statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
     found = scores(family, depth, max_nodes, **options)
     assert np.abs(found).max() < 4.5, found
+
+
+def of_the_other_column(draw: Any) -> Any:
+    """Variances from the deviations of the wrong columns."""
+    return lambda prior, value, squares, count, key: draw(prior, value, squares[::-1], count, key)
 
 
 def off_by_a_nat(divide: Any) -> Any:
@@ -194,6 +212,13 @@ def test_joint_distribution_finds_wrong_moves(move: str, root: str, monkeypatch:
     module, name, wrong = WRONG[move]
     monkeypatch.setattr(module, name, wrong(getattr(module, name)))
     found = scores("normal", 3, None, root=root, **{move: MOVES[move]})
+    assert np.abs(found).max() > 6, found
+
+
+@pytest.mark.slow
+def test_joint_distribution_finds_wrong_variances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bhmc_gibbs, "draw_variance", of_the_other_column(bhmc_gibbs.draw_variance))
+    found = scores("columns", 2, None)
     assert np.abs(found).max() > 6, found
 
 
