@@ -13,21 +13,24 @@ from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
+from bnp_hier.components import NormalKnownCovariance
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
-from bnp_hier.inspection.nested import TreeSites, TreeValues, find_tree_sites, read_tree_values
+from bnp_hier.inspection.nested import (
+    VARIANCE_PRIORS,
+    TreeSites,
+    TreeValues,
+    find_tree_sites,
+    prior_of_each,
+    read_tree_values,
+)
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
+from bnp_hier.kernels.bhmc.component_hyperparameters import draw_component_hyperparameters, first_component_hyperparameters
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
 from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
-from bnp_hier.kernels.bhmc.hyperparameters import (
-    CONCENTRATION_PRIORS,
-    VARIANCE_PRIORS,
-    draw_concentration,
-    draw_variance,
-    prior_of_each,
-)
+from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, draw_concentration, draw_variance
 from bnp_hier.kernels.bhmc.initial_hierarchies import MOST_COLUMNS, MOST_ROWS, TREE_STARTS, agglomerated_tree, starting_tree
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, densities_of, path_sweep
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
@@ -142,7 +145,9 @@ class BHMCGibbs(PartitionKernel):
     -----
     Used alone under `MCMC`, the kernel samples α, γ0 and γ if they have Gamma, Exponential or Uniform priors, and a variance
     that scales the covariance of `NormalKnownCovariance`, or a vector of variances, one per column, if they have an
-    InverseGamma or Uniform prior. Other hyperparameters, or all of them, can be sampled by another block:
+    InverseGamma or Uniform prior. Other continuous sites on which nothing but the component depends, such as those of
+    `from_data`, are updated by slice sampling, with the components' parameters integrated out. Any other hyperparameters, or
+    all of them, can be sampled by another block:
     ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
     The target is the posterior restricted to trees of at most `max_nodes` nodes. Reaching this capacity is counted in
     `capacity_hits` of the state, measured by `truncated_probability`, and raises a warning.
@@ -239,7 +244,7 @@ class BHMCGibbs(PartitionKernel):
             values.component.validate(values.X)
             values.component.check_precision(values.X, parameters=True)
         self._sites, self._sample_fn = sites, self._sample_one
-        names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters}
+        names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters, *sites.component}
         own = {name: value for name, value in (init_params or {}).items() if name in names}
         tree = {name: own[name] for name in (sites.paths, sites.labels) if name in own}
         if is_model_draw(own.get(sites.paths)):  # without values from the user, `Gibbs` passes a draw from the model
@@ -273,6 +278,7 @@ class BHMCGibbs(PartitionKernel):
         key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
         priors = read_tree_values(self._model, sites, {}, args, kwargs)
         hyper = self._starting_hyperparameters(sites, priors, own, key_hyper)
+        hyper |= first_component_hyperparameters(self._model, sites, own, args, kwargs, jax.random.fold_in(key_hyper, 1))
         now = read_tree_values(self._model, sites, hyper, args, kwargs)
         if sites.paths in own:
             paths, labels = own[sites.paths].astype(int), own[sites.labels].astype(int)
@@ -315,6 +321,7 @@ class BHMCGibbs(PartitionKernel):
             for name, prior in zip(sites.hyperparameters, values.priors, strict=True)
             if prior is not None
         }
+        medians |= first_component_hyperparameters(self._model, sites, medians, args, kwargs, key, typical=True)
         component = read_tree_values(self._model, sites, medians, args, kwargs).component
         sizes = sites.depth, sites.components - sites.infinite, sites.max_nodes
         paths, labels = agglomerated_tree(component, np.asarray(values.X), *sizes)
@@ -382,7 +389,14 @@ class BHMCGibbs(PartitionKernel):
                 component, X, mixture, tree, concentrations, self._split_merge, keys.divide
             )
             mixture = mixture._replace(labels=labels, mixing=mixing)
-        # the components' parameters, and their variance given these
+        # the component's hyperparameters with its parameters integrated out, these, and their variance given these
+        if sites.component:
+            key_component, key_parameters = jax.random.split(keys.parameters)
+            arguments = self._model, sites, state.z, mixture.labels, model_args, model_kwargs, key_component
+            drawn |= draw_component_hyperparameters(*arguments)
+            keys = keys._replace(parameters=key_parameters)
+            component = read_tree_values(self._model, sites, dict(state.z) | drawn, model_args, model_kwargs).component
+            values, stats = values._replace(component=component), component.suff_stats(X)
         own = cluster_statistics(stats, mixture.labels, sites.components)
         mixture = mixture._replace(parameters=component.sample_parameters(keys.parameters, own))
         drawn |= _draw_variance(sites, values, state.z, mixture, keys.variance)
@@ -484,6 +498,7 @@ def _draw_variance(
         return {}
     means, variance = mixture.parameters[mixture.labels], z[sites.hyperparameters.variance]
     if variance.ndim:  # one variance per column
+        assert isinstance(values.component, NormalKnownCovariance)
         distances = jnp.square(values.X - means).sum(0) / jnp.diagonal(values.component.covariance)
         count = values.X.shape[0]
     else:  # Mahalanobis distances, from the densities here and at the mean

@@ -8,27 +8,18 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float, Num
 
 from bnp_hier.distributions.log_gamma import log_gamma_draw
+from bnp_hier.inspection.nested import prior_of_each
 
-__all__ = ["CONCENTRATION_PRIORS", "VARIANCE_PRIORS", "draw_concentration", "draw_variance", "prior_of_each", "truncated_gamma"]
+__all__ = ["CONCENTRATION_PRIORS", "draw_concentration", "draw_variance", "truncated_gamma"]
 
 CONCENTRATION_PRIORS = (dist.Gamma, dist.Exponential, dist.Uniform)
 """Priors of a concentration with a conditional of known form."""
-
-VARIANCE_PRIORS = (dist.InverseGamma, dist.Uniform)
-"""Priors of a variance with a conditional of known form."""
 
 TRIES = 64
 """Number of independent gamma variates drawn to find one within the bounds."""
 
 SLICES = 32
 """Number of slice-sampling updates if no draw falls within the bounds."""
-
-
-def prior_of_each(prior: dist.Distribution) -> dist.Distribution:
-    """The prior of independent numbers without `to_event` and plates."""
-    while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
-        prior = prior.base_dist
-    return prior
 
 
 def draw_concentration(
@@ -72,7 +63,7 @@ def draw_concentration(
 def draw_variance(
     prior: dist.Distribution, value: Float[Array, "..."], squares: Float[Array, "..."], count: int, key: Array
 ) -> Float[Array, "..."]:
-    """Draw the variance of `count` normal numbers whose squared deviations sum to `squares`, or that of each of several columns.
+    """Draw the variance of `count` normal numbers whose squared deviations sum to `squares`, in one or several columns.
 
     Parameters
     ----------
@@ -84,11 +75,15 @@ def draw_variance(
     prior = prior_of_each(prior)
     if isinstance(prior, dist.Uniform):
         # the precision t has density t^{count/2 − 2} e^{−t squares/2} between the inverse bounds
-        low, high = (jnp.broadcast_to(jnp.asarray(bound, value.dtype), value.shape).ravel() for bound in (prior.low, prior.high))
+        low, high = (
+            jnp.broadcast_to(jnp.asarray(bound, value.dtype), value.shape).ravel() for bound in (prior.low, prior.high)
+        )
         highest = 1.0 / jnp.maximum(low, jnp.finfo(value.dtype).tiny)
         keys = jax.random.split(key, max(value.size, 1))
-        draw = jax.vmap(lambda *each: truncated_gamma(*each[:2], count / 2.0 - 1.0, *each[2:]))
-        return 1.0 / draw(keys, 1.0 / value.ravel(), squares.ravel() / 2.0, 1.0 / high, highest).reshape(value.shape)
+        draw = jax.vmap(truncated_gamma, (0, 0, None, 0, 0, 0))
+        return 1.0 / draw(keys, 1.0 / value.ravel(), count / 2.0 - 1.0, squares.ravel() / 2.0, 1.0 / high, highest).reshape(
+            value.shape
+        )
     shape = jnp.broadcast_to(jnp.asarray(prior.concentration + count / 2.0, value.dtype), value.shape)
     return (prior.rate + squares / 2.0) / jnp.exp(log_gamma_draw(key, shape))
 
