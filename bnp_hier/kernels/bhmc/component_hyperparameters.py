@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpyro
 from jax.flatten_util import ravel_pytree
@@ -22,6 +23,10 @@ __all__ = ["draw_component_hyperparameters", "first_component_hyperparameters"]
 
 WIDTH, MAX_STEPS_OUT = 1.0, 4
 """Width of the intervals in unconstrained units (for a positive number, those of its logarithm), and most expansions of one."""
+
+
+COORDINATES = 8
+"""Most coordinates that are updated at once, chosen at random: one of many columns takes as long as a sweep over the items."""
 
 
 def draw_component_hyperparameters(
@@ -49,16 +54,19 @@ def draw_component_hyperparameters(
     key
         Random key.
     """
+    # after everything that led to the labels: batched LAPACK calls that run at once can block each other on two threads
+    given, labels = jax.lax.optimization_barrier(({name: z[name] for name in sites.component}, labels))
     ranks = jnp.cumsum(cluster_counts(labels, sites.components) > 0) - 1  # no gaps: there may be fewer rows than components
-    given = {name: z[name] for name in sites.component}
     rest = {name: value for name, value in z.items() if name not in given}
     flat = _given_labels(model, sites, rest, ranks[labels])
     conditional = read_conditional(flat, given, args, kwargs)
     x, unravel = ravel_pytree(conditional.unconstrained)
     start = SlicePoint(x, conditional.log_density(unravel(x)), jnp.ones((), int))
-    p = x.shape[0]
+    key, key_some = jax.random.split(key)
+    some = jax.random.permutation(key_some, x.shape[0])[:COORDINATES]
+    directions, widths = jnp.eye(x.shape[0], dtype=x.dtype)[some], jnp.full(some.shape[0], WIDTH, x.dtype)
     density = lambda x: conditional.log_density(unravel(x))  # noqa: E731
-    point, _ = slice_sweep(density, start, jnp.eye(p, dtype=x.dtype), jnp.full(p, WIDTH, x.dtype), MAX_STEPS_OUT, key)
+    point, _ = slice_sweep(density, start, directions, widths, MAX_STEPS_OUT, key)
     return conditional.constrain(unravel(point.x))
 
 

@@ -81,9 +81,8 @@ def draw_variance(
         highest = 1.0 / jnp.maximum(low, jnp.finfo(value.dtype).tiny)
         keys = jax.random.split(key, max(value.size, 1))
         draw = jax.vmap(truncated_gamma, (0, 0, None, 0, 0, 0))
-        return 1.0 / draw(keys, 1.0 / value.ravel(), count / 2.0 - 1.0, squares.ravel() / 2.0, 1.0 / high, highest).reshape(
-            value.shape
-        )
+        precisions = draw(keys, 1.0 / value.ravel(), count / 2.0 - 1.0, squares.ravel() / 2.0, 1.0 / high, highest)
+        return 1.0 / precisions.reshape(value.shape)
     shape = jnp.broadcast_to(jnp.asarray(prior.concentration + count / 2.0, value.dtype), value.shape)
     return (prior.rate + squares / 2.0) / jnp.exp(log_gamma_draw(key, shape))
 
