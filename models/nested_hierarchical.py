@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -9,11 +12,31 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num
 
-from bnp_hier.components import Component, ComponentLikelihood, NormalKnownCovariance
+from bnp_hier.components import Component, ComponentLikelihood, NormalInverseWishart, NormalKnownCovariance
 from bnp_hier.distributions import FiniteMixture, NestedChineseRestaurantProcess, TreeMixing
 from bnp_hier.models.dirichlet_process import ComponentLike, Hyperparameter
 
-__all__ = ["bhmc", "bhmc_finite", "spherical_normal"]
+__all__ = ["bhmc", "bhmc_finite", "bhmc_paper", "spherical_normal"]
+
+SPARSE = dist.Uniform(0.0, 0.1)
+"""Default prior of the concentration of the proportions below the root."""
+
+
+class _Published(NamedTuple):
+    """Settings of Huang et al. (2021) for one of their data sets: levels, α, γ0, γ and σ² or their priors."""
+
+    depth: int
+    concentration: Hyperparameter
+    root_concentration: Hyperparameter
+    mixing_concentration: Hyperparameter
+    variance: Hyperparameter
+
+
+PUBLISHED = {
+    "animals": _Published(4, 0.4, 1.0, 0.5, 1.0),
+    "fashion": _Published(5, 0.5, 1.5, 2.0, 1.0),
+    "texts": _Published(7, dist.Gamma(3.0, 1.0), dist.Gamma(3.5, 1.0), dist.Uniform(0.0, 1.5), dist.Uniform(0.0, 0.1)),
+}
 
 COMPONENTS = 50
 """Default number of components."""
@@ -23,9 +46,9 @@ def bhmc(
     X: Num[Array | np.ndarray, "n d"],
     depth: int = 3,
     component: ComponentLike = None,
-    concentration: Hyperparameter = dist.Gamma(3.0, 1.0),
-    root_concentration: Hyperparameter = dist.Gamma(3.5, 1.0),
-    mixing_concentration: Hyperparameter = dist.Uniform(0.0, 1.5),
+    concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
+    root_concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
+    mixing_concentration: Hyperparameter = SPARSE,
     max_components: int | None = None,
     max_nodes: int | None = None,
     root: str = "finite",
@@ -35,8 +58,9 @@ def bhmc(
     Each item takes a path down the tree, drawn from a nested Chinese restaurant process, and is drawn from the mixture at its
     leaf. The mixing proportions of a node have a Dirichlet prior centred on those of its parent.
 
-    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions), `paths` (n, depth), `mixing` (M, K), `parameters`
-    (K, ...), `labels` (n,) and `X` (observed, pointwise), with M = `max_nodes` and K = `max_components`.
+    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions), those of the component's hyperparameters, `paths`
+    (n, depth), `mixing` (M, K), `parameters` (K, ...), `labels` (n,) and `X` (observed, pointwise), with M = `max_nodes` and
+    K = `max_components`.
 
     Parameters
     ----------
@@ -45,14 +69,16 @@ def bhmc(
     depth
         Number of levels of the tree below the root.
     component
-        Conjugate component, or a function of X that returns one and may place priors on its hyperparameters with
-        `numpyro.sample`. None uses `spherical_normal`, which infers the variance.
+        Conjugate component of an item: one with fixed hyperparameters; one whose hyperparameters are learned, as `from_data`
+        returns; or a function of X that returns one and may place priors on its hyperparameters with `numpyro.sample`. None
+        uses `NormalInverseWishart.from_data(X)`, as in `dpm`.
     concentration
         Concentration α of the nested Chinese restaurant process, or its prior; larger values favour more branches.
     root_concentration
         Concentration γ0 of the root's proportions, or its prior; larger values favour more components.
     mixing_concentration
-        Concentration γ of the proportions below the root, or its prior; smaller values make them sparser.
+        Concentration γ of the proportions below the root, or its prior; smaller values make them sparser. The data say little
+        about it (see Notes): with the default prior, nearly all items of a node have the same component.
     max_components
         Number of components K. None means 50 or, with an infinite root, n + 1, so that all items may have their own.
     max_nodes
@@ -65,6 +91,10 @@ def bhmc(
     Notes
     -----
     Draws by `BHMCGibbs` have fewer rows of `mixing` than M if no tree needs more and, with an infinite root, fewer components.
+
+    Given the items' components, the tree and the rows are independent, and the prior of the tree does not change when
+    components are exchanged. So the components of one branch are no more alike than any others: a level on which nodes mix
+    components groups these at random. Use `bhmc_paper` for the hyperparameters of the paper.
     """
     if max_components is None:
         max_components = X.shape[0] + 1 if root == "infinite" else COMPONENTS
@@ -75,7 +105,7 @@ def bhmc(
         for name, value in (("alpha", concentration), ("gamma0", root_concentration), ("gamma", mixing_concentration))
     )
     if component is None:
-        component = spherical_normal
+        component = NormalInverseWishart.from_data(X)
     family = component if isinstance(component, Component) else component(X)
     paths = numpyro.sample("paths", NestedChineseRestaurantProcess(alpha, X.shape[0], depth, max_nodes))
     mixing = numpyro.sample("mixing", TreeMixing(paths, gamma0, gamma, max_components, max_nodes, root))
@@ -86,13 +116,60 @@ def bhmc(
         numpyro.sample("X", ComponentLikelihood(family, parameters[labels]), obs=X)
 
 
+def bhmc_paper(
+    X: Num[Array | np.ndarray, "n d"],
+    settings: str = "animals",
+    depth: int | None = None,
+    prior_variance: float = 1.0,
+    max_components: int | None = None,
+    max_nodes: int | None = None,
+    root: str = "finite",
+) -> None:
+    """`bhmc` with the hyperparameters that Huang et al. (2021) report: spherical normal components with means N(0, I).
+
+    Sites: as in `bhmc`; with settings="texts" also `sigma2`, the variance of the components.
+
+    Parameters
+    ----------
+    X
+        Principal components of the data, (n, d), centred.
+    settings
+        The data set for which they are reported: "animals" (section 5.1: α = 0.4, γ0 = 1, γ = 0.5, σ² = 1, L = 4), "fashion"
+        (section 5.3: α = 0.5, γ0 = 1.5, γ = 2, σ² = 1, L = 5) or "texts" (section 5.2: α ~ Gamma(3, 1), γ0 ~ Gamma(3.5, 1),
+        γ ~ Uniform(0, 1.5), σ² ~ Uniform(0, 0.1), L = 7).
+    depth
+        Number of levels L below the root; None means the paper's.
+    prior_variance
+        Variance of the components' means in every column; not 1 in variants of the paper's prior.
+    max_components, max_nodes, root
+        As in `bhmc`.
+
+    Raises
+    ------
+    ValueError
+        If the settings are unknown.
+    """
+    if settings not in PUBLISHED:
+        raise ValueError(f"settings must be one of {', '.join(PUBLISHED)}, but it is {settings!r}")
+    levels, alpha, gamma0, gamma, variance = PUBLISHED[settings]
+    component = partial(_spherical, prior_variance=prior_variance, variance=variance)
+    bhmc(X, levels if depth is None else depth, component, alpha, gamma0, gamma, max_components, max_nodes, root)
+
+
+def _spherical(X: Num[Array | np.ndarray, "n d"], prior_variance: float, variance: Hyperparameter) -> NormalKnownCovariance:
+    """Spherical normal components whose means have the prior N(0, vI), with one variance or its prior at the site `sigma2`."""
+    eye = np.eye(X.shape[1])
+    sigma2 = numpyro.sample("sigma2", variance) if isinstance(variance, dist.Distribution) else variance
+    return NormalKnownCovariance(np.zeros(X.shape[1]), prior_variance * eye, sigma2 * eye)
+
+
 def bhmc_finite(
     X: Num[Array | np.ndarray, "n d"],
     depth: int = 2,
     component: ComponentLike = None,
-    concentration: Hyperparameter = dist.Gamma(3.0, 1.0),
-    root_concentration: Hyperparameter = dist.Gamma(3.5, 1.0),
-    mixing_concentration: Hyperparameter = dist.Uniform(0.0, 1.5),
+    concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
+    root_concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
+    mixing_concentration: Hyperparameter = SPARSE,
     max_components: int = 10,
     branching: int = 3,
 ) -> None:
@@ -124,7 +201,7 @@ def bhmc_finite(
         for name, value in (("alpha", concentration), ("gamma0", root_concentration), ("gamma", mixing_concentration))
     )
     if component is None:
-        component = spherical_normal
+        component = NormalInverseWishart.from_data(X)
     family = component if isinstance(component, Component) else component(X)
     with numpyro.plate("components", max_components):
         parameters = numpyro.sample("parameters", family.prior())

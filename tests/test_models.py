@@ -19,7 +19,7 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 
 from bnp_hier import BHC, NormalInverseGamma, NormalInverseWishart, NormalKnownCovariance, evidence
-from bnp_hier.models import MixtureModel, bhmc, bhmc_finite, dpm, dpm_stick_breaking, pitman_yor_mixture
+from bnp_hier.models import MixtureModel, bhmc, bhmc_finite, bhmc_paper, dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.parameters import few
 
 X = np.random.default_rng(0).normal(size=(5, 2))
@@ -174,7 +174,11 @@ def test_sites_of_hierarchical_models() -> None:
         *finite,
         "X",
     ]
-    assert "sigma2" in _names(bhmc)
+    assert {"within", "correlation", "kappa", "extra_nu"} < set(_names(bhmc))
+    assert "sigma2" in _names(partial(bhmc_paper, settings="texts"))
+    assert _names(bhmc_paper) == ["paths", "mixing", "parameters", "labels", "X"]
+    with pytest.raises(ValueError, match="settings must be one of animals, fashion, texts, but it is 'food'"):
+        _names(partial(bhmc_paper, settings="food"))
     assert _names(partial(bhmc, concentration=1.0, root_concentration=1.0, **{**shape, "depth": 1}))[0] == "gamma"
 
 

@@ -23,7 +23,19 @@ from bnp_hier.inspection.trace import (
 )
 from bnp_hier.utils.arrays import own_arrays
 
-__all__ = ["TreeHyperparameters", "TreeSites", "TreeValues", "find_tree_sites", "has_tree", "read_tree_values"]
+__all__ = [
+    "VARIANCE_PRIORS",
+    "TreeHyperparameters",
+    "TreeSites",
+    "TreeValues",
+    "find_tree_sites",
+    "has_tree",
+    "prior_of_each",
+    "read_tree_values",
+]
+
+VARIANCE_PRIORS = (dist.InverseGamma, dist.Uniform)
+"""Priors of a variance with a conditional of known form."""
 
 
 class TreeHyperparameters(NamedTuple):
@@ -32,7 +44,8 @@ class TreeHyperparameters(NamedTuple):
     - **concentration** - for α of the tree.
     - **root_concentration** - for γ0 of the root's proportions.
     - **mixing_concentration** - for γ of the other proportions.
-    - **variance** - for a factor that scales the known covariance of a normal component and affects nothing else in it.
+    - **variance** - for a number that scales the known covariance of a normal component, or for a vector, one entry per column,
+      that scales a diagonal one; it affects nothing else in the component.
     """
 
     concentration: Any
@@ -49,6 +62,7 @@ class TreeSites(NamedTuple):
     - **parameters** - the site of the component parameters, in a plate over the components.
     - **observed** - the observed site whose distribution is a `ComponentLikelihood` with those parameters.
     - **hyperparameters** - the sites of the hyperparameters; None where the model uses a fixed or computed value.
+    - **component** - continuous sites on which the component depends, and nothing else, in the order of the model.
     - **others** - the other latent sites, in the order of the model.
     - **size**, **depth**, **max_nodes**, **components** - n, L, M and K.
     - **infinite** - whether the root has the components of a Dirichlet process, with the last of the K standing for the rest.
@@ -60,6 +74,7 @@ class TreeSites(NamedTuple):
     parameters: str
     observed: str
     hyperparameters: TreeHyperparameters
+    component: tuple[str, ...]
     others: tuple[str, ...]
     size: int
     depth: int
@@ -162,30 +177,87 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     serves = {name: [role for role, value in enumerate(given) if value is rest[name]["value"]] for name in free}
     roles = {places[0]: name for name, places in serves.items() if len(places) == 1}
     left = [name for name in free if name not in roles.values()]
-    variance = next((name for name in left if _scales_the_covariance(model, name, observed, args, kwargs or {})), None)
+    conjugate = [name for name in left if isinstance(prior_of_each(rest[name]["fn"]), VARIANCE_PRIORS)]
+    scales = (name for name in conjugate if _scales_the_covariance(model, name, observed, left, args, kwargs or {}))
+    variance = next(scales, None)
     names = TreeHyperparameters(roles.get(0), roles.get(1), roles.get(2), variance)
-    others = tuple(name for name in left if name != variance)
+    left = [name for name in left if name != variance]
+    apart = {observed, parameters, *left}
+    continuous = [name for name in left if not rest[name]["fn"].support.is_discrete]
+    own = tuple(name for name in continuous if _leaves_the_rest(model, name, apart, args, kwargs or {}))
+    others = tuple(name for name in left if name not in own)
     sizes = n, tree.depth, tree.max_nodes, components
-    return TreeSites(paths, mixing, labels, parameters, observed, names, others, *sizes, mixture.root == "infinite")
+    return TreeSites(paths, mixing, labels, parameters, observed, names, own, others, *sizes, mixture.root == "infinite")
 
 
-def _scales_the_covariance(model: Model, name: str, observed: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the component's known covariance is proportional to the site's value, and the rest does not depend on it."""
+def prior_of_each(prior: dist.Distribution) -> dist.Distribution:
+    """The prior of independent numbers without `to_event` and plates."""
+    while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
+        prior = prior.base_dist
+    return prior
 
-    def component(value: float) -> Component | None:
+
+def _any_value(site: dict[str, Any], seed: int) -> Any:
+    """A draw from the prior, or any valid value if the prior is improper."""
+    try:
+        return site["fn"].sample(jax.random.key(seed))
+    except NotImplementedError:
+        return feasible(site)
+
+
+def _scales_the_covariance(
+    model: Model, name: str, observed: str, free: list[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> bool:
+    """Whether the component's known covariance is proportional to the site's value, and the rest does not depend on it.
+
+    A vector must have one entry for each column, and the covariance matrix must be diagonal. The other `free` sites have any
+    values.
+    """
+
+    def component(low: float, high: float) -> tuple[np.ndarray, Component | None]:
+        """Values of the site, different in all entries, and the component at them."""
+        found: list[np.ndarray] = []
+
         def at(site: dict[str, Any]) -> Any:
-            return jnp.full(site["fn"].shape(), value) if site["name"] == name else _stand_in(site)
+            if site["name"] != name:
+                return _any_value(site, 0) if site["name"] in free else _stand_in(site)
+            shape = site["fn"].shape()
+            found.append(np.linspace(low, high, int(np.prod(shape))).reshape(shape))
+            return jnp.asarray(found[0], jnp.result_type(float))
 
-        return base_distribution(run_model(model, args, kwargs, at)[observed]["fn"]).component
+        fn = base_distribution(run_model(model, args, kwargs, at)[observed]["fn"])
+        return found[0], fn.component
 
     with jax.ensure_compile_time_eval():  # with concrete values, even where a chain method traces `init`
-        one, two = component(0.5), component(0.75)
+        (value, one), (other, two) = component(0.5, 0.5), component(0.75, 0.9)
     if not (isinstance(one, NormalKnownCovariance) and isinstance(two, NormalKnownCovariance)):
         return False
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((one, two))):
         return False
+    covariance = np.asarray(one.covariance)
+    if value.shape not in ((), (one.dim,)) or value.ndim and np.any(covariance != np.diag(np.diagonal(covariance))):
+        return False
     same = all(np.allclose(getattr(one, part), getattr(two, part)) for part in ("mean", "prior_covariance"))
-    return same and np.allclose(1.5 * np.asarray(one.covariance), two.covariance, rtol=1e-5)
+    return same and np.allclose(other / value * covariance, two.covariance, rtol=1e-5)
+
+
+def _leaves_the_rest(model: Model, name: str, apart: set[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a site has draws, and the distributions of all sites but those in `apart` are the same at two of them."""
+
+    def rest(seed: int) -> tuple[Any, list[Any]]:
+        def at(site: dict[str, Any]) -> Any:
+            return _any_value(site, seed) if site["name"] == name else feasible(site)
+
+        samples, _ = sample_sites(run_model(model, args, kwargs, at))
+        others = [site["fn"] for other, site in samples.items() if other not in apart]
+        return samples[name]["value"], jax.tree.leaves(others)
+
+    with jax.ensure_compile_time_eval():
+        (value, one), (other, two) = rest(0), rest(1)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in (value, other, *one, *two)):
+        return False
+    same = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, two, strict=True))
+    return same and not np.array_equal(value, other)
 
 
 def read_tree_values(

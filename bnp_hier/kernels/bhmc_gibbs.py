@@ -15,15 +15,24 @@ from jaxtyping import Array, Float, Int
 from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
+from bnp_hier.components import NormalKnownCovariance
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
-from bnp_hier.inspection.nested import TreeSites, TreeValues, find_tree_sites, read_tree_values
+from bnp_hier.inspection.nested import (
+    VARIANCE_PRIORS,
+    TreeSites,
+    TreeValues,
+    find_tree_sites,
+    prior_of_each,
+    read_tree_values,
+)
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import PartitionKernel, check_whole_labels
+from bnp_hier.kernels.bhmc.component_hyperparameters import draw_component_hyperparameters, first_component_hyperparameters
 from bnp_hier.kernels.bhmc.component_moves import split_merge_components
 from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
-from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, VARIANCE_PRIORS, draw_concentration, draw_variance
+from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, draw_concentration, draw_variance
 from bnp_hier.kernels.bhmc.initial_hierarchies import GIVEN_TREES, MOST_COLUMNS, MOST_ROWS, TREE_STARTS, starting_tree
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, densities_of, path_sweep
 from bnp_hier.kernels.bhmc.room import is_restricted, larger_room, room_at_first, room_of
@@ -35,6 +44,7 @@ from bnp_hier.kernels.reports import count_refused, report_capacity, stop_if_und
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix, is_traced, split_arrays
 from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.wording import listed
 
 __all__ = ["BHMCGibbs", "BHMCGibbsState"]
 
@@ -168,7 +178,9 @@ class BHMCGibbs(PartitionKernel):
     Notes
     -----
     Used alone under `MCMC`, the kernel samples α, γ0 and γ if they have Gamma, Exponential or Uniform priors, and a variance
-    that scales the covariance of `NormalKnownCovariance` if it has an InverseGamma or Uniform prior. Other hyperparameters, or
+    that scales the covariance of `NormalKnownCovariance`, or a vector of variances, one per column, if they have an
+    InverseGamma or Uniform prior. Other continuous sites on which nothing but the component depends, such as those of
+    `from_data`, are updated by slice sampling, with the components' parameters integrated out. Any other hyperparameters, or
     all of them, can be sampled by another block:
     ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
     If the model restricts its trees to `max_nodes` nodes, so does the target. Otherwise, there is room for n nodes at first
@@ -271,12 +283,17 @@ class BHMCGibbs(PartitionKernel):
         self._check_hyperparameters(sites, values)
         if sites.infinite and self._moves.relabel:
             raise ValueError('relabel=True requires a finite number of components: use TreeMixing(..., root="finite")')
+        if sites.component and len(self._temperatures) > 1:
+            raise ValueError(
+                f"temperatures require a component with fixed hyperparameters or a variance that scales its covariance, but "
+                f'this one depends on the sites "{listed(sites.component)}"'
+            )
         if not is_traced(values.X):
             as_matrix(values.X)
             values.component.validate(values.X)
             values.component.check_precision(values.X, parameters=True)
         self._sample_fn = self._sample_one
-        names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters}
+        names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters, *sites.component}
         own = {name: value for name, value in (init_params or {}).items() if name in names}
         tree = {name: own[name] for name in (sites.paths, sites.labels) if name in own}
         if is_model_draw(own.get(sites.paths)):  # without values from the user, `Gibbs` passes a draw from the model
@@ -332,6 +349,7 @@ class BHMCGibbs(PartitionKernel):
         key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
         priors = read_tree_values(self._model, sites, {}, args, kwargs)
         hyper = self._starting_hyperparameters(sites, priors, own, key_hyper)
+        hyper |= first_component_hyperparameters(self._model, sites, own, args, kwargs, jax.random.fold_in(key_hyper, 1))
         now = read_tree_values(self._model, sites, hyper, args, kwargs)
         if sites.paths in own:
             paths, labels = own[sites.paths].astype(int), own[sites.labels].astype(int)
@@ -379,6 +397,7 @@ class BHMCGibbs(PartitionKernel):
             for name, prior in zip(sites.hyperparameters, values.priors, strict=True)
             if prior is not None
         }
+        medians |= first_component_hyperparameters(self._model, sites, medians, args, kwargs, key, typical=True)
         component = read_tree_values(self._model, sites, medians, args, kwargs).component
         sizes = sites.depth, sites.components - sites.infinite, sites.max_nodes
         trees = {name: GIVEN_TREES[name](component, np.asarray(values.X), *sizes) for name in wanted}
@@ -470,7 +489,14 @@ class BHMCGibbs(PartitionKernel):
                 component, X, mixture, tree, concentrations, self._split_merge, keys.divide
             )
             mixture = mixture._replace(labels=labels, mixing=mixing)
-        # the components' parameters, and their variance given these
+        # the component's hyperparameters with its parameters integrated out, these, and their variance given these
+        if sites.component:
+            key_component, key_parameters = jax.random.split(keys.parameters)
+            arguments = self._model, sites, state.z, mixture.labels, model_args, model_kwargs, key_component
+            drawn |= draw_component_hyperparameters(*arguments)
+            keys = keys._replace(parameters=key_parameters)
+            component = read_tree_values(self._model, sites, dict(state.z) | drawn, model_args, model_kwargs).component
+            values, stats = values._replace(component=component), component.suff_stats(X)
         own = cluster_statistics(stats, mixture.labels, sites.components)
         mixture = mixture._replace(parameters=component.sample_parameters(keys.parameters, own))
         drawn |= _draw_variance(sites, values, state.z, mixture, 1.0 if temperature is None else temperature, keys.variance)
@@ -544,7 +570,7 @@ class BHMCGibbs(PartitionKernel):
         unknown = list(sites.others)
         for name, prior in zip(sites.hyperparameters, values.priors, strict=True):
             known = VARIANCE_PRIORS if name == sites.hyperparameters.variance else CONCENTRATION_PRIORS
-            if prior is not None and not isinstance(prior, known):
+            if prior is not None and not isinstance(prior_of_each(prior), known):
                 unknown.append(name)
         if unknown:
             own = [sites.paths, sites.mixing, sites.parameters, sites.labels]
@@ -608,16 +634,21 @@ def _draw_concentrations(
 def _draw_variance(
     sites: TreeSites, values: TreeValues, z: Mapping[str, Array], mixture: Mixture, temperature: float | Array, key: Array
 ) -> dict[str, Array]:
-    """Draw the factor of the known covariance from its conditional given the components' means, if it has a prior.
+    """Draw the scale of the known covariance from its conditional given the components' means, if it has a prior.
 
-    At temperature T, the n·d deviations count as n·d/T.
+    At temperature T, every squared deviation counts as 1/T of one.
     """
     if values.priors.variance is None:
         return {}
     means, variance = mixture.parameters[mixture.labels], z[sites.hyperparameters.variance]
-    rows = values.component.likelihood(means)
-    # Mahalanobis distances, from the densities here and at the mean
-    distances = 2.0 * (rows.log_prob(means) - rows.log_prob(values.X))
-    squares = variance * distances.sum() / temperature
-    found = draw_variance(values.priors.variance, variance, squares, values.X.size / temperature, key)
+    if variance.ndim:  # one variance per column
+        assert isinstance(values.component, NormalKnownCovariance)
+        distances = jnp.square(values.X - means).sum(0) / jnp.diagonal(values.component.covariance)
+        count = values.X.shape[0]
+    else:  # Mahalanobis distances, from the densities here and at the mean
+        rows = values.component.likelihood(means)
+        distances = (2.0 * (rows.log_prob(means) - rows.log_prob(values.X))).sum()
+        count = values.X.size
+    squares = variance * distances / temperature
+    found = draw_variance(values.priors.variance, variance, squares, count / temperature, key)
     return {sites.hyperparameters.variance: found}

@@ -8,14 +8,12 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float, Num
 
 from bnp_hier.distributions.log_gamma import log_gamma_draw
+from bnp_hier.inspection.nested import prior_of_each
 
-__all__ = ["CONCENTRATION_PRIORS", "VARIANCE_PRIORS", "draw_concentration", "draw_variance", "truncated_gamma"]
+__all__ = ["CONCENTRATION_PRIORS", "draw_concentration", "draw_variance", "truncated_gamma"]
 
 CONCENTRATION_PRIORS = (dist.Gamma, dist.Exponential, dist.Uniform)
 """Priors of a concentration with a conditional of known form."""
-
-VARIANCE_PRIORS = (dist.InverseGamma, dist.Uniform)
-"""Priors of a variance with a conditional of known form."""
 
 TRIES = 64
 """Number of independent gamma variates drawn to find one within the bounds."""
@@ -64,24 +62,32 @@ def draw_concentration(
 
 
 def draw_variance(
-    prior: dist.Distribution, value: Float[Array, ""], squares: Float[Array, ""], count: float | Array, key: Array
-) -> Float[Array, ""]:
-    """Draw the variance of `count` normal numbers whose squared deviations sum to `squares`.
+    prior: dist.Distribution, value: Float[Array, "..."], squares: Float[Array, "..."], count: float | Array, key: Array
+) -> Float[Array, "..."]:
+    """Draw the variance of `count` normal numbers whose squared deviations sum to `squares`, in one or several columns.
 
     Parameters
     ----------
     prior
-        InverseGamma or Uniform.
+        InverseGamma or Uniform, of independent variances if there are several.
     value
-        The current variance.
+        The current variances.
     count
         Number of squares, not necessarily a whole number: the exponent of the likelihood is −count/2.
     """
+    prior = prior_of_each(prior)
     if isinstance(prior, dist.Uniform):
         # the precision t has density t^{count/2 − 2} e^{−t squares/2} between the inverse bounds
-        highest = 1.0 / jnp.maximum(prior.low, jnp.finfo(value.dtype).tiny)
-        return 1.0 / truncated_gamma(key, 1.0 / value, count / 2.0 - 1.0, squares / 2.0, 1.0 / prior.high, highest)
-    return (prior.rate + squares / 2.0) / jnp.exp(log_gamma_draw(key, jnp.asarray(prior.concentration + count / 2.0)))
+        low, high = (
+            jnp.broadcast_to(jnp.asarray(bound, value.dtype), value.shape).ravel() for bound in (prior.low, prior.high)
+        )
+        highest = 1.0 / jnp.maximum(low, jnp.finfo(value.dtype).tiny)
+        keys = jax.random.split(key, max(value.size, 1))
+        draw = jax.vmap(truncated_gamma, (0, 0, None, 0, 0, 0))
+        precisions = draw(keys, 1.0 / value.ravel(), count / 2.0 - 1.0, squares.ravel() / 2.0, 1.0 / high, highest)
+        return 1.0 / precisions.reshape(value.shape)
+    shape = jnp.broadcast_to(jnp.asarray(prior.concentration + count / 2.0, value.dtype), value.shape)
+    return (prior.rate + squares / 2.0) / jnp.exp(log_gamma_draw(key, shape))
 
 
 def truncated_gamma(

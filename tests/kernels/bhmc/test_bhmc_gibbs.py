@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC
 
@@ -127,6 +129,32 @@ def test_an_infinite_root_with_few_components() -> None:
     draws, fields = chain(model, X, 10_000, split_merge=2)
     assert excess(exact, draws, fields) <= 1.3
     assert fields["capacity_hits"][-1] > 0 and 0 < fields["truncated_probability"][-1] < 1
+
+
+@pytest.mark.slow
+def test_exact_with_a_learned_component() -> None:
+    """As above, with the evidence of each state integrated over the hyperparameter by quadrature."""
+    X, centre, spread = ROWS[:3], -0.5, 1.2
+
+    def component(kappa: Any) -> bnp.NormalInverseGamma:
+        return bnp.NormalInverseGamma(np.zeros(1), kappa, 2.0, 0.3)
+
+    points, weights = np.polynomial.hermite_e.hermegauss(12)
+    joints, total = [], weights.sum()
+    for point in points:
+        family = component(float(np.exp(centre + spread * point)))
+        exact = HierarchyEnumeration(3, 2, 3, ALPHA, GAMMA0, GAMMA, lambda rows, f=family: f.log_evidence(X[rows]))
+        joints.append(exact.log_joint)
+    exact.log_joint = np.logaddexp.reduce(np.array(joints) + np.log(weights / total)[:, None])
+    exact.log_evidence = float(np.logaddexp.reduce(exact.log_joint))
+    exact.probabilities = np.exp(exact.log_joint - exact.log_evidence)
+
+    def learned(X: Any) -> bnp.NormalInverseGamma:
+        return component(numpyro.sample("kappa", dist.LogNormal(centre, spread)))
+
+    model = partial(bhmc, depth=2, component=learned, max_components=3, max_nodes=7, **FIXED)
+    draws, fields = chain(model, X, 10_000, split_merge=1)
+    assert excess(exact, draws, fields) <= 1.3
 
 
 @pytest.mark.exhaustive

@@ -11,10 +11,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from numpyro.infer import Predictive
 
 import bnp_hier as bnp
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
+from bnp_hier.kernels import bhmc_gibbs
 from bnp_hier.kernels.bhmc import component_moves, franchise
 from bnp_hier.kernels.bhmc import node_moves as tree_moves
 from bnp_hier.models import bhmc
@@ -28,17 +30,39 @@ def normal(variance: Any = 0.5) -> bnp.NormalKnownCovariance:
     return bnp.NormalKnownCovariance(np.zeros(1), 2.0 * np.eye(1), variance * np.eye(1))
 
 
+def two_columns(variances: Any) -> bnp.NormalKnownCovariance:
+    return bnp.NormalKnownCovariance(np.zeros(2), 2.0 * np.eye(2), jnp.diag(variances))
+
+
 FAMILIES = {
     "normal": lambda X: normal(),
     "learned": lambda X: normal(numpyro.sample("sigma2", dist.InverseGamma(4.0, 2.0))),
     "flat": lambda X: normal(numpyro.sample("sigma2", dist.Uniform(0.2, 1.0))),
+    "columns": lambda X: two_columns(numpyro.sample("sigma2", dist.InverseGamma(4.0, np.array([2.0, 5.0])).to_event(1))),
+    "flat columns": lambda X: two_columns(numpyro.sample("sigma2", dist.Uniform(0.2, np.array([1.0, 2.0])))),
+    "slices": lambda X: bnp.NormalInverseGamma(
+        np.zeros(2),
+        numpyro.sample("kappa", dist.LogNormal(-0.5, 0.7)),
+        3.0,
+        numpyro.sample("rate", dist.LogNormal(0.0, 0.7).expand([2]).to_event(1)),
+    ),
     "diagonal": lambda X: bnp.NormalInverseGamma(np.zeros(2), 0.5, 3.0, 1.0),
     "bits": lambda X: bnp.BetaBernoulli(np.full(3, 0.6), np.full(3, 0.8)),
     "counts": lambda X: bnp.DirichletMultinomial(np.full(3, 0.7), total_count=4),
 }
 STEPS = 8000
 
-WIDTHS = {"normal": 1, "learned": 1, "flat": 1, "diagonal": 2, "bits": 3, "counts": 3}
+WIDTHS = {
+    "normal": 1,
+    "learned": 1,
+    "flat": 1,
+    "columns": 2,
+    "flat columns": 2,
+    "slices": 2,
+    "diagonal": 2,
+    "bits": 3,
+    "counts": 3,
+}
 
 
 def joint_statistics(values: dict, X: jax.Array, max_nodes: int) -> jax.Array:
@@ -48,7 +72,8 @@ def joint_statistics(values: dict, X: jax.Array, max_nodes: int) -> jax.Array:
     along = jnp.concatenate([jnp.zeros_like(labels)[:, None], paths], axis=1)
     own = values["mixing"][along, labels[:, None]]  # shares of each item's component, from the root to its leaf
     parameters = jnp.tanh(values["parameters"].reshape(values["parameters"].shape[0], -1))
-    logs = [jnp.log(values[name]) for name in ("alpha", "gamma0", "gamma", "sigma2") if name in values]
+    names = [name for name in ("alpha", "gamma0", "gamma", "sigma2", "kappa", "rate") if name in values]
+    logs = [log for name in names for log in jnp.log(values[name]).ravel()]
     return jnp.stack(
         [
             *logs,
@@ -64,12 +89,13 @@ def joint_statistics(values: dict, X: jax.Array, max_nodes: int) -> jax.Array:
             parameters[labels].mean(),
             jnp.tanh(X).mean(),
             jnp.tanh(X[0, 0] * X[1, 0]),
+            jnp.tanh(X[0, -1] * X[1, -1]),
         ]
     )
 
 
 def draw_rows(family: str, values: dict, key: jax.Array) -> jax.Array:
-    component = normal(values["sigma2"]) if "sigma2" in values else FAMILIES[family](None)
+    component = handlers.substitute(FAMILIES[family], data=values)(None)
     return component.likelihood(values["parameters"][values["labels"]]).sample(key)
 
 
@@ -125,12 +151,16 @@ def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite",
 MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "prune_regraft": 2}
 CASES = [
     ("learned", 2, None, {"path": "mh"}),
+    ("columns", 2, None, {"split_merge": MOVES["split_merge"]}),
+    ("slices", 2, None, {"split_merge": MOVES["split_merge"]}),
     ("normal", 3, None, {"split_merge": MOVES["split_merge"]}),
     ("flat", 3, 9, {"path": "mh"}),
     ("diagonal", 2, None, {"root": "infinite", "split_merge": 2}),
     ("counts", 2, None, {"path": "mh"}),
     # each of these is met by one above in part, or by a configuration of test_invariance.py
     ("bits", 2, 7, MOVES),
+    ("slices", 2, None, {"root": "infinite"}),
+    ("flat columns", 2, None, {}),
     ("normal", 3, None, {}),
     ("normal", 2, 6, {}),
     ("diagonal", 2, None, {}),
@@ -141,11 +171,16 @@ CASES = [
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=4))
+@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=6))
 def test_joint_distribution(family: str, depth: int, max_nodes: int | None, options: dict[str, Any]) -> None:
-    """Eighteen statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
+    """Twenty statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
     found = scores(family, depth, max_nodes, **options)
     assert np.abs(found).max() < 4.5, found
+
+
+def of_the_other_column(draw: Any) -> Any:
+    """Variances from the deviations of the wrong columns."""
+    return lambda prior, value, squares, count, key: draw(prior, value, squares[::-1], count, key)
 
 
 def off_by_a_nat(divide: Any) -> Any:
@@ -194,6 +229,26 @@ def test_joint_distribution_finds_wrong_moves(move: str, root: str, monkeypatch:
     module, name, wrong = WRONG[move]
     monkeypatch.setattr(module, name, wrong(getattr(module, name)))
     found = scores("normal", 3, None, root=root, **{move: MOVES[move]})
+    assert np.abs(found).max() > 6, found
+
+
+def of_one_component(draw: Any) -> Any:
+    """Hyperparameters as if all rows had one component."""
+    return lambda model, sites, z, labels, *rest: draw(model, sites, z, jnp.zeros_like(labels), *rest)
+
+
+WRONG_HYPERPARAMETERS = {
+    "columns": ("draw_variance", of_the_other_column),
+    "slices": ("draw_component_hyperparameters", of_one_component),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(WRONG_HYPERPARAMETERS))
+def test_joint_distribution_finds_wrong_hyperparameters(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, wrong = WRONG_HYPERPARAMETERS[family]
+    monkeypatch.setattr(bhmc_gibbs, name, wrong(getattr(bhmc_gibbs, name)))
+    found = scores(family, 2, None)
     assert np.abs(found).max() > 6, found
 
 
