@@ -286,7 +286,7 @@ class BHMCGibbs(PartitionKernel):
         if sites.component and len(self._temperatures) > 1:
             raise ValueError(
                 f"temperatures require a component with fixed hyperparameters or a variance that scales its covariance, but "
-                f'this one depends on the sites "{listed(sites.component)}"'
+                f'this one depends on the sites "{listed(sites.component, 8)}"'
             )
         if not is_traced(values.X):
             as_matrix(values.X)
