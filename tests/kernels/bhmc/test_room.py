@@ -29,9 +29,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "COMPONENTS", 4)
 
 
-def run(model: Any, chains: int = 1, samples: int = 20, **options: Any) -> bnp.ResumableRun:
+def run(
+    model: Any, chains: int = 1, samples: int = 20, temperatures: tuple[float, ...] = (1.0,), **options: Any
+) -> bnp.ResumableRun:
     mcmc = MCMC(
-        bnp.BHMCGibbs(model, init="one_path"),
+        bnp.BHMCGibbs(model, init="one_path", temperatures=temperatures),
         num_warmup=10,
         num_samples=samples,
         num_chains=chains,
@@ -57,6 +59,14 @@ def test_draws_do_not_depend_on_the_room_for_nodes(chains: int, method: str, sma
         np.testing.assert_allclose(one[name], whole, rtol=1e-5, atol=1e-7, err_msg=name)
     draws = bnp.hierarchy_draws(grown, ROWS)
     assert np.isfinite(draws.log_likelihood()).all() and np.isfinite(draws.predict(ROWS[:2], (0, 3))).all()
+
+
+@pytest.mark.slow
+def test_replicas_have_the_same_room(small: None) -> None:
+    grown = run(partial(MODEL, max_components=5), 2, temperatures=(1.0, 2.0))
+    state = grown.last_state
+    assert state.replicas.z["mixing"].shape == (2, 1, *state.z["mixing"].shape[1:]) and state.z["mixing"].shape[1] > 15
+    assert not np.any(state.capacity_hits) and not np.any(state.replicas.capacity_hits)
 
 
 def test_components_of_an_infinite_root(small: None) -> None:

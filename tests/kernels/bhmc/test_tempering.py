@@ -161,7 +161,7 @@ def test_joint_distribution_finds_a_variance_at_temperature_one(monkeypatch: pyt
 
 
 def test_temperatures_under_numpyro() -> None:
-    """Chains, and the arrays of all replicas grow."""
+    """Chains, each with its replicas."""
     rows = np.random.default_rng(0).normal(size=(12, 1))
     kernel = bnp.BHMCGibbs(partial(bhmc, depth=2, component=normal(), max_components=4), temperatures=(1.0, 1.5))
     mcmc = MCMC(kernel, num_warmup=5, num_samples=5, num_chains=2, chain_method="vectorized", progress_bar=False)
