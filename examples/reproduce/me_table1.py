@@ -367,14 +367,16 @@ def main() -> None:
     if not results:
         parser.error("no cell has two data sets yet: run again with more --hours")
     report("ME Table 1: number of clusters found in mixtures of ten Gaussians, mean ± std over data sets")
-    fits = sum(len(found["BKM"]) for found in results.values())
+    counts = [len(found["BKM"]) for found in results.values()]
+    least = f"{max(counts)} at most, at least {min(counts)}" if len(set(counts)) > 1 else str(counts[0])
     report(
-        f"{len(plan.cells)} cells (the paper: 27), {repetitions} data sets in each (the paper: 10), seed {options.seed}, "
+        f"{least} data sets in each cell (the paper: 10) of {len(results)} cells (the paper: 27), seed {options.seed}, "
         f"{sweeps} sweeps of the sampler"
     )
-    report(f"{fits} of {len(plan.cells) * repetitions} data sets run; 'sets' is their number in each cell")
+    if sum(counts) < len(plan.cells) * repetitions:
+        report(f"stopped after {sum(counts)} of {len(plan.cells) * repetitions} data sets")
     report(SETUP)
-    row(report, "tau    N     D   sets", list(METHODS))
+    row(report, "tau    N     D  sets", list(METHODS))
     for cell, found in results.items():
         report_cell(report, cell, found)
     largest = max(results, key=lambda cell: (cell[1] * cell[2], cell))

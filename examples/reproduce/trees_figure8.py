@@ -162,11 +162,13 @@ report.verdict(
     f"differences {min(one['k-means'] - one['exact'] for one in rows):.2f} to {best['k-means'] - best['exact']:.2f} nats; "
     f"highest on {best['set']} n={best['n']}" + (", above that of the greedy tree" if best["k-means"] > best["exact"] else ""),
 )
-gaps = [one["k-means bound"] - one["exact bound"] for one in plain]
+gaps = {f"{one['set']} n={one['n']}": one["k-means bound"] - one["exact bound"] for one in plain}
+shares = [gap / abs(one["exact bound"]) for gap, one in zip(gaps.values(), plain, strict=True)]
+lowest = list(gaps)[int(np.argmin(shares))]
 report.verdict(
     "the same without the package's second pass over the rows, as in the paper (not lower by more than 1 %)",
-    min(gap / abs(one["exact bound"]) for gap, one in zip(gaps, plain, strict=True)) >= -0.01,
-    f"differences {min(gaps):.2f} to {max(gaps):.2f} nats",
+    min(shares) >= -0.01,
+    f"differences {min(gaps.values()):.2f} to {max(gaps.values()):.2f} nats; lowest {100 * min(shares):.1f} % on {lowest}",
 )
 clusters = {name: one["k-means clusters"] for name, one in largest.items()}
 report.verdict(
