@@ -51,11 +51,11 @@ def dense(X: np.ndarray, component: bnp.NormalInverseWishart, seed: int, batched
 
 
 parser = common.arguments(__doc__, __file__)
-parser.add_argument("--samples", type=int, help="random samples of rows at each size; 3, or 1 in a quick run")
+parser.add_argument("--samples", type=int, help="random samples of rows at each size; 5, or 1 in a quick run")
 parser.add_argument("--repeats", type=int, default=5, help="timed fits of the package per sample")
 options = parser.parse_args()
 full, seed = options.full, options.seed
-samples = options.samples or (3 if full else 1)
+samples = options.samples or (5 if full else 1)
 report = common.Report(options, "Trees, Figure 8: Bayes k-means BHC against exact BHC")
 report.say(
     "exact: BHC(refine=None), the paper's greedy tree; median CPU times of whole fits, warm; mean bounds over samples of rows"
