@@ -18,6 +18,9 @@ from bnp_hier.models.dirichlet_process import ComponentLike, Hyperparameter
 
 __all__ = ["bhmc", "bhmc_finite", "bhmc_paper", "spherical_normal"]
 
+FEW = dist.Gamma(1.0, 10.0)
+"""Default prior of the concentration of the nested Chinese restaurant process."""
+
 SPARSE = dist.Uniform(0.0, 0.1)
 """Default prior of the concentration of the proportions below the root."""
 
@@ -46,7 +49,7 @@ def bhmc(
     X: Num[Array | np.ndarray, "n d"],
     depth: int = 3,
     component: ComponentLike = None,
-    concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
+    concentration: Hyperparameter = FEW,
     root_concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
     mixing_concentration: Hyperparameter = SPARSE,
     max_components: int | None = None,
@@ -167,7 +170,7 @@ def bhmc_finite(
     X: Num[Array | np.ndarray, "n d"],
     depth: int = 2,
     component: ComponentLike = None,
-    concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
+    concentration: Hyperparameter = FEW,
     root_concentration: Hyperparameter = dist.Gamma(1.0, 1.0),
     mixing_concentration: Hyperparameter = SPARSE,
     max_components: int = 10,

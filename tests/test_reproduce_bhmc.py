@@ -42,11 +42,25 @@ def test_animals(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_fashion(tmp_path: Path) -> None:
     written = run(tmp_path, "bhmc_fashion", "--items", "50", "--depth", "3", "--components", "20", "--nodes", "64", *FEW)
-    assert "50 images, 10 classes" in written and 'scaling "unit"' in written
+    assert "50 images, 10 classes" in written and 'scaling "unit", settings "paper"' in written
     assert any(claim.startswith("the rich get richer") for claim in _verdicts(written))
     mine = _clusters(written, "BHMC")
-    assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC")
+    assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC") == _clusters(written, "PERCH")
     assert_picture(tmp_path / "bhmc_figure5.png")
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_truth(tmp_path: Path) -> None:
+    sizes = ("--items", "50", "--components", "20", "--nodes", "64", "--warmup", "6", "--draws", "6")
+    written = run(tmp_path, "bhmc_truth", *sizes)
+    assert "fashion: 50 rows, 22 columns, 10 classes" in written
+    for settings in ("the paper's (fashion)", "learned"):
+        part = written.split(f"settings: {settings}\n")[1]
+        rows = re.findall(r"^ +(classes|Ward|one path) +(-?\d+\.\d+) ", part, re.MULTILINE)[:3]
+        assert [row[0] for row in rows] == ["classes", "Ward", "one path"]
+        # five rows a class and its own component each are far better than a single one
+        assert float(rows[0][1]) > float(rows[2][1])
 
 
 @pytest.mark.data
@@ -60,9 +74,12 @@ def test_text(tmp_path: Path) -> None:
         "NMI clearly better than that of Ward, mean over levels",
         "purity clearly better than that of BHC, mean over levels",
     } <= set(claims)
-    mine = _clusters(written, "BHMC")
-    assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC")
-    assert_picture(tmp_path / "bhmc_figure6_fashion_products_2303.png")
+    paper, learned = written.split("learned hyperparameters\n")
+    for part, name in ((paper, "BHMC"), (learned, "BHMC learned")):
+        mine = _clusters(part, name)
+        assert len(mine) == 3 and mine == _clusters(part, "Ward") == _clusters(part, "BHC") == _clusters(part, "PERCH")
+    for picture in ("", "_learned"):
+        assert_picture(tmp_path / f"bhmc_figure6_fashion_products_2303{picture}.png")
 
 
 STAND_INS = ("fashion_products_2303", "flipkart_products_1050", "newsgroups20_hier")

@@ -435,7 +435,10 @@ class ComponentLikelihood(dist.Distribution):
                 f"ComponentLikelihood: component must be a bnp_hier component, but it is {type(component).__name__}"
             )
         self.component, self.parameters = component, parameters
-        batch_shape = component.likelihood(parameters).batch_shape
+        # as a shape only: the likelihood itself may factorise a matrix for every row, in each evaluation of a density
+        shapes: list[tuple[int, ...]] = []
+        jax.eval_shape(lambda parameters: shapes.append(component.likelihood(parameters).batch_shape), parameters)
+        batch_shape = shapes[0]
         super().__init__(batch_shape=batch_shape, event_shape=(component.dim,), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)

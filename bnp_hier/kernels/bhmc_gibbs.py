@@ -470,7 +470,8 @@ class BHMCGibbs(PartitionKernel):
         stats = component.suff_stats(X)
 
         # paths and labels of the items, one by one
-        items = densities_of(component, X, keys.items)
+        # the barrier puts batched LAPACK calls in sequence (see `inverse_and_log_det`)
+        items, mixture = jax.lax.optimization_barrier((densities_of(component, X, keys.items), mixture))
         swept = path_sweep(component, items, mixture, concentrations, keys.sweep, metropolis=self._path == "mh")
         mixture = Mixture(swept.paths, swept.labels, swept.mixing, swept.parameters)
         # tables of the franchise, from the leaves up, and moves of whole nodes

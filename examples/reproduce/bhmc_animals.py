@@ -15,7 +15,7 @@ import numpy as np
 from common import Report, load
 
 import bnp_hier as bnp
-from bnp_hier.models import bhmc
+from bnp_hier.models import bhmc_paper
 
 GROUPS = {
     "insects": ("Ant", "Bee", "Butterfly", "Cockroach"),
@@ -32,16 +32,7 @@ APPEARS = 0.8
 SMALL = shared.Sizes(chains=5, warmup=50, draws=200, thinning=2)
 FULL = shared.Sizes(chains=5, warmup=500, draws=5000, thinning=5)
 
-MODEL = partial(
-    bhmc,
-    depth=4,
-    component=bnp.NormalKnownCovariance(np.zeros(7), np.eye(7), np.eye(7)),
-    concentration=0.4,
-    root_concentration=1.0,
-    mixing_concentration=0.5,
-    max_components=20,
-    max_nodes=128,
-)
+MODEL = partial(bhmc_paper, settings="animals", max_components=20, max_nodes=128)
 
 
 def best_clade(paths: np.ndarray, group: np.ndarray) -> tuple[float, int]:

@@ -83,11 +83,13 @@ def sizes_of(options: argparse.Namespace, small: Sizes, full: Sizes) -> Sizes:
     return sizes._replace(**given)
 
 
-def sample(model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact") -> Run:
-    """Run chains from overdispersed starts, one after the other."""
+def sample(
+    model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact", split_merge: int | None = 0
+) -> Run:
+    """Run chains from overdispersed starts, one after the other; by default without the moves that the paper does not have."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "mixing=", UserWarning)  # stated in the reports
-        kernel = bnp.BHMCGibbs(model, mixing=mixing, split_merge=0)  # a move that the paper does not have
+        kernel = bnp.BHMCGibbs(model, mixing=mixing, split_merge=split_merge)
     mcmc = MCMC(
         kernel,
         num_warmup=0,  # nothing is adapted: the warm-up is the first part of the trace

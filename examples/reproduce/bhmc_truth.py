@@ -113,16 +113,16 @@ def closeness(tree: bnp.Hierarchy, X: np.ndarray, rng: np.random.Generator) -> t
 def row_of(tree: bnp.Hierarchy, joint: np.ndarray, table: Table, kept: int, early: int) -> dict[str, float]:
     """One line of the first table, for the tree with the greatest log joint after the warm-up."""
     late = joint[kept:]
-    mine = bnp.Hierarchy(tree.paths[:, :1] - tree.paths[:, :1].min() + 1)
-    ward = shared.ward(table.X).to_hierarchy(shared.counts_of(mine))
-    scores, theirs = mine.scores(table.paths), ward.scores(table.paths)
+    counts = shared.counts_of(tree)
+    scores = tree.scores(table.paths)
+    theirs = shared.ward(table.X).to_hierarchy(counts).scores(table.paths)
     return {
         "early max": joint[:early].max(),
         "late max": late.max(),
         "late mean": late.mean(),
         "components": len(np.unique(tree.labels)),
-        "nodes": tree.n_nodes,
-        "level 1": shared.counts_of(mine)[0],
+        "level 1": counts[0],
+        "leaves": counts[-1],
         "purity": scores["purity"].mean(),
         "Ward's": theirs["purity"].mean(),
         "F": scores["F-measure"].mean(),
@@ -185,8 +185,8 @@ def main() -> None:
     report(f"L {options.depth}, K {options.components}, {options.nodes} nodes; {sizes}; seed {options.seed};")
     report(f"  {'large size' if options.full else 'small size'}")
     report("early max: over the first 20 sweeps, a local optimum near the start; late: after the warm-up")
-    report("purity, F: of the children of the root in the tree with the greatest log joint, mean over the true levels, beside")
-    report("  those of Ward's tree cut to as many clusters\n")
+    report("level 1, leaves: numbers of clusters in the tree with the greatest log joint after the warm-up")
+    report("purity, F: of this tree, means over its levels, beside those of Ward's tree cut to as many clusters\n")
     for name in options.data or (SETS if options.full else SETS[:1]):
         one_set(report, name, options, sizes)
     report.save()

@@ -118,10 +118,13 @@ def coefficients_of(component: Component, parameters: Float[Array, "k ..."]) -> 
 
 
 def densities_of(component: Component, X: Num[Array | np.ndarray, "n d"], key: Array) -> Densities:
-    """Compute everything about the items that the sweep reads and that no move changes."""
+    """Compute everything about the items that the sweep reads and that no move changes.
+
+    The barriers put batched LAPACK calls in sequence (see `inverse_and_log_det`).
+    """
     rows = component.suff_stats(X)
-    parameters = component.sample_parameters(key, rows)
-    coefficients = coefficients_of(component, parameters)
+    rows, parameters = jax.lax.optimization_barrier((rows, component.sample_parameters(key, rows)))
+    rows, parameters, coefficients = jax.lax.optimization_barrier((rows, parameters, coefficients_of(component, parameters)))
     row = pack(rows, 1) if _is_linear(component, parameters) else jnp.asarray(X)
     return Densities(row, component.log_marginal_up_to(1)(rows), coefficients, parameters)
 

@@ -15,8 +15,9 @@ from numpyro.infer import MCMC
 import bnp_hier as bnp
 from bnp_hier.models import bhmc
 from tests.oracles.bhmc import PlainBHMC
-from tests.oracles.hierarchies import HierarchyEnumeration
+from tests.oracles.hierarchies import HierarchyEnumeration, log_labels
 from tests.oracles.monte_carlo import effective_draws, independent_total_variation
+from tests.oracles.trees import in_order_of_opening, log_nested_crp
 from tests.parameters import few
 
 ALPHA, GAMMA0, GAMMA = 0.9, 1.5, 0.8
@@ -155,6 +156,21 @@ def test_exact_with_a_learned_component() -> None:
     model = partial(bhmc, depth=2, component=learned, max_components=3, max_nodes=7, **FIXED)
     draws, fields = chain(model, X, 10_000, split_merge=1)
     assert excess(exact, draws, fields) <= 1.3
+
+
+def test_the_tree_does_not_know_which_components_are_alike() -> None:
+    """Exchanging components of the same size, with the paths of their items, changes no probability.
+
+    Six items, two in each component: the components' pairs (0, 1), (0, 2) and (1, 2) are equally probable as siblings.
+    """
+    labels = np.repeat(np.arange(3), 2)
+    probabilities = []
+    for alone in range(3):
+        branch = np.where(labels == alone, 1, 2)
+        paths = np.column_stack([branch, np.where(labels == alone, 3, 4 + labels)])
+        tree = in_order_of_opening(paths.tolist())
+        probabilities.append(log_nested_crp(tree, ALPHA) + log_labels(paths.tolist(), labels, 3, GAMMA0, GAMMA))
+    np.testing.assert_allclose(probabilities, probabilities[0], rtol=1e-12)
 
 
 @pytest.mark.exhaustive
