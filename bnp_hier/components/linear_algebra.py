@@ -17,6 +17,7 @@ from bnp_hier.utils.arrays import is_traced
 
 __all__ = [
     "UNROLLED_UP_TO",
+    "computed_after",
     "cholesky_factor",
     "cholesky_with_rank_one",
     "identity_plus",
@@ -53,6 +54,16 @@ def inverse_and_log_det(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array
     factor = jnp.linalg.cholesky(matrix)
     half = solve_triangular(factor, jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape), lower=True)
     return jnp.swapaxes(half, -1, -2) @ half, 2.0 * jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+
+
+def computed_after(value: Any, other: Float[Array, "..."]) -> Any:
+    """Return the value such that what is computed from it waits for `other`.
+
+    It prevents the deadlock described in `inverse_and_log_det`. An optimisation barrier would not: on a CPU, only data
+    dependences order the operations of a program.
+    """
+    never = jnp.ravel(other)[0] > jnp.inf
+    return jax.tree.map(lambda leaf: jnp.where(never, jnp.zeros_like(leaf), leaf), value)
 
 
 def log_det_and_form(

@@ -16,6 +16,7 @@ from numpyro.util import is_prng_key
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import NormalKnownCovariance
+from bnp_hier.components.linear_algebra import computed_after
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.distributions.model_draws import is_model_draw
 from bnp_hier.distributions.nested_chinese_restaurant import Tree, read_tree
@@ -470,8 +471,8 @@ class BHMCGibbs(PartitionKernel):
         stats = component.suff_stats(X)
 
         # paths and labels of the items, one by one
-        # the barrier puts batched LAPACK calls in sequence (see `inverse_and_log_det`)
-        items, mixture = jax.lax.optimization_barrier((densities_of(component, X, keys.items), mixture))
+        items = densities_of(component, X, keys.items)
+        mixture = mixture._replace(parameters=computed_after(mixture.parameters, items.alone))
         swept = path_sweep(component, items, mixture, concentrations, keys.sweep, metropolis=self._path == "mh")
         mixture = Mixture(swept.paths, swept.labels, swept.mixing, swept.parameters)
         # tables of the franchise, from the leaves up, and moves of whole nodes

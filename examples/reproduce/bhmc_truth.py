@@ -116,11 +116,15 @@ def row_of(tree: bnp.Hierarchy, joint: np.ndarray, table: Table, kept: int, earl
     counts = shared.counts_of(tree)
     scores = tree.scores(table.paths)
     theirs = shared.ward(table.X).to_hierarchy(counts).scores(table.paths)
+    parts = bnp.Hierarchy(np.unique(tree.labels, return_inverse=True)[1][:, None] + 1)
+    by_component = parts.scores(table.paths)
     return {
         "early max": joint[:early].max(),
         "late max": late.max(),
         "late mean": late.mean(),
-        "components": len(np.unique(tree.labels)),
+        "K": len(np.unique(tree.labels)),
+        "K purity": by_component["purity"].mean(),
+        "K F": by_component["F-measure"].mean(),
         "level 1": counts[0],
         "leaves": counts[-1],
         "purity": scores["purity"].mean(),
@@ -186,6 +190,7 @@ def main() -> None:
     report(f"  {'large size' if options.full else 'small size'}")
     report("early max: over the first 20 sweeps, a local optimum near the start; late: after the warm-up")
     report("level 1, leaves: numbers of clusters in the tree with the greatest log joint after the warm-up")
+    report("K: components in use; K purity, K F: of the partition of the items by component, means over the true levels")
     report("purity, F: of this tree, means over its levels, beside those of Ward's tree cut to as many clusters\n")
     for name in options.data or (SETS if options.full else SETS[:1]):
         one_set(report, name, options, sizes)

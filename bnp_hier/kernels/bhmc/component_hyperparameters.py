@@ -54,8 +54,7 @@ def draw_component_hyperparameters(
     key
         Random key.
     """
-    # the barrier puts batched LAPACK calls in sequence (see `inverse_and_log_det`)
-    given, labels = jax.lax.optimization_barrier(({name: z[name] for name in sites.component}, labels))
+    given = {name: z[name] for name in sites.component}
     ranks = jnp.cumsum(cluster_counts(labels, sites.components) > 0) - 1  # no gaps: there may be fewer rows than components
     rest = {name: value for name, value in z.items() if name not in given}
     flat = _given_labels(model, sites, rest, ranks[labels])

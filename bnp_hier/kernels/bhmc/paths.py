@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.linear_algebra import computed_after
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import read_tree
 from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
@@ -118,15 +119,13 @@ def coefficients_of(component: Component, parameters: Float[Array, "k ..."]) -> 
 
 
 def densities_of(component: Component, X: Num[Array | np.ndarray, "n d"], key: Array) -> Densities:
-    """Compute everything about the items that the sweep reads and that no move changes.
-
-    The barriers put batched LAPACK calls in sequence (see `inverse_and_log_det`).
-    """
+    """Compute everything about the items that the sweep reads and that no move changes."""
     rows = component.suff_stats(X)
-    rows, parameters = jax.lax.optimization_barrier((rows, component.sample_parameters(key, rows)))
-    rows, parameters, coefficients = jax.lax.optimization_barrier((rows, parameters, coefficients_of(component, parameters)))
+    parameters = component.sample_parameters(key, rows)
+    coefficients = coefficients_of(component, parameters)
     row = pack(rows, 1) if _is_linear(component, parameters) else jnp.asarray(X)
-    return Densities(row, component.log_marginal_up_to(1)(rows), coefficients, parameters)
+    alone = component.log_marginal_up_to(1)(computed_after(rows, coefficients))
+    return Densities(row, alone, coefficients, parameters)
 
 
 def _is_linear(component: Component, parameters: Float[Array, "k ..."]) -> bool:
