@@ -78,8 +78,8 @@ def test_text(tmp_path: Path) -> None:
     for part, name in ((paper, "BHMC"), (learned, "BHMC learned")):
         mine = _clusters(part, name)
         assert len(mine) == 3 and mine == _clusters(part, "Ward") == _clusters(part, "BHC") == _clusters(part, "PERCH")
-    for picture in ("", "_learned"):
-        assert_picture(tmp_path / f"bhmc_figure6_fashion_products_2303{picture}.png")
+    for suffix in ("", "_learned"):
+        assert_picture(tmp_path / f"bhmc_figure6_fashion_products_2303{suffix}.png")
 
 
 STAND_INS = ("fashion_products_2303", "flipkart_products_1050", "newsgroups20_hier")

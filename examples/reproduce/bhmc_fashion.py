@@ -28,7 +28,7 @@ RUNS = {
     "standardised": ("standardised", "paper", "bhmc_figure5_standardised"),
     "learned": ("unit", "learned", "bhmc_figure5_learned"),
 }
-"""Scaling, settings and picture of each run."""
+"""Scaling, settings and file of the figure of each run."""
 
 RIVALS = ("Ward", "BHC", "PERCH", "divided k-means")
 """Competing methods that are cut to as many clusters per level as the hierarchical mixture has."""
@@ -132,7 +132,7 @@ def main() -> None:
         "the same classes at all levels\n"
     )
     for name in options.run or (RUNS if options.full else list(RUNS)[:1]):
-        scaling, settings, picture = RUNS[name]
+        scaling, settings, file = RUNS[name]
         X = scaled(pixels, scaling)
         variance = X.var(0)
         report(f'scaling "{scaling}", settings "{settings}":')
@@ -144,7 +144,7 @@ def main() -> None:
         verdicts(report, run, scores)
         report("")
         figure = bnp.plots.montage(run.draws[run.best()], pixels.reshape(-1, 28, 28) / 255.0, X=X)
-        figure.savefig(report.out / f"{picture}.png", dpi=100)
+        figure.savefig(report.out / f"{file}.png", dpi=100)
     report.save()
 
 

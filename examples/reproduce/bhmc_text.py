@@ -156,7 +156,7 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
         report(shared.written(shared.convergence(run), 4))
         report("  " + shared.capacity(run))
     binary = binary_trees(runs[EXACT], X, prior_variance, options.seed)
-    for first, picture in ((EXACT, ""), (LEARNED, "_learned")):
+    for first, suffix in ((EXACT, ""), (LEARNED, "_learned")):
         mine = {first: runs[first]} | ({PAPER: runs[PAPER]} if first == EXACT else {})
         scores: dict[str, list[pd.DataFrame]] = {}
         numbers: dict[str, list[list[int]]] = {}
@@ -168,7 +168,7 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
         report(shared.score_table(scores, numbers))
         verdicts(report, scores)
         shown = {method: tables for method, tables in scores.items() if method != SHUFFLED}
-        bnp.plots.level_scores(shown).savefig(report.out / f"bhmc_figure6_{name}{base}{picture}.png", dpi=100)
+        bnp.plots.level_scores(shown).savefig(report.out / f"bhmc_figure6_{name}{base}{suffix}.png", dpi=100)
     purities = ", ".join(f"{method} {dendrogram.purity(truth.labels_at(1)):.3f}" for method, dendrogram in binary.items())
     report(f"  dendrogram purity for the true level 1: {purities}")
     report.save()
