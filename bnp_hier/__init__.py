@@ -9,6 +9,8 @@ from bnp_hier import datasets, distributed, evidence, models, plots
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.advice.recommendation import recommend
 from bnp_hier.arviz_bridge import loo, to_arviz
+from bnp_hier.clustering.one_call import cluster
+from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.comparison import compare
 from bnp_hier.components import (
     BetaBernoulli,
@@ -60,6 +62,7 @@ from bnp_hier.posterior import (
     describe,
     diagnostics,
     hierarchy_draws,
+    membership_probabilities,
     number_of_clusters,
     outlier_pvalues,
     part_gains,
@@ -81,6 +84,7 @@ __all__ = [
     "BetaBernoulli",
     "ChineseRestaurantProcess",
     "ClusterProfiles",
+    "ClusteringResult",
     "Component",
     "ConjugateMixture",
     "DPMeans",
@@ -108,6 +112,7 @@ __all__ = [
     "VariationalDP",
     "assignment_uncertainty",
     "check_model",
+    "cluster",
     "cluster_affinities",
     "cluster_parameters",
     "cluster_probabilities",
@@ -126,6 +131,7 @@ __all__ = [
     "hierarchy_draws",
     "load_fit",
     "loo",
+    "membership_probabilities",
     "merge_fits",
     "models",
     "number_of_clusters",

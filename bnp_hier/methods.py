@@ -474,7 +474,7 @@ def run_methods(
             why = (
                 "was interrupted"
                 if outcome.interrupted
-                else f"stopped at its time limit of {of_method.time_limit:.0f} s (--minutes sets a longer one)"
+                else f"stopped at its time limit of {of_method.time_limit:.0f} s (a longer one: budget= or --minutes)"
             )
             kept = fit.steps - of_method.warmup
             outcome.problems.append(f"{method.title} {why}: {kept} of {of_method.samples} draws per chain are available.")

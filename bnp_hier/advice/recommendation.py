@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpyro.distributions as dist
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from bnp_hier.advice.column_kinds import ColumnKind, in_brackets, infer_column_kinds, names_of_columns
 from bnp_hier.advice.covariance_structures import Structure, best_component
+from bnp_hier.advice.default_models import mixture
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.components import Component, LearnedPrior
 from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.datasets import Dataset
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
-from bnp_hier.models import dpm
 from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
@@ -27,7 +26,7 @@ from bnp_hier.utils.arrays import as_matrix
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Advice", "Recommendation", "default_budget", "plan_methods", "recommend", "size_of"]
+__all__ = ["Advice", "Recommendation", "default_budget", "plan_methods", "recommend", "recommend_for", "size_of"]
 
 SHARE_OF_CHAINS = 0.75
 """Share of the time budget that MCMC may use."""
@@ -186,27 +185,49 @@ def recommend(
     >>> advice.family, advice.chosen[:3]
     ('normal', ('map-dp', 'bhc', 'gibbs'))
     """
+    options = RunOptions(random_state=random_state, progress_bar=progress_bar)
+    if isinstance(X, Dataset):
+        given = X.column_kinds | dict(kinds or {})
+        table = _Table(as_matrix(X.X, min_rows=2), names_of_columns(X.X, feature_names or X.feature_names), X.categories, given)
+    else:
+        table = _Table(as_matrix(X, min_rows=2), names_of_columns(X, feature_names), (), kinds)
+    return _recommendation(table, family, budget, options)
+
+
+def recommend_for(
+    data: Dataset, family: str, budget: float | None, options: RunOptions, concentration: float | None = None
+) -> Recommendation:
+    """`recommend` for a `Dataset`, with the longest chains wanted and, unless it is None, the concentration of the mixture."""
+    table = _Table(as_matrix(data.X, min_rows=2), data.feature_names, data.categories, data.column_kinds)
+    return _recommendation(table, family, budget, options, concentration)
+
+
+class _Table(NamedTuple):
+    """The data and what is known about the columns."""
+
+    X: Float[np.ndarray, "n d"]
+    names: tuple[str, ...]
+    categories: tuple[tuple[int, ...], ...]
+    kinds: Mapping[str, str] | None
+
+
+def _recommendation(
+    table: _Table, family: str, budget: float | None, options: RunOptions, concentration: float | None = None
+) -> Recommendation:
     if budget is not None and not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")
-    categories: tuple[tuple[int, ...], ...] = ()
-    if isinstance(X, Dataset):
-        kinds = X.column_kinds | dict(kinds or {})
-        feature_names, categories = feature_names or X.feature_names, X.categories
-        X = X.X
-    names = names_of_columns(X, feature_names)
-    matrix = as_matrix(X, min_rows=2)
-    chosen, structures = best_component(matrix, family, names, categories, random_state, kinds)
-    model = partial(dpm, component=chosen.prior, concentration=dist.Gamma(1.0, 1.0))
-    options = RunOptions(random_state=random_state, progress_bar=progress_bar)
+    X, names, categories, kinds = table
+    chosen, structures = best_component(X, family, names, categories, options.random_state, kinds)
+    model = mixture(chosen.prior, concentration)
     return Recommendation(
         family=chosen.name,
         family_reason=chosen.reason,
         component=chosen.prior,
         model=model,
-        columns=infer_column_kinds(matrix, names, categories, kinds),
+        columns=infer_column_kinds(X, names, categories, kinds),
         structures=structures,
-        methods=plan_methods(size_of(chosen.component, matrix), budget or default_budget(len(matrix)), options),
-        warnings=check_model(model, matrix, names, kinds=kinds),
+        methods=plan_methods(size_of(chosen.component, X), budget or default_budget(len(X)), options),
+        warnings=check_model(model, X, names, kinds=kinds),
     )
 
 

@@ -11,6 +11,7 @@ import typer
 
 from bnp_hier import evidence as estimators
 from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.default_models import described, mixture
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.commands.console import (
     INCOMPLETE,
@@ -32,7 +33,6 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
-from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import FIGURES, check_outputs
 from bnp_hier.utils.files import replacing
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from bnp_hier.advice.covariance_structures import Structure, best_component
-from bnp_hier.advice.model_checks import check_model
-from bnp_hier.advice.recommendation import Advice, default_budget, plan_methods, size_of
 from bnp_hier.capabilities import TreePosterior
+from bnp_hier.clustering.plans import ClusteringOptions, ClusteringPlan
+from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
@@ -43,22 +42,12 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.fitting import write_clusters
-from bnp_hier.commands.model_options import described, mixture
 from bnp_hier.commands.output_files import check_outputs
-from bnp_hier.datasets import Dataset
-from bnp_hier.inspection.trace import Model
-from bnp_hier.methods import Outcome, RunOptions, partition_methods, run_methods
+from bnp_hier.methods import Outcome, partition_methods
 from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.interruption import finishing
 
 __all__ = ["compare"]
-
-AHEAD = {
-    "map-dp": ("descend", "merge_pair", "anneal", "known", "diagonal"),
-    "bhc": ("marginals_of", "predictives", "agglomerate", "tree_masses", "node_statistics"),
-    "gibbs": ("step_of_gibbs", "row_densities", "summaries_of", "joint"),
-}
-"""Native kernels and families that methods need, but not at once, and that take long to compile."""
 
 SHOWN = {
     "clusters": "clusters",
@@ -122,31 +111,29 @@ def compare(
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
     check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
     whole = read_data(data, truth, items, drop, kinds, header)
-    _compile_ahead(chosen)
-    training, test = _split(whole, held_out, seed)
-    suited, structures = best_component(
-        training.X, family, training.feature_names, training.categories, seed, training.column_kinds
+    asked = ClusteringOptions(
+        family=family,
+        methods=chosen,
+        budget=None if minutes is None else 60 * minutes,
+        concentration=concentration,
+        held_out=held_out,
+        random_state=seed,
+        chains=chains,
+        warmup=warmup,
+        samples=samples,
+        progress_bar=progress,
     )
-    model = mixture(suited.prior, concentration)
-    n, d = training.X.shape
-    err.print(f"{whole.name}: {n} rows, {d} columns, family {suited.name} ({suited.reason})", highlight=False)
-    warnings = check_model(model, training.X, training.feature_names, kinds=training.column_kinds)
-    print_warnings(warnings)
-
-    wanted = RunOptions(
-        chains, RunOptions.warmup if warmup is None else warmup, samples or RunOptions.samples, None, seed, progress
-    )
-    plan = plan_methods(size_of(suited.component, training.X), default_budget(n) if minutes is None else 60 * minutes, wanted)
-    chosen, skipped = _taken(plan, chosen)
-    options = {advice.name: advice.options for advice in plan}
-    if warmup is not None or samples is not None:  # as requested, even if they exceed the budget
-        options = dict.fromkeys(options, wanted)
-    outcome = _run(chosen, model, training, options)
+    plan = ClusteringPlan.of(whole, asked)
+    n, d = plan.data.X.shape
+    advice = plan.advice
+    err.print(f"{whole.name}: {n} rows, {d} columns, family {advice.family} ({advice.family_reason})", highlight=False)
+    print_warnings(advice.warnings)
+    result = ClusteringResult(plan, _run(plan))
     words = {
         "--truth": truth,
         "--items": items,
         "--family": family,
-        "--methods": ",".join(name for name in partition_methods() if name in chosen),
+        "--methods": ",".join(name for name in partition_methods() if name in plan.methods),
         "--concentration": concentration,
         "--held-out": held_out or None,
         "--seed": seed,
@@ -155,72 +142,33 @@ def compare(
         "--samples": samples,
         "--minutes": minutes,
     }
-    facts = {
-        "data": f"{whole.name}, {n} rows × {d} columns" + (f", {len(test)} rows held out" if test is not None else ""),
-        "family": f"{suited.name}: {suited.reason}",
-        **({"covariance matrices": "; ".join(map(_scored, structures))} if structures else {}),
-        "model": described(suited.prior, concentration),
-        "chains": _lengths(options, chosen),
-        "seed": str(seed),
-        "not run": "; ".join(skipped) or "–",
-    }
     with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
-        from bnp_hier.reports.report import Findings, write_report
-
-        findings = Findings.of(training, outcome.fits, held_out=test, seconds=outcome.seconds, random_state=seed)
-        written = _write_files(out_dir, findings)
-        report = write_report(
-            out_dir / "report.html",
-            findings,
-            problems=outcome.problems,
-            warnings=warnings,
-            facts=facts,
-            files=written,
-            reproduce=_command(data, words, {"--drop": drop, "--kinds": kinds}, header),
-        )
+        written = _write_files(out_dir, result.findings)
+        again = _command(data, words, {"--drop": drop, "--kinds": kinds}, header)
+        report = result.report(out_dir / "report.html", files=written, reproduce=again)
     if as_json:
-        content = {"data": whole.name, "family": suited.name, "methods": findings.table.reset_index().to_dict("records")}
+        content = {"data": whole.name, "family": advice.family, "methods": result.table.reset_index().to_dict("records")}
         rest = {
-            "headline": findings.headline(),
-            "notes": findings.notes,
-            "problems": outcome.problems,
-            "warnings": warnings,
+            "headline": result.headline,
+            "notes": result.notes,
+            "problems": result.problems,
+            "warnings": result.warnings,
             "report": report,
         }
         print_json(content | rest)
     else:
-        _print(findings, report)
-    if outcome.problems:
+        _print(result.findings, report)
+    if result.problems:
         raise typer.Exit(INCOMPLETE)
 
 
-def _scored(structure: Structure) -> str:
-    return f"{structure.covariance}: score {structure.score:.1f} nats, {structure.clusters} clusters"
-
-
-def _taken(plan: Sequence[Advice], named: list[str] | None) -> tuple[list[str], list[str]]:
-    """The methods to run, those that the plan chose unless some are named; and why others are not."""
-    if named is not None:
-        return named, []
-    skipped = [f"{advice.title} ({advice.reason.split(';')[0]})" for advice in plan if not advice.chosen]
-    return [advice.name for advice in plan if advice.chosen], skipped
-
-
-def _run(chosen: list[str], model: Model, training: Dataset, options: dict[str, RunOptions]) -> Outcome:
+def _run(plan: ClusteringPlan) -> Outcome:
     """Run the methods, say how they go, and stop if none gave a result."""
-    outcome = run_methods(
-        chosen,
-        model,
-        training.X,
-        options,
+    outcome = plan.run(
         begun=lambda method: err.print(f"{method.title} ...", highlight=False),
         ended=lambda method, seconds: err.print(f"{method.title} done in {seconds:.1f} s", highlight=False),
     )
     print_warnings(outcome.problems)
-    if not outcome.fits:
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        raise ValueError("; ".join(outcome.problems))
     return outcome
 
 
@@ -245,36 +193,6 @@ def _print(findings: Any, report: Path) -> None:
     for note in findings.notes:
         out.print(f"• {note}", highlight=False)
     out.print(f"report: {report}", highlight=False)
-
-
-def _lengths(options: dict[str, RunOptions], chosen: list[str]) -> str:
-    """The chains' lengths in words."""
-    of = [options[name] for name in chosen if partition_methods()[name].is_chain]
-    return ", ".join(f"{o.chains} chains of {o.warmup} warm-up and {o.samples} kept sweeps" for o in of) or "none"
-
-
-def _split(data: Dataset, share: float, seed: int) -> tuple[Dataset, np.ndarray | None]:
-    n, m = len(data.X), round(share * len(data.X))
-    if m == 0:
-        return data, None
-    if n - m < 2:
-        raise ValueError(
-            f"--held-out {share:g} holds out {m} of {n} rows and leaves {n - m} for the methods, which need at least 2"
-        )
-    order = np.random.default_rng(seed).permutation(n)
-    kept, rest = np.sort(order[m:]), order[:m]
-    return data.rows(kept), data.X[rest]
-
-
-def _compile_ahead(methods: Sequence[str] | None) -> None:
-    """Start to compile kernels on another core, the first time that they are needed on this machine."""
-    with suppress(ImportError):  # without Numba, there are no kernels
-        from bnp_hier.native.warming_up import start_compiling
-
-        # covariance structures are compared by MAP-DP, whatever the methods
-        start_compiling(
-            [name for method, names in AHEAD.items() if method in ("map-dp", *(methods or AHEAD)) for name in names]
-        )
 
 
 def _write_files(folder: Path, findings: Any) -> dict[str, str]:

@@ -10,6 +10,7 @@ import typer
 
 from bnp_hier import datasets
 from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.default_models import hierarchical_mixture, mixture
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.commands.console import (
     INCOMPLETE,
@@ -37,7 +38,6 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
-from bnp_hier.commands.model_options import hierarchical_mixture, mixture
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset

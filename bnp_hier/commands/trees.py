@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.default_models import hierarchical_mixture, mixture
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.capabilities import BinaryTree, EvidenceBound
 from bnp_hier.commands.console import (
@@ -35,7 +36,6 @@ from bnp_hier.commands.console import (
     print_warnings,
     read_data,
 )
-from bnp_hier.commands.model_options import hierarchical_mixture, mixture
 from bnp_hier.commands.output_files import FIGURES, check_outputs
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions, run_methods

@@ -25,7 +25,7 @@ from bnp_hier.utils.wording import listed, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "as_labels", "from_frame", "read_columns", "read_table"]
+__all__ = ["Table", "as_labels", "columns_of_frame", "from_frame", "read_columns", "read_table"]
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>", "nat", "?"})
@@ -140,14 +140,18 @@ def from_frame(
            [3.9, 1. , 1. ],
            [4.4, 0. , 2. ]])
     """
-    import pandas as pd
+    return _dataset(Table.of_frame(frame, name), truth, items, drop, kinds or {})
 
-    found = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
-    if not isinstance(found, pd.DataFrame):
-        raise TypeError(f"expected a pandas or polars DataFrame, but got {type(frame).__name__}")
-    table = Table(name, found.reset_index(drop=True).set_axis(found.columns.map(str), axis=1), None)
-    table.check()
-    return _dataset(table, truth, items, drop, kinds or {})
+
+def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
+    """The features of a fitted `Dataset` from a DataFrame of new rows, whose other columns are ignored.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`from_frame` and :func:`read_columns`.
+    """
+    return Table.of_frame(frame, "new rows").selected(fitted.feature_names, fitted.levels, fitted.kinds)
 
 
 def _dataset(table: Table, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> Dataset:
@@ -213,12 +217,8 @@ def read_columns(
         As in :func:`read_table`, and if a categorical column contains a value that is not among its levels, or a column one
         that its kind does not allow. Columns that are not requested may contain anything.
     """
-    table, levels, kinds = Table.read(path, header), levels or {}, kinds or {}
-    converted_columns = {**dict.fromkeys(kinds), **levels}
-    owner = {one: name for name in converted_columns for one in features_of(name, kinds.get(name), levels.get(name, ()))}
-    X, names = table.features(dict.fromkeys(owner.get(name, name) for name in columns), levels, kinds)
-    place = {name: j for j, name in enumerate(names)}
-    return X[:, [place[name] for name in columns]], None if items is None else tuple(map(str, table.column(items)))
+    table = Table.read(path, header)
+    return table.selected(columns, levels or {}, kinds or {}), None if items is None else tuple(map(str, table.column(items)))
 
 
 def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
@@ -270,6 +270,18 @@ class Table:
             table = cls(path.name, *_read_arrays(path))
         else:
             table = cls(path.name, *(_read_parquet(path) if suffix == ".parquet" else _read_csv(path, header)))
+        table.check()
+        return table
+
+    @classmethod
+    def of_frame(cls, frame: Any, name: str) -> Table:
+        """Take the columns of a pandas or polars DataFrame; see :func:`from_frame` for the errors that may be raised."""
+        import pandas as pd
+
+        found = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+        if not isinstance(found, pd.DataFrame):
+            raise TypeError(f"expected a pandas or polars DataFrame, but got {type(frame).__name__}")
+        table = cls(name, found.reset_index(drop=True).set_axis(found.columns.map(str), axis=1), None)
         table.check()
         return table
 
@@ -451,6 +463,16 @@ class Table:
                 f"converted to indicators named column=value, and log to log(column); {RENAME}"
             )
         return np.column_stack(values), tuple(found)
+
+    def selected(
+        self, columns: Collection[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]
+    ) -> Float[np.ndarray, "n d"]:
+        """Return features of a fitted `Dataset` in the given order; see :func:`read_columns`."""
+        converted_columns = {**dict.fromkeys(kinds), **levels}
+        owner = {one: name for name in converted_columns for one in features_of(name, kinds.get(name), levels.get(name, ()))}
+        X, names = self.features(dict.fromkeys(owner.get(name, name) for name in columns), levels, kinds)
+        place = {name: j for j, name in enumerate(names)}
+        return X[:, [place[name] for name in columns]]
 
     def _indicators(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
         """Indicators of the levels, 0 where the value is missing; of two levels, only the second, NaN where it is missing."""

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draws
 from bnp_hier.posterior.point_estimates import cluster_costs
 from bnp_hier.utils.labels import canonical_labels
 
-__all__ = ["AssignmentUncertainty", "assignment_uncertainty", "cluster_affinities"]
+__all__ = ["AssignmentUncertainty", "assignment_uncertainty", "cluster_affinities", "membership_probabilities"]
 
 
 class AssignmentUncertainty(NamedTuple):
@@ -111,12 +111,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
            [0.5, 1. ],
            [0.5, 1. ]])
     """
-    flat = flat_draws(draws)
-    if max_draws is not None:
-        if max_draws < 1:
-            raise ValueError(f"max_draws must be at least 1, but it is {max_draws}")
-        flat = flat[np.unique(np.linspace(0, len(flat) - 1, min(max_draws, len(flat))).round().astype(int))]
-    labels, weights = unique_draws(flat)
+    labels, weights = unique_draws(_some(flat_draws(draws), max_draws))
     n = labels.shape[1]
     _, center = np.unique(one_partition(estimate, n), return_inverse=True)
     sizes = np.bincount(center)
@@ -130,3 +125,53 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
     together[items, center] -= 1.0
     others[items, center] -= 1.0
     return np.divide(together, others, out=np.full_like(together, np.nan), where=others > 0)
+
+
+def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | None = None) -> Float[np.ndarray, "n k"]:
+    """Compute the probability that each item belongs to each cluster of a partition, averaged over draws of partitions.
+
+    It is the probability that a random member of the item's cluster in a random draw, the item itself included, belongs to the
+    given cluster of the estimate: the mean over the draws of ``|A ∩ E_k| / |A|``, where A is the item's cluster in the draw.
+    The rows sum to 1. For new rows, `cluster_probabilities` averages in the same way.
+
+    Parameters
+    ----------
+    draws, estimate, max_draws
+        As in `cluster_affinities`, whose entries, in contrast, are relative to the sizes of the clusters of the estimate.
+
+    Returns
+    -------
+    probabilities
+        (n, k), columns in the order of the sorted labels of `estimate`.
+
+    Raises
+    ------
+    ValueError
+        If the draws or the estimate have the wrong shape or type, or `max_draws` is not positive.
+
+    Examples
+    --------
+    >>> from bnp_hier.posterior import membership_probabilities
+    >>> membership_probabilities([[0, 0, 1, 1], [0, 0, 0, 1]], [0, 0, 1, 1]).round(2)
+    array([[0.83, 0.17],
+           [0.83, 0.17],
+           [0.33, 0.67],
+           [0.  , 1.  ]])
+    """
+    labels, weights = unique_draws(_some(flat_draws(draws), max_draws))
+    _, center = np.unique(one_partition(estimate, labels.shape[1]), return_inverse=True)
+    found = np.zeros((labels.shape[1], int(center.max()) + 1))
+    for z, weight in zip(labels, weights, strict=True):
+        counts = np.zeros((int(z.max()) + 1, found.shape[1]))
+        np.add.at(counts, (z, center), 1.0)
+        found += weight * (counts / counts.sum(1, keepdims=True))[z]
+    return found
+
+
+def _some(flat: Int[np.ndarray, "s n"], max_draws: int | None) -> Int[np.ndarray, "m n"]:
+    """All draws, or at most `max_draws` of them, evenly spaced."""
+    if max_draws is None:
+        return flat
+    if max_draws < 1:
+        raise ValueError(f"max_draws must be at least 1, but it is {max_draws}")
+    return flat[np.unique(np.linspace(0, len(flat) - 1, min(max_draws, len(flat))).round().astype(int))]

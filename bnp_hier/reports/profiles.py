@@ -15,10 +15,13 @@ from bnp_hier.datasets.conversions import features_of
 from bnp_hier.datasets.recognition import DATE
 from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns
 
-__all__ = ["association_table", "columns_of", "profiles_of", "profiles_table"]
+__all__ = ["association_table", "columns_of", "distinguishing_features", "profiles_of", "profiles_table"]
 
 CREDIBLE = 0.95
 """Probability of the intervals."""
+
+TELLING = 0.3
+"""Standard deviations by which a cluster's mean must differ from that of all rows to be mentioned."""
 
 MOST_CLUSTERS, MOST_ROWS = 8, 40
 """Largest numbers of clusters, and of columns or levels, in a table of the report; the files contain all."""
@@ -89,6 +92,29 @@ def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
     wide.columns = [f"cluster {k}" for k in wide.columns]
     overall = table.drop_duplicates("name").set_index("name")["all_rows"]
     return wide.assign(**{"all rows": overall}).rename_axis("column").head(MOST_ROWS)
+
+
+def distinguishing_features(found: ClusterProfiles, most: int = 3) -> list[str]:
+    """For each cluster, the columns whose means or shares differ most from those of all rows, the most telling first.
+
+    A difference is measured in standard deviations of the column over all rows; columns that were not used to find the
+    clusters are left out, and so are differences of less than 0.3.
+    """
+    table = found.profiles.reset_index()
+    table = table[table["column"].map(found.association["used"]).astype(bool)]
+    mean, overall, sd = (table[name].astype(float) for name in ("mean", "overall", "sd"))
+    squares = table["rows"] * (sd.fillna(0.0) ** 2 + (mean - overall).fillna(0.0) ** 2)
+    both = [table["column"], table["level"]]
+    spread = np.sqrt(squares.groupby(both).transform("sum") / table["rows"].groupby(both).transform("sum"))
+    table = table.assign(gap=((mean - overall) / spread.where(spread > 0)).abs(), spread=spread)
+    telling = table[table["gap"] >= TELLING].sort_values("gap", ascending=False, kind="stable")
+    telling = telling.drop_duplicates(["cluster", "column"])  # of a category, the level that tells most
+    words: list[list[str]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
+    for row in telling.itertuples():
+        name = f"{row.column} = {row.level}" if row.level else str(row.column)
+        own, of_all = (_number(value, row.spread, bool(row.level)) for value in (row.mean, row.overall))
+        words[int(str(row.cluster))].append(f"{name} {own} (all rows {of_all})")
+    return [", ".join(each[:most]) for each in words]
 
 
 def _cell(mean: Any, low: Any, high: Any, sd: Any, is_share: bool) -> str:

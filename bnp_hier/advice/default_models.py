@@ -1,4 +1,4 @@
-"""Models built from the options of the command line."""
+"""Models for a component: those of the commands, `recommend` and `cluster`."""
 
 from __future__ import annotations
 

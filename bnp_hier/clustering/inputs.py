@@ -1,0 +1,137 @@
+"""Data of any kind as a `Dataset`, and new rows as its columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bnp_hier.datasets import Dataset, from_frame
+from bnp_hier.datasets.tabular import as_labels, columns_of_frame
+from bnp_hier.utils.arrays import as_matrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["dataset_of", "index_of", "new_rows"]
+
+NAME = "X"
+"""Name of data that have none, in messages and reports."""
+
+
+def dataset_of(
+    X: Any,
+    truth: Any = None,
+    items: str | None = None,
+    drop: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None,
+) -> Dataset:
+    """Convert an array, a DataFrame or a `Dataset`; the index of a DataFrame names the rows unless it only counts them.
+
+    Parameters
+    ----------
+    X
+        The data.
+    truth
+        Column of a DataFrame with the known classes, or one class per row, (n,).
+    items, drop, kinds
+        As in `bnp_hier.datasets.from_frame`; the columns of an array are named x0, x1, ....
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is not a table, or as in `bnp_hier.datasets.from_frame`.
+    """
+    if isinstance(X, str | os.PathLike):
+        raise TypeError(
+            f"X must be an array, a DataFrame or a Dataset, but it is the text {str(X)!r}; read a file with "
+            "bnp_hier.datasets.read_table, and load a data set with bnp_hier.datasets.load"
+        )
+    column = truth if isinstance(truth, str) else None
+    if isinstance(X, Dataset):
+        if column is not None or items is not None or drop or kinds:
+            raise ValueError("items, drop, kinds and the name of a column as truth apply to DataFrames; X is a Dataset already")
+        data = X
+    else:
+        data = from_frame(_frame(X), column, items=items, drop=drop, kinds=kinds, name=NAME)
+        data = dataclasses.replace(data, description="")
+        index = index_of(X)
+        if index is not None and items is None:
+            data = dataclasses.replace(data, item_names=tuple(map(_name, index)))
+    if len(data.X) < 2:
+        raise ValueError(f"X has {len(data.X)} row; clustering needs at least 2")
+    return data if truth is None or column is not None else dataclasses.replace(data, y=_classes(truth, len(data.X)))
+
+
+def index_of(X: Any) -> pd.Index | None:
+    """The index of a pandas DataFrame, unless it only counts the rows."""
+    import pandas as pd
+
+    return X.index if isinstance(X, pd.DataFrame) and not _counts(X.index) else None
+
+
+def new_rows(X: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
+    """New rows with the columns of the fitted data: those of a DataFrame are found by name, and converted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a column is missing, or a value does not suit it.
+    """
+    if _is_frame(X):
+        return columns_of_frame(X, fitted)
+    converted = [*fitted.levels, *fitted.kinds]
+    if converted:
+        raise TypeError(
+            f"new rows must be a DataFrame, because the column {converted[0]!r} of the data was converted, but they are "
+            f"of the type {type(X).__name__}"
+        )
+    rows = as_matrix(X, name="X")
+    if rows.shape[1] != fitted.X.shape[1]:
+        raise ValueError(f"X has {rows.shape[1]} columns, but {fitted.X.shape[1]} were fitted")
+    return rows
+
+
+def _frame(X: Any) -> Any:
+    """A DataFrame as it is; an array as a DataFrame."""
+    import pandas as pd
+
+    if _is_frame(X):
+        return X
+    cells = as_matrix(X)
+    return pd.DataFrame(cells, columns=[f"x{j}" for j in range(cells.shape[1])])
+
+
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "to_pandas"))
+
+
+def _counts(index: pd.Index) -> bool:
+    import pandas as pd
+
+    return isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1 and index.name is None
+
+
+def _name(entry: Any) -> str:
+    """The name of a row; those of a hierarchical index are joined."""
+    return " / ".join(map(str, entry)) if isinstance(entry, tuple) else str(entry)
+
+
+def _classes(truth: Any, n: int) -> np.ndarray:
+    """One class per row."""
+    import pandas as pd
+
+    values = truth.to_pandas() if hasattr(truth, "to_pandas") else truth
+    shape = np.shape(values)
+    if shape != (n,):
+        raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {shape}")
+    column = pd.Series(np.asarray(values))
+    if column.isna().any():
+        raise ValueError(
+            f"truth must have one class per row, but that of row {int(column.isna().to_numpy().argmax())} is missing"
+        )
+    return as_labels(column)

@@ -1,0 +1,202 @@
+"""The plan of a clustering: the rows to fit, the likelihood, and the methods that fit the time budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bnp_hier.advice.covariance_structures import Structure
+from bnp_hier.advice.default_models import described
+from bnp_hier.advice.recommendation import Recommendation, recommend_for
+from bnp_hier.datasets import Dataset
+from bnp_hier.methods import METHODS, Method, Outcome, RunOptions, partition_methods, run_methods
+
+__all__ = ["ClusteringOptions", "ClusteringPlan"]
+
+AHEAD = {
+    "map-dp": ("descend", "merge_pair", "anneal", "known", "diagonal"),
+    "bhc": ("marginals_of", "predictives", "agglomerate", "tree_masses", "node_statistics"),
+    "gibbs": ("step_of_gibbs", "row_densities", "summaries_of", "joint"),
+}
+"""Native kernels and families that methods need, but not at once, and that take long to compile."""
+
+
+@dataclass(frozen=True)
+class ClusteringOptions:
+    """Options of a clustering.
+
+    Parameters
+    ----------
+    family
+        Likelihood of one cluster, as in `bnp_hier.recommend`.
+    methods
+        Names of the methods to run; None for those that fit the time budget.
+    budget
+        Time budget (s) for all methods together; None for that of `recommend`.
+    concentration
+        Concentration of the Dirichlet process; None for a Gamma(1, 1) prior.
+    held_out
+        Share of the rows to hold out from all methods for scoring their predictions.
+    random_state
+        Random seed.
+    chains, warmup, samples
+        Number of chains, and lengths that are kept whatever the budget; None for those that fit it.
+    progress_bar
+        Whether to show progress bars.
+    """
+
+    family: str = "auto"
+    methods: Sequence[str] | None = None
+    budget: float | None = None
+    concentration: float | None = None
+    held_out: float = 0.0
+    random_state: int = 0
+    chains: int = RunOptions.chains
+    warmup: int | None = None
+    samples: int | None = None
+    progress_bar: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.held_out < 1.0:
+            raise ValueError(f"held_out must be at least 0 and less than 1, but it is {self.held_out!r}")
+        if self.methods is not None:
+            unknown = [name for name in self.methods if name not in partition_methods()]
+            if unknown or not self.methods:
+                known = ", ".join(partition_methods())
+                raise ValueError(f"methods must be some of {known}, but it is {list(self.methods)!r}")
+
+    @property
+    def longest(self) -> RunOptions:
+        """The longest chains wanted."""
+        warmup = RunOptions.warmup if self.warmup is None else self.warmup
+        samples = self.samples or RunOptions.samples
+        return RunOptions(self.chains, warmup, samples, None, self.random_state, self.progress_bar)
+
+
+@dataclass(frozen=True, eq=False)
+class ClusteringPlan:
+    """What to run on a data set, decided before anything is run.
+
+    Parameters
+    ----------
+    data
+        The rows to fit.
+    fitted_rows
+        (n,) their places among all rows.
+    held_out
+        The other rows; None if there are none.
+    advice
+        The likelihood and the methods, as recommended.
+    methods
+        Names of the methods to run.
+    run_options
+        How to run each method, by name.
+    asked
+        The options that the plan was made for.
+    started
+        When planning began, in seconds of `time.perf_counter`.
+    """
+
+    data: Dataset
+    fitted_rows: Int[np.ndarray, " n"]
+    held_out: Float[np.ndarray, "m d"] | None
+    advice: Recommendation
+    methods: tuple[str, ...]
+    run_options: dict[str, RunOptions]
+    asked: ClusteringOptions
+    started: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def of(cls, whole: Dataset, asked: ClusteringOptions) -> ClusteringPlan:
+        """Choose the likelihood and the methods.
+
+        Raises
+        ------
+        ValueError
+            If the data or the options are invalid.
+        """
+        started = time.perf_counter()
+        _compile_ahead(asked.methods)
+        kept, rest = _split(len(whole.X), asked.held_out, asked.random_state)
+        data = whole.rows(kept) if len(rest) else whole
+        advice = recommend_for(data, asked.family, asked.budget, asked.longest, asked.concentration)
+        options = {each.name: each.options for each in advice.methods}
+        if asked.warmup is not None or asked.samples is not None:  # as requested, even if they exceed the budget
+            options = dict.fromkeys(options, asked.longest)
+        methods = advice.chosen if asked.methods is None else tuple(asked.methods)
+        return cls(data, kept, whole.X[rest] if len(rest) else None, advice, methods, options, asked, started)
+
+    def run(
+        self, begun: Callable[[Method], None] | None = None, ended: Callable[[Method, float], None] | None = None
+    ) -> Outcome:
+        """Run the methods, with callbacks as in `run_methods`.
+
+        After Ctrl-C, the results of finished methods and the draws collected so far are kept.
+
+        Raises
+        ------
+        KeyboardInterrupt, ValueError
+            If there is no result, because of Ctrl-C or because all methods failed.
+        """
+        outcome = run_methods(self.methods, self.advice.model, self.data.X, self.run_options, begun=begun, ended=ended)
+        if not outcome.fits:
+            if outcome.interrupted:
+                raise KeyboardInterrupt
+            raise ValueError("; ".join(outcome.problems))
+        return outcome
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Name -> value: the settings of the run, for a report."""
+        (n, d), asked, advice = self.data.X.shape, self.asked, self.advice
+        held = "" if self.held_out is None else f", {len(self.held_out)} rows held out"
+        skipped = [] if asked.methods is not None else [each for each in advice.methods if not each.chosen]
+        structures = {"covariance matrices": "; ".join(map(_scored, advice.structures))} if advice.structures else {}
+        return {
+            "data": f"{self.data.name}, {n} rows × {d} columns{held}",
+            "family": f"{advice.family}: {advice.family_reason}",
+            **structures,
+            "model": described(advice.component, asked.concentration),
+            "chains": self._lengths(),
+            "seed": str(asked.random_state),
+            "not run": "; ".join(f"{each.title} ({each.reason.split(';')[0]})" for each in skipped) or "–",
+        }
+
+    def _lengths(self) -> str:
+        """The chains' lengths in words."""
+        of = [self.run_options[name] for name in self.methods if METHODS[name].is_chain]
+        return ", ".join(f"{o.chains} chains of {o.warmup} warm-up and {o.samples} kept sweeps" for o in of) or "none"
+
+
+def _scored(structure: Structure) -> str:
+    return f"{structure.covariance}: score {structure.score:.1f} nats, {structure.clusters} clusters"
+
+
+def _split(n: int, share: float, seed: int) -> tuple[Int[np.ndarray, " kept"], Int[np.ndarray, " rest"]]:
+    """Rows to fit and rows to hold out."""
+    m = round(share * n)
+    if m == 0:
+        return np.arange(n), np.arange(0)
+    if n - m < 2:
+        raise ValueError(
+            f"held_out= or --held-out {share:g} holds out {m} of {n} rows and leaves {n - m} for the methods, "
+            "which need at least 2"
+        )
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[m:]), order[:m]
+
+
+def _compile_ahead(methods: Sequence[str] | None) -> None:
+    """Start to compile kernels on another core, the first time that they are needed on this machine."""
+    with suppress(ImportError):  # without Numba, there are no kernels
+        from bnp_hier.native.warming_up import start_compiling
+
+        # covariance structures are compared by MAP-DP, whatever the methods
+        start_compiling(
+            [name for method, names in AHEAD.items() if method in ("map-dp", *(methods or AHEAD)) for name in names]
+        )

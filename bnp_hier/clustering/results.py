@@ -1,0 +1,390 @@
+"""The result of a clustering, which prints as text and shows itself as HTML in notebooks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from bnp_hier.capabilities import Chains, Clustering
+from bnp_hier.clustering.inputs import new_rows
+from bnp_hier.clustering.plans import ClusteringPlan
+from bnp_hier.clustering.summaries import Summary
+from bnp_hier.datasets import Dataset
+from bnp_hier.methods import METHODS, Outcome
+from bnp_hier.posterior.cluster_profiles import ClusterProfiles
+from bnp_hier.posterior.item_uncertainty import membership_probabilities
+from bnp_hier.posterior.new_rows import cluster_probabilities
+from bnp_hier.runs.saved_fit import SavedFit
+from bnp_hier.utils.wording import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from bnp_hier.reports.report import Findings
+
+__all__ = ["ClusteringResult"]
+
+PLOTS = ("pairs", "coclustering", "number_of_clusters")
+"""Kinds of plots."""
+
+MOST_POINTS, MOST_PAIRED = 3000, 600
+"""Most rows in a scatter plot, and in a heat map of all pairs; of more, this many are drawn at random."""
+
+MOST_WORK = 3e8
+"""Draws × rows × clusters beyond which some of the draws are left out."""
+
+SURE = 0.9
+"""Least probability of the cluster of a certain row."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusteringResult:
+    """The clusters of a data set and how certain they are, by several methods; made by `bnp_hier.cluster`.
+
+    The clusters are the point estimate of one method, `method`: the first method that draws from the posterior, or else the
+    one whose partition is most probable. They are numbered from 0. `print(result)` shows a summary, and a notebook shows it as
+    HTML.
+
+    Parameters
+    ----------
+    plan
+        What was run on which rows.
+    outcome
+        The fits, run times and problems.
+    index
+        Index of the fitted rows of a DataFrame; None to use the names or numbers of the rows.
+    call
+        Code that makes the result again, for the report.
+    """
+
+    plan: ClusteringPlan
+    outcome: Outcome
+    index: pd.Index | None = None
+    call: str = ""
+
+    # ---- the clusters -----------------------------------------------------------------------------------------------------
+
+    @property
+    def method(self) -> str:
+        """Title of the method whose clusters these are."""
+        return self.findings.lead
+
+    @property
+    def labels_(self) -> Int[np.ndarray, " n"]:
+        """(n,) cluster of each fitted row: the method's point estimate."""
+        return self.findings.labels[self.method]
+
+    @property
+    def n_clusters_(self) -> int:
+        """Number of clusters in `labels_`."""
+        return int(self.labels_.max()) + 1
+
+    @cached_property
+    def probabilities(self) -> Float[np.ndarray, "n k"]:
+        """(n, K) probability that each fitted row belongs to each cluster; the rows sum to 1.
+
+        For methods that draw partitions, `membership_probabilities` of the draws; for the others, the predictive
+        probabilities given their one partition, which are too certain because they include the row itself.
+        """
+        draws = self.findings.draws(self.method)
+        s, fit = draws.shape[0] * draws.shape[1], self.fits[self.method]
+        if s > 1 or not isinstance(fit, Clustering):
+            most = max(20, int(MOST_WORK / (len(self.labels_) * self.n_clusters_)))
+            return membership_probabilities(draws, self.labels_, most)
+        known = np.asarray(fit.predict_proba(self.data.X))[:, : self.n_clusters_]
+        return known / known.sum(1, keepdims=True)
+
+    def uncertainty(self) -> Float[np.ndarray, " n"]:
+        """(n,) probability that each fitted row belongs to another cluster than its own in `labels_`."""
+        return 1.0 - self.probabilities[np.arange(len(self.labels_)), self.labels_]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a DataFrame with one line for each fitted row, under the index of the data or the names of the rows.
+
+        Its columns are `cluster`; `probability`, that of this cluster; `alternative` and `probability_of_alternative`, the next
+        most probable cluster (missing if there is only one cluster); `certain`, whether the probability is at least 0.9; and,
+        if classes are known, `truth`.
+        """
+        import pandas as pd
+
+        n, labels = len(self.labels_), self.labels_
+        others = self.probabilities.copy()
+        others[np.arange(n), labels] = -1.0
+        second, several = others.argmax(1), self.n_clusters_ > 1
+        own = self.probabilities[np.arange(n), labels]
+        columns: dict[str, Any] = {
+            "cluster": labels,
+            "probability": own,
+            "alternative": pd.array(second if several else [None] * n, dtype="Int64"),
+            "probability_of_alternative": others.max(1) if several else np.full(n, np.nan),
+            "certain": own >= SURE,
+        }
+        if self.data.classes is not None:
+            columns["truth"] = self.data.classes
+        return pd.DataFrame(columns, index=self._index())
+
+    def _index(self) -> pd.Index:
+        import pandas as pd
+
+        if self.index is not None:
+            return self.index
+        names = self.data.item_names
+        return pd.Index(self.plan.fitted_rows, name="row") if names is None else pd.Index(names, name="row")
+
+    # ---- what was found ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def findings(self) -> Findings:
+        """Everything that is computed from the fits, for the table, the files and the report."""
+        from bnp_hier.reports.report import Findings
+
+        plan, seed = self.plan, self.plan.asked.random_state
+        return Findings.of(plan.data, self.fits, held_out=plan.held_out, seconds=self.seconds, random_state=seed)
+
+    @property
+    def data(self) -> Dataset:
+        """The fitted rows as numbers, with their names, and those of the columns."""
+        return self.plan.data
+
+    @property
+    def fits(self) -> dict[str, Any]:
+        """Title of a method -> its fit: an estimator, or a run of chains."""
+        return self.outcome.fits
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Title of a method -> its run time (s)."""
+        return self.outcome.seconds
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The methods side by side, as `bnp_hier.compare` returns it."""
+        return self.findings.table
+
+    @property
+    def profiles(self) -> ClusterProfiles:
+        """Means and shares of the columns in each cluster, and how far each column goes with the clusters."""
+        return self.findings.profiles
+
+    @cached_property
+    def headline(self) -> str:
+        """The number of clusters, its probability, and which methods agree, in a sentence or two."""
+        return self.findings.headline()
+
+    @property
+    def notes(self) -> list[str]:
+        """The findings in plain sentences."""
+        return self.findings.notes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Choices that look wrong, each with a suggestion."""
+        return self.plan.advice.warnings
+
+    @property
+    def problems(self) -> list[str]:
+        """What failed, was interrupted or was not run, in sentences."""
+        return self.outcome.problems
+
+    # ---- pictures, files and other packages -------------------------------------------------------------------------------
+
+    def plot(self, kind: str = "pairs") -> Figure:
+        """Plot the clusters.
+
+        Parameters
+        ----------
+        kind
+            "pairs" for all pairs of columns, coloured by cluster; "coclustering" for the probabilities that two rows share a
+            cluster; "number_of_clusters" for the posterior distribution of that number. Of more than 3,000 rows (600 for
+            "coclustering"), some drawn at random are shown.
+
+        Returns
+        -------
+        figure
+            A figure, which is not registered with pyplot.
+
+        Raises
+        ------
+        ValueError
+            If there is no such kind.
+        """
+        from matplotlib.figure import Figure
+
+        from bnp_hier import plots
+        from bnp_hier.posterior import coclustering, number_of_clusters
+
+        if kind not in PLOTS:
+            raise ValueError(f"kind must be one of {', '.join(PLOTS)}, but it is {kind!r}")
+        draws, labels = self.findings.draws(self.method), self.labels_
+        if kind == "pairs":
+            some = self._some(MOST_POINTS)
+            return plots.pairs(self.data.X[some], labels=labels[some], feature_names=self.data.feature_names)
+        figure = Figure(figsize=(6, 5), layout="constrained")
+        if kind == "coclustering":
+            some = self._some(MOST_PAIRED)
+            plots.coclustering(coclustering(draws[..., some]), labels=labels[some], ax=figure.subplots())
+        else:
+            plots.number_of_clusters(number_of_clusters(draws), ax=figure.subplots())
+        return figure
+
+    def _some(self, most: int) -> Int[np.ndarray, " m"]:
+        n, seed = len(self.labels_), self.plan.asked.random_state
+        return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+
+    def report(
+        self, path: str | os.PathLike[str], *, files: Mapping[str, str] | None = None, reproduce: str | None = None
+    ) -> Path:
+        """Write the report: one HTML file with the findings, tables and figures, which needs nothing else.
+
+        Parameters
+        ----------
+        path
+            File to write; missing folders are created.
+        files
+            File beside the report -> what it contains.
+        reproduce
+            Command or code that makes the report again; by default, the call that made this result.
+
+        Returns
+        -------
+        path
+            The file written.
+        """
+        from bnp_hier.reports.report import write_report
+
+        return write_report(
+            path,
+            self.findings,
+            problems=self.problems,
+            warnings=self.warnings,
+            facts=self.plan.facts,
+            files=files,
+            reproduce=self.call if reproduce is None else reproduce,
+        )
+
+    def to_arviz(self, method: str | None = None) -> Any:
+        """Return the draws of a method, and quantities computed from them, as `bnp_hier.to_arviz` does.
+
+        Parameters
+        ----------
+        method
+            Name or title of a method; by default, the one whose clusters these are.
+
+        Raises
+        ------
+        ValueError
+            If the method was not run.
+        """
+        return self.findings.packages[self._title(method)]
+
+    def save(self, path: str | os.PathLike[str], method: str | None = None) -> Path:
+        """Save the fit of a method and its data, for `bnp_hier.load_fit` and `bnp-hier predict`.
+
+        Parameters
+        ----------
+        path
+            File to write, usually ``.npz``.
+        method
+            As in `to_arviz`.
+
+        Raises
+        ------
+        ValueError
+            If the method was not run.
+        """
+        title = self._title(method)
+        return self._saved(title).save(path)
+
+    def _saved(self, title: str) -> SavedFit:
+        name = next(name for name, each in METHODS.items() if each.title == title)
+        notes = (*self.problems, *self.warnings)
+        return SavedFit(self.fits[title], self.data, name, self.plan.advice.family, self.seconds[title], notes)
+
+    def _title(self, method: str | None) -> str:
+        title = self.method if method is None else METHODS[method].title if method in METHODS else method
+        if title not in self.fits:
+            raise ValueError(f"there is no fit of the method {method!r}; those that were run are {listed(self.fits, 20)}")
+        return title
+
+    # ---- new rows ---------------------------------------------------------------------------------------------------------
+
+    def predict_proba(self, X: ArrayLike | pd.DataFrame) -> Float[np.ndarray, "m k1"]:
+        """Compute the probability that each new row belongs to each cluster or, in the last column, to a new one.
+
+        Parameters
+        ----------
+        X
+            New rows, (m, d); of a DataFrame, the columns are found by name and converted as those of the data were, and other
+            columns are ignored.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, or a value does not suit it.
+        """
+        return cluster_probabilities(self.fits[self.method], self.data.X, self.labels_, new_rows(X, self.data))
+
+    def predict(self, X: ArrayLike | pd.DataFrame) -> Int[np.ndarray, " m"]:
+        """Return the most probable cluster of each new row, as in `predict_proba`; `n_clusters_` means a new cluster."""
+        return self.predict_proba(X).argmax(axis=1)
+
+    def score_samples(self, X: ArrayLike | pd.DataFrame) -> Float[np.ndarray, " m"]:
+        """Compute the log predictive density (nats) of each new row, as in `predict_proba`.
+
+        Columns that were converted have the density of the converted values.
+        """
+        return self._saved(self.method).score_samples(new_rows(X, self.data))
+
+    # ---- the summary ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def clusters(self) -> pd.DataFrame:
+        """One line for each cluster: `rows`; `probability`, the mean over its rows; and `features` that distinguish it."""
+        import pandas as pd
+
+        from bnp_hier.reports.profiles import distinguishing_features
+
+        sizes = np.bincount(self.labels_)
+        own = 1.0 - self.uncertainty()
+        columns = {
+            "rows": sizes,
+            "probability": np.bincount(self.labels_, weights=own) / sizes,
+            "features": distinguishing_features(self.profiles),
+        }
+        return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
+
+    @cached_property
+    def _summary(self) -> Summary:
+        n, d = self.data.X.shape
+        doubtful = int((self.uncertainty() > 1.0 - SURE).sum())
+        sampled = isinstance(self.fits[self.method], Chains)
+        times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        return Summary(
+            title=f"{self.data.name}: {n} rows, {d} columns",
+            headline=self.headline,
+            clusters=self.clusters,
+            lines=(
+                f"Clusters of {self.method}" + ("" if sampled else ", which does not draw from the posterior"),
+                f"{doubtful} of {n} rows belong to their cluster with a probability below {SURE:g}",
+                f"Likelihood: {self.plan.advice.family} ({self.plan.advice.family_reason})",
+                f"Run times: {times}",
+            ),
+            warnings=(*self.problems, *(f"{each[0].upper()}{each[1:]}." for each in self.warnings)),
+        )
+
+    def __str__(self) -> str:
+        return self._summary.as_text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self._summary.as_html()
