@@ -1,0 +1,284 @@
+"""One call from data to clusters: what goes in, what the result offers, and that the command line gives the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib.figure
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import bnp_hier as bnp
+from bnp_hier import cli
+from bnp_hier import methods as methods
+from bnp_hier.clustering.results import ClusteringResult
+from bnp_hier.clustering.summaries import Summary
+from bnp_hier.utils.wording import printable
+
+SHORT = {"methods": ["map-dp", "gibbs"], "budget": 5.0, "progress_bar": False}
+"""Gibbs with the fewest sweeps that are worth running."""
+
+QUICK = {"methods": "map-dp", "progress_bar": False}
+
+
+def _frame(n: int = 40) -> pd.DataFrame:
+    """Two groups in columns of all kinds, a value missing, under names of the rows."""
+    rng = np.random.default_rng(1)
+    group = np.repeat([0, 1], n // 2)
+    length = rng.normal(4.0 * group, 0.5).round(3)
+    length[3] = np.nan
+    return pd.DataFrame(
+        {
+            "length (cm)": length,
+            "visits": rng.poisson(np.where(group == 1, 9.0, 1.0)),
+            "member": group.astype(bool),
+            "site": np.where(rng.random(n) < 0.9, np.array(["sun", "shade"])[group], "wall"),
+            "group": group,
+        },
+        index=[f"plant {i}" for i in range(n)],
+    )
+
+
+@pytest.fixture(scope="module")
+def sampled() -> ClusteringResult:
+    """Of a pandas DataFrame, by MAP-DP and Gibbs."""
+    return bnp.cluster(_frame(), truth="group", **SHORT)
+
+
+def test_clusters_of_a_frame_and_their_certainty(sampled: ClusteringResult) -> None:
+    frame = _frame()
+    assert sampled.method == "Gibbs" and sampled.n_clusters_ == 2 and sampled.plan.advice.family == "mixed"
+    assert adjusted_rand_score(frame["group"], sampled.labels_) == 1.0
+    np.testing.assert_allclose(sampled.probabilities.sum(1), 1.0)
+    assert sampled.probabilities.shape == (40, 2) and (sampled.probabilities.argmax(1) == sampled.labels_).all()
+    np.testing.assert_allclose(sampled.uncertainty(), 1.0 - sampled.probabilities.max(1))
+
+    table = sampled.to_frame()
+    assert list(table.index) == list(frame.index) and list(table["truth"]) == list(frame["group"])
+    assert list(table.columns) == ["cluster", "probability", "alternative", "probability_of_alternative", "certain", "truth"]
+    np.testing.assert_allclose(table["probability"] + table["probability_of_alternative"], 1.0)
+    np.testing.assert_array_equal(table["alternative"], 1 - sampled.labels_)
+    assert (frame.assign(cluster=table["cluster"]).groupby("group")["cluster"].nunique() == 1).all()
+
+
+def test_what_the_result_says(sampled: ClusteringResult) -> None:
+    text = str(sampled)
+    assert repr(sampled) == text and sampled.headline.split(".")[0] in text
+    for word in ("40 rows", "Clusters of Gibbs", "Run times: MAP-DP", "length (cm)", "all rows", "Likelihood: mixed", "Next:"):
+        assert word in text
+    assert max(map(len, text.splitlines())) <= 110
+    assert sampled.table.loc["Gibbs", "ARI"] == 1.0 and sampled.notes and list(sampled.fits) == ["MAP-DP", "Gibbs"]
+    assert list(sampled.clusters["rows"]) == [20, 20] and sampled.clusters["features"].str.contains("site = ").all()
+    found = sampled.profiles.profiles
+    one = sampled.clusters["features"][0].split(", ")
+    assert 1 <= len(one) <= 3
+    level = sampled.labels_[0]  # the cluster of group 0, whose length is about 0
+    assert abs(found.loc[("length (cm)", "", level), "mean"]) < 0.5
+
+
+def test_plots_files_and_draws(sampled: ClusteringResult, tmp_path: Path) -> None:
+    for kind in ("pairs", "coclustering", "number_of_clusters"):
+        figure = sampled.plot(kind)
+        assert isinstance(figure, matplotlib.figure.Figure) and figure.axes
+    with pytest.raises(ValueError, match="kind must be one of pairs"):
+        sampled.plot("pie")
+
+    path = sampled.report(tmp_path / "new" / "report.html")
+    page = path.read_text(encoding="utf-8")
+    assert printable(sampled.headline.split(";")[0]) in page and "plant 3" in page
+    assert "bnp_hier.cluster(X, budget=5.0" in page and "truth=" in page
+
+    assert sampled.to_arviz() is sampled.to_arviz("gibbs") and sampled.to_arviz("MAP-DP") is not sampled.to_arviz()
+    assert list(sampled.to_arviz()["posterior"]["item"].values[:2]) == ["plant 0", "plant 1"]
+    with pytest.raises(ValueError, match="no fit of the method 'bhc'.* MAP-DP, Gibbs"):
+        sampled.to_arviz("bhc")
+
+    saved = bnp.load_fit(sampled.save(tmp_path / "fit.npz", "map-dp"))
+    assert saved.method == "map-dp" and saved.family == "mixed" and saved.data.item_names[3] == "plant 3"
+    np.testing.assert_array_equal(saved.labels, sampled.fits["MAP-DP"].labels_)
+
+
+def test_new_rows_are_converted_as_the_data_were(sampled: ClusteringResult) -> None:
+    frame = _frame()
+    shuffled = frame[["site", "visits", "group", "member", "length (cm)"]]  # columns are found by name
+    again = sampled.predict_proba(shuffled)
+    assert again.shape == (40, 3)
+    np.testing.assert_array_equal(sampled.predict(shuffled), sampled.labels_)
+    np.testing.assert_allclose(again.sum(1), 1.0)
+    density = sampled.score_samples(shuffled)
+    far = frame.assign(**{"length (cm)": 50.0})
+    assert density.shape == (40,) and (sampled.score_samples(far) < density - 5).all()
+    with pytest.raises(TypeError, match="must be a DataFrame, because the column 'site'"):
+        sampled.predict(np.zeros((2, 4)))
+    with pytest.raises(ValueError, match="no column 'visits'"):
+        sampled.predict(frame.drop(columns="visits"))
+
+
+def test_frames_of_polars_and_arrays_give_the_same() -> None:
+    """Booleans, texts and missing values are read alike; rows without names are numbered."""
+    frame = _frame()
+    polars = pl.DataFrame({"who": list(frame.index)} | {name: frame[name].tolist() for name in frame.columns})
+    ours = bnp.cluster(frame, drop=["group"], **QUICK)
+    theirs = bnp.cluster(polars, drop=["group"], items="who", **QUICK)
+    np.testing.assert_array_equal(ours.data.X, theirs.data.X)
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+    assert list(ours.to_frame().index) == list(theirs.to_frame().index) and "truth" not in ours.to_frame()
+    assert "group" in ours.profiles.association.index and "group" not in ours.data.feature_names  # described, not used
+
+    cells = frame[["length (cm)", "visits"]].to_numpy(float)
+    array = bnp.cluster(cells, truth=frame["group"], **QUICK)
+    assert array.data.feature_names == ("x0", "x1") and list(array.to_frame().index) == list(range(40))
+    assert array.table.loc["MAP-DP", "ARI"] > 0.8
+    np.testing.assert_array_equal(array.predict(cells), array.labels_)
+    with pytest.raises(ValueError, match="X has 3 columns, but 2 were fitted"):
+        array.predict(np.zeros((1, 3)))
+
+
+def test_a_method_without_draws_says_so() -> None:
+    """Its probabilities are those of the estimator, given its one partition."""
+    iris = bnp.datasets.load("iris")
+    result = bnp.cluster(iris, **QUICK)
+    fit = result.fits["MAP-DP"]
+    known = fit.predict_proba(iris.X)[:, :3]
+    np.testing.assert_allclose(result.probabilities, known / known.sum(1, keepdims=True))
+    np.testing.assert_array_equal(result.labels_, fit.labels_)
+    assert "which does not draw from the posterior" in str(result) and "Add gibbs" in result.headline
+    assert list(result.to_frame()["truth"].unique()) == list(iris.class_names.values())
+
+
+def test_rows_held_out_are_left_out() -> None:
+    frame = _frame()
+    result = bnp.cluster(frame, truth="group", held_out=0.25, **QUICK)
+    table = result.to_frame()
+    assert len(table) == 30 and list(table.index) == [name for name in frame.index if name in set(table.index)]
+    assert list(table["truth"]) == list(frame.loc[table.index, "group"]) and np.isfinite(result.table["held_out"]).all()
+    numbered = bnp.cluster(frame.reset_index(drop=True), truth="group", held_out=0.25, **QUICK)
+    assert [frame.index[i] for i in numbered.to_frame().index] == list(table.index)
+
+
+def test_other_indexes() -> None:
+    frame = _frame()[["length (cm)", "visits"]]
+    index = pd.MultiIndex.from_product([["a", "b"], range(20)], names=["plot", "plant"])
+    result = bnp.cluster(frame.set_axis(index), **QUICK)
+    assert result.to_frame().index.equals(index) and result.data.item_names[20] == "b / 0"
+    days = pd.date_range("2020-01-01", periods=40)
+    assert bnp.cluster(frame.set_axis(days), **QUICK).to_frame().index.equals(days)
+
+
+ROWS = np.random.default_rng(0).normal(size=(20, 2))
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "error", "words"),
+    [
+        ("flowers.csv", {}, TypeError, "the text 'flowers.csv'; read a file with bnp_hier.datasets.read_table"),
+        (ROWS[:, 0], {}, ValueError, r"two dimensions, shape \(n, d\), but it has shape \(20,\); use X.reshape"),
+        (ROWS[:1], {}, ValueError, "X has 1 row; clustering needs at least 2"),
+        (ROWS, {"methods": "kmeans"}, ValueError, r"methods must be some of map-dp, .*, but it is \['kmeans'\]"),
+        (ROWS, {"methods": []}, ValueError, "methods must be some of"),
+        (ROWS, {"budget": 0}, ValueError, "budget must be a positive number of seconds, but it is 0"),
+        (ROWS, {"held_out": 1.0}, ValueError, "held_out must be at least 0 and less than 1, but it is 1.0"),
+        (ROWS, {"held_out": 0.97}, ValueError, "holds out 19 of 20 rows and leaves 1"),
+        (ROWS, {"family": "cauchy"}, ValueError, "cauchy"),
+        (ROWS, {"truth": [1, 2]}, ValueError, r"one class per row, shape \(20,\), but it has shape \(2,\)"),
+        (ROWS, {"truth": [np.nan, *range(19)]}, ValueError, "that of row 0 is missing"),
+        (ROWS, {"truth": "group"}, ValueError, "there is no column 'group'; the columns are 'x0', 'x1'"),
+        (bnp.datasets.load("iris"), {"drop": ["a"]}, ValueError, "X is a Dataset already"),
+        (_frame().assign(day="2020-01-01"), {}, ValueError, "'day': dates or times; drop them"),
+        (_frame().assign(name=_frame().index), {}, ValueError, "a different text in almost every row"),
+    ],
+)
+def test_errors_say_what_was_found_and_expected(X: object, options: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        bnp.cluster(X, progress_bar=False, **options)
+
+
+class _Texts(HTMLParser):
+    """The tags and texts of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list) -> None:
+        self.tags.add(tag)
+        assert not [name for name, _ in attributes if name != "scope"]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_html_is_escaped_and_has_no_scripts() -> None:
+    name = "<script>alert('&amp;')</script>"
+    frame = _frame()[["length (cm)", "visits"]].rename(columns={"visits": name})
+    parser = _Texts()
+    parser.feed(bnp.cluster(frame, **QUICK)._repr_html_())
+    assert parser.tags == {"div", "p", "strong", "table", "thead", "tr", "th", "tbody", "td", "ul", "li"}
+    assert any(name in text for text in parser.texts)  # read back as plain text
+    assert "cluster" in parser.texts and any("Likelihood" in text for text in parser.texts)
+
+
+def test_many_clusters_are_shown_in_part() -> None:
+    clusters = pd.DataFrame({"rows": range(1, 15), "probability": 1.0, "features": ""}).rename_axis("cluster")
+    summary = Summary("X: 105 rows", "Fourteen clusters.", clusters, ("Clusters of Gibbs",), ("Line\nfeeds\x1b.",))
+    text, page = summary.as_text(), summary.as_html()
+    assert "and 2 smaller clusters, in .clusters" in text and "and 2 smaller clusters" in page
+    listed = [int(line.split()[0]) for line in text.splitlines() if line.strip()[:1].isdigit()]
+    assert listed == list(range(13, 1, -1)) and page.count("<tr>") == 13
+    assert "Line\\u000afeeds\\u001b" in text and "\x1b" not in page
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(KeyboardInterrupt(), "Gibbs was interrupted"), (ValueError("no luck"), "Gibbs failed: no luck")]
+)
+def test_finished_methods_are_kept(error: BaseException, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setitem(methods.METHODS, "gibbs", dataclasses.replace(methods.METHODS["gibbs"], run=fail))
+    result = bnp.cluster(_frame(), truth="group", **SHORT)
+    assert list(result.fits) == ["MAP-DP"] and words in result.problems[0] and words in str(result)
+    assert words in result._repr_html_()
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ValueError):
+        bnp.cluster(_frame(), truth="group", **SHORT | {"methods": ["gibbs"]})
+
+
+def test_the_command_line_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Labels, certainty, table and headline, from a file and from the DataFrame that it contains."""
+    frame = _frame()
+    path = tmp_path / "plants.csv"
+    frame.to_csv(path, index_label="plant")
+    words = [str(path), "--truth", "group", "--items", "plant", "--methods", "map-dp,gibbs", "--seed", "3", "--out"]
+    short = ["--minutes", str(5 / 60), "--no-progress", "--json"]
+    monkeypatch.setattr(sys, "argv", ["bnp-hier", "compare", *words, str(tmp_path / "out"), *short])
+    monkeypatch.setattr(cli, "_keep_programs", lambda: None)
+    monkeypatch.setattr(cli, "interrupted", lambda: False)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    printed = json.loads(capsys.readouterr().out)
+    result = bnp.cluster(frame, truth="group", random_state=3, **SHORT)
+    labels = pd.read_csv(tmp_path / "out" / "labels.csv", index_col="item")
+    np.testing.assert_array_equal(labels[result.method], result.labels_)
+    assert list(labels.index) == list(result.to_frame().index)
+    np.testing.assert_allclose(labels["Gibbs certainty"], result.findings.certainties()["Gibbs certainty"])
+    assert printed["headline"] == result.headline and printed["family"] == result.plan.advice.family
+    assert [row["log_joint"] for row in printed["methods"]] == pytest.approx(list(result.table["log_joint"]))
+    associated = pd.read_csv(tmp_path / "out" / "association.csv", index_col="column")["effect"]
+    np.testing.assert_allclose(associated, result.profiles.association["effect"], rtol=1e-4, atol=1e-6)
+
+
+def test_progress_goes_to_standard_error(capsys) -> None:
+    bnp.cluster(ROWS, methods="map-dp")
+    shown = capsys.readouterr()
+    assert not shown.out and "20 rows, 2 columns, family" in shown.err and "MAP-DP done in" in shown.err
+    bnp.cluster(ROWS, **QUICK)
+    assert not "".join(capsys.readouterr())
