@@ -232,12 +232,14 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=30, help="principal components of texts")
     parser.add_argument("--depth", type=int, default=3, help="levels L")
     parser.add_argument("--components", type=int, default=50, help="components K")
-    parser.add_argument("--nodes", type=int, default=512, help="capacity of the tree")
+    parser.add_argument("--nodes", type=int, help="limit on the nodes of the tree; none by default")
     options = parser.parse_args()
     sizes = shared.sizes_of(options, SMALL, FULL)
     report = Report(options.out, "bhmc_truth")
     report("BHMC: log joints of chains that start at the true classes, at Ward's tree with as many leaves, and at one path")
-    report(f"L {options.depth}, K {options.components}, {options.nodes} nodes; {sizes}; seed {options.seed};")
+    report(
+        f"L {options.depth}, K {options.components}, {options.nodes or 'any number of'} nodes; {sizes}; seed {options.seed};"
+    )
     report(f"  {'large size' if options.full else 'small size'}")
     report("early max: over the first 20 sweeps, a local optimum near the start; late: after the warm-up")
     report("level 1, leaves: numbers of clusters in the tree with the greatest log joint after the warm-up")
