@@ -186,8 +186,8 @@ class BHMCGibbs(PartitionKernel):
     ``Gibbs([(BHMCGibbs(model), ["paths", "mixing", "parameters", "labels"]), (NUTS(model), None)])``.
     If the model restricts its trees to `max_nodes` nodes, so does the target. Otherwise, there is room for n nodes at first
     (at least 128), and with an infinite root for 64 components; under `ResumableRun`, steps that lacked room are repeated with
-    twice as much. Reaching a capacity is counted in `capacity_hits` of the state, measured by `truncated_probability`, and
-    raises a warning.
+    twice as much. As a block of `Gibbs`, the kernel has room for everything that the model allows. Reaching a capacity is
+    counted in `capacity_hits` of the state, measured by `truncated_probability`, and raises a warning.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -244,6 +244,7 @@ class BHMCGibbs(PartitionKernel):
         if mixing == "paper" and len(self._temperatures) > 1:
             raise ValueError('temperatures require mixing="exact"')
         self._path, self._mixing, self._start = path, mixing, init
+        self._with_others = False  # a block of `Gibbs`, whose other blocks need values of the shapes in the model
         self._sites: TreeSites | None = None
         self._program: tuple[Any, Callable[..., BHMCGibbsState]] | None = None  # of `init`, with its key
 
@@ -304,7 +305,7 @@ class BHMCGibbs(PartitionKernel):
         if tree and not is_traced(tree):
             self._check_start(sites, tree)
         own = {name: jnp.asarray(value) for name, value in own.items()}
-        sites = room_at_first(sites, own)
+        sites = sites if self._with_others else room_at_first(sites, own)
         given = {} if sites.paths in own else self._given_trees(sites, values, model_args, model_kwargs)
         # as one program, because compiling the many small operations one by one takes longer
         arrays, fill, shapes = split_arrays((model_args, dict(model_kwargs or {})))
@@ -561,7 +562,7 @@ class BHMCGibbs(PartitionKernel):
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
         """Return a copy of the kernel for the wrapped model."""
         kernel = super().wrap_model(wrapper)
-        kernel._program = None
+        kernel._program, kernel._with_others = None, True
         return kernel
 
     def __getstate__(self) -> dict[str, Any]:

@@ -108,11 +108,10 @@ def test_given_values_have_room(small: None) -> None:
 
 
 @pytest.mark.slow
-def test_other_blocks_read_smaller_arrays(small: None) -> None:
+def test_other_blocks_read_arrays_of_the_model(small: None) -> None:
     """NUTS evaluates the model's density, whose distribution of the proportions has rows for all possible nodes."""
     model = partial(MODEL, concentration=dist.LogNormal(0.0, 0.5), max_components=4)
-    room.NODES = 40
     blocks = Gibbs([(bnp.BHMCGibbs(model), ["paths", "mixing", "parameters", "labels", "gamma"]), (NUTS(model), None)])
     mcmc = MCMC(blocks, num_warmup=5, num_samples=5, progress_bar=False)
     mcmc.run(jax.random.key(0), ROWS)
-    assert mcmc.get_samples()["mixing"].shape == (5, 40, 4) and np.isfinite(mcmc.get_samples()["alpha"]).all()
+    assert mcmc.get_samples()["mixing"].shape == (5, 46, 4) and np.isfinite(mcmc.get_samples()["alpha"]).all()
