@@ -48,7 +48,7 @@ from bnp_hier.distributions import (
 from bnp_hier.inspection.model_arguments import ModelArguments
 from bnp_hier.kernels import AuxiliaryGibbs, BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
 from bnp_hier.model_comparison import compare_models
-from bnp_hier.native.cores import limit_xla
+from bnp_hier.native.cores import set_xla_threads
 from bnp_hier.posterior import (
     ClusterProfiles,
     HierarchyDraws,
@@ -147,4 +147,4 @@ __all__ = [
     "tree_of_clusters",
 ]
 
-limit_xla()
+set_xla_threads()

@@ -13,7 +13,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-__all__ = ["core_count", "limit_xla", "on_cores"]
+__all__ = ["core_count", "on_cores", "set_xla_threads"]
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -30,8 +30,12 @@ def core_count() -> int:
     """
     if threading.current_thread() is not threading.main_thread():
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = _cores_of_the_process()
     return min(cores, _share_of_a_worker() or cores)
+
+
+def _cores_of_the_process() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _share_of_a_worker() -> int | None:
@@ -42,13 +46,22 @@ def _share_of_a_worker() -> int | None:
     return int(given) or None if worker and given.isdecimal() else None
 
 
-def limit_xla() -> None:
-    """Give XLA as many threads as a worker process has cores; it would have one for each core of the machine.
+def set_xla_threads() -> None:
+    """Give XLA two threads for each core of this process and two more, or one thread if the process has a single core.
 
-    XLA reads the number once, before its first computation. Threads that the user has chosen by ``NPROC`` stay.
+    A batched LAPACK call occupies a thread of XLA's pool while it waits for others, so that as many calls at once as there are
+    threads wait forever (jaxlib 0.10). With one thread for each core, which is XLA's default, chains on all cores do.
+
+    XLA reads the number once, before its first computation, from the environment variable ``NPROC``. A number that the user has
+    chosen stays.
     """
-    if (share := _share_of_a_worker()) is not None:
-        os.environ.setdefault("NPROC", str(share))
+    ours = str(_threads(_cores_of_the_process()))
+    if os.environ.get("NPROC", ours) == ours:  # a worker process inherits the number of the process that has started it
+        os.environ["NPROC"] = str(_threads(_share_of_a_worker() or _cores_of_the_process()))
+
+
+def _threads(cores: int) -> int:
+    return 1 if cores == 1 else 2 * cores + 2
 
 
 def on_cores(function: Callable[[_A], _B], items: Sequence[_A], work: float = math.inf) -> list[_B]:

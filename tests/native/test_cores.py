@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +13,7 @@ import pytest
 
 from bnp_hier.native import cores
 from bnp_hier.native.bridge import register
-from bnp_hier.native.cores import core_count, limit_xla, on_cores
+from bnp_hier.native.cores import core_count, on_cores, set_xla_threads
 from bnp_hier.native.stopping import stop_call
 
 
@@ -34,17 +36,55 @@ def test_a_worker_has_its_share(given: str | None, share: int, monkeypatch: pyte
 def test_elsewhere_the_variable_is_of_other_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     _in_a_worker(monkeypatch, "1")
     monkeypatch.setattr(multiprocessing.current_process(), "name", "MainProcess")
-    limit_xla()
-    assert core_count() == 8 and "NPROC" not in os.environ
+    os.environ.pop("NPROC", None)
+    set_xla_threads()
+    assert core_count() == 8 and os.environ["NPROC"] == "18"
 
 
-def test_xla_has_as_many_threads_unless_the_user_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    _in_a_worker(monkeypatch, "3")
-    limit_xla()
-    assert os.environ["NPROC"] == "3"
-    os.environ["NPROC"] = "5"
-    limit_xla()
+@pytest.mark.parametrize(("given", "threads"), [("1", "1"), ("3", "8"), (None, "18")])
+@pytest.mark.parametrize("inherited", [None, "18"])
+def test_threads_of_xla_in_a_worker(
+    given: str | None, threads: str, inherited: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the process that has started it has set the number of its own."""
+    _in_a_worker(monkeypatch, given)
+    os.environ.pop("NPROC", None)
+    if inherited is not None:
+        os.environ["NPROC"] = inherited
+    set_xla_threads()
+    assert os.environ["NPROC"] == threads
+    os.environ["NPROC"] = "5"  # chosen by the user
+    set_xla_threads()
     assert os.environ["NPROC"] == "5"
+
+
+FACTORISATIONS = """
+import faulthandler
+faulthandler.dump_traceback_later(120, exit=True)
+import numpy as np
+import bnp_hier
+import jax
+import jax.numpy as jnp
+from bnp_hier.native.cores import on_cores
+
+def chain(seed):
+    A = np.random.default_rng(seed).normal(size=(200, 22, 22)).astype(np.float32)
+    A = jnp.asarray(A @ A.transpose(0, 2, 1) + np.eye(22, dtype=np.float32))
+    return [float(factorise(A)) for _ in range(500)]
+
+factorise = jax.jit(lambda A: jnp.linalg.cholesky(A).sum())
+chain(0)
+assert np.isfinite(on_cores(chain, range(4))).all()
+"""
+
+
+def test_chains_on_all_cores_do_not_block_each_other() -> None:
+    """With XLA's own number of threads, two chains of batched LAPACK calls on two cores wait forever."""
+    environment = {name: value for name, value in os.environ.items() if name != "NPROC"}
+    done = subprocess.run(
+        [sys.executable, "-c", FACTORISATIONS], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_thread_has_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
