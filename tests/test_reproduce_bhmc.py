@@ -94,3 +94,5 @@ def test_full_output_is_there() -> None:
     for name in reports:
         text = (FOLDER / "output" / name).read_text(encoding="utf-8")
         assert _verdicts(text) and "small size" not in text
+    truth = (FOLDER / "output" / "bhmc_truth.txt").read_text(encoding="utf-8")
+    assert truth.count("highest integrated: from") == 8 and "small size" not in truth
