@@ -232,14 +232,14 @@ def test_joint_distribution_finds_wrong_moves(move: str, root: str, monkeypatch:
     assert np.abs(found).max() > 6, found
 
 
-def of_one_component(draw: Any) -> Any:
-    """Hyperparameters as if all rows had one component."""
-    return lambda model, sites, z, labels, *rest: draw(model, sites, z, jnp.zeros_like(labels), *rest)
+def of_other_components(draw: Any) -> Any:
+    """Hyperparameters as if the rows had the components in turn."""
+    return lambda model, sites, z, labels, *rest: draw(model, sites, z, jnp.arange(len(labels)) % sites.components, *rest)
 
 
 WRONG_HYPERPARAMETERS = {
     "columns": ("draw_variance", of_the_other_column),
-    "slices": ("draw_component_hyperparameters", of_one_component),
+    "slices": ("draw_component_hyperparameters", of_other_components),
 }
 
 
