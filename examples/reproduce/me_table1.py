@@ -6,7 +6,7 @@ centroid: with the std of one column instead, isotropic methods find one cluster
 The cube of the centroids has the same diagonal in any number of columns, such that the competitors come near the paper's
 numbers for small tau.
 
-`--full` runs all 27 cells with ten data sets each: about two CPU hours. Finished fits are stored, so that a run that was
+`--full` runs all 27 cells with ten data sets each: about one CPU hour. Finished fits are stored, so that a run that was
 stopped goes on; with `--hours`, it stops by itself and reports the data sets on which every method has been run.
 """
 
@@ -227,7 +227,7 @@ def run_all(plan: Plan, out: Path, hours: float) -> Results:
 
 def row(report: Report, title: str, cells: list[str]) -> None:
     """One line of the table."""
-    report(f"{title:<24}" + "".join(f"{cell:>21}" for cell in cells))
+    report(f"{title:<24}" + "".join(f"{cell:>23}" for cell in cells))
 
 
 def spread(values: np.ndarray) -> str:
