@@ -39,11 +39,21 @@ def test_readme_is_one_page() -> None:
     assert set(re.findall(r"\]\[(\w+)\]", README)) == set(targets)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/quick_start.md"])
+def test_the_one_call_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    """With the quickest method."""
+    code = _blocks(page)[0].replace('load("iris")', 'load("iris"), methods="map-dp"')
+    report = tmp_path / "report.html"
+    code = code.replace('"report.html"', repr(str(report)))
+    printed = _run("-c", code).stdout
+    assert "Three clusters, by MAP-DP" in printed and "distinguishing features" in printed and report.exists()
+
+
 @pytest.mark.optimised
 @pytest.mark.slow
 def test_readme_example_prints_what_it_shows() -> None:
     """Counts and R-hat within what other versions of JAX, and so other random numbers, may change."""
-    (code,) = _blocks("README.md")
+    _, code = _blocks("README.md")
     printed = _run("-c", code).stdout
     headline, example = _blocks("README.md", "text")
     shown, found = (np.array(re.findall(r"-?\d+\.\d*", text), dtype=float) for text in (example, printed))
@@ -59,7 +69,7 @@ def test_readme_example_prints_what_it_shows() -> None:
 
 @pytest.mark.slow
 def test_quick_start() -> None:
-    (block,) = _blocks("docs/guide/quick_start.md")
+    _, block = _blocks("docs/guide/quick_start.md")
     code, changes = re.subn(
         r"num_warmup=500, num_samples=1000, num_chains=4", "num_warmup=20, num_samples=30, num_chains=2", block
     )
