@@ -195,7 +195,7 @@ class ClusteringResult:
         """What failed, was interrupted or was not run, in sentences."""
         return self.outcome.problems
 
-    # ---- pictures, files and other packages -------------------------------------------------------------------------------
+    # ---- figures, files and other packages --------------------------------------------------------------------------------
 
     def plot(self, kind: str = "pairs") -> Figure:
         """Plot the clusters.
