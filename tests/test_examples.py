@@ -219,7 +219,7 @@ def test_guides_have_no_untested_code() -> None:
         "covariates": 1,
     }
     assert {name: count for name, count in counts.items() if count} == tested
-    assert len(_blocks("README.md")) == 1
+    assert len(_blocks("README.md")) == 2
 
 
 @pytest.mark.slow

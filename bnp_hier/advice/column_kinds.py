@@ -349,7 +349,8 @@ def _useless(kinds: Sequence[ColumnKind]) -> str:
     """Error message about columns for which there is no prior, together with others that had better be left out."""
     found = [kind for kind in kinds if kind.alternative == "drop"]
     why = "; ".join(f"{kind.name!r}: {_called(kind)}{kind.reason}" for kind in found)
-    return f"some columns say nothing about clusters, or only tell rows apart: {why}; leave them out with {dropping(found)}"
+    how = f"leave them out with {dropping(found)} (drop= in Python)"
+    return f"some columns say nothing about clusters, or only tell rows apart: {why}; {how}"
 
 
 def _called(kind: ColumnKind) -> str:

@@ -79,3 +79,25 @@ def test_affinities_with_every_cluster() -> None:
     )
     with pytest.raises(ValueError, match="max_draws must be at least 1"):
         bnp.cluster_affinities(DRAWS, ESTIMATE, max_draws=0)
+
+
+def test_memberships_by_counting_pairs() -> None:
+    """Against the definition: a random member of the item's cluster, in a random draw."""
+    rng = np.random.default_rng(3)
+    draws, estimate = rng.integers(4, size=(2, 15, 9)), np.array([0, 0, 5, 5, 5, 2, 2, 2, 2])
+    found = bnp.membership_probabilities(draws, estimate)
+    expected = np.zeros((9, 3))
+    for z in draws.reshape(-1, 9):
+        for i in range(9):
+            mates = np.flatnonzero(z == z[i])
+            for k, name in enumerate((0, 2, 5)):
+                expected[i, k] += (estimate[mates] == name).mean() / 30
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(found.sum(1), 1.0)
+    np.testing.assert_array_equal(
+        bnp.membership_probabilities([estimate] * 3, estimate), np.eye(3)[[0, 0, 2, 2, 2, 1, 1, 1, 1]]
+    )
+    few = bnp.membership_probabilities(draws, estimate, max_draws=2)
+    np.testing.assert_allclose(few, bnp.membership_probabilities([draws[0, 0], draws[1, -1]], estimate))
+    with pytest.raises(ValueError, match="max_draws must be at least 1, but it is 0"):
+        bnp.membership_probabilities(draws, estimate, 0)
