@@ -68,6 +68,12 @@ SCRIPTS = (
         full=("--base", "matched"),
         quick=("--items", "40", "--columns", "8", "--components", "10", *FEW),
     ),
+    Script(
+        "bhmc_truth",
+        "ours: trees of Huang et al. from the true classes",
+        full=("--warmup", "60", "--draws", "60", "--thinning", "4", "--components", "40"),
+        quick=("--items", "50", "--components", "20", "--nodes", "64", "--warmup", "6", "--draws", "6"),
+    ),
 )
 
 
