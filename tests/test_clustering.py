@@ -279,6 +279,11 @@ def test_the_command_line_makes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 def test_progress_goes_to_standard_error(capsys) -> None:
     bnp.cluster(ROWS, methods="map-dp")
     shown = capsys.readouterr()
-    assert not shown.out and "20 rows, 2 columns, family" in shown.err and "MAP-DP done in" in shown.err
+    assert (
+        not shown.out
+        and "20 rows, 2 columns: choosing" in shown.err
+        and "methods map-dp" in shown.err
+        and "MAP-DP done in" in shown.err
+    )
     bnp.cluster(ROWS, **QUICK)
     assert not "".join(capsys.readouterr())

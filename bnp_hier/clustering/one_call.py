@@ -109,13 +109,15 @@ def cluster(
         held_out=held_out or None,
         random_state=random_state,
     )
-    plan = ClusteringPlan.of(data, asked)
 
     def say(text: str) -> None:
         if progress_bar:
             tqdm.write(text, file=sys.stderr)
 
-    say(f"{len(plan.data.X)} rows, {data.X.shape[1]} columns, family {plan.advice.family}; methods: {', '.join(plan.methods)}")
+    n, d = data.X.shape
+    say(f"{n} rows, {d} columns: choosing a likelihood (the first call on a machine compiles kernels before)")
+    plan = ClusteringPlan.of(data, asked)
+    say(f"likelihood {plan.advice.family}; methods {', '.join(plan.methods)}")
     outcome = plan.run(ended=lambda method, seconds: say(f"{method.title} done in {seconds:.1f} s"))
     index = index_of(X) if items is None else None
     result = ClusteringResult(plan, outcome, None if index is None else index[plan.fitted_rows], call)
