@@ -57,7 +57,7 @@ def way_to(tree: Tree, row: int) -> tuple[int, ...]:
 
 
 def oracle(X: np.ndarray, order: list[int]) -> Tree:
-    """Row by row, every check a loop over all triples of rows."""
+    """Row by row, every check a loop over all pairs of distances."""
     d = np.sqrt(((X[:, None] - X) ** 2).sum(-1))
     tree: Tree = order[0]
     for place, row in enumerate(order[1:], 1):
@@ -67,11 +67,14 @@ def oracle(X: np.ndarray, order: list[int]) -> Tree:
         while len(way) >= 2:
             node, sibling = at(tree, way), at(tree, (*way[:-1], 1 - way[-1]))
             aunt = at(tree, (*way[:-2], 1 - way[-2]))
-            triples = product(rows(node), rows(sibling), rows(aunt))
-            if not any(d[x, y] > d[x, z] for x, y, z in triples):
+            quadruples = product(rows(node), rows(node), rows(sibling), rows(aunt))
+            if all(d[w, z] < d[x, y] for w, x, y, z in quadruples):
+                tree = replaced(tree, way[:-2], ((node, aunt), sibling))
+                way = (*way[:-2], 0)
+            elif isinstance(node, tuple):
                 break
-            tree = replaced(tree, way[:-2], ((node, aunt), sibling))
-            way = (*way[:-2], 0)
+            else:
+                way = way[:-1]
     return tree
 
 

@@ -1,10 +1,12 @@
 """PERCH (Kobren, Monath, Krishnamurthy & McCallum 2017): a binary tree built row by row, with rotations for purity.
 
-A row is added beside its nearest neighbour. A node is masked if one of its rows is farther from a row of its sibling than
-from a row of its aunt; the sibling and the aunt are then exchanged, and the check goes on at the parent until a node is not
-masked. If all distances within the true clusters are smaller than all those between them, the tree contains every cluster as
-a subtree, whatever the order of the rows. Distances are exact here (the paper: bounds from boxes around the rows of a node),
-and there are no rotations for balance and no collapsed subtrees, which the paper uses for speed.
+A row is added beside its nearest neighbour. If all distances between a node and its aunt are smaller than all those between
+the node and its sibling, sibling and aunt are exchanged; the check goes on at the parent until it fails at an inner node. This
+is the condition of the authors' program, which bounds the distances by boxes around the rows of a node; here, they are exact.
+(The paper calls a node masked if one of its rows is closer to a row of the aunt than to one of the sibling. Where clusters
+overlap, nearly all nodes are, and the rotations destroy the tree.) If all distances within the true clusters are smaller than
+all those between them, the tree contains every cluster as a subtree, whatever the order of the rows. There are no rotations for
+balance and no collapsed subtrees, which the paper uses for speed.
 """
 
 from __future__ import annotations
@@ -48,8 +50,11 @@ def perch(X: np.ndarray, seed: int) -> bnp.Dendrogram:
         leaves[row] = leaf = _Node([row])
         root = _split(root, near, leaf)
         node: _Node | None = near
-        while node is not None and _masked(node, distances):
-            _rotate(node)
+        while node is not None:
+            if _closer_to_aunt(node, distances):
+                _rotate(node)
+            elif node.children:
+                break
             node = node.parent
     return _dendrogram(root, X)
 
@@ -69,13 +74,12 @@ def _split(root: _Node, near: _Node, leaf: _Node) -> _Node:
     return root
 
 
-def _masked(node: _Node, distances: np.ndarray) -> bool:
-    """Whether a row of the node is farther from a row of its sibling than from a row of its aunt."""
+def _closer_to_aunt(node: _Node, distances: np.ndarray) -> bool:
+    """Whether all distances between the node and its aunt are smaller than all those between the node and its sibling."""
     sibling, aunt = node.sibling(), None if node.parent is None else node.parent.sibling()
     if sibling is None or aunt is None:
         return False
-    far = distances[np.ix_(node.rows, sibling.rows)].max(1)
-    return bool((far > distances[np.ix_(node.rows, aunt.rows)].min(1)).any())
+    return bool(distances[np.ix_(node.rows, aunt.rows)].max() < distances[np.ix_(node.rows, sibling.rows)].min())
 
 
 def _rotate(node: _Node) -> None:

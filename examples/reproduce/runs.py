@@ -70,7 +70,7 @@ SCRIPTS = (
     ),
     Script(
         "bhmc_truth",
-        "ours: trees of Huang et al. from the true classes",
+        "ours, beside Huang et al., Figure 5",
         full=("--warmup", "60", "--draws", "60", "--thinning", "4", "--components", "40"),
         quick=("--items", "50", "--components", "20", "--nodes", "64", "--warmup", "6", "--draws", "6"),
     ),

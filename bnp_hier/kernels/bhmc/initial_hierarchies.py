@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.cluster.hierarchy import linkage
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic import BHC
@@ -45,6 +44,8 @@ def ward_tree(component: Component, X: Float[np.ndarray, "n d"], depth: int, com
     """The tree of Ward's method with √n leaves; see `cut_tree`."""
     if len(X) == 1:
         return _single(depth)
+    from scipy.cluster.hierarchy import linkage
+
     dendrogram = Dendrogram.from_linkage(linkage(np.asarray(X, np.float64), "ward"))
     return cut_tree(dendrogram, min(int(np.ceil(np.sqrt(len(X)))), components), depth, max_nodes)
 
