@@ -19,7 +19,10 @@ sys.path.insert(0, str(FOLDER))
 import runs  # noqa: E402
 
 ROOT = FOLDER.parents[1]
-DATA = ("bhmc_fashion", "bhmc_text")
+TRIED = ("bhc_figures", "me_table1", "trees_figure2", "bhmc_animals")
+"""Scripts that the slow tests run; the exhaustive ones run all."""
+
+DATA = ("bhmc_fashion", "bhmc_text", "bhmc_truth")
 """Scripts whose smallest run needs the larger data sets."""
 
 SCRIPT = f"""
@@ -203,9 +206,14 @@ def test_every_script_is_known() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(script.name, marks=[pytest.mark.slow, *[pytest.mark.data] * (script.name in DATA)])
-        if script.name != "trees_figures5_6"
-        else pytest.param(script.name, marks=pytest.mark.exhaustive)
+        # each script has tests of its own, which run it at small sizes, too
+        pytest.param(
+            script.name,
+            marks=[
+                pytest.mark.slow if script.name in TRIED else pytest.mark.exhaustive,
+                *[pytest.mark.data] * (script.name in DATA),
+            ],
+        )
         for script in runs.SCRIPTS
     ],
 )
