@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -98,8 +97,6 @@ class ClusteringPlan:
         How to run each method, by name.
     asked
         The options that the plan was made for.
-    started
-        When planning began, in seconds of `time.perf_counter`.
     """
 
     data: Dataset
@@ -109,7 +106,6 @@ class ClusteringPlan:
     methods: tuple[str, ...]
     run_options: dict[str, RunOptions]
     asked: ClusteringOptions
-    started: float = field(default_factory=time.perf_counter)
 
     @classmethod
     def of(cls, whole: Dataset, asked: ClusteringOptions) -> ClusteringPlan:
@@ -120,7 +116,6 @@ class ClusteringPlan:
         ValueError
             If the data or the options are invalid.
         """
-        started = time.perf_counter()
         _compile_ahead(asked.methods)
         kept, rest = _split(len(whole.X), asked.held_out, asked.random_state)
         data = whole.rows(kept) if len(rest) else whole
@@ -129,7 +124,7 @@ class ClusteringPlan:
         if asked.warmup is not None or asked.samples is not None:  # as requested, even if they exceed the budget
             options = dict.fromkeys(options, asked.longest)
         methods = advice.chosen if asked.methods is None else tuple(asked.methods)
-        return cls(data, kept, whole.X[rest] if len(rest) else None, advice, methods, options, asked, started)
+        return cls(data, kept, whole.X[rest] if len(rest) else None, advice, methods, options, asked)
 
     def run(
         self, begun: Callable[[Method], None] | None = None, ended: Callable[[Method, float], None] | None = None

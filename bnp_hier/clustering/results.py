@@ -36,9 +36,6 @@ __all__ = ["ClusteringResult"]
 PLOTS = ("pairs", "coclustering", "number_of_clusters")
 """Kinds of plots."""
 
-MOST_POINTS, MOST_PAIRED = 3000, 600
-"""Most rows in a scatter plot, and in a heat map of all pairs; of more, this many are drawn at random."""
-
 MOST_WORK = 3e8
 """Draws × rows × clusters beyond which some of the draws are left out."""
 
@@ -221,24 +218,22 @@ class ClusteringResult:
 
         from bnp_hier import plots
         from bnp_hier.posterior import coclustering, number_of_clusters
+        from bnp_hier.reports.report import MOST_PAIRED, MOST_POINTS, some_rows
 
         if kind not in PLOTS:
             raise ValueError(f"kind must be one of {', '.join(PLOTS)}, but it is {kind!r}")
         draws, labels = self.findings.draws(self.method), self.labels_
+        n, seed = len(labels), self.plan.asked.random_state
         if kind == "pairs":
-            some = self._some(MOST_POINTS)
+            some = some_rows(n, MOST_POINTS, seed)
             return plots.pairs(self.data.X[some], labels=labels[some], feature_names=self.data.feature_names)
         figure = Figure(figsize=(6, 5), layout="constrained")
         if kind == "coclustering":
-            some = self._some(MOST_PAIRED)
+            some = some_rows(n, MOST_PAIRED, seed)
             plots.coclustering(coclustering(draws[..., some]), labels=labels[some], ax=figure.subplots())
         else:
             plots.number_of_clusters(number_of_clusters(draws), ax=figure.subplots())
         return figure
-
-    def _some(self, most: int) -> Int[np.ndarray, " m"]:
-        n, seed = len(self.labels_), self.plan.asked.random_state
-        return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
     def report(
         self, path: str | os.PathLike[str], *, files: Mapping[str, str] | None = None, reproduce: str | None = None

@@ -320,23 +320,14 @@ class BHMCGibbs(PartitionKernel):
             self._program = (batched, shapes, sites), jax.jit(program)
         return self._program[1](rng_key, own, given, arrays)
 
-    def _begin(
-        self,
-        sites: TreeSites,
-        key: Array,
-        own: dict[str, Array],
-        given: Mapping[str, tuple[Array, Array]],
-        args: Any,
-        kwargs: Any,
-    ) -> BHMCGibbsState:
-        """Return the first state of a chain, with its replicas, using the values of sites that are given."""
+    def _begin(self, sites: TreeSites, key: Array, *given: Any) -> BHMCGibbsState:
+        """Return the first state of a chain, with its replicas; see `_begin_one`."""
         higher = len(self._temperatures) - 1
-        begin = partial(self._begin_one, sites)
         if not higher:
-            return begin(key, own, given, args, kwargs)
+            return self._begin_one(sites, key, *given)
         keys = jax.random.split(key, higher + 1)
-        replicas = jax.vmap(lambda key: begin(key, own, given, args, kwargs))(keys[1:])
-        return begin(keys[0], own, given, args, kwargs)._replace(replicas=replicas, swap_rates=jnp.zeros(higher))
+        replicas = jax.vmap(lambda key: self._begin_one(sites, key, *given))(keys[1:])
+        return self._begin_one(sites, keys[0], *given)._replace(replicas=replicas, swap_rates=jnp.zeros(higher))
 
     def _begin_one(
         self,
@@ -347,7 +338,7 @@ class BHMCGibbs(PartitionKernel):
         args: Any,
         kwargs: Any,
     ) -> BHMCGibbsState:
-        """Return the first state of one replica."""
+        """Return the first state of one replica, using the values of sites that are given."""
         key, key_hyper, key_tree, key_mixing, key_parameters = jax.random.split(key, 5)
         priors = read_tree_values(self._model, sites, {}, args, kwargs)
         hyper = self._starting_hyperparameters(sites, priors, own, key_hyper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -111,14 +112,10 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
            [0.5, 1. ],
            [0.5, 1. ]])
     """
-    labels, weights = unique_draws(_some(flat_draws(draws), max_draws))
-    n = labels.shape[1]
-    _, center = np.unique(one_partition(estimate, n), return_inverse=True)
-    sizes = np.bincount(center)
+    center, crossed = _crossed(draws, estimate, max_draws)
+    n, sizes = len(center), np.bincount(center)
     together = np.zeros((n, len(sizes)))
-    for z, weight in zip(labels, weights, strict=True):
-        counts = np.zeros((int(z.max()) + 1, len(sizes)))
-        np.add.at(counts, (z, center), 1.0)
+    for z, weight, counts in crossed:
         together += weight * counts[z]
     others = np.broadcast_to(sizes.astype(float), together.shape).copy()
     items = np.arange(n)
@@ -158,14 +155,27 @@ def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, max_draws: i
            [0.33, 0.67],
            [0.  , 1.  ]])
     """
-    labels, weights = unique_draws(_some(flat_draws(draws), max_draws))
-    _, center = np.unique(one_partition(estimate, labels.shape[1]), return_inverse=True)
-    found = np.zeros((labels.shape[1], int(center.max()) + 1))
-    for z, weight in zip(labels, weights, strict=True):
-        counts = np.zeros((int(z.max()) + 1, found.shape[1]))
-        np.add.at(counts, (z, center), 1.0)
+    center, crossed = _crossed(draws, estimate, max_draws)
+    found = np.zeros((len(center), int(center.max()) + 1))
+    for z, weight, counts in crossed:
         found += weight * (counts / counts.sum(1, keepdims=True))[z]
     return found
+
+
+def _crossed(
+    draws: ArrayLike, estimate: ArrayLike, max_draws: int | None
+) -> tuple[Int[np.ndarray, " n"], Iterator[tuple[Int[np.ndarray, " n"], float, Float[np.ndarray, "clusters k"]]]]:
+    """The estimate, numbered from 0, and for each distinct draw its labels, its weight and its numbers of common items."""
+    labels, weights = unique_draws(_some(flat_draws(draws), max_draws))
+    _, center = np.unique(one_partition(estimate, labels.shape[1]), return_inverse=True)
+
+    def each() -> Iterator[tuple[Int[np.ndarray, " n"], float, Float[np.ndarray, "clusters k"]]]:
+        for z, weight in zip(labels, weights, strict=True):
+            counts = np.zeros((int(z.max()) + 1, int(center.max()) + 1))
+            np.add.at(counts, (z, center), 1.0)
+            yield z, weight, counts
+
+    return center, each()
 
 
 def _some(flat: Int[np.ndarray, "s n"], max_draws: int | None) -> Int[np.ndarray, "m n"]:

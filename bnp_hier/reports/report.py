@@ -53,7 +53,7 @@ from bnp_hier.reports.verdicts import (
 from bnp_hier.reports.web_page import Section, write_page
 from bnp_hier.utils.wording import listed
 
-__all__ = ["Findings", "write_report"]
+__all__ = ["MOST_PAIRED", "MOST_POINTS", "Findings", "some_rows", "write_report"]
 
 MOST_PAIRED = 600
 """Most rows in a heat map of all pairs of rows; of more, this many are drawn at random."""
@@ -280,14 +280,14 @@ class Findings:
         """The columns by cluster, the co-clustering probabilities, and the tree."""
         figures: dict[str, Figure] = {}
         data, lead = self.data, self.lead
-        some = _some(len(data.X), MOST_POINTS, self.random_state)
+        some = some_rows(len(data.X), MOST_POINTS, self.random_state)
         caption = f"The columns of the data, coloured by the clusters of {lead}{_of(len(some), len(data.X))}"
         figures[caption] = plots.pairs(data.X[some], labels=self.labels[lead][some], feature_names=data.feature_names)
         for name in self.fits:
             draws = self.draws(name)
             if draws.shape[0] * draws.shape[1] == 1:
                 continue
-            some = _some(len(data.X), MOST_PAIRED, self.random_state)
+            some = some_rows(len(data.X), MOST_PAIRED, self.random_state)
             figure = Figure(figsize=(6, 5), layout="constrained")
             plots.coclustering(coclustering(draws[..., some]), labels=self.labels[name][some], ax=figure.subplots())
             figures[f"Probability that two rows share a cluster, {name}{_of(len(some), len(data.X))}"] = figure
@@ -389,7 +389,7 @@ def _written(hyperparameters: Mapping[str, Any]) -> str:
     return values or "fixed in the model"
 
 
-def _some(n: int, most: int, seed: int) -> Int[np.ndarray, " m"]:
+def some_rows(n: int, most: int, seed: int) -> Int[np.ndarray, " m"]:
     """All n rows, or a random sample of them."""
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 

@@ -24,7 +24,6 @@ __all__ = ["draw_component_hyperparameters", "first_component_hyperparameters"]
 WIDTH, MAX_STEPS_OUT = 1.0, 4
 """Width of the intervals in unconstrained units (for a positive number, those of its logarithm), and most expansions of one."""
 
-
 COORDINATES = 8
 """Most coordinates that are updated at once, chosen at random: one of many columns takes as long as a sweep over the items."""
 

@@ -15,7 +15,7 @@ from numpyro.infer import MCMC, Predictive
 
 import bnp_hier as bnp
 from bnp_hier.kernels import bhmc_gibbs
-from bnp_hier.kernels.bhmc.tempering import tempered
+from bnp_hier.kernels.bhmc.tempering import exchange, tempered
 from bnp_hier.models import bhmc
 from tests.kernels.bhmc.test_bhmc_gibbs import ALPHA, FIXED, GAMMA, GAMMA0, ROWS, excess, normal
 from tests.kernels.bhmc.test_bhmc_joint import N, joint_statistics
@@ -67,6 +67,21 @@ def excesses(steps: int, **options: Any) -> list[float]:
 def test_every_replica_is_exact(options: dict[str, Any]) -> None:
     """All states of tree and partition by component, as in `test_exact`."""
     assert max(excesses(10_000, **options)) <= 1.3
+
+
+def test_how_close_temperatures_must_be() -> None:
+    """The page's factor 1 + √(2/(nd)) for fashion images: six times the step is too much (fixed key)."""
+    half = 1000 * 22 / 2
+    rng = np.random.default_rng(0)
+    for steps, low, high in ((1.0, 0.4, 0.8), (6.0, 0.0, 0.01)):
+        temperatures = np.array([1.0, 1.0 + steps / np.sqrt(half)])
+        # −ℓ of nd normal deviations at temperature T, but for a constant
+        log_likelihood = -rng.gamma(half, size=(2000, 2)) * temperatures
+        keys = jax.random.split(jax.random.key(0), 2000)
+        _, accepted, _ = jax.vmap(exchange, (0, None, None, 0))(
+            jnp.asarray(log_likelihood), jnp.asarray(temperatures), jnp.asarray(False), keys
+        )
+        assert low <= accepted.mean() <= high
 
 
 def test_the_power_of_a_likelihood() -> None:
