@@ -346,7 +346,7 @@ def device_cells(quick: bool, device: str = "gpu") -> list[Cell]:
     """Cells of one device that holds all rows, and of the CPU of the same machine; one is repeated, to compare the draws."""
     if quick:
         steps: Cell = {"kind": "device", "rows": 8192, "columns": 2, "device": device}
-        return [steps, steps, steps | {"kind": "run", "chains": 2}]
+        return [steps, steps, {"kind": "run", "rows": 8192, "columns": 16, "chains": 2, "device": device}]  # clusters apart
     found: list[Cell] = []
     for n, d in ((100_000, 16), (1_000_000, 2), (1_000_000, 16), (1_000_000, 16), (1_000_000, 64), (10_000_000, 16)):
         found.append({"kind": "device", "rows": n, "columns": d, "device": device})

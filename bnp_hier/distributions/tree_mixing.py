@@ -165,7 +165,7 @@ class TreeMixing(dist.Distribution):
                 f"TreeMixing: values must be ({self.max_nodes}, {self.components}), but they have shape {value.shape[-2:]}"
             )
         flat = jnp.broadcast_to(value, (*shape, nodes, components)).reshape(-1, nodes, components)
-        left_out = jnp.asarray(self.paths).max((-2, -1)) >= nodes  # a node without a row
+        left_out = jnp.asarray(self.paths).max((-2, -1), initial=0) >= nodes  # a node without a row
         return jnp.where(left_out, -jnp.inf, self._over_batch(self._log_prob_of_tree, shape, flat, nodes))
 
     def _log_prob_of_tree(

@@ -43,7 +43,7 @@ def test_density_and_zeros_together_have_mass_one(x64):
     With a = 1e-3 the ends hold nearly half of the mass each: the density alone would miss it.
     """
     a, smallest = 1e-3, float(np.finfo(np.float64).tiny)
-    prior = mixing(2 * a, 1.0, 2, paths=np.array([[1]]), max_nodes=1)
+    prior = mixing(2 * a, 1.0, 2, paths=np.zeros((1, 0), int), max_nodes=1)
 
     def density(logit):  # in the measure dβ₁/β₁ dβ₂/β₂ on the simplex: the line element of the logit is β₁ β₂ times it
         one = stats.logistic.cdf(logit)
