@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.reproductions import FOLDER, assert_picture, run
@@ -25,6 +26,22 @@ def _clusters(written: str, method: str) -> list[float]:
     return [float(number) for number in re.findall(rf"^  \d+ +{re.escape(method)} +(\d+\.\d) ", written, re.MULTILINE)]
 
 
+def test_best_subtree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the sets of items under every node, for random groups."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from bhmc_animals import best_subtree, shared
+
+    rng = np.random.default_rng(0)
+    tree = shared.ward(rng.standard_normal((12, 2)))
+    clades = [{item} for item in range(12)]
+    for left, right in tree.children[:-1]:
+        clades.append(clades[left] | clades[right])
+    for size in (1, 3, 6):
+        group = rng.permutation(12)[:size]
+        expected = max(2 * len(clade & set(group)) / (len(clade) + size) for clade in clades)
+        assert best_subtree(tree, group) == pytest.approx(expected)
+
+
 @pytest.mark.slow
 def test_animals(tmp_path: Path) -> None:
     written = run(tmp_path, "bhmc_animals", "--warmup", "20", "--draws", "40", "--chains", "3")
@@ -32,9 +49,11 @@ def test_animals(tmp_path: Path) -> None:
     claims = _verdicts(written)
     assert "3 runs reach the same level" in claims and "birds are a clade (F1 >= 0.8)" in claims
     trees = [line.strip() for line in written.splitlines() if line.endswith(";") and line.strip().startswith("((")]
-    assert len(trees) == 2 and all(tree.count("Elephant") == 1 and tree.count(":1") >= 33 for tree in trees)
+    assert len(trees) == 3 and all(tree.count("Elephant") == 1 and tree.count(":1") >= 33 for tree in trees)
+    scores = re.search(r"^  birds {33} +([\d. ]+)$", written, re.MULTILINE)
+    assert scores and len(scores[1].split()) == 5 and all(0.2 < float(score) <= 1.0 for score in scores[1].split())
     assert re.search(r"n_components +paper +[\d.]+ +exact +[\d.]+ +difference +[+-]", written)
-    for name in ("bhmc_figure3", "bhmc_figure4", "bhmc_figure4_central"):
+    for name in ("bhmc_figure3", "bhmc_figure4", "bhmc_figure4_central", "bhmc_figure4_learned"):
         assert_picture(tmp_path / f"{name}.png")
 
 

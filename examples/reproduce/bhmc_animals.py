@@ -2,7 +2,8 @@
 
 The paper's settings: 33 animals by 102 binary features, seven principal components (not scaled), α = 0.4, γ0 = 1, γ = 0.5,
 σ² = 1, L = 4, H = N(0, I). It does not say which animals belong to its five groups; the groups below are our choice, with
-herbivores in a broad and in a narrow sense.
+herbivores in a broad and in a narrow sense. Beside the paper's settings, the defaults of `bhmc` are run, which learn the
+hyperparameters, and the groups are looked for in the trees of Ward's method, BHC and PERCH.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from functools import partial
 import bhmc_common as shared
 import numpy as np
 from common import Report, load
+from perch import perch
 
 import bnp_hier as bnp
-from bnp_hier.models import bhmc_paper
+from bnp_hier.models import bhmc, bhmc_paper, dpm
 
 GROUPS = {
     "insects": ("Ant", "Bee", "Butterfly", "Cockroach"),
@@ -32,7 +34,8 @@ APPEARS = 0.8
 SMALL = shared.Sizes(chains=5, warmup=50, draws=200, thinning=2)
 FULL = shared.Sizes(chains=5, warmup=500, draws=5000, thinning=5)
 
-MODEL = partial(bhmc_paper, settings="animals", max_components=20, max_nodes=128)
+MODEL = partial(bhmc_paper, settings="animals", max_components=20)
+LEARNED = partial(bhmc, depth=4)
 
 
 def best_clade(paths: np.ndarray, group: np.ndarray) -> tuple[float, int]:
@@ -43,11 +46,23 @@ def best_clade(paths: np.ndarray, group: np.ndarray) -> tuple[float, int]:
     return float(scores.max()), int(scores.argmax())
 
 
+def best_subtree(tree: bnp.Dendrogram, group: np.ndarray) -> float:
+    """Largest F1 score of a group with the items under a node below the root of a binary tree."""
+    counted = np.concatenate([[0], np.isin(tree.leaf_order(), group).cumsum()])
+    first, sizes = tree.first_positions()[:-1], tree.sizes[:-1]
+    return float((2.0 * (counted[first + sizes] - counted[first]) / (sizes + len(group))).max())
+
+
 def settles(trace: np.ndarray, later: np.ndarray, thinning: int) -> list[int]:
     """Sweeps until each chain first enters the central 90% of the later draws of all chains; 0 if it never does."""
     low, high = np.quantile(later, (0.05, 0.95))
     inside = (trace >= low) & (trace <= high)
     return [int(row.argmax() + 1) * thinning if row.any() else 0 for row in inside]
+
+
+def members_of(names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The items of each group."""
+    return {group: np.array([names.index(name) for name in animals]) for group, animals in GROUPS.items()}
 
 
 def figure3(report: Report, run: shared.Run, thinning: int) -> None:
@@ -89,7 +104,7 @@ def figure4(report: Report, run: shared.Run, names: Sequence[str], seed: int) ->
         "greatest complete-data likelihood (the paper's)": (run.best(), "bhmc_figure4"),
         "least expected variation of information, summed over levels": (run.draws.medoid(), "bhmc_figure4_central"),
     }
-    members = {group: np.array([names.index(name) for name in animals]) for group, animals in GROUPS.items()}
+    members = members_of(names)
     everywhere = run.draws.paths.reshape(-1, *run.draws.paths.shape[2:])
     shares = {
         group: np.mean([best_clade(paths, items)[0] >= APPEARS for paths in everywhere]) for group, items in members.items()
@@ -113,6 +128,33 @@ def figure4(report: Report, run: shared.Run, names: Sequence[str], seed: int) ->
             )
             report("    " + ", ".join(names[item] for item in tree.items(node)))
         report("")
+
+
+def others(report: Report, X: np.ndarray, paper: shared.Run, learned: shared.Run, names: Sequence[str], seed: int) -> None:
+    """Report the chains with learned hyperparameters, and how well each method's tree has the groups as clades."""
+    report("Learned hyperparameters, the defaults of bhmc (not the paper's): convergence")
+    report(shared.written(shared.convergence(learned)))
+    report("  " + shared.capacity(learned))
+    trees = [run.draws[run.best()] for run in (paper, learned)]
+    report(f"  clusters per level of its tree with the greatest complete-data likelihood {shared.counts_of(trees[1])}")
+    report("  " + trees[1].to_newick(names))
+    support = learned.draws.support(trees[1])
+    figure = bnp.plots.hierarchy(trees[1], names=names, support=support).figure
+    figure.savefig(report.out / "bhmc_figure4_learned.png", dpi=100)
+    component = bnp.NormalKnownCovariance(np.zeros(X.shape[1]), np.eye(X.shape[1]), np.eye(X.shape[1]))
+    fit = bnp.BHC(partial(dpm, component=component, concentration=1.0), refine=None, progress_bar=False).fit(X)
+    binary = {"Ward": shared.ward(X), "BHC": fit.dendrogram_, "PERCH": perch(X, seed)}
+    report("\nbest F1 of each group with a clade; BHMC: of the tree with the greatest complete-data likelihood")
+    report("  the binary trees have a clade for every merge, BHMC's one for every cluster at its four levels")
+    heads = ("BHMC", "BHMC learned", *binary)
+    report("  " + f"{'group':<38}" + "".join(f"{head:>14}" for head in heads))
+    means = []
+    for group, items in members_of(names).items():
+        scores = [best_clade(tree.paths, items)[0] for tree in trees]
+        scores += [best_subtree(dendrogram, items) for dendrogram in binary.values()]
+        report("  " + f"{group:<38}" + "".join(f"{score:>14.2f}" for score in scores))
+        means.append(scores)
+    report("  " + f"{'mean':<38}" + "".join(f"{score:>14.2f}" for score in np.mean(means, 0)) + "\n")
 
 
 def papers_draw(report: Report, exact: shared.Run, paper: shared.Run) -> None:
@@ -145,7 +187,9 @@ def main() -> None:
     report("path Gibbs from overdispersed starts (the paper: Metropolis-Hastings updates of paths, starts not given)\n")
     exact = shared.sample(MODEL, X, sizes, options.seed)
     figure3(report, exact, sizes.thinning)
-    figure4(report, exact, list(data.item_names or ()), options.seed)
+    names = list(data.item_names or ())
+    figure4(report, exact, names, options.seed)
+    others(report, X, exact, shared.sample(LEARNED, X, sizes, options.seed, split_merge=None), names, options.seed)
     papers_draw(report, exact, shared.sample(MODEL, X, sizes, options.seed + 1, mixing="paper"))
     report.save()
 
