@@ -97,7 +97,7 @@ MixtureConcentration = Annotated[
     float | None,
     typer.Option(
         help="Concentration of the Dirichlet process; for bhmc, of the nested Chinese restaurant process.",
-        show_default="a Gamma(1, 1) prior; 0.4 for bhmc",
+        show_default="a Gamma(1, 1) prior; Gamma(1, 10) for bhmc",
     ),
 ]
 Depth = Annotated[int, typer.Option(help="Number of levels of the tree below the root (bhmc only).")]

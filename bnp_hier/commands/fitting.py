@@ -91,7 +91,7 @@ def fit(
     print_warnings(warnings)
     options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, random_state=seed, progress_bar=progress)
     if METHODS[method].hierarchical:
-        model = hierarchical_mixture(chosen.component, concentration, depth)
+        model = hierarchical_mixture(chosen.prior, concentration, depth)
     outcome = run_methods([method], model, whole.X, options)
     title, problems = METHODS[method].title, outcome.problems
     if title not in outcome.fits:

@@ -112,7 +112,7 @@ def tree(
     print_warnings(check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds))
     options = RunOptions(chains, warmup or 500, samples or 1000, random_state=seed, progress_bar=progress)
     if METHODS[method].hierarchical:
-        model = hierarchical_mixture(chosen.component, concentration, depth)
+        model = hierarchical_mixture(chosen.prior, concentration, depth)
     outcome, title = run_methods([method], model, whole.X, options), METHODS[method].title
     if title not in outcome.fits:
         if outcome.interrupted:

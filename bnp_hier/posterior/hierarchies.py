@@ -280,7 +280,7 @@ class HierarchyDraws:
         """
         tree = self[draw]
         with jax.enable_x64(True):
-            z = {name: jnp.asarray(value[draw]) for name, value in self.samples.items()}
+            z = {name: _double(value[draw]) for name, value in self.samples.items()}
             prior, mixing, logs = self._new_items(z, self._new_rows(X))
             check_log_weights(np.asarray(logs), np.asarray(X, float))
             table = np.asarray(prior[None] * (jnp.exp(logs - logs.max(1, keepdims=True)) @ mixing.T))
@@ -310,7 +310,7 @@ class HierarchyDraws:
 
         def one(z: dict[str, Array]) -> Array:
             prior, mixing, logs = self._new_items(z, rows)
-            return logsumexp(logs, axis=1, b=prior @ mixing)
+            return logsumexp(logs, axis=1, b=(prior @ mixing)[None])
 
         scores = self._map(one, len(rows) * self.sites.components)
         check_log_weights(scores.reshape(-1, len(rows)).T, np.asarray(rows))
@@ -319,7 +319,7 @@ class HierarchyDraws:
     def _new_rows(self, X: ArrayLike) -> Array:
         """Check new rows and return them as an array; call in double precision."""
         rows = as_matrix(X)
-        first = {name: jnp.asarray(value[0, 0]) for name, value in self.samples.items()}
+        first = {name: _double(value[0, 0]) for name, value in self.samples.items()}
         component = self._read(first).component
         if rows.shape[1] != component.dim:
             raise ValueError(f"X has {rows.shape[1]} columns, but the model has {component.dim}")
@@ -347,10 +347,14 @@ class HierarchyDraws:
     def _map(self, function: Any, cells: int, more: Mapping[str, Array] | None = None) -> Any:
         """Apply a function to the values of every draw, in float64; results have the leading dimensions (chain, draw)."""
         with jax.enable_x64(True):
-            flat = {
-                name: jnp.asarray(value, None if value.dtype.kind in "iu" else jnp.float64).reshape(-1, *value.shape[2:])
-                for name, value in self.samples.items()
-            } | {name: value.reshape(-1) for name, value in (more or {}).items()}
+            flat = {name: _double(value).reshape(-1, *value.shape[2:]) for name, value in self.samples.items()} | {
+                name: value.reshape(-1) for name, value in (more or {}).items()
+            }
             batch = int(max(1, min(64, MOST_CELLS // cells)))
             found = jax.jit(partial(jax.lax.map, function, batch_size=batch))(flat)
             return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(*self.shape, *leaf.shape[1:]), found)
+
+
+def _double(value: np.ndarray | np.generic) -> Array:
+    """Draws in double precision, and whole numbers as they are; call in double precision."""
+    return jnp.asarray(value, None if value.dtype.kind in "iu" else jnp.float64)
