@@ -58,7 +58,7 @@ Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the 
 
 def fit(
     data: Data,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "bayesian-kmeans",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "map-dp",
     truth: Truth = None,
     drop: Drop = None,
     kinds: Kinds = None,
