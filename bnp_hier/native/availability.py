@@ -13,10 +13,9 @@ from typing import Any
 
 import jax
 
-__all__ = ["calls_arrive", "computes_on_cpu", "kernels_run", "xla_programs"]
+from bnp_hier.native.names import SWITCH
 
-SWITCH = "BNP_HIER_NATIVE"
-"""Environment variable that, if it is 0, makes XLA programs run instead of kernels."""
+__all__ = ["calls_arrive", "computes_on_cpu", "kernels_run", "xla_programs"]
 
 _off = threading.local()
 
