@@ -133,14 +133,14 @@ class Kernel:
 
     def __init__(self, function: Callable[[int], None], *ranks: int) -> None:
         self.name = function.__name__
-        self._function, self._ranks = function, ranks
+        self.function, self._ranks = function, ranks
         self._number = KERNELS.index(self.name)
 
     def load(self) -> int:
         """Compile the kernel, or load it from disk, unless that has been done; return the address of its machine code."""
         with LOCK:
             if not KERNEL_ADDRESSES[self._number]:
-                KERNEL_ADDRESSES[self._number] = _address(self._function, types.void(types.intp))
+                KERNEL_ADDRESSES[self._number] = _address(self.function, types.void(types.intp))
         return KERNEL_ADDRESSES[self._number]
 
     def __call__(self, *arrays: np.ndarray) -> None:

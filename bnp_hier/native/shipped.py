@@ -23,9 +23,18 @@ from numba.core.registry import cpu_target
 from numba.core.runtime import rtsys
 
 from bnp_hier.native.memory import immortal
-from bnp_hier.native.names import SWITCH
+from bnp_hier.native.names import OPERATIONS, SWITCH
 
-__all__ = ["ABOUT", "archive_path", "digest_of_sources", "is_shipped", "prepare_shipped", "shipped_address", "versions"]
+__all__ = [
+    "ABOUT",
+    "archive_path",
+    "digest_of_sources",
+    "is_shipped",
+    "prepare_shipped",
+    "shipped_address",
+    "shipped_names",
+    "versions",
+]
 
 ABOUT = "about.json"
 """Entry of an archive: for which sources and versions it was made, and the symbols of the kernels."""
@@ -73,6 +82,13 @@ def _symbols() -> dict[str, str]:
 def is_shipped(name: str) -> bool:
     """Whether a kernel, or an operation of a family, comes with the package, by module and function."""
     return name in _symbols()
+
+
+def shipped_names(name: str) -> list[str]:
+    """The functions of a kernel, or of a family in the order in which they are loaded, that come with the package."""
+    found = [each for each in _symbols() if name in each.split(".")]
+    order = [f"{name}.{operation}" for operation in reversed(OPERATIONS)]
+    return sorted(found, key=lambda each: order.index(each) if each in order else -1)
 
 
 @cache

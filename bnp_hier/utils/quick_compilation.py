@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 
 from bnp_hier.native.availability import computes_on_cpu
 
-__all__ = ["compiled_quickly"]
+__all__ = ["compile_everything_quickly", "compiled_quickly"]
 
-LEAN = {"xla_cpu_use_fusion_emitters": False}
+LEAN: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
 """Each fusion by LLVM directly, as XLA did before it had another stage for them: half the time, and as fast a program."""
 
-UNOPTIMIZED = {"xla_backend_optimization_level": 0}
+UNOPTIMIZED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 """For programs on few numbers, whose time is mostly that of calling LAPACK and of dispatching."""
+
+WITH_FLAG = ((0, 10),)
+"""Versions of jaxlib that are known to have the first option as a flag."""
+
+
+def compile_everything_quickly() -> None:
+    """Have XLA compile all programs of this process with `LEAN`, not only those that `compiled_quickly` compiles.
+
+    Call it before the first computation, when XLA reads its flags. It ends a process with a flag that it does not know, so that
+    only known versions get it. Flags that the user has set stay as they are.
+    """
+    if tuple(map(int, jaxlib.__version__.split(".")[:2])) in WITH_FLAG and "XLA_FLAGS" not in os.environ:
+        os.environ["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false"
 
 
 def compiled_quickly(lowered: Any, *, small: bool = False) -> Any:
