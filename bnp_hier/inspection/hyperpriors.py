@@ -103,7 +103,7 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
     declared = {name: trace[name]["infer"].get("starts", ()) for name in sites.hyperparameters}
 
     def declared_values(k: int) -> dict[str, Any]:
-        own = {n: jnp.asarray(values[k], medians[n].dtype) for n, values in declared.items() if k < len(values)}
+        own = {n: np.asarray(values[k], medians[n].dtype) for n, values in declared.items() if k < len(values)}
         return {**medians, **own}
 
     starts = tuple(unconstrain(declared_values(k)) for k in range(max(map(len, declared.values()), default=0)))
