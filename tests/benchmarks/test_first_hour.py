@@ -7,6 +7,7 @@ times. Run with ``-m benchmark -n 0 -s``; the installation needs the network.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,10 +41,14 @@ print(bnp.cluster(bnp.datasets.load("iris"), progress_bar=False).n_clusters_)
 
 
 def check(what: str, done: Run, limit: float) -> None:
-    """Print times; fail if it took longer than the limit."""
-    load = os.getloadavg()[0]
-    print(f"\n{what}: {done.seconds:.1f} s (at most {limit:g}), {done.processor:.1f} processor seconds; load {load:.1f}")
-    assert done.seconds <= limit
+    """Print times; fail if it took longer than the limit.
+
+    While other programs take the cores, processor seconds count, which are about those of an idle machine or, where several
+    cores are used, more.
+    """
+    load, busy = os.getloadavg()[0], os.getloadavg()[0] > (os.cpu_count() or 1)
+    print(f"\n{what}: {done.seconds:.1f} s, {done.processor:.1f} processor seconds (at most {limit:g}); load {load:.1f}")
+    assert (min(done[:2]) if busy else done.seconds) <= limit
 
 
 @pytest.fixture
@@ -75,6 +80,7 @@ def test_cluster(tmp_path: Path) -> None:
 def test_compare_for_two_minutes(data: str, tmp_path: Path, table: Path) -> None:
     words = ("compare", str(table) if data == "table" else data, "--minutes", "2", "--no-progress", "--out", "report")
     done = run(*COMMAND, *words, cache=tmp_path / "cache", folder=tmp_path)
+    print(f"\nmethods: {', '.join(re.findall(r'│ ([A-Z][A-Za-z -]*?) +│', done.output))}", end="")
     check(f"bnp-hier compare {'of 800 × 10 numbers' if data == 'table' else data} --minutes 2", done, 140)
     assert (tmp_path / "report" / "report.html").exists()
 
