@@ -23,6 +23,7 @@ from bnp_hier.commands.preparation import warm_up
 from bnp_hier.commands.trees import tree
 from bnp_hier.utils.compilation_cache import enable_compilation_cache
 from bnp_hier.utils.interruption import interrupted, interruptible
+from bnp_hier.utils.quick_compilation import compile_everything_quickly
 from bnp_hier.utils.wording import printable
 
 __all__ = ["app", "main"]
@@ -87,6 +88,7 @@ def _run() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     _keep_programs()
+    compile_everything_quickly()
     # what has been imported stays, and tracing allocates much: do not look through everything again and again
     gc.freeze()
     gc.set_threshold(10_000)

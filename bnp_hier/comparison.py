@@ -186,18 +186,26 @@ def _log_joints_at(
     X: Data,
     labels: Mapping[str, Int[np.ndarray, " n"]],
 ) -> dict[str, float]:
-    """Log p(X, partition) of every fit of the first fit's model, in one call."""
+    """Log p(X, partition) of every fit of the first fit's model, in one call for those that do not know it."""
+    model = _model(_first(fits))
+    known = {
+        name: float(fit.log_joint_)
+        for name, fit in fits.items()
+        if _model(fit) is model and not isinstance(fit, Chains) and not hasattr(fit, "missing_values_")
+        if _same(fit.hyperparameters_, hyperparameters)
+    }
+    names = [name for name, fit in fits.items() if _model(fit) is model and name not in known]
+    if not names:
+        return known
     first = draws_of(_first(fits), X, num_samples=1)
     if not first.mixture.integrated:
         return {}
-    model = first.mixture.model
-    names = [name for name, fit in fits.items() if _model(fit) is model]
     if first.missing is not None:
-        return {name: _observed_log_joint(model, X, hyperparameters, labels[name]) for name in names}
+        return known | {name: _observed_log_joint(model, X, hyperparameters, labels[name]) for name in names}
     stacked = np.stack([labels[name] for name in names])[None]
     values = {name: np.broadcast_to(value, (1, len(names), *np.shape(value))) for name, value in hyperparameters.items()}
     joints = summaries(first._replace(labels=stacked, hyperparameters=values)).log_joint[0]
-    return dict(zip(names, map(float, joints), strict=True))
+    return known | dict(zip(names, map(float, joints), strict=True))
 
 
 def _observed_log_joint(

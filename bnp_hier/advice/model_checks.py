@@ -173,7 +173,8 @@ def _missing_by_value(names: Sequence[str], X: Float[np.ndarray, "n d"]) -> Iter
 
 
 def _moved(problem: Problem) -> MixtureValues:
-    return problem.values_at(problem.prior.constrain(jax.tree.map(lambda value: value + 0.1, problem.unconstrained)))
+    near = jax.tree.map(lambda value: np.asarray(value) + 0.1, problem.unconstrained)
+    return problem.values_at(problem.prior.constrain(near))
 
 
 def _differ(one: Component, other: Component) -> bool:

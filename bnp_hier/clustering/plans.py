@@ -15,10 +15,10 @@ from bnp_hier.advice.recommendation import Recommendation, recommend_for
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, Method, Outcome, RunOptions, partition_methods, run_methods
 
-__all__ = ["ClusteringOptions", "ClusteringPlan"]
+__all__ = ["ClusteringOptions", "ClusteringPlan", "compile_ahead"]
 
 AHEAD = {
-    "map-dp": ("descend", "merge_pair", "anneal", "known", "diagonal"),
+    "map-dp": ("normal", "descend", "merge_pair", "anneal", "joint", "known", "diagonal"),
     "bhc": ("marginals_of", "predictives", "agglomerate", "tree_masses", "node_statistics"),
     "gibbs": ("step_of_gibbs", "row_densities", "summaries_of", "joint"),
 }
@@ -116,7 +116,7 @@ class ClusteringPlan:
         ValueError
             If the data or the options are invalid.
         """
-        _compile_ahead(asked.methods)
+        compile_ahead(asked.methods)
         kept, rest = _split(len(whole.X), asked.held_out, asked.random_state)
         data = whole.rows(kept) if len(rest) else whole
         advice = recommend_for(data, asked.family, asked.budget, asked.longest, asked.concentration)
@@ -186,8 +186,8 @@ def _split(n: int, share: float, seed: int) -> tuple[Int[np.ndarray, " kept"], I
     return np.sort(order[m:]), order[:m]
 
 
-def _compile_ahead(methods: Sequence[str] | None) -> None:
-    """Start to compile kernels on another core, the first time that they are needed on this machine."""
+def compile_ahead(methods: Sequence[str] | None) -> None:
+    """Start to compile the kernels of methods on another core, the first time that they are needed on this machine."""
     with suppress(ImportError):  # without Numba, there are no kernels
         from bnp_hier.native.warming_up import start_compiling
 

@@ -12,6 +12,7 @@ from bnp_hier import datasets
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.default_models import hierarchical_mixture, mixture
 from bnp_hier.advice.model_checks import check_model
+from bnp_hier.clustering.plans import compile_ahead
 from bnp_hier.commands.console import (
     INCOMPLETE,
     Chains,
@@ -58,7 +59,7 @@ Labels = Annotated[Path | None, typer.Option("--labels", help="CSV file for the 
 
 def fit(
     data: Data,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "bayesian-kmeans",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "map-dp",
     truth: Truth = None,
     drop: Drop = None,
     kinds: Kinds = None,
@@ -83,6 +84,7 @@ def fit(
         raise ValueError(f"--method must be one of {', '.join(METHODS)}, but it is {method!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, depth=depth)
     check_outputs({"the data": data}, {"--out": out_file, "--labels": labels_file})
+    compile_ahead([method])
     whole = read_data(data, truth, items, drop, kinds, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
     model = mixture(chosen.prior, concentration)

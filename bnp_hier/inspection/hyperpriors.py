@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import biject_to, constraints
 
 from bnp_hier.inspection.collapsed import MixtureSites
+from bnp_hier.inspection.scipy_distributions import scipy_distribution
 from bnp_hier.inspection.trace import Model, placeholder, run_model
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.programs import compiled
@@ -102,7 +103,7 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
     declared = {name: trace[name]["infer"].get("starts", ()) for name in sites.hyperparameters}
 
     def declared_values(k: int) -> dict[str, Any]:
-        own = {n: jnp.asarray(values[k], medians[n].dtype) for n, values in declared.items() if k < len(values)}
+        own = {n: np.asarray(values[k], medians[n].dtype) for n, values in declared.items() if k < len(values)}
         return {**medians, **own}
 
     starts = tuple(unconstrain(declared_values(k)) for k in range(max(map(len, declared.values()), default=0)))
@@ -142,6 +143,9 @@ def _median(distribution: dist.Distribution) -> Any:
         return jnp.broadcast_to(_median(distribution.base_dist), distribution.shape())
     if isinstance(distribution, dist.LKJCholesky):  # every correlation has median 0
         return jnp.broadcast_to(jnp.eye(distribution.dimension), distribution.shape())
+    counterpart = scipy_distribution(distribution)
+    if counterpart is not None and np.isfinite(counterpart.median()).all():
+        return np.broadcast_to(np.asarray(counterpart.median(), jnp.result_type(float)), distribution.shape())
     for median_of in (_median_from_quantiles, _median_from_cdf, _median_from_draws):
         try:
             median = median_of(distribution)
@@ -161,6 +165,10 @@ def _tail(distribution: dist.Distribution, value: Any) -> np.ndarray | None:
         distribution = distribution.base_dist
     if distribution.event_shape or distribution.support not in (constraints.positive, constraints.real):
         return None
+    counterpart = scipy_distribution(distribution)
+    if counterpart is not None and not is_traced(value):
+        held_back = counterpart.logpdf(value) < counterpart.logpdf(counterpart.median())
+        return np.where(held_back, np.minimum(counterpart.cdf(value), counterpart.sf(value)), 1.0)
     try:
         return np.asarray(_tail_beyond(distribution, value, _median(distribution)))
     except (NotImplementedError, ImportError):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from math import prod
 from typing import Any
 
 import jax
-import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -40,6 +40,22 @@ def _blas_on_one_core() -> Iterator[None]:
         limits = thread.submit(_blas().limit, limits=1).result()
     with limits:
         yield
+
+
+def _as_vector(values: Mapping[str, Any]) -> tuple[Float[np.ndarray, " p"], Callable[[Any], dict[str, Any]]]:
+    """Concatenate values, and return how to take such a vector, traced or not, apart.
+
+    `jax.flatten_util.ravel_pytree` would compile a program for each of its steps.
+    """
+    shapes = {name: np.shape(values[name]) for name in sorted(values)}
+    ends = np.cumsum([0, *(prod(shape) for shape in shapes.values())])
+    flat = np.concatenate([np.empty(0), *(np.ravel(np.asarray(value, dtype=np.float64)) for value in map(values.get, shapes))])
+
+    def apart(vector: Any) -> dict[str, Any]:
+        parts = zip(shapes.items(), ends, ends[1:], strict=False)
+        return {name: vector[start:end].reshape(shape) for (name, shape), start, end in parts}
+
+    return flat, apart
 
 
 class Problem:
@@ -124,7 +140,7 @@ class Problem:
 
     def value(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike) -> float:
         """Objective + log prior at the current hyperparameters (nats); see `climb`."""
-        flat, _ = jax.flatten_util.ravel_pytree(self.unconstrained)
+        flat, _ = _as_vector(self.unconstrained)
         return float(self._value_and_gradient(objective, *fixed)(flat, *fixed)[0])
 
     def climb(
@@ -152,7 +168,7 @@ class Problem:
         value
             Final value of objective + log prior (nats).
         """
-        flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
+        start, unravel = _as_vector(self.unconstrained)
         value_and_gradient = self._value_and_gradient(objective, *fixed, own_rows=own_rows)
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -161,14 +177,13 @@ class Problem:
             # the line search rejects a step that leaves the floating-point range
             return (-float(value), -gradient) if finite else (1e300, np.zeros_like(vector))
 
-        start = np.asarray(flat, dtype=np.float64)
         before, _ = evaluate(start)
         if not self.unconstrained:
             return -before
         with _blas_on_one_core():  # for a handful of numbers, more threads only wait for each other
             result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
         if result.fun < before:
-            self.unconstrained = jax.tree.map(np.asarray, unravel(jnp.asarray(result.x)))
+            self.unconstrained = unravel(result.x)
             return -float(result.fun)
         return -before
 
@@ -176,7 +191,7 @@ class Problem:
         self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike, own_rows: bool = False
     ) -> Callable[..., Any]:
         """Program for objective + log prior and its gradient at a vector of unconstrained hyperparameters."""
-        flat, unravel = jax.flatten_util.ravel_pytree(self.unconstrained)
+        flat, unravel = _as_vector(self.unconstrained)
 
         def total(vector: Float[Array, " p"], *fixed: Array) -> Float[Array, ""]:
             given = self.prior.constrain(unravel(vector))

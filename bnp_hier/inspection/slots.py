@@ -24,6 +24,7 @@ from bnp_hier.inspection.trace import (
     sample_sites,
 )
 from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.quick_compilation import compiled_quickly
 
 __all__ = ["SlotSites", "SlotValues", "check_row_densities", "find_slot_sites", "missing_argument", "read_slot_values"]
 
@@ -156,7 +157,7 @@ def check_row_densities(model: Model, sites: SlotSites, args: tuple[Any, ...], k
         return table, mixed
 
     # compiled ahead of time, so that it runs on concrete values even where a chain method traces `init`
-    table, mixed = map(np.asarray, jax.jit(densities).lower().compile()())
+    table, mixed = map(np.asarray, compiled_quickly(jax.jit(densities).lower())())
     nans, undefined = np.isnan(table).all(1), ~np.isfinite(table).any(1)
     missing = missing_argument(model, args, kwargs or {}, size) if undefined.any() else ""
     if missing:

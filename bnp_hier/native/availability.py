@@ -13,10 +13,9 @@ from typing import Any
 
 import jax
 
-__all__ = ["calls_arrive", "kernels_run", "xla_programs"]
+from bnp_hier.native.names import SWITCH
 
-SWITCH = "BNP_HIER_NATIVE"
-"""Environment variable that, if it is 0, makes XLA programs run instead of kernels."""
+__all__ = ["calls_arrive", "computes_on_cpu", "kernels_run", "xla_programs"]
 
 _off = threading.local()
 
@@ -37,14 +36,19 @@ def xla_programs() -> Iterator[None]:
         jax.clear_caches()
 
 
+def computes_on_cpu() -> bool:
+    """Whether JAX computes on the CPU, rather than on an accelerator."""
+    settings: Any = jax.config
+    device = settings.jax_default_device
+    platform = device if isinstance(device, str) else getattr(device, "platform", None) or jax.default_backend()
+    return platform == "cpu"
+
+
 def kernels_run() -> bool:
     """Whether native kernels run: unless they are switched off, Numba is missing, or JAX computes on an accelerator."""
     if getattr(_off, "on", False) or os.environ.get(SWITCH) == "0":
         return False
-    settings: Any = jax.config
-    device = settings.jax_default_device
-    platform = device if isinstance(device, str) else getattr(device, "platform", None) or jax.default_backend()
-    return platform == "cpu" and _works("bridge", "Kernel")
+    return computes_on_cpu() and _works("bridge", "Kernel")
 
 
 def calls_arrive() -> bool:

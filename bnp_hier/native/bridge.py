@@ -7,7 +7,6 @@ vectors of float64 or int64 numbers. So it serves all shapes with one compilatio
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,22 +29,14 @@ from bnp_hier.native.call_frames import custom_call
 from bnp_hier.native.memory import immortal
 from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS
 from bnp_hier.native.registry import KERNEL_ADDRESSES, OPERATION_ADDRESSES
+from bnp_hier.native.shipped import digest_of_sources, is_shipped, shipped_address
 
-__all__ = ["Kernel", "cache_folder", "exact", "load_family", "register"]
+__all__ = ["Kernel", "cache_folder", "exact", "load_family", "name_of", "register"]
 
 LOCK = threading.RLock()
 """Held while anything is compiled or loaded."""
 
 config: Any = numba_config  # whose attributes are set when it is imported
-
-
-@cache
-def _digest() -> str:
-    """Digest of the sources: a compiled kernel contains functions of several files."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 @cache
@@ -58,7 +49,7 @@ def cache_folder() -> Path | None:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bnp_hier"
     places = [Path(config.CACHE_DIR)] if config.CACHE_DIR else [Path(__file__).parent / "__pycache__", home]
     for place in places:
-        folder = place / f"kernels-{_digest()}"
+        folder = place / f"kernels-{digest_of_sources()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -83,13 +74,19 @@ _compiled: list[Any] = []  # all functions that have been compiled or loaded
 _registered: set[str] = set()  # names that XLA knows; it refuses the second of two threads
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """Name of a kernel, or of an operation of a family, by module and function."""
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+
+
 def _address(function: Callable[..., Any], signature: Any) -> int:
-    """Compile a function, or load it from disk, and return the address of its machine code.
+    """Load a function that comes with the package or has been compiled before, or compile it; return the address of its code.
 
     Of several processes that need it, one compiles, and the others wait.
     """
-    folder = cache_folder()
-    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    folder, name = cache_folder(), name_of(function)
+    if is_shipped(name):
+        return shipped_address(name, folder)
     with FileLock(folder / f"{name}.lock") if folder else nullcontext(), _own_cache() as kept:
         _compiled.append(immortal(numba.cfunc(signature, cache=kept, error_model="numpy")(function)))
     return _compiled[-1].address
@@ -136,14 +133,14 @@ class Kernel:
 
     def __init__(self, function: Callable[[int], None], *ranks: int) -> None:
         self.name = function.__name__
-        self._function, self._ranks = function, ranks
+        self.function, self._ranks = function, ranks
         self._number = KERNELS.index(self.name)
 
     def load(self) -> int:
         """Compile the kernel, or load it from disk, unless that has been done; return the address of its machine code."""
         with LOCK:
             if not KERNEL_ADDRESSES[self._number]:
-                KERNEL_ADDRESSES[self._number] = _address(self._function, types.void(types.intp))
+                KERNEL_ADDRESSES[self._number] = _address(self.function, types.void(types.intp))
         return KERNEL_ADDRESSES[self._number]
 
     def __call__(self, *arrays: np.ndarray) -> None:

@@ -1,6 +1,10 @@
 """Names of the kernels, and of the families with their operations."""
 
-__all__ = ["FAMILIES", "KERNELS", "OPERATIONS"]
+__all__ = ["FAMILIES", "KERNELS", "OPERATIONS", "SWITCH"]
+
+SWITCH = "BNP_HIER_NATIVE"
+"""Environment variable that, if it is 0, makes XLA programs run instead of kernels, and if it is "compile", has all kernels
+compiled from source instead of taking those that come with the package."""
 
 KERNELS = (
     "return_arguments",

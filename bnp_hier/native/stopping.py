@@ -15,7 +15,7 @@ from bnp_hier.native.bridge import register
 from bnp_hier.native.call_frames import answered_metadata
 from bnp_hier.native.memory import bytes_at, hold, int32s, words
 
-__all__ = ["FINE", "stop_where"]
+__all__ = ["FINE", "STOP", "stop_call", "stop_where"]
 
 FINE = -1
 """Code of an entry that is as it should be."""
@@ -25,6 +25,10 @@ FAILED_PRECONDITION = 9
 
 PLACE = 1
 """Byte in a message that stands for the number of the row."""
+
+
+STOP = "bnp_hier_stop"
+"""Name of `stop_call` in XLA programs."""
 
 
 @intrinsic
@@ -99,6 +103,6 @@ def stop_where(codes: Int[Array, "..."], messages: tuple[str, ...]) -> Int[Array
     """
     text = "".join(message.replace("{}", chr(PLACE)) + "\0" for message in messages).encode()
     shape = jax.ShapeDtypeStruct(codes.shape, np.int32)
-    return jax.ffi.ffi_call(register("bnp_hier_stop", stop_call), shape, vmap_method="broadcast_all")(
+    return jax.ffi.ffi_call(register(STOP, stop_call), shape, vmap_method="broadcast_all")(
         codes.astype(np.int32), np.frombuffer(text, np.uint8)
     )

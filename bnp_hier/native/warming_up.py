@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
@@ -13,9 +14,11 @@ from tqdm import tqdm
 
 import bnp_hier.native
 from bnp_hier.native.availability import calls_arrive, kernels_run
-from bnp_hier.native.bridge import Kernel, cache_folder, load_family
+from bnp_hier.native.bridge import Kernel, cache_folder, load_family, register
 from bnp_hier.native.cores import core_count
 from bnp_hier.native.names import FAMILIES, OPERATIONS
+from bnp_hier.native.shipped import prepare_shipped, shipped_names
+from bnp_hier.native.stopping import STOP, stop_call
 
 __all__ = ["compile_kernels", "kernels", "start_compiling"]
 
@@ -52,13 +55,16 @@ def compile_kernels(progress_bar: bool = True, names: Sequence[str] | None = Non
     steps = {family: partial(load_family, number) for number, family in enumerate(FAMILIES)} | every
     for name in tqdm(steps if names is None else names, desc="kernels", disable=not progress_bar, leave=False):
         steps[name]()
+    if names is None:
+        register(STOP, stop_call)
     return len(every)
 
 
 def start_compiling(names: Sequence[str]) -> subprocess.Popen[bytes] | None:
     """Compile kernels and families in another process if they are not on disk yet and there is a core for it.
 
-    Calls that need one of them wait until it is compiled. If the process fails, they compile it themselves.
+    Calls that need one of them wait until it is compiled. If the process fails, they compile it themselves. Of those that come
+    with the package, another thread makes the machine code.
 
     Parameters
     ----------
@@ -71,8 +77,13 @@ def start_compiling(names: Sequence[str]) -> subprocess.Popen[bytes] | None:
         The process; None if there is none.
     """
     folder = cache_folder()
-    missing = [name for name in names if folder and not any(folder.glob(f"**/{_last(name)}-*.nbi"))]
-    if not missing or core_count() < 2 or not kernels_run():
+    if not folder or core_count() < 2 or not kernels_run():
+        return None
+    shipped = [each for name in names for each in shipped_names(name)]
+    if shipped:
+        threading.Thread(target=lambda: [prepare_shipped(each, folder) for each in shipped], daemon=True).start()
+    missing = [name for name in names if not shipped_names(name) and not any(folder.glob(f"**/{_last(name)}-*.nbi"))]
+    if not missing:
         return None
     code = f"from bnp_hier.native.warming_up import compile_kernels; compile_kernels(False, {missing!r})"
     quiet = subprocess.DEVNULL

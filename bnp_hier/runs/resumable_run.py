@@ -46,6 +46,7 @@ from bnp_hier.runs.distributed_parts import (
     write_distributed,
 )
 from bnp_hier.utils.interruption import interruptible
+from bnp_hier.utils.quick_compilation import compiled_quickly
 from bnp_hier.utils.sharded_arrays import any_sharded
 
 __all__ = ["ResumableRun"]
@@ -629,7 +630,7 @@ class _ChainsOnCores:
         key = (structure, *(leaf.aval for leaf in leaves))
         if key not in self._compiled:
             with TRACING:  # compiled here, because settings of JAX may be those of this thread
-                self._compiled[key] = self._program.lower(chains[0], arrays).compile()
+                self._compiled[key] = compiled_quickly(self._program.lower(chains[0], arrays))
         compiled = self._compiled[key]
 
         def run(chain: Any) -> Any:

@@ -11,10 +11,15 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from bnp_hier.utils.quick_compilation import compiled_quickly
+
 __all__ = ["compiled"]
 
 KEPT = 64
 """Maximum number of programs kept."""
+
+SMALL = 20_000
+"""Number of entries of all arguments up to which compiling takes longer than the calls."""
 
 COMPILING = RLock()
 """Held while a program is compiled: of several threads that need it, one compiles, and the others wait."""
@@ -23,8 +28,8 @@ COMPILING = RLock()
 class _Program:
     """A program that has not been compiled yet; equal to others with the same text."""
 
-    def __init__(self, lowered: Any) -> None:
-        self.lowered, self.text = lowered, lowered.as_text()
+    def __init__(self, lowered: Any, small: bool) -> None:
+        self.lowered, self.text, self.small = lowered, lowered.as_text(), small
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -35,7 +40,7 @@ class _Program:
 
 @lru_cache(maxsize=KEPT)
 def _executable(program: _Program) -> Any:
-    return program.lowered.compile()
+    return compiled_quickly(program.lowered, small=program.small)
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -51,7 +56,10 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
         return jaxpr_as_fun(ClosedJaxpr(operations, constants))(*leaves)
 
     # arguments that are not used are kept: programs with the same text must take the same arguments
-    program = _Program(jax.jit(run, keep_unused=True).lower(constants, _leaves(arguments)))
+    leaves = _leaves(arguments)
+    program = _Program(
+        jax.jit(run, keep_unused=True).lower(constants, leaves), sum(map(np.size, [*constants, *leaves])) <= SMALL
+    )
     with COMPILING:
         executable = _executable(program)
 

@@ -5,10 +5,6 @@ Times are of this machine, compiling included; run with ``-m benchmark -n 0 -s``
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +14,13 @@ import bnp_hier as bnp
 from bnp_hier.advice.recommendation import size_of
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.methods import RunOptions, partition_methods
+from tests.benchmarks.fresh_processes import COMMAND, run
 
 pytestmark = pytest.mark.benchmark
 
 
 def _seconds(*words: str, cache: Path | None = None) -> float:
-    # an installed package has its bytecode, whatever these tests' own setting is
-    unset = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    if cache is not None:
-        environment |= {"XDG_CACHE_HOME": str(cache), "NUMBA_CACHE_DIR": str(cache)}
-    started = time.perf_counter()
-    subprocess.run([sys.executable, *words], check=True, capture_output=True, env=environment)
-    return time.perf_counter() - started
+    return run(*words, cache=cache).seconds
 
 
 def test_import() -> None:
@@ -47,8 +37,7 @@ def test_import() -> None:
 def test_compare_iris(tmp_path: Path) -> None:
     """`bnp-hier compare iris` on a machine that has compiled nothing, and then again."""
     words = (
-        "-c",
-        "from bnp_hier.cli import main; main()",
+        *COMMAND,
         "compare",
         "iris",
         "--no-progress",
@@ -66,7 +55,7 @@ def test_compare(rows: int, minutes: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 4)) + 4.0 * rng.normal(size=(8, 4))[rng.integers(0, 8, rows)]
     np.save(tmp_path / "rows.npy", X)
-    words = ("-c", "from bnp_hier.cli import main; main()", "compare", str(tmp_path / "rows.npy"), "--no-progress")
+    words = (*COMMAND, "compare", str(tmp_path / "rows.npy"), "--no-progress")
     cold, warm = (_seconds(*words, "--out", str(tmp_path / "report"), cache=tmp_path) for _ in range(2))
     print(f"\ncompare of {rows} rows: {cold / 60:.1f} min at first, {warm / 60:.1f} min again; allowed {minutes} min")
     assert cold <= 60 * minutes

@@ -12,6 +12,7 @@ import pytest
 
 import bnp_hier
 from bnp_hier.native.cores import core_count
+from bnp_hier.native.names import SWITCH
 
 PACKAGE = Path(bnp_hier.__file__).parent
 LOAD = """
@@ -23,7 +24,7 @@ print(bridge.cache_folder(), len(bridge._compiled), sum(function.cache_hits for 
 
 def _started(folder: Path, **variables: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
-    environment = {"PYTHONPATH": str(PACKAGE.parent)} | environment | variables
+    environment = {"PYTHONPATH": str(PACKAGE.parent), SWITCH: "compile"} | environment | variables
     return subprocess.Popen([sys.executable, "-c", LOAD], env=environment, cwd=folder, stdout=subprocess.PIPE, text=True)
 
 
@@ -52,6 +53,37 @@ def test_folder_of_the_package_need_not_be_writable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     folder, needed, found = _finished(_started(tmp_path, PYTHONPATH=str(site), XDG_CACHE_HOME=str(tmp_path / "file")))
     assert folder == "None" and (needed, found) == (10, 0)
+
+
+@pytest.mark.slow
+def test_first_fit_where_the_package_cannot_be_written_to(tmp_path: Path) -> None:
+    """A whole command: nothing is written beside the package, and what is compiled is found again."""
+    site, home = tmp_path / "site", tmp_path / "home"
+    shutil.copytree(PACKAGE, site / "bnp_hier", ignore=shutil.ignore_patterns("__pycache__"))
+    home.mkdir()
+    before = sorted(site.rglob("*"))
+    folders = [site, *(path for path in before if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        if os.access(site, os.W_OK):  # as for the superuser
+            (site / "bnp_hier" / "native").chmod(0o755)
+            (site / "bnp_hier" / "native" / "__pycache__").touch()  # no folder can be created there
+            before = sorted(site.rglob("*"))
+        environment = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+        environment |= {"PYTHONPATH": str(site), "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-c", "from bnp_hier.cli import main; main()", "fit", "iris"]
+        kept = []
+        for _ in range(2):
+            done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
+            assert done.returncode == 0 and "3 clusters" in done.stdout, done.stderr
+            assert sorted(site.rglob("*")) == before
+            files = (home / ".cache" / "bnp_hier").glob("kernels-*/**/*.[no]*")
+            kept.append({path: path.stat().st_mtime_ns for path in files})
+        assert kept[0] and kept[0] == kept[1]
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
 
 
 ENDS_EARLY = """
@@ -87,6 +119,8 @@ def test_kernels_are_compiled_in_another_process(monkeypatch: pytest.MonkeyPatch
     from bnp_hier.native import warming_up
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # of the other process
+    monkeypatch.setenv(SWITCH, "compile")
+    monkeypatch.setattr(warming_up, "shipped_names", lambda _: [])
     folder = tmp_path / _finished(_started(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0]
     monkeypatch.setattr(warming_up, "cache_folder", lambda: folder)
     process = warming_up.start_compiling(("bernoulli", "known", "tree_masses"))

@@ -92,7 +92,7 @@ def log_joint_objective(problem: Problem, model: str, X: Num[np.ndarray, "m d"] 
     if anchor is None:
         return by_gradient(problem, _LOG_JOINTS[model], labels_and_slots)
     anchor = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), anchor)
-    structure, rows = jax.tree.structure((anchor, anchor.empty())), np.asarray(values.X if X is None else X)
+    structure, rows = jax.tree.structure((anchor, jax.eval_shape(anchor.empty))), np.asarray(values.X if X is None else X)
 
     def arrays(fit: Labelled) -> tuple[Any, ...]:
         k = int(fit.labels.max()) + 1
