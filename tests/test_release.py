@@ -10,7 +10,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from email import message_from_bytes
+from email import message_from_string
 from email.message import Message
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,7 +100,7 @@ def _of_the_package() -> set[str]:
 
 def _metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
-        return message_from_bytes(archive.read(f"bnp_hier-{VERSION}.dist-info/METADATA"))
+        return message_from_string(archive.read(f"bnp_hier-{VERSION}.dist-info/METADATA").decode())
 
 
 @pytest.mark.slow
