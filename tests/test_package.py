@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -68,6 +69,17 @@ def test_one_thing_has_one_name_in_all_signatures() -> None:
     assert not {name: others for name, given in arguments.items() if (others := OTHER_NAMES.keys() & set(given))}
     # a budget is one of time
     assert {name for name, given in arguments.items() if "budget" in given} == {"bnp_hier.cluster", "bnp_hier.recommend"}
+
+
+def test_identifiers_have_the_spelling_of_scikit_learn_and_numpyro() -> None:
+    british = re.compile(r"colour|centre|favour|neighbour|labell|behaviour|isation|is(e|ed|ing)(_|$)")
+    allowed = {"noise"}
+    objects = [getattr(part, name) for part in PARTS for name in part.__all__]
+    attributes = {name for each in objects if isinstance(each, type) for name in vars(each)}
+    names = (
+        attributes | {name for given in _arguments().values() for name in given} | {n for part in PARTS for n in part.__all__}
+    )
+    assert not {name for name in names - allowed if british.search(name) and not name.startswith("_")}
 
 
 def test_plots_take_the_object_first_and_all_else_by_keyword() -> None:
