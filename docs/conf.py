@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -14,9 +15,14 @@ from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # autodoc imports the plots
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the checkout's package, installed or not
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[1]),
+    str(Path(__file__).parent),
+]  # the checkout's package, installed or not
 
-project = "bnp_hier"
+from api_tables import as_built  # noqa: E402
+
+project, home = "bnp_hier", "https://github.com/bnp-hier/bnp_hier"
 try:
     release = version = installed_version("bnp-hier")
 except PackageNotFoundError:
@@ -90,8 +96,15 @@ def _copy_notebooks(app: Any) -> None:
             shutil.copyfile(notebook, copy)
 
 
+def _complete(app: Any, page: str, source: list[str]) -> None:
+    """Pages of the API show tables in the repository, and everything here; notebooks are beside the pages here."""
+    source[0] = as_built(source[0], home)
+    source[0] = re.sub(r"\]\(((?:\.\./)*)\.\./examples/notebooks/(?=\w+\.ipynb)", r"](\1notebooks/", source[0])
+
+
 def setup(app: Any) -> None:
-    """Register the notebooks, the filter of members, and formulas as MathML."""
+    """Register the notebooks, the full pages, the filter of members, and formulas as MathML."""
     app.connect("builder-inited", _copy_notebooks)
+    app.connect("source-read", _complete)
     app.add_html_math_renderer("mathml", inline_renderers=(_formula, None), block_renderers=(_displayed, None))
     app.connect("autodoc-skip-member", _skip)

@@ -82,6 +82,14 @@ def test_pages_build_and_document_every_public_name(built: Path) -> None:
     assert not missing, f"not in docs/api: {missing}"
 
 
+def test_built_pages_of_the_api_have_tables_and_full_descriptions(built: Path) -> None:
+    page = _text(built / "api" / "comparing.html")
+    assert (
+        'id="bnp_hier.cluster"' in page and 'blob/main/bnp_hier/clustering/one_call.py"' in page and "in the build" not in page
+    )
+    assert 'href="notebooks/which_clustering.html"' in _text(built / "notebooks.html")
+
+
 def test_pages_need_no_network(built: Path) -> None:
     pages = [_text(page) for page in built.rglob("*.html")]
     assert not any(re.search(r'(?:src|<link[^>]*href)="(?:https?:)?//', page) for page in pages)
@@ -179,20 +187,81 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert parts.scheme == "https" and "." in parts.netloc, link
             continue
         target = page.parent / parts.path if parts.path else page
-        if target.parent == DOCS / "notebooks":  # where the build copies them
-            target = ROOT / "examples" / "notebooks" / target.name
         assert target.exists(), link
         assert not parts.fragment or parts.fragment in _anchors(target), link
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def command_options() -> ModuleType:
     """The script that writes the tables of options."""
-    spec = importlib.util.spec_from_file_location("command_options", DOCS / "command_options.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return _script("command_options")
+
+
+@pytest.fixture(scope="module")
+def api_tables() -> ModuleType:
+    """The script that writes the tables of names."""
+    return _script("api_tables")
+
+
+API = sorted((DOCS / "api").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", API, ids=lambda page: page.stem)
+def test_tables_of_names_are_those_of_the_package(page: Path, api_tables: ModuleType) -> None:
+    message = "signatures or docstrings have changed: run `python docs/api_tables.py`, and commit docs/api"
+    assert _text(page) == api_tables.with_tables(_text(page)), message
+    assert "eval-rst" not in re.sub(r"<!--.*?-->", "", _text(page), flags=re.DOTALL)
+
+
+def test_tables_of_names_have_every_public_name() -> None:
+    """With the sentence that its docstring begins with."""
+    rows = dict(re.findall(r"^\| `(?:\w+\.)*(\w+)[^`]*` \| (.+?) \|$", "".join(map(_text, API)), flags=re.MULTILINE))
+    parts = {"datasets", "distributed", "evidence", "models", "plots"}
+    for name in set(bnp_hier.__all__) - parts:
+        first = (getattr(bnp_hier, name).__doc__ or "").split()[:4]
+        assert [word.strip(".") for word in rows[name].split()[:4]] == [word.strip(".") for word in first], name
+
+
+MEANING = "Return the share of the draws in which two items are in the same cluster, for every pair of items."
+PAGE = """# Names
+
+<!-- names -->
+
+| name | what it is or does |
+|---|---|
+| `coclustering(draws)` | {} [Source]({}) |
+
+<!-- in the build:
+
+```{{eval-rst}}
+.. autofunction:: bnp_hier.coclustering
+```
+-->
+
+Text.
+"""
+
+
+def test_a_table_of_names_is_written_and_completed_in_the_build(api_tables: ModuleType) -> None:
+    page = PAGE.format(MEANING, "../../bnp_hier/posterior/partitions.py")
+    assert api_tables.with_tables(page.replace("(draws)", "(old)").replace("Return", "Save")) == page
+    built = api_tables.as_built(page, "https://e.org")
+    assert "(https://e.org/blob/main/bnp_hier/posterior/partitions.py)" in built
+    assert built.endswith("\n```{eval-rst}\n.. autofunction:: bnp_hier.coclustering\n```\n\nText.\n")
+    with pytest.raises(ValueError, match="bnp_hier.coclustering is not in a comment"):
+        api_tables.with_tables(page.replace("<!-- in the build:", "").replace("-->", ""))
+    with pytest.raises(ValueError, match="no objects are named"):
+        api_tables.with_tables(page.replace("autofunction", "function"))
+    with pytest.raises(ValueError, match="there is no bnp_hier.nothing"):
+        api_tables.with_tables(page.replace("bnp_hier.coclustering", "bnp_hier.nothing"))
 
 
 def test_tables_of_options_are_those_of_the_commands(command_options: ModuleType) -> None:

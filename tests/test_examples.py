@@ -19,10 +19,6 @@ def _blocks(page: str, language: str = "python") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
 
-SHIPPED_CELLS = "3366 4250 4250 1926 6528 24000 10000"
-"""Of the data sets that come with the package, in the order of their names in `load`."""
-
-
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
@@ -234,35 +230,3 @@ def test_readme_picture(tmp_path: Path) -> None:
     out = tmp_path / "iris.png"
     _run("examples/readme_picture.py", "--num-warmup", "20", "--num-samples", "30", "--out", str(out))
     assert out.read_bytes().startswith(b"\x89PNG") and (ROOT / "examples" / "iris.png").exists()
-
-
-@pytest.mark.slow
-def test_wheel_and_sdist_hold_models_and_data_and_import(tmp_path: Path) -> None:
-    """Built from the files git knows; imported in a fresh environment that sees this one's dependencies only."""
-    clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
-    _run("-m", "build", "--outdir", str(tmp_path / "dist"), str(clone))
-    (wheel,), (sdist,) = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
-    for archive in (wheel, sdist):
-        environment = tmp_path / archive.stem
-        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        python = environment / "bin" / "python"
-        subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", str(archive)], check=True)
-        site = subprocess.run(
-            [sys.executable, "-c", "import numpyro, pathlib; print(pathlib.Path(numpyro.__file__).parents[1])"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        # dependencies come last on the path, so that the package is the installed one
-        code = (
-            f"import sys; sys.path.append({site!r}); import bnp_hier, bnp_hier.models as m; "
-            f"assert {str(environment)!r} in bnp_hier.__file__; print(m.dpm.__module__); "
-            "import pathlib; folder = pathlib.Path(bnp_hier.__file__).parent; print((folder / 'py.typed').exists()); "
-            "print((folder / 'datasets' / 'files' / 'README.md').exists()); from bnp_hier.datasets import listing, load; "
-            "print((folder / 'reports' / 'templates' / 'page.css').exists()); "
-            "source = listing()['source']; print(*[load(name).X.size for name in source[source == 'bnp_hier'].index])"
-        )
-        done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == ["bnp_hier.models.dirichlet_process", "True", "True", "True", SHIPPED_CELLS]

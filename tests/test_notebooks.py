@@ -168,4 +168,4 @@ def test_other_slashes_are_no_paths(text: str) -> None:
 def test_documentation_has_every_notebook() -> None:
     page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
     for name in sorted({*NAMES, *SMALL}):
-        assert f"(notebooks/{name}.ipynb)" in page and f"\nnotebooks/{name}\n" in page
+        assert f"(../examples/notebooks/{name}.ipynb)" in page and f"\nnotebooks/{name}\n" in page

@@ -197,7 +197,7 @@ class Component(ABC):
         matrix = as_matrix(X)
         self.validate(matrix)
         with jax.enable_x64(True):
-            component = own_arrays(self.centred_on(matrix))
+            component = own_arrays(self.centered_on(matrix))
             component.check_precision(matrix)
             total = jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(matrix))
             value = float(component.log_marginal(total))
@@ -268,7 +268,7 @@ class Component(ABC):
 
     # ---- numerical precision -----------------------------------------------------------------------------------------
 
-    def centred_on(self, X: ArrayLike) -> Self:
+    def centered_on(self, X: ArrayLike) -> Self:
         """The same component with statistics taken about the centre of the rows where that improves precision.
 
         No probability depends on this reference point, but statistics about different points must not be added. Rows whose

@@ -63,7 +63,7 @@ class AboutOrigin:
         """`origin` if it is given, otherwise `mean`."""
         return self.mean if self.origin is None else self.origin  # type: ignore[return-value]
 
-    def centred_on(self, X: ArrayLike) -> Self:
+    def centered_on(self, X: ArrayLike) -> Self:
         """Use the mean of the rows as `origin` if the current reference point is so far away that precision would be lost."""
         reference: Any = self.reference()
         if _unseen(X):

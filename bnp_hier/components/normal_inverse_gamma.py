@@ -71,7 +71,7 @@ class NormalInverseGamma(AboutOrigin, Component):
         or vectors of length d, all > 0.
     origin
         Reference point about which statistics are taken, (d,), by default `mean`. It affects numerical precision, but no
-        probability; see `centred_on`.
+        probability; see `centered_on`.
 
     Notes
     -----

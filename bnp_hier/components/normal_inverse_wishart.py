@@ -134,7 +134,7 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
         Scale matrix of the covariance prior, (d, d), positive definite; E[Σ] = scale / (nu - d - 1).
     origin
         Reference point about which statistics are taken, (d,), by default `mean`. It affects numerical precision, but no
-        probability; see `centred_on`.
+        probability; see `centered_on`.
 
     Notes
     -----

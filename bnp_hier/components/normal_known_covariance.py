@@ -73,7 +73,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         Known covariance of the rows of one cluster, (d, d), positive definite.
     origin
         Reference point about which statistics are taken, (d,), by default `mean`. It affects numerical precision, but no
-        probability; see `centred_on`.
+        probability; see `centered_on`.
 
     Notes
     -----

@@ -212,10 +212,10 @@ class ProductComponent(Component):
             with _naming(columns):
                 part.validate(matrix[:, list(columns)])
 
-    def centred_on(self, X: ArrayLike) -> Self:
+    def centered_on(self, X: ArrayLike) -> Self:
         """Centre each part on its own columns."""
         table = X if isinstance(X, jax.Array) else np.asarray(X)
-        parts = [p.centred_on(table[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
+        parts = [p.centered_on(table[..., np.array(c)]) for p, c in zip(self.parts, self.columns, strict=True)]
         return dataclasses.replace(self, parts=parts)
 
     def reference(self) -> Float[Array | np.ndarray, " d"]:

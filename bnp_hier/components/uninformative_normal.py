@@ -56,7 +56,7 @@ class UninformativeNormal(AboutOrigin, Component):
         Corners of the box, (d,) each, low < high in every column.
     origin
         Reference point about which statistics are taken, (d,), by default the centre of the box. It affects numerical
-        precision, but no probability; see `centred_on`.
+        precision, but no probability; see `centered_on`.
 
     Notes
     -----

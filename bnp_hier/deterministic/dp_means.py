@@ -95,6 +95,8 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         Σ ‖x − mean‖² + λK after each sweep; never increases.
     objective_ : float
         Final value of the objective.
+    converged_ : bool
+        Whether the last sweep changed no label, or the passes ended as the notes say, within `max_iter`.
     n_passes_ : int
         Number of times that `fit` has read a table that is read in parts; 0 for a table in memory.
     n_clusters_, n_iter_, n_features_in_, fit_seconds_
@@ -180,7 +182,7 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         if not found.converged:
             self._warn_of_sweeps("sweeps")
         self.labels_, self.penalty_, self.n_passes_ = found.labels, penalty, 0
-        self._describe(found.centers, found.trace)
+        self._describe(found.centers, found.trace, found.converged)
 
     def _fit_source(self, source: RowSource) -> None:
         """Find centres of a sample, and make passes over all rows; after every pass, its result is kept."""
@@ -200,6 +202,7 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
                 self._keep(source, found, trace)
                 centers = next_centers(found, self.penalty_)
                 if len(trace) > 1 and trace[-2] - trace[-1] <= LEAST_GAIN * trace[-1] and not len(found.far.counts):
+                    self.converged_ = True
                     break
             else:
                 self._warn_of_sweeps("passes")
@@ -213,12 +216,12 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         """Set the attributes after a pass, with the centres in the order of their first rows."""
         centers = found.near.points[in_order_of_appearance(found.first)]
         self._label_later(lambda: np.concatenate(list(source.map(partial(nearest_labels, centers)))))
-        self._describe(centers, trace)
+        self._describe(centers, trace, False)
 
-    def _describe(self, centers: Float[np.ndarray, "k d"], trace: list[float]) -> None:
+    def _describe(self, centers: Float[np.ndarray, "k d"], trace: list[float], converged: bool) -> None:
         self.cluster_centers_, self.n_clusters_ = centers, len(centers)
         self.objective_trace_ = np.array(trace)
-        self.objective_, self.n_iter_ = trace[-1], len(trace)
+        self.objective_, self.n_iter_, self.converged_ = trace[-1], len(trace), converged
 
     def _warn_of_sweeps(self, what: str) -> None:
         message = f"DPMeans did not converge within max_iter={self.max_iter} {what}; increase max_iter"

@@ -159,7 +159,7 @@ class ConjugateMixture(dist.Distribution):
             raise ValueError(f"ConjugateMixture: expected a table of shape {self.event_shape}, but got {jnp.shape(value)}")
 
         def one(x: Array | np.ndarray, labels: Array) -> Array:
-            component = self.component.centred_on(x)
+            component = self.component.centered_on(x)
             stats = cluster_statistics(component.suff_stats(x), labels, self._slots)
             return component.log_marginal(stats).sum()
 

@@ -127,7 +127,7 @@ class TreeBound(float):
 
 
 def tree_bound(
-    bhc: Any, kind: str = "bhc", *, start: int = 0, budget: int = 5_000_000, both_children: bool = False
+    bhc: Any, kind: str = "bhc", *, start: int = 0, max_pairs: int = 5_000_000, both_children: bool = False
 ) -> TreeBound:
     """Compute a lower bound on log p(X) from a fitted tree, at its hyperparameters (nats).
 
@@ -143,7 +143,7 @@ def tree_bound(
     start
         First merge (0, ..., n − 2, in the order of `dendrogram_.children`) for which moves or pairs are considered; the later
         merges, near the root, matter most. For "alternatives", "recursive" and "pairs".
-    budget
+    max_pairs
         Maximum number of pairs evaluated by "pairs". For larger trees, pairs far below their lowest common ancestor are left
         out, which keeps the bound valid.
     both_children
@@ -173,7 +173,7 @@ def tree_bound(
         {
             "kind": [StrOptions(set(KINDS))],
             "start": [WholeNumber(0)],
-            "budget": [WholeNumber()],
+            "max_pairs": [WholeNumber()],
             "both_children": ["boolean"],
         },
         locals(),
@@ -208,7 +208,7 @@ def tree_bound(
                     f"cluster of row {order[undefined.argmax()]} and some of the rows before it in the tree's leaf order"
                 )
             return TreeBound(float(reached[-1]) + constant, kind, 0, n * (n + 1) // 2 - 2 * n + 1)
-        family = UnionFamily(component, X, alpha, tree, 1 if kind == "recursive" else None, budget, start)
+        family = UnionFamily(component, X, alpha, tree, 1 if kind == "recursive" else None, max_pairs, start)
     return TreeBound(family.log_mass + constant, kind, start, family.n_unions, None, family)
 
 

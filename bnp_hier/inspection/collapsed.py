@@ -121,7 +121,7 @@ def read_values(
     """Return the prior's parameters, the component and the data at the given hyperparameters; works under ``jit``."""
     trace = run_model(model, args, kwargs or {}, lambda site: hyperparameters.get(site["name"], placeholder(site)))
     prior, observed = trace[sites.partition]["fn"], trace[sites.observed]
-    component, X = own_arrays(observed["fn"].component).centred_on(observed["value"]), observed["value"]
+    component, X = own_arrays(observed["fn"].component).centered_on(observed["value"]), observed["value"]
     return own_arrays(MixtureValues(prior.concentration, prior.discount, component, X))
 
 

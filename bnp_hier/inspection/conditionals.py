@@ -141,7 +141,7 @@ def read_conditional(
                 term = _log_partition(site["fn"], partitions[name])
             elif name in summaries:
                 # about the same point as the statistics, which need not be found in the rows again
-                component = own_arrays(site["fn"].component.centred_on(summaries[name].anchor.reference()[None]))
+                component = own_arrays(site["fn"].component.centered_on(summaries[name].anchor.reference()[None]))
                 term = _log_marginal(component, summaries[name])
             else:
                 term = jnp.sum(site["fn"].log_prob(site["value"]))
@@ -171,7 +171,7 @@ def _summarise(sites: Mapping[str, Any]) -> tuple[dict[str, _Occupancy], dict[st
             continue
         # other labels may depend on the hyperparameters
         own = [partition for partition in partitions if sites[partition]["value"] is fn.assignments]
-        anchor = own_arrays(fn.component.centred_on(X)).anchor()
+        anchor = own_arrays(fn.component.centered_on(X)).anchor()
         if own and anchor is not None:
             labels = jnp.asarray(fn.assignments)
             X = jnp.asarray(X)

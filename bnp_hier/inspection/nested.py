@@ -273,7 +273,7 @@ def read_tree_values(
     )
     tree, mixture, rows = trace[sites.paths]["fn"], trace[sites.mixing]["fn"], trace[sites.observed]
     given = (tree.concentration, mixture.root_concentration, mixture.concentration)
-    component, X = own_arrays((base_distribution(rows["fn"]).component.centred_on(rows["value"]), rows["value"]))
+    component, X = own_arrays((base_distribution(rows["fn"]).component.centered_on(rows["value"]), rows["value"]))
 
     def prior(name: str | None) -> dist.Distribution | None:
         return None if name is None or trace[name]["is_observed"] else trace[name]["fn"]

@@ -108,5 +108,5 @@ def read_stick_values(
     trace = run_model(model, args, kwargs or {}, lambda site: values.get(site["name"]))
     mixture, X = base_distribution(trace[sites.observed]["fn"]), trace[sites.observed]["value"]
     log_density = mixture.component_log_probs(jnp.asarray(X if rows is None else rows))
-    component = mixture.component.centred_on(X) if sites.conjugate else None
+    component = mixture.component.centered_on(X) if sites.conjugate else None
     return own_arrays(StickValues(trace[sites.weights]["fn"].concentration, log_density, component, X))

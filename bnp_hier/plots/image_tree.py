@@ -45,7 +45,7 @@ def montage(
     X: ArrayLike | None = None,
     level: int | None = None,
     count: int = 6,
-    most_nodes: int = 40,
+    max_nodes: int = 40,
     colors: str = "gray",
 ) -> Figure:
     """Draw a tree with the most representative images of every node, as in Figure 5 of Huang et al. (2021).
@@ -67,7 +67,7 @@ def montage(
         Level below which nothing is drawn, at least 1.
     count
         Maximum number of images per node.
-    most_nodes
+    max_nodes
         Maximum number of nodes shown, largest first. The figure states how many are left out, and where.
     colors
         Name of the Matplotlib colormap, from dark to bright, for (n, h, w) images; "gray_r" swaps black and white.
@@ -81,14 +81,14 @@ def montage(
     ------
     ValueError
         If there is not one image or row per item, if images have another shape, missing values or colours out of range, if
-        the tree does not have this level below the root, or if `count` or `most_nodes` is below 1.
+        the tree does not have this level below the root, or if `count` or `max_nodes` is below 1.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     shown = _checked_images(images, tree.n_items)
     lowest = checked_level(tree, level)
-    for name, number in (("count", count), ("most_nodes", most_nodes)):
+    for name, number in (("count", count), ("max_nodes", max_nodes)):
         if number < 1:
             raise ValueError(f"{name} must be 1 or more, but it is {number}")
     if colors not in colormaps:
@@ -96,7 +96,7 @@ def montage(
     rows = shown.reshape(tree.n_items, -1) if X is None else np.asarray(X)
     chosen = Hierarchy(tree.paths[:, :lowest]).representatives(rows, count)  # nodes keep their numbers
 
-    kept, n_kept, n_nodes = _largest(tree, lowest, most_nodes)
+    kept, n_kept, n_nodes = _largest(tree, lowest, max_nodes)
     found = [each._replace(bottom=each.top) if each.is_end else each for each in branches(tree, kept, lowest)]
     is_kept = [bool(kept[branch.nodes[0]]) for branch in found]
     most = len(chosen[0])

@@ -30,7 +30,7 @@ def pairs(
     labels: ArrayLike,
     feature_names: Sequence[str] | None = None,
     max_columns: int = 5,
-    point_names: Sequence[str] | None = None,
+    item_names: Sequence[str] | None = None,
 ) -> Figure:
     """Plot all pairs of columns: scatter plots below the diagonal, and stacked histograms of the clusters on it.
 
@@ -48,7 +48,7 @@ def pairs(
     max_columns
         Maximum number of columns to show. If there are more, those whose cluster means differ most (with the highest ratio
         of between-cluster variance to total variance) are shown in their order in `X`, and the title says so.
-    point_names
+    item_names
         n names, written beside the points where there is room, for up to 60 points.
 
     Returns
@@ -68,8 +68,8 @@ def pairs(
     n, d = X.shape
     if feature_names is not None and len(feature_names) != d:
         raise ValueError(f"feature_names must have one entry for each of the {d} columns, but there are {len(feature_names)}")
-    if point_names is not None and len(point_names) != n:
-        raise ValueError(f"point_names must have one entry for each of the {n} rows, but there are {len(point_names)}")
+    if item_names is not None and len(item_names) != n:
+        raise ValueError(f"item_names must have one entry for each of the {n} rows, but there are {len(item_names)}")
     if max_columns < 1:
         raise ValueError(f"max_columns must be 1 or more, but it is {max_columns}")
     clusters, codes = cluster_codes(labels, n)
@@ -105,11 +105,11 @@ def pairs(
     _legend(figure.add_subplot(grid[0, -1]), clusters, codes)
     if size < d:
         figure.suptitle(f"{size} of {d} columns: those whose cluster means differ most", fontsize=11)
-    if point_names is not None and n <= _MOST_NAMES:
+    if item_names is not None and n <= _MOST_NAMES:
         figure.draw_without_rendering()  # fixes the layout, which determines whether text fits
         for row in range(size):
             for column in range(row):
-                _write_names(panels[row][column], spread[:, [column, row]], [short_name(name) for name in point_names])
+                _write_names(panels[row][column], spread[:, [column, row]], [short_name(name) for name in item_names])
     return figure
 
 

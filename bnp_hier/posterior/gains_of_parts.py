@@ -79,7 +79,7 @@ def part_gains(component: Component, X: object, labels: Int[np.ndarray, " n"]) -
 
 
 def _gain(part: Component, X: np.ndarray, labels: np.ndarray) -> float:
-    component: Component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), part.centred_on(X))
+    component: Component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), part.centered_on(X))
 
     def evidence(labels: np.ndarray) -> float:
         if isinstance(component, DependentColumns) and np.isnan(X).any():

@@ -78,7 +78,7 @@ def _sizes(labels: np.ndarray) -> np.ndarray:
     return np.bincount(labels)[labels]
 
 
-def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | None = None) -> Float[np.ndarray, "n k"]:
+def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, num_samples: int | None = None) -> Float[np.ndarray, "n k"]:
     """Compute the mean co-clustering probability of each item with the items of each cluster of a partition.
 
     An item is not counted with itself, so that the entry for its own cluster is `assignment_uncertainty`'s `coclustering`. A
@@ -90,7 +90,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
         Label draws, (s, n) or (chain, draw, n) whole numbers.
     estimate
         (n,) whole numbers, such as a `point_estimate`.
-    max_draws
+    num_samples
         Maximum number of distinct partitions used, evenly spaced among the draws; by default, all. The cost is O(s n k).
 
     Returns
@@ -101,7 +101,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
     Raises
     ------
     ValueError
-        If the draws or the estimate have the wrong shape or type, or `max_draws` is not positive.
+        If the draws or the estimate have the wrong shape or type, or `num_samples` is not positive.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
            [0.5, 1. ],
            [0.5, 1. ]])
     """
-    center, crossed = _crossed(draws, estimate, max_draws)
+    center, crossed = _crossed(draws, estimate, num_samples)
     n, sizes = len(center), np.bincount(center)
     together = np.zeros((n, len(sizes)))
     for z, weight, counts in crossed:
@@ -124,7 +124,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | N
     return np.divide(together, others, out=np.full_like(together, np.nan), where=others > 0)
 
 
-def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, max_draws: int | None = None) -> Float[np.ndarray, "n k"]:
+def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, num_samples: int | None = None) -> Float[np.ndarray, "n k"]:
     """Compute the probability that each item belongs to each cluster of a partition, averaged over draws of partitions.
 
     It is the probability that a random member of the item's cluster in a random draw, the item itself included, belongs to the
@@ -133,7 +133,7 @@ def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, max_draws: i
 
     Parameters
     ----------
-    draws, estimate, max_draws
+    draws, estimate, num_samples
         As in `cluster_affinities`, whose entries, in contrast, are relative to the sizes of the clusters of the estimate.
 
     Returns
@@ -144,7 +144,7 @@ def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, max_draws: i
     Raises
     ------
     ValueError
-        If the draws or the estimate have the wrong shape or type, or `max_draws` is not positive.
+        If the draws or the estimate have the wrong shape or type, or `num_samples` is not positive.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, max_draws: i
            [0.33, 0.67],
            [0.  , 1.  ]])
     """
-    center, crossed = _crossed(draws, estimate, max_draws)
+    center, crossed = _crossed(draws, estimate, num_samples)
     found = np.zeros((len(center), int(center.max()) + 1))
     for z, weight, counts in crossed:
         found += weight * (counts / counts.sum(1, keepdims=True))[z]
@@ -163,10 +163,10 @@ def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, max_draws: i
 
 
 def _crossed(
-    draws: ArrayLike, estimate: ArrayLike, max_draws: int | None
+    draws: ArrayLike, estimate: ArrayLike, num_samples: int | None
 ) -> tuple[Int[np.ndarray, " n"], Iterator[tuple[Int[np.ndarray, " n"], float, Float[np.ndarray, "clusters k"]]]]:
     """The estimate, numbered from 0, and for each distinct draw its labels, its weight and its numbers of common items."""
-    labels, weights = unique_draws(_some(flat_draws(draws), max_draws))
+    labels, weights = unique_draws(_some(flat_draws(draws), num_samples))
     _, center = np.unique(one_partition(estimate, labels.shape[1]), return_inverse=True)
 
     def each() -> Iterator[tuple[Int[np.ndarray, " n"], float, Float[np.ndarray, "clusters k"]]]:
@@ -178,10 +178,10 @@ def _crossed(
     return center, each()
 
 
-def _some(flat: Int[np.ndarray, "s n"], max_draws: int | None) -> Int[np.ndarray, "m n"]:
-    """All draws, or at most `max_draws` of them, evenly spaced."""
-    if max_draws is None:
+def _some(flat: Int[np.ndarray, "s n"], num_samples: int | None) -> Int[np.ndarray, "m n"]:
+    """All draws, or at most `num_samples` of them, evenly spaced."""
+    if num_samples is None:
         return flat
-    if max_draws < 1:
-        raise ValueError(f"max_draws must be at least 1, but it is {max_draws}")
-    return flat[np.unique(np.linspace(0, len(flat) - 1, min(max_draws, len(flat))).round().astype(int))]
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, but it is {num_samples}")
+    return flat[np.unique(np.linspace(0, len(flat) - 1, min(num_samples, len(flat))).round().astype(int))]

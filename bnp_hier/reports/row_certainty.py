@@ -38,7 +38,7 @@ class RowCertainty(NamedTuple):
     def of(cls, draws: Int[np.ndarray, "chain draw n"], labels: Int[np.ndarray, " n"]) -> Self:
         """Compare every row with every cluster."""
         n, clusters = len(labels), int(labels.max()) + 1
-        affinities = cluster_affinities(draws, labels, max_draws=max(20, int(MOST_WORK / (n * clusters))))
+        affinities = cluster_affinities(draws, labels, num_samples=max(20, int(MOST_WORK / (n * clusters))))
         rows = np.arange(n)
         own = affinities[rows, labels]
         others = affinities.copy()

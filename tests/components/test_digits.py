@@ -89,7 +89,7 @@ def test_every_shift_and_scale(family, scale):
             predictive = [exact(np.vstack([X, probe])) - expected for probe in probes]
         assert actual == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
         with jax.enable_x64(True):
-            near = component.centred_on(X)
+            near = component.centered_on(X)
             stats = jax.tree.map(lambda leaf: leaf.sum(0), near.suff_stats(X))
             found = near.log_predictive(stats, probes)
             # one row taken in and out again, as samplers do; only where a row alone has a density
@@ -113,7 +113,7 @@ def test_the_origin_changes_no_answer(family, x64):
     """Posterior, predictive, natural parameters and draws are those about the prior mean, where digits do not matter."""
     plain, _ = case(family, 1.0, 30.0)
     X = UNIT + 30.0
-    near = plain.centred_on(X)
+    near = plain.centered_on(X)
     assert plain.origin is None
     assert near.origin is not None
     sides = jnp.array([0, 0, 0, 0, 0, 1])
@@ -168,7 +168,7 @@ def test_a_mixture_of_families_is_centred_part_by_part():
     parts = [NormalInverseGamma(np.zeros(1), 0.1, 2.0, np.ones(1)), NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))]
     component = ProductComponent(parts, [[1], [2, 0]])
     X = np.column_stack([UNIT[:, 0], UNIT[:, 1] + 1e9, RNG.normal(size=6)])
-    near = component.centred_on(X)
+    near = component.centered_on(X)
     assert near.parts[0].origin is not None
     assert near.parts[1].origin is None
     np.testing.assert_allclose(near.reference(), [0.0, X[:, 1].mean(), 0.0])

@@ -153,6 +153,39 @@ def test_rounding_errors_of_columns_with_few_values() -> None:
     assert rounding_variances(X[:12, :1], variance[:1]) == 0  # five values of twelve rows are not few
 
 
+def _with_one_value(share: float, grid: float | None, n: int, seed: int) -> np.ndarray:
+    """Amounts: a share of zeros, the others above 1, on a grid or not; a twentieth missing."""
+    rng = np.random.default_rng(seed)
+    amounts = rng.permutation(np.where(np.arange(n) < round(share * n), 0.0, 1.0 + rng.exponential(size=n)))
+    amounts = amounts if grid is None else grid * np.round(amounts / grid)
+    return np.where(np.arange(n) % 20 == 7, np.nan, amounts)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.45, 0.55, 0.9])
+@pytest.mark.parametrize("grid", [0.01, None])
+@pytest.mark.parametrize("n", [41, 200])
+def test_rounding_errors_of_columns_with_one_frequent_value(share: float, grid: float | None, n: int) -> None:
+    """Against counts of the values."""
+    X = np.column_stack([_with_one_value(share, grid, n, seed) for seed in range(4)])
+    variance = np.nanvar(X, axis=0)
+    expected = []
+    for column, spread in zip(X.T, variance, strict=True):
+        values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
+        often = counts.max() >= counts.sum() / 2
+        expected.append(max(np.diff(values).min() ** 2, spread * 1e-6) / 12 if often else 0.0)
+    assert (np.array(expected) > 0).any() == (share > 0.5)
+    np.testing.assert_allclose(rounding_variances(X, variance), expected, rtol=1e-12)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.jit(rounding_variances)(X, variance), expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_amounts_that_are_often_zero_have_a_recommendation() -> None:
+    """Of glass, in two columns most values are 0, and unbounded densities ended the search."""
+    advice = bnp.recommend(bnp.datasets.load("glass"), progress_bar=False)
+    assert advice.family == "normal" and all(np.isfinite(each.score) for each in advice.structures)
+
+
 @pytest.mark.parametrize(
     ("family", "options"),
     [

@@ -46,7 +46,7 @@ def test_equals_the_plain_loop(penalty: float) -> None:
         assert (fit.labels_ == labels).all()
         np.testing.assert_allclose(fit.objective_trace_, trace, rtol=1e-9)
         assert (np.diff(fit.objective_trace_) <= 1e-9 * trace[0]).all()
-        assert fit.n_clusters_ == len(fit.cluster_centers_) == labels.max() + 1
+        assert fit.n_clusters_ == len(fit.cluster_centers_) == labels.max() + 1 and fit.converged_
 
 
 def test_more_clusters_than_the_first_capacity() -> None:
@@ -73,7 +73,8 @@ def test_an_unreachable_number_warns() -> None:
 def test_few_sweeps_warn() -> None:
     X, _ = rows(200, 6, 2)
     with pytest.warns(RuntimeWarning, match="did not converge within max_iter=1 sweeps"):
-        bnp.DPMeans(30.0, max_iter=1).fit(X)
+        fit = bnp.DPMeans(30.0, max_iter=1).fit(X)
+    assert not fit.converged_ and bnp.DPMeans(30.0).fit(X).converged_
 
 
 @pytest.mark.parametrize(

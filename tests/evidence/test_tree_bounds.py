@@ -166,17 +166,17 @@ def test_start_leaves_out_early_merges(kind: str) -> None:
     assert (np.diff([b.n_relocations for b in bounds]) <= 0).all()
 
 
-def test_budget_keeps_pairs_near_their_meeting_node() -> None:
+def test_max_pairs_keeps_pairs_near_their_meeting_node() -> None:
     problem, bhc = fitted("niw", 40, 0)
     full, recursive = tree_bound(bhc, "pairs"), tree_bound(bhc, "recursive")
     n = 40
     # every pair of disjoint nodes that are not siblings
     sizes = 2 * bhc.dendrogram_.sizes - 1
     assert full.n_relocations == sum(int(sizes[a] * sizes[b]) - 1 for a, b in bhc.dendrogram_.children)
-    some = tree_bound(bhc, "pairs", budget=full.n_relocations // 3)
+    some = tree_bound(bhc, "pairs", max_pairs=full.n_relocations // 3)
     assert 0 < some.n_relocations <= full.n_relocations // 3
     assert recursive <= some <= full
-    assert tree_bound(bhc, "pairs", budget=1) == pytest.approx(bhc.log_evidence_bound_, abs=1e-9)
+    assert tree_bound(bhc, "pairs", max_pairs=1) == pytest.approx(bhc.log_evidence_bound_, abs=1e-9)
     assert full >= bhc.log_evidence_bound_ and problem.n == n
 
 
@@ -299,8 +299,8 @@ def test_bad_input() -> None:
         tree_bound(bhc, "best")
     with pytest.raises(ValueError, match="start must be a merge number from 0 to 3, but it is 4"):
         tree_bound(bhc, "pairs", start=4)
-    with pytest.raises(ValueError, match="'budget' parameter of tree_bound must be a whole number of at least 1"):
-        tree_bound(bhc, "pairs", budget=0)
+    with pytest.raises(ValueError, match="'max_pairs' parameter of tree_bound must be a whole number of at least 1"):
+        tree_bound(bhc, "pairs", max_pairs=0)
     with pytest.raises(ValueError, match="'both_children' parameter of tree_bound must be .*bool.* Got 'no' instead"):
         tree_bound(bhc, "alternatives", both_children="no")
     with pytest.raises(ValueError, match="draws are available for bounds of kind"):

@@ -108,4 +108,4 @@ def random_problem(family: str, seed: Any, n: int, d: int, draws: int) -> Proble
     labels = rng.integers(0, rng.integers(1, 6), n)
     labels = np.unique(labels, return_inverse=True)[1]
     discount = float(rng.choice([0.0, 0.4]))
-    return Problem(component.centred_on(X), X, float(_positive(rng)), discount, labels, rng.random(draws))
+    return Problem(component.centered_on(X), X, float(_positive(rng)), discount, labels, rng.random(draws))

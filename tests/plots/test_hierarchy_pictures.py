@@ -339,7 +339,7 @@ def test_montage_uses_the_rows_it_is_given() -> None:
 
 
 def test_montage_leaves_small_nodes_out_and_says_so() -> None:
-    figure = plots.montage(SHOP, IMAGES, most_nodes=3)  # root, clothing, shoes
+    figure = plots.montage(SHOP, IMAGES, max_nodes=3)  # root, clothing, shoes
     assert len(figure.axes[0].images) == 3
     found = montage_texts(figure)
     assert found[0] == "15 images, 3 nodes down to level 3; 5 smaller nodes left out"
@@ -386,7 +386,7 @@ def test_montage_of_many_images_is_bounded_and_readable() -> None:
         (IMAGES, {"X": np.zeros((3, 2))}, r"X must have one row per item, 15 in total, but it has shape \(3, 2\)"),
         (IMAGES, {"level": 9}, "level must be a whole number from 1 to the tree's depth, 3, but it is 9"),
         (IMAGES, {"count": 0}, "count must be 1 or more, but it is 0"),
-        (IMAGES, {"most_nodes": 0}, "most_nodes must be 1 or more, but it is 0"),
+        (IMAGES, {"max_nodes": 0}, "max_nodes must be 1 or more, but it is 0"),
         (IMAGES, {"colors": "no such"}, "but it is 'no such'"),
     ],
 )

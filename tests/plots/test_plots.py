@@ -411,13 +411,13 @@ def test_pairs_of_many_points_is_translucent_and_rasterized() -> None:
 
 def test_pairs_writes_names_that_do_not_collide() -> None:
     X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1e-3], [np.nan, 0.5], [0.52, 0.51]])
-    figure = plots.pairs(X, labels=[0, 0, 1, 1, 1, 1], point_names=["left", "up $", "right", "close", "missing", "middle"])
+    figure = plots.pairs(X, labels=[0, 0, 1, 1, 1, 1], item_names=["left", "up $", "right", "close", "missing", "middle"])
     (axes,) = panels(figure)[1]
     assert {text.get_text() for text in axes.texts} == {"left", "up $", "middle"}
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in axes.texts]
     assert not any(a.overlaps(b) for a in boxes for b in boxes if a is not b)
-    many = plots.pairs(np.random.default_rng(0).normal(size=(61, 2)), labels=np.zeros(61), point_names=["x"] * 61)
+    many = plots.pairs(np.random.default_rng(0).normal(size=(61, 2)), labels=np.zeros(61), item_names=["x"] * 61)
     assert not panels(many)[1][0].texts
 
 
@@ -445,8 +445,8 @@ def test_pairs_refuses() -> None:
         plots.pairs(X, labels=[0, 1, 2])
     with pytest.raises(ValueError, match="feature_names.*2 columns, but there are 1"):
         plots.pairs(X, labels=np.zeros(4), feature_names=["a"])
-    with pytest.raises(ValueError, match="point_names.*4 rows, but there are 1"):
-        plots.pairs(X, labels=np.zeros(4), point_names=["a"])
+    with pytest.raises(ValueError, match="item_names.*4 rows, but there are 1"):
+        plots.pairs(X, labels=np.zeros(4), item_names=["a"])
     with pytest.raises(ValueError, match="max_columns.*0"):
         plots.pairs(X, labels=np.zeros(4), max_columns=0)
 

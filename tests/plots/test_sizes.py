@@ -45,7 +45,7 @@ def _pairs(n: int, rng: np.random.Generator) -> Figure:
 
 
 def _named_points(n: int, rng: np.random.Generator) -> Figure:
-    return plots.pairs(rng.normal(size=(n, 2)), labels=rng.integers(0, 4, n), feature_names=["x", "y"], point_names=_names(n))
+    return plots.pairs(rng.normal(size=(n, 2)), labels=rng.integers(0, 4, n), feature_names=["x", "y"], item_names=_names(n))
 
 
 def _beyond(figure: Figure) -> set[Text]:

@@ -74,11 +74,11 @@ def test_affinities_with_every_cluster() -> None:
             assert found[i, column] == pytest.approx(expected, nan_ok=True)
     own = found[np.arange(12), np.unique(ESTIMATE, return_inverse=True)[1]]
     np.testing.assert_allclose(own, bnp.assignment_uncertainty(DRAWS, ESTIMATE).coclustering)
-    assert bnp.cluster_affinities(DRAWS, ESTIMATE, max_draws=1) == pytest.approx(
+    assert bnp.cluster_affinities(DRAWS, ESTIMATE, num_samples=1) == pytest.approx(
         bnp.cluster_affinities(DRAWS[:1], ESTIMATE), nan_ok=True
     )
-    with pytest.raises(ValueError, match="max_draws must be at least 1"):
-        bnp.cluster_affinities(DRAWS, ESTIMATE, max_draws=0)
+    with pytest.raises(ValueError, match="num_samples must be at least 1"):
+        bnp.cluster_affinities(DRAWS, ESTIMATE, num_samples=0)
 
 
 def test_memberships_by_counting_pairs() -> None:
@@ -97,7 +97,7 @@ def test_memberships_by_counting_pairs() -> None:
     np.testing.assert_array_equal(
         bnp.membership_probabilities([estimate] * 3, estimate), np.eye(3)[[0, 0, 2, 2, 2, 1, 1, 1, 1]]
     )
-    few = bnp.membership_probabilities(draws, estimate, max_draws=2)
+    few = bnp.membership_probabilities(draws, estimate, num_samples=2)
     np.testing.assert_allclose(few, bnp.membership_probabilities([draws[0, 0], draws[1, -1]], estimate))
-    with pytest.raises(ValueError, match="max_draws must be at least 1, but it is 0"):
+    with pytest.raises(ValueError, match="num_samples must be at least 1, but it is 0"):
         bnp.membership_probabilities(draws, estimate, 0)

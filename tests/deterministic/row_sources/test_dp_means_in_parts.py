@@ -62,7 +62,7 @@ def test_same_clusters_from_all_sources(tmp_path: Path) -> None:
         assert fit.objective_ < 1.1 * inside.objective_ and inside.n_passes_ == 0 < fit.n_passes_
         means = [X[labels == k].mean(0) for k in range(7)]
         np.testing.assert_allclose(fit.cluster_centers_, means, rtol=0, atol=1e-9)
-        assert (np.diff(fit.objective_trace_) <= 0).all()
+        assert (np.diff(fit.objective_trace_) <= 0).all() and fit.converged_
         assert list(getattr(fit, "feature_names_in_", ["a", "b"])) == ["a", "b"]
     lazy = bnp.DPMeans(PENALTY).fit(frame).predict(frame)
     assert isinstance(lazy, da.Array) and (lazy.compute() == labels).all()
@@ -138,7 +138,8 @@ def test_failures_and_bad_rows() -> None:
         bnp.DPMeans(PENALTY).fit(lambda: [broken])
     assert "row numbers are relative to row 768 of the stream" in " ".join(caught.value.__notes__)
     with pytest.warns(RuntimeWarning) as warned:
-        assert bnp.DPMeans(PENALTY, max_iter=1).fit(lambda: [X]).n_iter_ == 1
+        fit = bnp.DPMeans(PENALTY, max_iter=1).fit(lambda: [X])
+    assert fit.n_iter_ == 1 and not fit.converged_
     assert [str(warning.message).split(";")[0][-10:] for warning in warned] == ["r=1 sweeps", "r=1 passes"]
     readings: list[int] = []
 
