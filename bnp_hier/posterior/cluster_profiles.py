@@ -18,7 +18,7 @@ from bnp_hier.utils.labels import canonical_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClusterProfiles", "Column", "column_of", "describe", "describe_columns"]
+__all__ = ["ClusterProfiles", "Column", "column_of", "describe", "describe_columns", "deviations"]
 
 MOST_LEVELS = 50
 """Largest number of distinct texts of a column that is described."""
@@ -153,6 +153,35 @@ def describe_columns(
     table = pd.DataFrame(association, columns=["column", "kind", "used", "measure", "effect", "low", "high"])
     table = table.sort_values("effect", ascending=False, kind="stable").set_index("column")
     return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
+
+
+def deviations(profiles: pd.DataFrame) -> pd.DataFrame:
+    """Compare the means and shares of the clusters with those of all rows.
+
+    Parameters
+    ----------
+    profiles
+        Of `ClusterProfiles`.
+
+    Returns
+    -------
+    deviations
+        With the index of `profiles`: `spread`, the standard deviation of the column or level over all rows (days for dates);
+        and `deviation`, the difference between the mean in the cluster and in all rows, in units of it; NaN if it is 0.
+    """
+    import pandas as pd
+
+    mean, overall = (profiles[name].map(_as_number).astype(float) for name in ("mean", "overall"))
+    squares = profiles["rows"] * (profiles["sd"].astype(float).fillna(0.0) ** 2 + (mean - overall).fillna(0.0) ** 2)
+    both = ["column", "level"]
+    rows = profiles["rows"].groupby(both, sort=False).transform("sum")
+    spread = np.sqrt(squares.groupby(both, sort=False).transform("sum") / rows)
+    return pd.DataFrame({"spread": spread, "deviation": (mean - overall) / spread.where(spread > 0)})
+
+
+def _as_number(value: Any) -> float:
+    """A date as days since 1970."""
+    return value.timestamp() / 86_400 if hasattr(value, "timestamp") else float(value)
 
 
 def _columns(X: Data, others: pd.DataFrame | None) -> list[Column]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colors
+from matplotlib.text import Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,8 @@ def dark(figure: Figure) -> Iterator[Figure]:
     """Within it, the figure is drawn in light ink on dark paper; afterwards its colours are what they were.
 
     Greys change places, black for the page's ink and white for its paper; other colours are lightened where they would be
-    too dark to see. The colours of images (heat maps) stay: they have a scale beside them.
+    too dark to see. The colours of images (heat maps) stay, since they have a scale beside them, and so do those of texts that
+    are written on images.
 
     Parameters
     ----------
@@ -50,6 +52,8 @@ def dark(figure: Figure) -> Iterator[Figure]:
 def _colours(artist: Any) -> Iterator[tuple[Any, Any]]:
     """Getter and setter of every colour of an artist."""
     if getattr(artist, "get_array", lambda: None)() is not None:  # coloured by a map
+        return
+    if isinstance(artist, Text) and artist.axes is not None and artist.axes.images and artist in artist.axes.texts:
         return
     for name in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
         read, write = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)

@@ -13,7 +13,8 @@ from jaxtyping import Int, Shaped
 from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.conversions import features_of
 from bnp_hier.datasets.recognition import DATE
-from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns
+from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns, deviations
+from bnp_hier.utils.rounding import rounded, with_interval
 
 __all__ = ["association_table", "columns_of", "distinguishing_features", "profiles_of", "profiles_table"]
 
@@ -84,8 +85,8 @@ def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
     table = table[table["cluster"] < MOST_CLUSTERS]
     table = table.assign(
         rank=table["column"].map(place),
-        text=[_cell(row.mean, row.low, row.high, row.sd, bool(row.level)) for row in table.itertuples()],
-        all_rows=[_number(row.overall, row.sd, bool(row.level)) for row in table.itertuples()],
+        text=[with_interval(row.mean, row.low, row.high, row.sd, bool(row.level)) for row in table.itertuples()],
+        all_rows=[rounded(row.overall, row.sd, bool(row.level)) for row in table.itertuples()],
         name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
     ).sort_values(["rank", "level", "cluster"], kind="stable")
     wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
@@ -100,40 +101,14 @@ def distinguishing_features(found: ClusterProfiles, most: int = 3) -> list[str]:
     A difference is measured in standard deviations of the column over all rows; columns that were not used to find the
     clusters are left out, and so are differences of less than 0.3.
     """
-    table = found.profiles.reset_index()
+    table = found.profiles.join(deviations(found.profiles)).reset_index()
     table = table[table["column"].map(found.association["used"]).astype(bool)]
-    mean, overall, sd = (table[name].astype(float) for name in ("mean", "overall", "sd"))
-    squares = table["rows"] * (sd.fillna(0.0) ** 2 + (mean - overall).fillna(0.0) ** 2)
-    both = [table["column"], table["level"]]
-    spread = np.sqrt(squares.groupby(both).transform("sum") / table["rows"].groupby(both).transform("sum"))
-    table = table.assign(gap=((mean - overall) / spread.where(spread > 0)).abs(), spread=spread)
+    table = table.assign(gap=table["deviation"].abs())
     telling = table[table["gap"] >= TELLING].sort_values("gap", ascending=False, kind="stable")
     telling = telling.drop_duplicates(["cluster", "column"])  # of a category, the level that tells most
     words: list[list[str]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
     for row in telling.itertuples():
         name = f"{row.column} = {row.level}" if row.level else str(row.column)
-        own, of_all = (_number(value, row.spread, bool(row.level)) for value in (row.mean, row.overall))
+        own, of_all = (rounded(value, row.spread, bool(row.level)) for value in (row.mean, row.overall))
         words[int(str(row.cluster))].append(f"{name} {own} (all rows {of_all})")
     return [", ".join(each[:most]) for each in words]
-
-
-def _cell(mean: Any, low: Any, high: Any, sd: Any, is_share: bool) -> str:
-    """A mean, and its interval where that is not just a point."""
-    if pd.isna(mean):
-        return "–"
-    own, *ends = (_number(value, sd, is_share) for value in (mean, low, high))
-    return own if ends == [own, own] else f"{own} ({ends[0]} to {ends[1]})"
-
-
-def _number(value: Any, sd: Any, is_share: bool) -> str:
-    """A share in per cent, a date, or a number with the digits that its spread deserves."""
-    if pd.isna(value):
-        return "–"
-    if isinstance(value, pd.Timestamp):
-        return f"{value:%Y-%m-%d}"
-    if is_share:
-        return f"{value:.0%}"
-    if pd.isna(sd) or not sd > 0:
-        return f"{value:.4g}"
-    digits = int(np.clip(2 - np.floor(np.log10(sd)), 0, 12))
-    return f"{value:.{digits}f}"
