@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from bnp_hier.reports.report import Findings
+    from bnp_hier.reports.findings import Findings
 
 __all__ = ["ClusteringResult"]
 
@@ -142,7 +142,7 @@ class ClusteringResult:
     @cached_property
     def findings(self) -> Findings:
         """Everything that is computed from the fits, for the table, the files and the report."""
-        from bnp_hier.reports.report import Findings
+        from bnp_hier.reports.findings import Findings
 
         plan, seed = self.plan, self.plan.asked.random_state
         return Findings.of(plan.data, self.fits, held_out=plan.held_out, seconds=self.seconds, random_state=seed)
@@ -218,7 +218,7 @@ class ClusteringResult:
 
         from bnp_hier import plots
         from bnp_hier.posterior import coclustering, number_of_clusters
-        from bnp_hier.reports.report import MOST_PAIRED, MOST_POINTS, some_rows
+        from bnp_hier.reports.figures import MOST_PAIRED, MOST_POINTS, some_rows
 
         if kind not in PLOTS:
             raise ValueError(f"kind must be one of {', '.join(PLOTS)}, but it is {kind!r}")

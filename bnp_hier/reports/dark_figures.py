@@ -14,7 +14,7 @@ from matplotlib.text import Text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PAPER", "dark"]
+__all__ = ["PAPER", "dark", "on_dark"]
 
 PAPER = "#16191d"
 """Background of a dark page."""
@@ -39,7 +39,7 @@ def dark(figure: Figure) -> Iterator[Figure]:
     """
     # all are read before any is changed: a colour may be reached in two ways, through axes and through their patch
     found = [(write, read()) for artist in figure.findobj() for read, write in _colours(artist)]
-    changes = [(write, before, after) for write, before in found if (after := _on_dark(before)) is not None]
+    changes = [(write, before, after) for write, before in found if (after := on_dark(before)) is not None]
     try:
         for write, _, after in changes:
             write(after)
@@ -61,8 +61,8 @@ def _colours(artist: Any) -> Iterator[tuple[Any, Any]]:
             yield read, write
 
 
-def _on_dark(color: Any) -> Any:
-    """The colour, or colours, on a dark page; None where there is none to change."""
+def on_dark(color: Any) -> Any:
+    """Return a colour of a light page, or several, as shown on a dark page; None where there is none to change."""
     if color is None or (isinstance(color, str) and color in {"none", "auto", "inherit"}):
         return None
     try:

@@ -16,13 +16,16 @@ from bnp_hier.datasets.recognition import DATE
 from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns, deviations
 from bnp_hier.utils.rounding import rounded, with_interval
 
-__all__ = ["association_table", "columns_of", "distinguishing_features", "profiles_of", "profiles_table"]
+__all__ = ["association_table", "columns_of", "distinguishing_features", "features_in_words", "profiles_of", "profiles_table"]
 
 CREDIBLE = 0.95
 """Probability of the intervals."""
 
 TELLING = 0.3
 """Standard deviations by which a cluster's mean must differ from that of all rows to be mentioned."""
+
+VERY = 1.5
+"""Standard deviations from which on a difference is called very large."""
 
 MOST_CLUSTERS, MOST_ROWS = 8, 40
 """Largest numbers of clusters, and of columns or levels, in a table of the report; the files contain all."""
@@ -101,14 +104,30 @@ def distinguishing_features(found: ClusterProfiles, most: int = 3) -> list[str]:
     A difference is measured in standard deviations of the column over all rows; columns that were not used to find the
     clusters are left out, and so are differences of less than 0.3.
     """
+    return [", ".join(f"{name} {own} (all rows {of_all})" for name, own, of_all, _ in each[:most]) for each in _telling(found)]
+
+
+def features_in_words(found: ClusterProfiles, most: int = 3) -> list[str]:
+    """The same with a word for the direction and the size of each difference; "very" from 1.5 standard deviations on."""
+    return [
+        "; ".join(
+            f"{'very ' if abs(gap) >= VERY else ''}{'high' if gap > 0 else 'low'} {name}: {own} (all rows {of_all})"
+            for name, own, of_all, gap in each[:most]
+        )
+        for each in _telling(found)
+    ]
+
+
+def _telling(found: ClusterProfiles) -> list[list[tuple[str, str, str, float]]]:
+    """For each cluster, names of columns, their values in the cluster and in all rows, and their deviations."""
     table = found.profiles.join(deviations(found.profiles)).reset_index()
     table = table[table["column"].map(found.association["used"]).astype(bool)]
     table = table.assign(gap=table["deviation"].abs())
     telling = table[table["gap"] >= TELLING].sort_values("gap", ascending=False, kind="stable")
     telling = telling.drop_duplicates(["cluster", "column"])  # of a category, the level that tells most
-    words: list[list[str]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
+    words: list[list[tuple[str, str, str, float]]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
     for row in telling.itertuples():
         name = f"{row.column} = {row.level}" if row.level else str(row.column)
         own, of_all = (rounded(value, row.spread, bool(row.level)) for value in (row.mean, row.overall))
-        words[int(str(row.cluster))].append(f"{name} {own} (all rows {of_all})")
-    return [", ".join(each[:most]) for each in words]
+        words[int(str(row.cluster))].append((name, own, of_all, float(str(row.deviation))))
+    return words
