@@ -14,7 +14,7 @@ from bnp_hier.utils.wording import conjoined, in_words
 
 __all__ = ["Check", "checks", "checks_of_chains"]
 
-PASSED, LOOK, ACT = "passed", "look", "act"
+PASSED, LOOK, ACT = "✓ passed", "○ look", "✗ act"
 """Results of a check: nothing to do, judge for yourself, or do what it says before using the results."""
 
 LONGER = "--minutes or --samples; budget= in Python"
@@ -31,7 +31,7 @@ class Check(NamedTuple):
     """A check of the computation or of the model.
 
     - **about** - what is checked.
-    - **result** - "passed", "look" or "act".
+    - **result** - passed, look or act, with a mark.
     - **finding** - what was found.
     - **action** - what to do; "nothing" if the check is passed.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -85,8 +86,11 @@ class Findings:
         held_out: np.ndarray | None = None,
         seconds: Mapping[str, float] | None = None,
         random_state: int = 0,
+        rows: Int[np.ndarray, " n"] | None = None,
     ) -> Findings:
-        """Compare the fits and collect their draws."""
+        """Compare the fits and collect their draws; `rows` are the numbers of the rows, if only some of a table were fitted."""
+        if rows is not None and data.item_names is None and (rows != np.arange(len(rows))).any():
+            data = dataclasses.replace(data, item_names=tuple(map(str, rows)))
         named = partial(to_arviz, feature_names=data.feature_names, item_names=data.item_names)
         with shared_summaries():
             labels = {name: partition_of(fit, data.X) for name, fit in fits.items()}
@@ -158,7 +162,12 @@ class Findings:
     @cached_property
     def notes_on_certainty(self) -> list[str]:
         """How certain the number of clusters and the assignments are, by the methods that are chains."""
-        return [note for name in self.certainty for note in (*self._of_chains(name), *self._of_certainty(name))]
+        return [note for name in self.certainty for note in self._of_certainty(name)]
+
+    @cached_property
+    def notes_on_chains(self) -> list[str]:
+        """Whether chains have converged."""
+        return [note for name in self.certainty for note in self._of_chains(name)]
 
     @cached_property
     def notes_on_trees(self) -> list[str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["inline_svg"]
 
+
 def inline_svg(figure: Figure, paper: str, box: Bbox) -> str:
     """Convert a figure to an SVG element without width and height, and with titles that browsers show on hover.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,18 @@ from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.conversions import features_of
 from bnp_hier.datasets.recognition import DATE
 from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns, deviations
+from bnp_hier.utils.files import write_text
 from bnp_hier.utils.rounding import rounded, with_interval
 
-__all__ = ["association_table", "columns_of", "distinguishing_features", "features_in_words", "profiles_of", "profiles_table"]
+__all__ = [
+    "association_table",
+    "columns_of",
+    "distinguishing_features",
+    "features_in_words",
+    "profiles_of",
+    "profiles_table",
+    "write_tables",
+]
 
 CREDIBLE = 0.95
 """Probability of the intervals."""
@@ -96,6 +106,17 @@ def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
     wide.columns = [f"cluster {k}" for k in wide.columns]
     overall = table.drop_duplicates("name").set_index("name")["all_rows"]
     return wide.assign(**{"all rows": overall}).rename_axis("column").head(MOST_ROWS)
+
+
+def write_tables(folder: Path, found: ClusterProfiles) -> dict[str, str]:
+    """Write clusters.csv and association.csv, and return what each contains."""
+    tables = {"clusters.csv": found.profiles, "association.csv": found.association}
+    for name, table in tables.items():
+        write_text(folder / name, table.to_csv(float_format="%.6g"))
+    return {
+        "clusters.csv": "means and shares of every column in each cluster, their intervals over the draws, and numbers of rows",
+        "association.csv": "how far each column goes with the clusters, with intervals over the draws",
+    }
 
 
 def distinguishing_features(found: ClusterProfiles, most: int = 3) -> list[str]:

@@ -124,6 +124,7 @@ def groups(findings: Findings) -> Section:
         notes=findings.notes_on_clusters,
         tables={caption: largest},
         drawings=_shown([profile_figure(findings)]),
+        tables_first=True,
     )
 
 
@@ -209,7 +210,7 @@ def trust(findings: Findings, warnings: Sequence[str]) -> Section:
         table = found.rename(columns=DIAGNOSTICS)
         table.index = pd.Index([IN_WORDS.get(str(of), str(of)).removeprefix("the ") for of in table.index], name="quantity")
         tables[f"{name}: convergence of quantities that do not depend on how clusters are numbered"] = table
-    notes = findings.notes_on_limits
+    notes = [*findings.notes_on_chains, *findings.notes_on_limits]
     return Section("Can the computation be trusted?", notes=notes, tables=tables, figures=_shown(trace_figures(findings)))
 
 

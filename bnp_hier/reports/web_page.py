@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.colors import to_hex
 
 from bnp_hier.plots.palette import cluster_colors
 from bnp_hier.reports.browsable_tree import BrowsableTree
@@ -41,6 +42,9 @@ _MARGIN = 0.1
 
 _WIDE = 1150
 """Pixels beyond which a figure is not shrunk to the page."""
+
+_LONG = 40
+"""Characters beyond which a cell of a table may have several lines."""
 
 _LISTED = 3
 """Least number of sections of a page with a contents list."""
@@ -81,7 +85,9 @@ class Section:
     links
         File beside the page -> what it contains.
     code
-        Text in a fixed-width font.
+        Text in a fixed-width font; collapsed if it is long.
+    tables_first
+        Whether the tables come before the figures.
     """
 
     heading: str
@@ -95,6 +101,7 @@ class Section:
     folds: Mapping[str, Sequence[str]] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
+    tables_first: bool = False
 
 
 def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[Section], headline: str = "") -> Path:
@@ -151,15 +158,11 @@ def _colors() -> str:
     """Style of the classes k0, k1, ...: the colours of clusters, on a light and on a dark page."""
     palette = [color[:3] for color in cluster_colors(_COLORS)]
     rules = [
-        f"{start} {{ .k{k} {{ color: {_hex(shown)}; }} }}"
+        f"{start} {{ .k{k} {{ color: {to_hex(shown)}; }} }}"
         for k, color in enumerate(palette)
         for start, shown in (("@media all", color), ("@media (prefers-color-scheme: dark)", on_dark(color)))
     ]
     return "\n".join(rules)
-
-
-def _hex(color: Sequence[float]) -> str:
-    return "#" + "".join(f"{round(255 * part):02x}" for part in color)
 
 
 @functools.cache
@@ -223,12 +226,14 @@ class _Column(NamedTuple):
     - **cells** - the values, rounded.
     - **values** - the values of a column of numbers, by which it is sorted; None where missing.
     - **is_number** - whether they are all numbers.
+    - **is_long** - whether some are so long that they need several lines.
     """
 
     name: str
     cells: list[str]
     values: list[Any]
     is_number: bool
+    is_long: bool
 
 
 def _view(section: Section) -> dict[str, Any]:
@@ -240,7 +245,7 @@ def _view(section: Section) -> dict[str, Any]:
     links = [(quote(name), name, what) for name, what in section.links.items()]
     shown = {each.name: getattr(section, each.name) for each in fields(section)}
     shown |= {"figures": images, "drawings": drawings, "trees": trees, "tables": tables, "links": links}
-    return shown | {"is_empty": not any(content for name, content in shown.items() if name != "heading")}
+    return shown | {"is_empty": not any(content for name, content in shown.items() if name not in ("heading", "tables_first"))}
 
 
 def _image(figure: Figure) -> _Image:
@@ -295,6 +300,7 @@ def _table(table: pd.DataFrame) -> dict[str, Any]:
             _column(name, cells),
             [_in_script(cell) if _is_number(cell) else None for cell in cells],
             all(_is_number(cell) or _is_missing(cell) for cell in cells),
+            any(len(str(cell)) > _LONG for cell in cells),
         )
         for name, cells in zip(names, values, strict=True)
     ]
