@@ -167,7 +167,7 @@ def _all_figures(findings: Findings) -> Iterator[NamedFigure]:
     for name, fit in findings.fits.items():
         if isinstance(fit, TreePosterior):
             figure = tree_figure(fit.dendrogram_, findings.data.item_names)
-            yield NamedFigure(_file("tree", name), f"{name}: {BRANCHES.format(0.5)}", figure)
+            yield NamedFigure(_file("tree", name), f"{name}. {BRANCHES.format(0.5)}", figure)
     yield pairs_figure(findings)
     yield from trace_figures(findings)
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from bnp_hier.capabilities import Chains, TreePosterior
 from bnp_hier.comparison import shared_hyperparameters
 from bnp_hier.evidence import tree_bound
-from bnp_hier.reports.checks import checks
+from bnp_hier.reports.trust import checks
 from bnp_hier.reports.figures import (
     MOST_CLASSES,
     NamedFigure,
@@ -163,7 +163,7 @@ def tree(findings: Findings) -> Section:
     """The trees of merges."""
     data = findings.data
     trees = {
-        f"{name}: {BRANCHES.format(0.5)}": browsable_merges(fit.dendrogram_, data.item_names, classes=data.classes)
+        f"{name}. {BRANCHES.format(0.5)}": browsable_merges(fit.dendrogram_, data.item_names, classes=data.classes)
         for name, fit in findings.fits.items()
         if isinstance(fit, TreePosterior)
     }

@@ -27,7 +27,7 @@ from bnp_hier.utils.wording import listed
 
 __all__ = ["BRANCHES", "SampledTree", "browsable_merges", "tree_figure", "write_tree_page"]
 
-BRANCHES = "branches have the colours of the clusters; those whose merge probability is below {:g} are grey and dashed"
+BRANCHES = "Branches have the colours of the clusters; those whose merge probability is below {:g} are grey and dashed"
 """Caption of a tree of merges."""
 
 MOST_NAMED = 250

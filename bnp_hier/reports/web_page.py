@@ -22,7 +22,7 @@ from matplotlib.colors import to_hex
 from bnp_hier.plots.palette import cluster_colors
 from bnp_hier.reports.browsable_tree import BrowsableTree
 from bnp_hier.reports.dark_figures import PAPER, dark, on_dark
-from bnp_hier.reports.inline_svg import inline_svg
+from bnp_hier.reports.svg_elements import inline_svg
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.wording import printable
 
@@ -211,12 +211,12 @@ class _Tree(NamedTuple):
 
     - **content** - what its script reads.
     - **legend** - names of the known classes and the numbers of their colours.
-    - **pictures** - for readers without scripts.
+    - **stills** - for readers without scripts.
     """
 
     content: dict[str, Any]
     legend: list[tuple[str, object]]
-    pictures: dict[str, _Image]
+    stills: dict[str, _Image]
 
 
 class _Column(NamedTuple):

@@ -24,7 +24,8 @@ from bnp_hier.reports.web_page import Section, write_page
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="there is no Playwright: pip install 'bnp-hier[browser]'")
+EXTRA = "pip install 'bnp-hier[browser]'"
+sync_api = pytest.importorskip("playwright.sync_api", reason=f"there is no Playwright: {EXTRA}")
 pytestmark = pytest.mark.slow
 
 WIDTHS = (390, 768, 1600)
@@ -196,8 +197,12 @@ def test_odds_and_classes_are_shown_on_hover(pages: dict[str, Path], browser: An
     page, found = opened(browser, pages["tree150"])
     tip = page.locator(".tip")
     node = page.locator("[aria-expanded=true]").first
-    node.locator(".target").first.hover()
-    assert tip.is_visible() and "merge probability" in tip.inner_text() and "Known class: red 50" in tip.inner_text()
+    node.locator(".node").hover()
+    assert (
+        tip.is_visible()
+        and "merge probability" in tip.inner_text()
+        and "Known class: blue (50), green (50), red (50)" in tip.inner_text()
+    )
     frame, box = page.locator(".tree").bounding_box(), tip.bounding_box()
     assert box["x"] >= frame["x"] and box["x"] + box["width"] <= frame["x"] + frame["width"] + 0.5
     page.mouse.move(2, 2)

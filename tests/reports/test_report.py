@@ -14,7 +14,7 @@ import bnp_hier as bnp
 from bnp_hier.datasets import Dataset
 from bnp_hier.models import dpm
 from bnp_hier.reports import figures
-from bnp_hier.reports.checks import checks, checks_of_chains
+from bnp_hier.reports.trust import checks, checks_of_chains
 from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.report import evidence, tree, write_report
 from bnp_hier.reports.tree_page import doubtful_merges, tree_figure, write_tree_page
@@ -44,7 +44,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     assert "MAP-DP found the most probable single partition: 2 clusters" in page
     assert "The known classes are recovered exactly by MAP-DP." in page
     assert "Known classes: odd (12)" in page and "row 23" in page
-    assert "Distinguishing features: low width: " in page and "how far each column" not in page
+    assert "Distinguishing features: low " in page and "how far each column" not in page
     assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
     assert "convergence" not in page and findings.lead == "MAP-DP"
     assert "add gibbs to the methods" in page

@@ -69,7 +69,7 @@ function browsable(frame) {
     return x === null ? "∞" : x <= -1e300 ? "−∞" : x.toLocaleString("en", { maximumSignificantDigits: 3 }).replace("-", "−");
   }
   function described(item) {
-    const classes = composition(item).map(([k, count]) => (item.id < 0 ? `${tree.class_names[k]} ${count}` : tree.class_names[k]));
+    const classes = composition(item).map(([k, count]) => (item.id < 0 ? `${tree.class_names[k]} (${count})` : tree.class_names[k]));
     const known = classes.length ? `. Known class: ${classes.slice(0, 5).join(", ")}${classes.length > 5 ? ", …" : ""}` : "";
     if (item.id >= 0) return `${tree.names[item.id]}: cluster ${tree.clusters[item.id]}${known}`;
     const i = -1 - item.id, value = tree.values[i];
@@ -280,12 +280,12 @@ function browsable(frame) {
     show(shown.find((item) => item.id === id));
   });
   for (const kind of ["pointerover", "focusin"])
-    svg.addEventListener(kind, (event) => {
+    view.addEventListener(kind, (event) => { // on the SVG element itself, it would make browsers stop there with the tab key
       const element = event.target.closest("[role=treeitem]");
       if (element) show(itemOf(element));
     });
   svg.addEventListener("pointerleave", hide);
-  svg.addEventListener("focusout", hide);
+  view.addEventListener("focusout", hide);
   view.addEventListener("scroll", hide);
   view.addEventListener(
     "wheel",
