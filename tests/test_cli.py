@@ -83,9 +83,17 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
 def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     out = tmp_path / "report"
     words = ["compare", str(survey), "--drop", "group,who", "--methods", "map-dp", "--out", str(out), "--json"]
-    assert _run(monkeypatch, *words, "--figures", "pdf", "--held-out", "0.1", *QUICK) == 0
-    files = {"report.html", "labels.csv", "clusters.csv", "association.csv", "map-dp.nc", "figures"}
-    assert {p.name for p in out.iterdir()} == files
+    assert _run(monkeypatch, *words, *QUICK) == 0
+    assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "clusters.csv", "association.csv", "map-dp.nc"}
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["family"] == "bernoulli" and answer["methods"][0]["method"] == "MAP-DP" and answer["problems"] == []
+    assert answer["methods"][0]["clusters"] == 2 and answer["methods"][0]["rhat"] is None
+
+
+def test_compare_writes_figures_and_keeps_row_numbers(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "report"
+    words = ["compare", str(survey), "--drop", "group,who", "--methods", "map-dp", "--out", str(out), "--held-out", "0.2"]
+    assert _run(monkeypatch, *words, "--figures", "pdf", *QUICK) == 0
     figures = {p.name for p in (out / "figures").iterdir()}
     assert figures == {"profiles.pdf", "association.pdf", "columns.pdf"}
     assert all((out / "figures" / name).read_bytes().startswith(b"%PDF") for name in figures)
@@ -96,9 +104,6 @@ def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: py
     assert items.is_monotonic_increasing and items.iloc[-1] >= len(items)
     clusters = pd.read_csv(out / "clusters.csv")
     assert {"cluster", "rows", "mean", "low", "high"} <= set(clusters.columns)
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["family"] == "bernoulli" and answer["methods"][0]["method"] == "MAP-DP" and answer["problems"] == []
-    assert answer["methods"][0]["clusters"] == 2 and answer["methods"][0]["rhat"] is None
 
 
 @pytest.mark.parametrize(

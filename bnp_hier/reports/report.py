@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from bnp_hier.capabilities import Chains, TreePosterior
 from bnp_hier.comparison import shared_hyperparameters
 from bnp_hier.evidence import tree_bound
-from bnp_hier.reports.trust import checks
 from bnp_hier.reports.figures import (
     MOST_CLASSES,
     NamedFigure,
@@ -31,6 +30,7 @@ from bnp_hier.reports.figures import (
 from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.profiles import association_table, profiles_table
 from bnp_hier.reports.tree_page import BRANCHES, browsable_merges
+from bnp_hier.reports.trust import checks
 from bnp_hier.reports.verdicts import DIAGNOSTICS, IN_WORDS
 from bnp_hier.reports.web_page import Section, write_page
 from bnp_hier.utils.wording import listed

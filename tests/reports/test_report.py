@@ -14,10 +14,10 @@ import bnp_hier as bnp
 from bnp_hier.datasets import Dataset
 from bnp_hier.models import dpm
 from bnp_hier.reports import figures
-from bnp_hier.reports.trust import checks, checks_of_chains
 from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.report import evidence, tree, write_report
 from bnp_hier.reports.tree_page import doubtful_merges, tree_figure, write_tree_page
+from bnp_hier.reports.trust import checks, checks_of_chains
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 2)) + 9.0 * (np.arange(24) % 2)[:, None]
