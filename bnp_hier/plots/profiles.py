@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bnp_hier.plots.palette import cluster_colors, short_name
-from bnp_hier.posterior.cluster_profiles import ClusterProfiles, deviations
+from bnp_hier.posterior.cluster_profiles import ClusterProfiles, deviations, is_share
 from bnp_hier.utils.rounding import with_interval
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     for y, row in enumerate(rows):
         for x, cluster in enumerate(shown):
             cell = table.loc[(*row, cluster)]
-            text = with_interval(cell["mean"], cell["low"], cell["high"], cell["spread"], bool(row[1]), "\n")
+            text = with_interval(cell["mean"], cell["low"], cell["high"], cell["spread"], is_share(description, *row), "\n")
             strong = abs(np.nan_to_num(colored[y, x])) > 0.75 * _FULL
             color = "white" if strong else "black"
             axes.text(x, y, text, color=color, ha="center", va="center", fontsize=7, linespacing=1.1, parse_math=False)

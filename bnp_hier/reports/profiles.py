@@ -14,7 +14,15 @@ from jaxtyping import Int, Shaped
 from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.conversions import features_of
 from bnp_hier.datasets.recognition import DATE
-from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns, deviations
+from bnp_hier.posterior.cluster_profiles import (
+    MOST_LEVELS,
+    ClusterProfiles,
+    Column,
+    column_of,
+    describe_columns,
+    deviations,
+    is_share,
+)
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.rounding import rounded, with_interval
 
@@ -96,10 +104,11 @@ def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
     place = {name: rank for rank, name in enumerate(found.association.index)}
     table = found.profiles.reset_index()
     table = table[table["cluster"] < MOST_CLUSTERS]
+    table = table.assign(share=[is_share(found, str(row.column), str(row.level)) for row in table.itertuples()])
     table = table.assign(
         rank=table["column"].map(place),
-        text=[with_interval(row.mean, row.low, row.high, row.sd, bool(row.level)) for row in table.itertuples()],
-        all_rows=[rounded(row.overall, row.sd, bool(row.level)) for row in table.itertuples()],
+        text=[with_interval(row.mean, row.low, row.high, row.sd, bool(row.share)) for row in table.itertuples()],
+        all_rows=[rounded(row.overall, row.sd, bool(row.share)) for row in table.itertuples()],
         name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
     ).sort_values(["rank", "level", "cluster"], kind="stable")
     wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
@@ -149,6 +158,7 @@ def _telling(found: ClusterProfiles) -> list[list[tuple[str, str, str, float]]]:
     words: list[list[tuple[str, str, str, float]]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
     for row in telling.itertuples():
         name = f"{row.column} = {row.level}" if row.level else str(row.column)
-        own, of_all = (rounded(value, row.spread, bool(row.level)) for value in (row.mean, row.overall))
+        share = is_share(found, str(row.column), str(row.level))
+        own, of_all = (rounded(value, row.spread, share) for value in (row.mean, row.overall))
         words[int(str(row.cluster))].append((name, own, of_all, float(str(row.deviation))))
     return words

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from bnp_hier.reports.findings import Findings
-from bnp_hier.reports.verdicts import IN_WORDS, LARGEST_RHAT, LEAST_ESS, ROUGH_RHAT
-from bnp_hier.utils.wording import conjoined, in_words
+from bnp_hier.reports.verdicts import LARGEST_RHAT, LEAST_ESS, ROUGH_RHAT, disagreeing
+from bnp_hier.utils.wording import in_words
 
 __all__ = ["Check", "checks", "checks_of_chains"]
 
@@ -84,15 +84,15 @@ def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Itera
         yield Check(about, ACT, "no chain moved, or there are too few draws", f"run longer ({LONGER})")
         return
     worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
-    bad = [IN_WORDS.get(str(of), str(of)) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
+    bad = disagreeing(moving)
     finding = f"the largest R\u2011hat is {worst:.3f}; at most {LARGEST_RHAT} shows agreement"
     if not bad:
         yield Check(about, PASSED, finding)
     elif worst <= ROUGH_RHAT:
-        yield Check(about, LOOK, finding, f"use {conjoined(bad)} with care, or run twice as long ({LONGER})")
+        yield Check(about, LOOK, finding, f"use {bad} with care, or run twice as long ({LONGER})")
     else:
         advice = "see “When chains disagree” in the guide if that does not help"
-        yield Check(about, ACT, finding, f"do not use {conjoined(bad)}; run longer ({LONGER}); {advice}")
+        yield Check(about, ACT, finding, f"do not use {bad}; run longer ({LONGER}); {advice}")
     finding = f"the smallest effective sample size is {least:.0f}; {LEAST_ESS:.0f} is enough for intervals"
     about = f"{name}: are there enough draws?"
     if least >= LEAST_ESS:

@@ -72,7 +72,8 @@ class Section:
         Name -> value.
     tables
         Caption -> DataFrame, whose index becomes the row headers. Numbers are rounded column by column, those of columns with
-        "log" or "evidence" in their name to one or two decimals. Missing values are shown as dashes.
+        "log" or "evidence" in their name to one or two decimals. Missing values are shown as dashes. Tables of more than 30
+        rows are collapsed until opened.
     drawings
         Caption -> figure of few lines and texts, which becomes part of the page as SVG; the caption is also the alternative
         text.

@@ -70,3 +70,10 @@ def test_associations_have_intervals_and_hollow_dots(found: ClusterProfiles) -> 
     assert len(used.get_xdata()) == 2 and len(other.get_xdata()) == 2
     assert other.get_markerfacecolor() == "white" and isinstance(used.get_markerfacecolor(), np.ndarray)
     axes.figure.draw_without_rendering()
+
+
+def test_columns_of_zeros_and_ones_are_shares() -> None:
+    bits = pd.DataFrame({"bit": LABELS.astype(float), "steep": X["steep"]})
+    found = bnp.describe(bnp.MAPDP(n_init=1).fit(X.to_numpy()), X, LABELS, others=bits[["bit"]])
+    assert found.association["kind"].to_dict() == {"bit": "binary", "steep": "number", "flat": "number"}
+    assert [text.get_text().split()[0] for text in plots.cluster_profiles(found).texts[:2]] == ["0%", "100%"]

@@ -263,6 +263,14 @@ def test_page_fits_phones_and_dark_rooms(tmp_path: Path, table: pd.DataFrame) ->
     assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions) and regions
 
 
+def test_long_tables_and_texts_are_collapsed(tmp_path: Path) -> None:
+    long, short = pd.DataFrame({"a": range(31)}), pd.DataFrame({"a": range(30)})
+    sections = [Section("s", tables={"long": long, "short": short}, code="x" * 3001)]
+    page = Page(write_page(tmp_path / "p.html", title="t", sections=sections).read_text(encoding="utf-8"))
+    assert page.texts("summary") == ["long (31 rows)", "Show 3,001 characters"]
+    assert len(page.texts("table")) == 2 and page.texts("code") == ["x" * 3001]
+
+
 def test_empty_sections_are_left_out(tmp_path: Path, table: pd.DataFrame) -> None:
     assert Page(write(tmp_path, table, figures={})).texts("h2") == ["Comparison"]
     full = write(tmp_path, table, notes=["a", "b"], facts={"n": "150"}, reproduce="bnp-hier")
