@@ -25,6 +25,9 @@ _WIDTH = 0.14
 _GAP = 0.025
 """Space between blocks, as a share of the items."""
 
+_INCHES_A_LABEL = 0.19
+"""Least distance of two labels."""
+
 _GREY = (0.35, 0.35, 0.35, 1.0)
 
 _LEAST_WRITTEN = 0.03
@@ -166,18 +169,20 @@ def _draw_blocks(axes: Axes, place: int, column: _Blocks, across: int) -> None:
     """Blocks of a column with their labels: beside them at both ends, and otherwise inside where there is room."""
     from matplotlib.patches import Rectangle
 
-    n = len(column.codes)
+    n, height = len(column.codes), axes.figure.figure.get_figheight()
+    middles = column.low + column.sizes / 2
+    total = column.low[0] + column.sizes[0] - column.low[-1]
+    beside = _apart(middles, _INCHES_A_LABEL / height * total)
     for k, (label, size, low) in enumerate(zip(column.labels, column.sizes, column.low, strict=True)):
         color = column.colors[k] if place == 0 else _GREY
         block = Rectangle((place - _WIDTH / 2, low), _WIDTH, size, facecolor=color, linewidth=0.0)
         block.set_gid(f"{column.name} {label}: {size} items")
         axes.add_patch(block)
-        middle = low + size / 2
         if place in (0, across - 1):
             side = -1 if place == 0 else 1
             axes.text(
                 place + side * (_WIDTH / 2 + 0.04),
-                middle,
+                beside[k],
                 f"{label} ({size})",
                 ha="right" if side < 0 else "left",
                 va="center",
@@ -186,7 +191,15 @@ def _draw_blocks(axes: Axes, place: int, column: _Blocks, across: int) -> None:
             )
         elif size >= _LEAST_WRITTEN * n:
             text = short_name(label, 5)
-            axes.text(place, middle, text, ha="center", va="center", fontsize=8, color="white", parse_math=False)
+            axes.text(place, middles[k], text, ha="center", va="center", fontsize=8, color="white", parse_math=False)
+
+
+def _apart(middles: Float[np.ndarray, " k"], least: float) -> Float[np.ndarray, " k"]:
+    """Places of labels near the middles of their blocks, from top to bottom, at least so far apart that none hides another."""
+    down = least * np.arange(len(middles))
+    pushed = np.minimum.accumulate(middles + down) - down  # each below the one above it
+    bottom = middles[-1] + least * np.arange(len(middles))[::-1]
+    return np.maximum(pushed, bottom)  # and none below the last block
 
 
 def _wrapped(name: str) -> str:

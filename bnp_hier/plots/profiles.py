@@ -20,6 +20,9 @@ __all__ = ["associations", "cluster_profiles"]
 _MOST_ROWS = 25
 """Most columns or levels of a plot, the strongest first."""
 
+_MOST_LEVELS = 5
+"""Most levels of a category, those that differ most from all rows."""
+
 _MOST_CLUSTERS = 10
 """Most clusters of a plot, the largest first."""
 
@@ -30,11 +33,11 @@ _FULL = 2.0
 def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) -> Axes:
     """Plot the means and shares of the columns in each cluster as a table whose cells are coloured by their deviation.
 
-    Rows are the columns of the data, or levels of categories, those most strongly associated with the clusters first, and up
-    to 25. Columns are the clusters in order of their numbers, with their sizes, and only the largest if there are more than
-    ten. A cell contains the mean or share and, below it, its interval over the draws unless this is a point. Its colour is the
-    difference from the mean in all rows, in standard deviations over all rows. Names of columns that were not used to find the
-    clusters are in italics.
+    Rows are the columns of the data, or up to five levels of categories, those most strongly associated with the clusters
+    first, and up to 25. Columns are the clusters in order of their numbers, with their sizes, and only the largest if there are
+    more than ten. A cell contains the mean or share and, below it, its interval over the draws unless this is a point. Its
+    colour is the difference from the mean in all rows, in standard deviations over all rows. Names of columns that were not
+    used to find the clusters are in italics.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     table = profiles.join(deviations(profiles))
     sizes = table["rows"].groupby("cluster").max()
     shown = np.sort(sizes.sort_values(ascending=False, kind="stable").index[:_MOST_CLUSTERS])
-    rows = _strongest(description)
+    rows = _strongest(description, table["deviation"])
     colored = np.array([table.loc[row, "deviation"].reindex(shown) for row in rows], dtype=np.float64)
     size = 2.2 + 1.05 * len(shown), 1.0 + 0.42 * len(rows)
     axes = Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
@@ -131,11 +134,13 @@ def associations(description: ClusterProfiles, *, ax: Axes | None = None) -> Axe
     return axes
 
 
-def _strongest(description: ClusterProfiles) -> list[tuple[str, str]]:
-    """Columns and levels, the columns that are most strongly associated first."""
+def _strongest(description: ClusterProfiles, deviation: pd.Series) -> list[tuple[str, str]]:
+    """Columns and levels, the columns that are most strongly associated first; of many levels, those that differ most."""
     place = {name: rank for rank, name in enumerate(description.association.index)}
+    largest = deviation.abs().fillna(0.0).groupby(["column", "level"], sort=False).max()
+    rank = largest.groupby("column", sort=False).rank(ascending=False, method="first")
     rows = list(dict.fromkeys((column, level) for column, level, _ in description.profiles.index))
-    return sorted(rows, key=lambda row: place[row[0]])[:_MOST_ROWS]
+    return sorted((row for row in rows if rank[row] <= _MOST_LEVELS), key=lambda row: place[row[0]])[:_MOST_ROWS]
 
 
 def _write_names(axes: Axes, rows: Sequence[tuple[str, str]], used: pd.Series) -> None:

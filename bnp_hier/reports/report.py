@@ -40,8 +40,8 @@ __all__ = ["write_report"]
 ALL_BOUNDS = 300
 """Most rows for which the costly bounds of a tree are computed."""
 
-MOST_CLUSTERS = 30
-"""Most clusters that are listed, the largest."""
+MOST_LISTED, MOST_CLUSTERS = 12, 30
+"""Most clusters in the table at the beginning, and most whose rows are listed: the largest."""
 
 MOST_NAMED = 200
 """Most rows of a cluster that are listed."""
@@ -115,10 +115,10 @@ def write_report(
 def groups(findings: Findings) -> Section:
     """How many clusters there are, how large they are, and what distinguishes them."""
     table = findings.clusters
-    largest = table.nlargest(MOST_CLUSTERS, "rows", keep="first") if len(table) > MOST_CLUSTERS else table
+    largest = table.nlargest(MOST_LISTED, "rows", keep="first") if len(table) > MOST_LISTED else table
     caption = f"The clusters of {findings.lead}, numbered as in labels.csv"
-    if len(table) > MOST_CLUSTERS:
-        caption += f"; the largest {MOST_CLUSTERS} of {len(table)}"
+    if len(table) > MOST_LISTED:
+        caption += f"; the largest {MOST_LISTED} of {len(table)}"
     return Section(
         "How many groups are there, and what are they?",
         notes=findings.notes_on_clusters,

@@ -43,6 +43,9 @@ _MARGIN = 0.1
 _WIDE = 1150
 """Pixels beyond which a figure is not shrunk to the page."""
 
+_NARROW = 620
+"""Pixels up to which a drawing is shrunk to the width of a phone."""
+
 _LONG = 40
 """Characters beyond which a cell of a table may have several lines."""
 
@@ -200,11 +203,13 @@ class _Drawing(NamedTuple):
 
     - **light**, **dark** - for a light and for a dark page.
     - **width** - in pixels of the page.
+    - **least** - width below which it scrolls sideways.
     """
 
     light: str
     dark: str
     width: int
+    least: int
 
 
 class _Tree(NamedTuple):
@@ -258,7 +263,7 @@ def _image(figure: Figure) -> _Image:
 def _drawing(figure: Figure) -> _Drawing:
     light, on_black = _in_both_modes(figure, inline_svg)
     width = float(re.findall(r'viewBox="0 0 ([\d.]+)', light)[0]) * 96 / 72  # points
-    return _Drawing(light, on_black, round(width))
+    return _Drawing(light, on_black, round(width), round(width * (0.58 if width < _NARROW else 0.8)))
 
 
 def _in_both_modes(figure: Figure, drawn: Callable[[Figure, str, Bbox], T]) -> tuple[T, T]:

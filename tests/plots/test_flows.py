@@ -84,6 +84,17 @@ def test_small_clusters_share_a_block_in_grey() -> None:
     axes.figure.draw_without_rendering()
 
 
+def test_labels_of_small_blocks_do_not_overlap() -> None:
+    labels = np.concatenate([np.repeat(np.arange(11), [1000, 1, 1, 1, 500, 1, 1, 1, 1, 1, 1])])
+    axes = plots.partition_flow({"a": labels, "b": labels[::-1]})
+    axes.figure.draw_without_rendering()
+    for place in (0, 1):
+        texts = [text for text in axes.texts if (text.get_position()[0] < 0.5) == (place == 0)]
+        boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.y0)
+        assert len(boxes) == 11
+        assert all(below.y1 <= above.y0 + 2.0 for below, above in zip(boxes[:-1], boxes[1:], strict=True))
+
+
 @pytest.mark.parametrize(
     ("partitions", "message"),
     [({"a": [0, 1]}, "at least two"), ({"a": [], "b": []}, "at least one item"), ({"a": [0, 1], "b": [0]}, r"\(2,\).*\(1,\)")],

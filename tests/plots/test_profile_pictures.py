@@ -77,3 +77,11 @@ def test_columns_of_zeros_and_ones_are_shares() -> None:
     found = bnp.describe(bnp.MAPDP(n_init=1).fit(X.to_numpy()), X, LABELS, others=bits[["bit"]])
     assert found.association["kind"].to_dict() == {"bit": "binary", "steep": "number", "flat": "number"}
     assert [text.get_text().split()[0] for text in plots.cluster_profiles(found).texts[:2]] == ["0%", "100%"]
+
+
+def test_of_many_levels_those_that_differ_most_are_shown() -> None:
+    level = np.array([f"level {k}" for k in range(10)])[np.arange(30) % 8]
+    level[:3], level[27:] = "level 8", "level 9"
+    found = bnp.describe(bnp.MAPDP(n_init=1).fit(X.to_numpy()), X, LABELS, others=pd.DataFrame({"level": level}))
+    names = [text.get_text() for text in plots.cluster_profiles(found).get_yticklabels()]
+    assert len(names) == 7 and {"level = level 8", "level = level 9", "steep", "flat"} <= set(names)
