@@ -172,7 +172,7 @@ def _draw_blocks(axes: Axes, place: int, column: _Blocks, across: int) -> None:
     n, height = len(column.codes), axes.figure.figure.get_figheight()
     middles = column.low + column.sizes / 2
     total = column.low[0] + column.sizes[0] - column.low[-1]
-    beside = _apart(middles, _INCHES_A_LABEL / height * total)
+    beside = _apart(middles, column.sizes, _INCHES_A_LABEL / height * total)
     for k, (label, size, low) in enumerate(zip(column.labels, column.sizes, column.low, strict=True)):
         color = column.colors[k] if place == 0 else _GREY
         block = Rectangle((place - _WIDTH / 2, low), _WIDTH, size, facecolor=color, linewidth=0.0)
@@ -194,12 +194,12 @@ def _draw_blocks(axes: Axes, place: int, column: _Blocks, across: int) -> None:
             axes.text(place, middles[k], text, ha="center", va="center", fontsize=8, color="white", parse_math=False)
 
 
-def _apart(middles: Float[np.ndarray, " k"], least: float) -> Float[np.ndarray, " k"]:
-    """Places of labels near the middles of their blocks, from top to bottom, at least so far apart that none hides another."""
+def _apart(middles: Float[np.ndarray, " k"], weights: Int[np.ndarray, " k"], least: float) -> Float[np.ndarray, " k"]:
+    """Places of labels from top to bottom, at least so far apart that none hides another, and else as near as can be."""
+    from sklearn.isotonic import isotonic_regression
+
     down = least * np.arange(len(middles))
-    pushed = np.minimum.accumulate(middles + down) - down  # each below the one above it
-    bottom = middles[-1] + least * np.arange(len(middles))[::-1]
-    return np.maximum(pushed, bottom)  # and none below the last block
+    return isotonic_regression(middles + down, sample_weight=weights, increasing=False) - down
 
 
 def _wrapped(name: str) -> str:

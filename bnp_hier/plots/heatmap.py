@@ -19,6 +19,9 @@ __all__ = ["coclustering"]
 _MOST_TICKS = 40
 _MOST_LINES = 80
 
+_LEAST_BORDERED = 0.01
+"""Share of the items of which one of two neighbouring blocks must consist for a line between them."""
+
 _LEAST_LABELLED = 0.04
 """Share of the items from which on a block has its label beside it."""
 
@@ -27,8 +30,8 @@ def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes
     """Plot a heat map of the probabilities that two items share a cluster.
 
     Items with the same label are adjacent, and within a label they are in the leaf order of average linkage on
-    1 − `matrix`, which puts items that share clusters side by side. Thin lines separate up to 80 labels. Beside the map are the
-    item numbers of up to 40 items; of more, the labels with their numbers of items, where there is room.
+    1 − `matrix`, which puts items that share clusters side by side. Thin lines separate up to 80 labels, except tiny ones.
+    Beside the map are the item numbers of up to 40 items; of more, the labels with their numbers of items, where there is room.
 
     Parameters
     ----------
@@ -61,7 +64,9 @@ def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes
     image = axes.imshow(matrix[np.ix_(order, order)], vmin=0.0, vmax=1.0, cmap="Blues")
     axes.figure.colorbar(image, ax=axes, label="probability of sharing a cluster")
 
-    borders = np.cumsum(np.bincount(codes))[:-1] - 0.5
+    sizes = np.bincount(codes)
+    large = np.maximum(sizes[1:], sizes[:-1]) >= _LEAST_BORDERED * n  # lines between tiny blocks would be a black bar
+    borders = (np.cumsum(sizes)[:-1] - 0.5)[large]
     if len(clusters) <= _MOST_LINES:
         for draw in (axes.hlines, axes.vlines):
             draw(borders, -0.5, n - 0.5, colors="0.3", linewidths=min(0.8, 16.0 / len(clusters)))
@@ -71,7 +76,7 @@ def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes
         axes.set_xticks(np.arange(n), order, rotation=90, fontsize=size)
         axes.set_yticks(np.arange(n), order, fontsize=size)
     else:
-        _write_labels(axes, [] if labels is None else [short_name(cluster, 16) for cluster in clusters], np.bincount(codes))
+        _write_labels(axes, [] if labels is None else [short_name(cluster, 16) for cluster in clusters], sizes)
     axes.set_xlabel(f"{n} items" if labels is None else f"{n} items in {len(clusters)} clusters")
     return axes
 

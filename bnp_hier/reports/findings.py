@@ -136,8 +136,8 @@ class Findings:
     def clusters(self) -> pd.DataFrame:
         """One line for each cluster of the method shown: rows, share, how many are in doubt, and what distinguishes it."""
         labels = self.labels[self.lead]
-        sizes = np.bincount(labels)
-        columns: dict[str, Any] = {"rows": sizes, "share": [f"{size / len(labels):.0%}" for size in sizes]}
+        sizes, n = np.bincount(labels), len(labels)
+        columns: dict[str, Any] = {"rows": sizes, "share": [f"{share:.0%}" if share >= 0.005 else "<1%" for share in sizes / n]}
         if self.lead in self.certainty:
             columns["rows in doubt"] = np.bincount(labels, weights=~self.certainty[self.lead].certain).astype(int)
         columns["what distinguishes it, with means or shares"] = features_in_words(self.profiles)

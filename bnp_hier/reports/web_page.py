@@ -43,7 +43,7 @@ _MARGIN = 0.1
 _WIDE = 1150
 """Pixels beyond which a figure is not shrunk to the page."""
 
-_NARROW = 620
+_NARROW = 700
 """Pixels up to which a drawing is shrunk to the width of a phone."""
 
 _LONG = 40
