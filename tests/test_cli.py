@@ -72,8 +72,11 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
     assert tree.strip().endswith(";") and all(f"{item}:" in tree for item in labels["item"])
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") >= 4 and "bnp-hier compare" in page and "--truth group" in page
-    for heading in ("What was found", "Methods", "Figures", "Clusters of Gibbs", "Evidence", "Chains", "The run"):
+    for heading in ("How many groups are there, and what are they?", "How sure is that?", "Do the methods agree?"):
         assert f"<h2>{heading}</h2>" in page
+    for heading in ("What is in each group?", "Can the computation be trusted?", "Evidence", "The run"):
+        assert f"<h2>{heading}</h2>" in page
+    assert not (out / "figures").exists()
     assert "What is missing" not in page and "BHC: pairs" in page and "R-hat" in page
 
 
@@ -85,6 +88,22 @@ def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: py
     answer = json.loads(capsys.readouterr().out)
     assert answer["family"] == "bernoulli" and answer["methods"][0]["method"] == "MAP-DP" and answer["problems"] == []
     assert answer["methods"][0]["clusters"] == 2 and answer["methods"][0]["rhat"] is None
+
+
+def test_compare_writes_figures_and_keeps_row_numbers(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "report"
+    words = ["compare", str(survey), "--drop", "group,who", "--methods", "map-dp", "--out", str(out), "--held-out", "0.2"]
+    assert _run(monkeypatch, *words, "--figures", "pdf", *QUICK) == 0
+    figures = {p.name for p in (out / "figures").iterdir()}
+    assert figures == {"profiles.pdf", "association.pdf", "columns.pdf"}
+    assert all((out / "figures" / name).read_bytes().startswith(b"%PDF") for name in figures)
+    page = (out / "report.html").read_text()
+    assert 'href="figures/profiles.pdf"' in page and "--figures pdf" in page
+    # rows keep their numbers when some are held out
+    items = pd.read_csv(out / "labels.csv")["item"]
+    assert items.is_monotonic_increasing and items.iloc[-1] >= len(items)
+    clusters = pd.read_csv(out / "clusters.csv")
+    assert {"cluster", "rows", "mean", "low", "high"} <= set(clusters.columns)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +308,7 @@ def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, c
         (["compare", "iris", "--methods", "gibs"], "--methods must be auto or some of map-dp, bayesian-kmeans, bhc"),
         (["compare", "iris", "--family", "gauss"], "family must be one of auto, "),
         (["compare", "iris", "--held-out", "1.5"], "--held-out must be at least 0 and less than 1"),
+        (["compare", "iris", "--figures", "jpg"], "--figures must be pdf, png or svg, but it is 'jpg'"),
         (["compare", "iris", "--chains", "0"], "--chains must be positive"),
         (["compare", "iris", "--minutes", "-1"], "--minutes must be positive"),
         (["compare", "iris", "--truth", "species"], "--kinds apply only to files; a named data set has its own classes"),

@@ -103,6 +103,17 @@ def test_plots_files_and_draws(sampled: ClusteringResult, tmp_path: Path) -> Non
     saved = bnp.load_fit(sampled.save(tmp_path / "fit.npz", "map-dp"))
     assert saved.method == "map-dp" and saved.family == "mixed" and saved.data.item_names[3] == "plant 3"
     np.testing.assert_array_equal(saved.labels, sampled.fits["MAP-DP"].labels_)
+    assert not (tmp_path / "fit-figures").exists()
+
+    sampled.save(tmp_path / "fit.npz", figures="svg")
+    written = {path.name for path in (tmp_path / "fit-figures").iterdir()}
+    tables = {"clusters.csv", "association.csv", "rows.csv"}
+    assert written - tables >= {"profiles.svg", "association.svg", "coclustering-gibbs.svg", "flow.svg", "columns.svg"}
+    rows = pd.read_csv(tmp_path / "fit-figures" / "rows.csv", index_col=0)
+    assert list(rows.index[:2]) == ["plant 0", "plant 1"] and rows["cluster"].tolist() == sampled.labels_.tolist()
+    assert {"rows", "mean", "low", "high"} <= set(pd.read_csv(tmp_path / "fit-figures" / "clusters.csv").columns)
+    with pytest.raises(ValueError, match="figures must be one of pdf, png, svg, but it is 'jpg'"):
+        sampled.save(tmp_path / "fit.npz", figures="jpg")
 
 
 def test_new_rows_are_converted_as_the_data_were(sampled: ClusteringResult) -> None:

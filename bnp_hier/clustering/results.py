@@ -23,13 +23,14 @@ from bnp_hier.posterior.cluster_profiles import ClusterProfiles
 from bnp_hier.posterior.item_uncertainty import membership_probabilities
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.runs.saved_fit import SavedFit
+from bnp_hier.utils.files import write_text
 from bnp_hier.utils.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from bnp_hier.reports.report import Findings
+    from bnp_hier.reports.findings import Findings
 
 __all__ = ["ClusteringResult"]
 
@@ -142,10 +143,17 @@ class ClusteringResult:
     @cached_property
     def findings(self) -> Findings:
         """Everything that is computed from the fits, for the table, the files and the report."""
-        from bnp_hier.reports.report import Findings
+        from bnp_hier.reports.findings import Findings
 
         plan, seed = self.plan, self.plan.asked.random_state
-        return Findings.of(plan.data, self.fits, held_out=plan.held_out, seconds=self.seconds, random_state=seed)
+        return Findings.of(
+            plan.data,
+            self.fits,
+            held_out=plan.held_out,
+            seconds=self.seconds,
+            random_state=seed,
+            rows=plan.fitted_rows,
+        )
 
     @property
     def data(self) -> Dataset:
@@ -218,7 +226,7 @@ class ClusteringResult:
 
         from bnp_hier import plots
         from bnp_hier.posterior import coclustering, number_of_clusters
-        from bnp_hier.reports.report import MOST_PAIRED, MOST_POINTS, some_rows
+        from bnp_hier.reports.figures import MOST_PAIRED, MOST_POINTS, some_rows
 
         if kind not in PLOTS:
             raise ValueError(f"kind must be one of {', '.join(PLOTS)}, but it is {kind!r}")
@@ -281,7 +289,7 @@ class ClusteringResult:
         """
         return self.findings.packages[self._title(method)]
 
-    def save(self, path: str | os.PathLike[str], method: str | None = None) -> Path:
+    def save(self, path: str | os.PathLike[str], method: str | None = None, *, figures: str | None = None) -> Path:
         """Save the fit of a method and its data, for `bnp_hier.load_fit` and `bnp-hier predict`.
 
         Parameters
@@ -290,14 +298,36 @@ class ClusteringResult:
             File to write, usually ``.npz``.
         method
             As in `to_arviz`.
+        figures
+            Format "pdf", "png" or "svg", to write every figure of the report and tables of the clusters as well:
+            clusters.csv (means and shares with intervals, and sizes), association.csv, and rows.csv (`to_frame`). They are
+            about the clusters in `labels_`, and their folder is named like the file, with "-figures" instead of its suffix.
+
+        Returns
+        -------
+        path
+            The file written.
 
         Raises
         ------
         ValueError
-            If the method was not run.
+            If the method was not run, or the format is unknown.
         """
         title = self._title(method)
+        if figures is not None:
+            self._write_figures(Path(path), figures)
         return self._saved(title).save(path)
+
+    def _write_figures(self, path: Path, suffix: str) -> None:
+        from bnp_hier.reports.figures import FORMATS, write_figures
+        from bnp_hier.reports.profiles import write_tables
+
+        if suffix not in FORMATS:
+            raise ValueError(f"figures must be one of {', '.join(FORMATS)}, but it is {suffix!r}")
+        folder = path.with_name(f"{path.stem}-figures")
+        write_figures(folder, self.findings, suffix)
+        write_tables(folder, self.profiles)
+        write_text(folder / "rows.csv", self.to_frame().to_csv(float_format="%.6g"))
 
     def _saved(self, title: str) -> SavedFit:
         name = next(name for name, each in METHODS.items() if each.title == title)

@@ -42,12 +42,16 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.fitting import write_clusters
+from bnp_hier.commands.output_files import FIGURES as SUFFIXES
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.methods import Outcome, partition_methods
 from bnp_hier.utils.files import replacing, write_text
 from bnp_hier.utils.interruption import finishing
 
 __all__ = ["compare"]
+
+FIGURES = "figures"
+"""Folder of figure files, beside the report."""
 
 SHOWN = {
     "clusters": "clusters",
@@ -62,8 +66,6 @@ SHOWN = {
 
 FILES = {
     "labels.csv": "the cluster of every row by every method, and how certain it is",
-    "clusters.csv": "means and shares of every column in each cluster, over the draws of the method shown",
-    "association.csv": "how far each column goes with the clusters",
     "tree.nwk": "the tree of BHC, in Newick format",
 }
 """Files beside the report -> what they contain."""
@@ -94,6 +96,10 @@ def compare(
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its accompanying files.")] = Path(
         "bnp-hier-report"
     ),
+    figures: Annotated[
+        str | None,
+        typer.Option(help="Write every figure to a file as well, in the subfolder figures: pdf, png or svg."),
+    ] = None,
     chains: Chains = 4,
     warmup: Warmup = None,
     samples: Samples = None,
@@ -103,13 +109,16 @@ def compare(
     """Cluster a data set with several methods, compare them in one table, and write a report.
 
     The output folder gets report.html, labels.csv (the clusters of every row and how certain they are: the mean probability of
-    sharing a cluster with its other rows), tree.nwk (with bhc) and one ArviZ file (netCDF) per method.
+    sharing a cluster with its other rows), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with
+    bhc) and one ArviZ file (netCDF) per method.
     """
     chosen = None if methods is None else method_names(methods)
     if not 0.0 <= held_out < 1.0:
         raise ValueError(f"--held-out must be at least 0 and less than 1, but it is {held_out}")
+    if figures is not None and f".{figures}" not in SUFFIXES:
+        raise ValueError(f"--figures must be pdf, png or svg, but it is {figures!r}")
     check_positive(chains=chains, warmup=warmup, samples=samples, concentration=concentration, minutes=minutes)
-    check_outputs({"the data": data}, {"--out": _files_in(out_dir)})
+    check_outputs({"the data": data}, {"--out": _files_in(out_dir, figures)})
     whole = read_data(data, truth, items, drop, kinds, header)
     asked = ClusteringOptions(
         family=family,
@@ -137,13 +146,14 @@ def compare(
         "--concentration": concentration,
         "--held-out": held_out or None,
         "--seed": seed,
+        "--figures": figures,
         "--chains": chains,
         "--warmup": warmup,
         "--samples": samples,
         "--minutes": minutes,
     }
     with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
-        written = _write_files(out_dir, result.findings)
+        written = _write_files(out_dir, result.findings, figures)
         again = _command(data, words, {"--drop": drop, "--kinds": kinds}, header)
         report = result.report(out_dir / "report.html", files=written, reproduce=again)
     if as_json:
@@ -195,8 +205,11 @@ def _print(findings: Any, report: Path) -> None:
     out.print(f"report: {report}", highlight=False)
 
 
-def _write_files(folder: Path, findings: Any) -> dict[str, str]:
-    """Write labels, trees and ArviZ files, and return what each contains."""
+def _write_files(folder: Path, findings: Any, figures: str | None) -> dict[str, str]:
+    """Write labels, trees, tables, figures and ArviZ files, and return what each contains."""
+    from bnp_hier.reports.figures import write_figures
+    from bnp_hier.reports.profiles import write_tables
+
     written = {}
     write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})
     for fit in findings.fits.values():
@@ -206,15 +219,9 @@ def _write_files(folder: Path, findings: Any) -> dict[str, str]:
     for name, package in findings.packages.items():
         _write_package(folder / _package_file(name), package)
         written[_package_file(name)] = f"the draws of {name} and quantities computed from them, for ArviZ (netCDF)"
-    return {"labels.csv": FILES["labels.csv"], **_write_profiles(folder, findings), **written}
-
-
-def _write_profiles(folder: Path, findings: Any) -> dict[str, str]:
-    """Write what the clusters of the method shown contain."""
-    found = findings.profiles
-    for name, table in (("clusters.csv", found.profiles), ("association.csv", found.association)):
-        write_text(folder / name, table.to_csv(float_format="%.6g"))
-    return {name: FILES[name] for name in ("clusters.csv", "association.csv")}
+    tables = write_tables(folder, findings.profiles)
+    drawn = {} if figures is None else write_figures(folder / FIGURES, findings, figures)
+    return {"labels.csv": FILES["labels.csv"], **tables, **written, **{f"{FIGURES}/{name}": of for name, of in drawn.items()}}
 
 
 def _write_package(path: Path, package: Any) -> None:
@@ -231,7 +238,9 @@ def _package_file(method: str) -> str:
     return f"{method.lower().replace(' ', '-')}.nc"
 
 
-def _files_in(folder: Path) -> list[Path]:
-    """All files that a comparison may write."""
-    names = ["report.html", "labels.csv", "tree.nwk", *(_package_file(method.title) for method in partition_methods().values())]
+def _files_in(folder: Path, figures: str | None) -> list[Path]:
+    """All files that a comparison may write; of the figures, one."""
+    drawn = [] if figures is None else [f"{FIGURES}/profiles.{figures}"]
+    tables = ["labels.csv", "clusters.csv", "association.csv", "tree.nwk"]
+    names = ["report.html", *tables, *drawn, *(_package_file(method.title) for method in partition_methods().values())]
     return [folder / name for name in names]

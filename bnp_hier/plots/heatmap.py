@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from bnp_hier.plots.palette import cluster_codes
+from bnp_hier.plots.palette import cluster_codes, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,13 +19,19 @@ __all__ = ["coclustering"]
 _MOST_TICKS = 40
 _MOST_LINES = 80
 
+_LEAST_BORDERED = 0.01
+"""Share of the items of which one of two neighbouring blocks must consist for a line between them."""
+
+_LEAST_LABELLED = 0.04
+"""Share of the items from which on a block has its label beside it."""
+
 
 def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
     """Plot a heat map of the probabilities that two items share a cluster.
 
     Items with the same label are adjacent, and within a label they are in the leaf order of average linkage on
-    1 − `matrix`, which puts items that share clusters side by side. Thin lines separate up to 80 labels; item numbers are
-    written for up to 40 items.
+    1 − `matrix`, which puts items that share clusters side by side. Thin lines separate up to 80 labels, except tiny ones.
+    Beside the map are the item numbers of up to 40 items; of more, the labels with their numbers of items, where there is room.
 
     Parameters
     ----------
@@ -47,7 +54,6 @@ def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes
         one label per item.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     matrix = _probabilities(matrix)
     n = len(matrix)
@@ -58,7 +64,9 @@ def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes
     image = axes.imshow(matrix[np.ix_(order, order)], vmin=0.0, vmax=1.0, cmap="Blues")
     axes.figure.colorbar(image, ax=axes, label="probability of sharing a cluster")
 
-    borders = np.cumsum(np.bincount(codes))[:-1] - 0.5
+    sizes = np.bincount(codes)
+    large = np.maximum(sizes[1:], sizes[:-1]) >= _LEAST_BORDERED * n  # lines between tiny blocks would be a black bar
+    borders = (np.cumsum(sizes)[:-1] - 0.5)[large]
     if len(clusters) <= _MOST_LINES:
         for draw in (axes.hlines, axes.vlines):
             draw(borders, -0.5, n - 0.5, colors="0.3", linewidths=min(0.8, 16.0 / len(clusters)))
@@ -68,11 +76,19 @@ def coclustering(matrix: ArrayLike, *, labels: ArrayLike | None = None, ax: Axes
         axes.set_xticks(np.arange(n), order, rotation=90, fontsize=size)
         axes.set_yticks(np.arange(n), order, fontsize=size)
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
+        _write_labels(axes, [] if labels is None else [short_name(cluster, 16) for cluster in clusters], sizes)
     axes.set_xlabel(f"{n} items" if labels is None else f"{n} items in {len(clusters)} clusters")
     return axes
+
+
+def _write_labels(axes: Axes, labels: Sequence[str], sizes: Int[np.ndarray, " k"]) -> None:
+    """Labels with their numbers of items beside the blocks of a heat map, without those of blocks that are too small."""
+    n = int(sizes.sum())
+    large = [k for k in range(len(labels)) if sizes[k] >= _LEAST_LABELLED * n]
+    middle = (np.cumsum(sizes) - sizes / 2 - 0.5)[large]
+    axes.set_xticks(middle, [labels[k] for k in large], fontsize=8, parse_math=False)
+    axes.set_yticks(middle, [f"{labels[k]} ({sizes[k]})" for k in large], fontsize=8, parse_math=False)
+    axes.tick_params(length=0)
 
 
 def _probabilities(matrix: ArrayLike) -> Float[np.ndarray, "n n"]:

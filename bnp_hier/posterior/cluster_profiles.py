@@ -18,7 +18,7 @@ from bnp_hier.utils.labels import canonical_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClusterProfiles", "Column", "column_of", "describe", "describe_columns"]
+__all__ = ["ClusterProfiles", "Column", "column_of", "describe", "describe_columns", "deviations", "is_share"]
 
 MOST_LEVELS = 50
 """Largest number of distinct texts of a column that is described."""
@@ -30,8 +30,9 @@ class ClusterProfiles(NamedTuple):
     - **profiles** - one row for each column, level (of a category) and cluster: `rows`, the number of rows with a value;
       `mean`, the mean of a number or date, or the share of a level; `low` and `high`, an interval over the draws; `sd`, the
       standard deviation within the cluster; and `overall`, the mean or share in all rows.
-    - **association** - one row for each column, the strongest first: `kind`, "number", "date" or "category"; `used`, whether it
-      is a column of X; `measure`; `effect`, its mean over the draws; and `low` and `high`, an interval over the draws.
+    - **association** - one row for each column, the strongest first: `kind`, "number", "binary" (only 0 and 1), "date" or
+      "category"; `used`, whether it is a column of X; `measure`; `effect`, its mean over the draws; and `low` and `high`, an
+      interval over the draws.
     """
 
     profiles: pd.DataFrame
@@ -155,11 +156,45 @@ def describe_columns(
     return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
 
 
+def deviations(profiles: pd.DataFrame) -> pd.DataFrame:
+    """Compare the means and shares of the clusters with those of all rows.
+
+    Parameters
+    ----------
+    profiles
+        Of `ClusterProfiles`.
+
+    Returns
+    -------
+    deviations
+        With the index of `profiles`: `spread`, the standard deviation of the column or level over all rows (days for dates);
+        and `deviation`, the difference between the mean in the cluster and in all rows, in units of it; NaN if it is 0.
+    """
+    import pandas as pd
+
+    mean, overall = (profiles[name].map(_as_number).astype(float) for name in ("mean", "overall"))
+    squares = profiles["rows"] * (profiles["sd"].astype(float).fillna(0.0) ** 2 + (mean - overall).fillna(0.0) ** 2)
+    both = ["column", "level"]
+    rows = profiles["rows"].groupby(both, sort=False).transform("sum")
+    spread = np.sqrt(squares.groupby(both, sort=False).transform("sum") / rows)
+    return pd.DataFrame({"spread": spread, "deviation": (mean - overall) / spread.where(spread > 0)})
+
+
+def is_share(description: ClusterProfiles, column: str, level: str) -> bool:
+    """Return whether the means of a column or level are shares: of a level of a category, or of ones."""
+    return bool(level) or description.association.loc[column, "kind"] == "binary"
+
+
+def _as_number(value: Any) -> float:
+    """A date as days since 1970."""
+    return value.timestamp() / 86_400 if hasattr(value, "timestamp") else float(value)
+
+
 def _columns(X: Data, others: pd.DataFrame | None) -> list[Column]:
     """The columns of the data and the others, as numbers."""
     columns = as_arguments(X).columns
     names = list(columns) if isinstance(X, ModelArguments) else [str(name) for name in getattr(X, "columns", columns)]
-    found = [Column(name, "number", True, ("",), one[:, None]) for name, one in zip(names, columns.values(), strict=True)]
+    found = [Column(name, _kind(one), True, ("",), one[:, None]) for name, one in zip(names, columns.values(), strict=True)]
     if others is None:
         return found
     if len(others) != len(found[0].values):
@@ -181,7 +216,8 @@ def column_of(name: str, cells: pd.Series, used: bool) -> Column:
         days = (cells.dt.tz_localize(None) - pd.Timestamp(0)).dt.total_seconds().to_numpy(float) / 86_400
         return Column(name, "date", used, ("",), days[:, None])
     if pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
-        return Column(name, "number", used, ("",), cells.astype("Float64").to_numpy(float, na_value=np.nan)[:, None])
+        numbers = cells.astype("Float64").to_numpy(float, na_value=np.nan)
+        return Column(name, _kind(numbers), used, ("",), numbers[:, None])
     texts = cells.astype(str).to_numpy()
     levels = np.unique(texts[there])
     if len(levels) > MOST_LEVELS:
@@ -192,6 +228,10 @@ def column_of(name: str, cells: pd.Series, used: bool) -> Column:
     values = (texts[:, None] == levels).astype(float)
     values[~there] = np.nan
     return Column(name, "category", used, tuple(map(str, levels)), values)
+
+
+def _kind(numbers: Float[np.ndarray, " n"]) -> str:
+    return "binary" if np.isin(numbers[~np.isnan(numbers)], (0.0, 1.0)).all() else "number"
 
 
 def _in_units(kind: str, numbers: tuple[float, ...]) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,36 @@ from jaxtyping import Int, Shaped
 from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.conversions import features_of
 from bnp_hier.datasets.recognition import DATE
-from bnp_hier.posterior.cluster_profiles import MOST_LEVELS, ClusterProfiles, Column, column_of, describe_columns
+from bnp_hier.posterior.cluster_profiles import (
+    MOST_LEVELS,
+    ClusterProfiles,
+    Column,
+    column_of,
+    describe_columns,
+    deviations,
+    is_share,
+)
+from bnp_hier.utils.files import write_text
+from bnp_hier.utils.rounding import rounded, with_interval
 
-__all__ = ["association_table", "columns_of", "distinguishing_features", "profiles_of", "profiles_table"]
+__all__ = [
+    "association_table",
+    "columns_of",
+    "distinguishing_features",
+    "features_in_words",
+    "profiles_of",
+    "profiles_table",
+    "write_tables",
+]
 
 CREDIBLE = 0.95
 """Probability of the intervals."""
 
 TELLING = 0.3
 """Standard deviations by which a cluster's mean must differ from that of all rows to be mentioned."""
+
+VERY = 1.5
+"""Standard deviations from which on a difference is called very large."""
 
 MOST_CLUSTERS, MOST_ROWS = 8, 40
 """Largest numbers of clusters, and of columns or levels, in a table of the report; the files contain all."""
@@ -82,10 +104,11 @@ def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
     place = {name: rank for rank, name in enumerate(found.association.index)}
     table = found.profiles.reset_index()
     table = table[table["cluster"] < MOST_CLUSTERS]
+    table = table.assign(share=[is_share(found, str(row.column), str(row.level)) for row in table.itertuples()])
     table = table.assign(
         rank=table["column"].map(place),
-        text=[_cell(row.mean, row.low, row.high, row.sd, bool(row.level)) for row in table.itertuples()],
-        all_rows=[_number(row.overall, row.sd, bool(row.level)) for row in table.itertuples()],
+        text=[with_interval(row.mean, row.low, row.high, row.sd, bool(row.share)) for row in table.itertuples()],
+        all_rows=[rounded(row.overall, row.sd, bool(row.share)) for row in table.itertuples()],
         name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
     ).sort_values(["rank", "level", "cluster"], kind="stable")
     wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
@@ -94,46 +117,48 @@ def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
     return wide.assign(**{"all rows": overall}).rename_axis("column").head(MOST_ROWS)
 
 
+def write_tables(folder: Path, found: ClusterProfiles) -> dict[str, str]:
+    """Write clusters.csv and association.csv, and return what each contains."""
+    tables = {"clusters.csv": found.profiles, "association.csv": found.association}
+    for name, table in tables.items():
+        write_text(folder / name, table.to_csv(float_format="%.6g"))
+    return {
+        "clusters.csv": "means and shares of every column in each cluster, their intervals over the draws, and numbers of rows",
+        "association.csv": "how far each column goes with the clusters, with intervals over the draws",
+    }
+
+
 def distinguishing_features(found: ClusterProfiles, most: int = 3) -> list[str]:
     """For each cluster, the columns whose means or shares differ most from those of all rows, the most telling first.
 
     A difference is measured in standard deviations of the column over all rows; columns that were not used to find the
     clusters are left out, and so are differences of less than 0.3.
     """
-    table = found.profiles.reset_index()
+    return [", ".join(f"{name} {own} (all rows {of_all})" for name, own, of_all, _ in each[:most]) for each in _telling(found)]
+
+
+def features_in_words(found: ClusterProfiles, most: int = 3) -> list[str]:
+    """The same with a word for the direction and the size of each difference; "very" from 1.5 standard deviations on."""
+    return [
+        "; ".join(
+            f"{'very ' if abs(gap) >= VERY else ''}{'high' if gap > 0 else 'low'} {name}: {own} (all rows {of_all})"
+            for name, own, of_all, gap in each[:most]
+        )
+        for each in _telling(found)
+    ]
+
+
+def _telling(found: ClusterProfiles) -> list[list[tuple[str, str, str, float]]]:
+    """For each cluster, names of columns, their values in the cluster and in all rows, and their deviations."""
+    table = found.profiles.join(deviations(found.profiles)).reset_index()
     table = table[table["column"].map(found.association["used"]).astype(bool)]
-    mean, overall, sd = (table[name].astype(float) for name in ("mean", "overall", "sd"))
-    squares = table["rows"] * (sd.fillna(0.0) ** 2 + (mean - overall).fillna(0.0) ** 2)
-    both = [table["column"], table["level"]]
-    spread = np.sqrt(squares.groupby(both).transform("sum") / table["rows"].groupby(both).transform("sum"))
-    table = table.assign(gap=((mean - overall) / spread.where(spread > 0)).abs(), spread=spread)
+    table = table.assign(gap=table["deviation"].abs())
     telling = table[table["gap"] >= TELLING].sort_values("gap", ascending=False, kind="stable")
     telling = telling.drop_duplicates(["cluster", "column"])  # of a category, the level that tells most
-    words: list[list[str]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
+    words: list[list[tuple[str, str, str, float]]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
     for row in telling.itertuples():
         name = f"{row.column} = {row.level}" if row.level else str(row.column)
-        own, of_all = (_number(value, row.spread, bool(row.level)) for value in (row.mean, row.overall))
-        words[int(str(row.cluster))].append(f"{name} {own} (all rows {of_all})")
-    return [", ".join(each[:most]) for each in words]
-
-
-def _cell(mean: Any, low: Any, high: Any, sd: Any, is_share: bool) -> str:
-    """A mean, and its interval where that is not just a point."""
-    if pd.isna(mean):
-        return "–"
-    own, *ends = (_number(value, sd, is_share) for value in (mean, low, high))
-    return own if ends == [own, own] else f"{own} ({ends[0]} to {ends[1]})"
-
-
-def _number(value: Any, sd: Any, is_share: bool) -> str:
-    """A share in per cent, a date, or a number with the digits that its spread deserves."""
-    if pd.isna(value):
-        return "–"
-    if isinstance(value, pd.Timestamp):
-        return f"{value:%Y-%m-%d}"
-    if is_share:
-        return f"{value:.0%}"
-    if pd.isna(sd) or not sd > 0:
-        return f"{value:.4g}"
-    digits = int(np.clip(2 - np.floor(np.log10(sd)), 0, 12))
-    return f"{value:.{digits}f}"
+        share = is_share(found, str(row.column), str(row.level))
+        own, of_all = (rounded(value, row.spread, share) for value in (row.mean, row.overall))
+        words[int(str(row.cluster))].append((name, own, of_all, float(str(row.deviation))))
+    return words

@@ -18,13 +18,17 @@ from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.datasets import Dataset
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.hierarchies import hierarchy_draws
+from bnp_hier.reports.browsable_tree import BrowsableTree
 from bnp_hier.reports.verdicts import DIAGNOSTICS, chains_verdict, clusters_at_cuts, support_verdict
 from bnp_hier.reports.web_page import Section, write_page
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.trees import Dendrogram, Hierarchy
 from bnp_hier.utils.wording import listed
 
-__all__ = ["SampledTree", "tree_figure", "tree_figures", "write_tree_page"]
+__all__ = ["BRANCHES", "SampledTree", "browsable_merges", "tree_figure", "write_tree_page"]
+
+BRANCHES = "Branches have the colours of the clusters; those whose merge probability is below {:g} are grey and dashed"
+"""Caption of a tree of merges."""
 
 MOST_NAMED = 250
 """Largest number of leaves for which the figure is as wide as their names require."""
@@ -55,22 +59,21 @@ def tree_figure(tree: Dendrogram, names: Sequence[str] | None = None, threshold:
     return figure
 
 
-def tree_figures(tree: Dendrogram, names: Sequence[str] | None = None, threshold: float = 0.5) -> dict[str, Figure]:
-    """Captions and figures of the tree; if its names make it wider than a page, a first figure shows it without them.
+def browsable_merges(
+    tree: Dendrogram, names: Sequence[str] | None = None, threshold: float = 0.5, classes: ArrayLike | None = None
+) -> BrowsableTree:
+    """Prepare a tree for a page, with a figure for readers without scripts, whose leaves are named if the page is wide enough.
 
     Parameters
     ----------
     tree, names, threshold
         As of `tree_figure`.
+    classes
+        (n,) known classes, for a strip beside the leaves.
     """
-    figure = tree_figure(tree, names, threshold)
-    caption = f"Branches whose merge probability is below {threshold:g} are grey and dashed"
-    if figure.get_size_inches()[0] <= LEAST_INCHES:
-        return {caption: figure}
-    return {
-        f"The whole tree. {caption}": tree_figure(tree, None, threshold),
-        "The same tree with names; scroll sideways": figure,
-    }
+    fitting = names if INCHES_A_NAME * tree.n_items <= LEAST_INCHES else None
+    figures = {BRANCHES.format(threshold): tree_figure(tree, fitting, threshold)}
+    return BrowsableTree.of_merges(tree, names, threshold, classes, figures)
 
 
 def doubtful_merges(tree: Dendrogram, items: Sequence[str]) -> pd.DataFrame:
@@ -126,7 +129,8 @@ def write_tree_page(
     labels = tree.cut(threshold)
     items = [str(i) for i in range(tree.n_items)] if names is None else [str(name) for name in names]
     folds: dict[str, list[str]] = {}
-    for cluster in np.argsort(-np.bincount(labels), kind="stable"):
+    sizes = np.bincount(labels)
+    for cluster in np.argsort(-sizes, kind="stable")[: (sizes > 1).sum()]:
         rows = np.flatnonzero(labels == cluster)
         lines = []
         if classes is not None:
@@ -134,11 +138,14 @@ def write_tree_page(
             lines.append("Known classes: " + ", ".join(f"{found[i]} ({counts[i]})" for i in np.argsort(-counts)[:10]))
         lines.append(", ".join(items[i] for i in rows))
         folds[f"Cluster {cluster}: {len(rows)} items"] = lines
+    if (sizes == 1).any():
+        alone = np.flatnonzero(sizes[labels] == 1)
+        folds[f"Alone in a cluster: {len(alone)} item{'s' if len(alone) > 1 else ''}"] = [", ".join(items[i] for i in alone)]
     merges = doubtful_merges(tree, items).reset_index()
     merges.index = pd.RangeIndex(1, len(merges) + 1)
     cuts = {f"{at:g}": f"{clusters} clusters" for at, clusters in clusters_at_cuts(tree).items()}
     sections = [
-        Section("Tree", figures=tree_figures(tree, names, threshold)),
+        Section("Tree", trees={BRANCHES.format(threshold): browsable_merges(tree, names, threshold, classes)}),
         Section(f"Clusters, cut at merge probability {threshold:g}", folds=folds),
         Section(
             "How much the cut matters",
@@ -207,6 +214,11 @@ class SampledTree:
         assert isinstance(drawn, Figure)
         return drawn
 
+    def browsable(self, data: Dataset) -> BrowsableTree:
+        """The same for a page."""
+        figures = {"The number beside a node is the share of the draws that contain it": self.figure(data)}
+        return BrowsableTree.of_levels(self.tree, self.support, data.item_names, data.classes, figures)
+
     def write_page(self, path: str | os.PathLike[str], data: Dataset) -> Path:
         """Write one HTML file: findings, figure, the items of every node of the first level, diagnostics, and Newick text."""
         items = [str(i) for i in range(self.tree.n_items)] if data.item_names is None else list(data.item_names)
@@ -223,7 +235,7 @@ class SampledTree:
         sections = [
             Section("What is missing", notes=self.problems),
             Section("What was found", notes=self.notes),
-            Section("Tree", figures={"The number beside a node is the share of the draws that contain it": self.figure(data)}),
+            Section("Tree", trees={"Every node is described by the share of the draws that contain it": self.browsable(data)}),
             Section("Branches of the root", folds=folds),
             Section("Chains", tables={"Convergence of summaries of the trees": self.diagnostics.rename(columns=DIAGNOSTICS)}),
             Section("The run", facts=self.facts),

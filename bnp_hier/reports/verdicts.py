@@ -24,6 +24,7 @@ __all__ = [
     "chains_verdict",
     "clusters_at_cuts",
     "clusters_verdict",
+    "disagreeing",
     "dispersion_verdict",
     "held_out_verdict",
     "parts_verdict",
@@ -242,6 +243,24 @@ def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
     yield line + (f"; within one standard error ({error:.3f}): {conjoined(close)}." if close else ".")
 
 
+def disagreeing(moving: pd.DataFrame, most: int = 5) -> str:
+    """The quantities on which chains disagree, those that do not depend on the model first; empty if there are none.
+
+    Parameters
+    ----------
+    moving
+        Of `bnp_hier.diagnostics`.
+    most
+        Number of quantities that are named; the others are counted.
+    """
+    bad = [str(of) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
+    words = [IN_WORDS.get(of, of) for of in bad]
+    if len(bad) <= most + 1:
+        return conjoined(words)
+    first = sorted(range(len(bad)), key=lambda place: bad[place] not in IN_WORDS)[:most]
+    return conjoined([*(words[place] for place in first), f"{len(bad) - most} others"])
+
+
 def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[str]:
     """Whether the chains of a method have converged, and if not, what not to trust.
 
@@ -262,15 +281,14 @@ def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterato
         yield f"{name}: no chain moved, or there are too few draws to judge convergence; run longer (--samples)."
         return
     worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
-    bad = [IN_WORDS.get(str(of), str(of)) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
+    bad = disagreeing(moving)
     words = in_words(chains)
     if bad and worst <= ROUGH_RHAT:
         yield (
-            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not for {conjoined(bad)}; run longer "
-            "(--samples)."
+            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not for {bad}; run longer (--samples)."
         )
     elif bad:
-        yield f"{name}: the {words} chains disagree (R-hat {worst:.2f}). Do not trust {conjoined(bad)}; run longer (--samples)."
+        yield f"{name}: the {words} chains disagree (R-hat {worst:.2f}). Do not trust {bad}; run longer (--samples)."
     elif least < LEAST_ESS:
         yield (
             f"{name}: the {words} chains have converged (R-hat {worst:.3f}), but the effective sample size is only "

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import io
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.colors import to_hex
 
-from bnp_hier.reports.dark_figures import PAPER, dark
+from bnp_hier.plots.palette import cluster_colors
+from bnp_hier.reports.browsable_tree import BrowsableTree
+from bnp_hier.reports.dark_figures import PAPER, dark, on_dark
+from bnp_hier.reports.svg_elements import inline_svg
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.wording import printable
 
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Section", "write_page"]
 
+T = TypeVar("T")
+
 _DPI = 150
 
 _MARGIN = 0.1
@@ -34,6 +42,21 @@ _MARGIN = 0.1
 
 _WIDE = 1150
 """Pixels beyond which a figure is not shrunk to the page."""
+
+_NARROW = 700
+"""Pixels up to which a drawing is shrunk to the width of a phone."""
+
+_LONG = 40
+"""Characters beyond which a cell of a table may have several lines."""
+
+_LISTED = 3
+"""Least number of sections of a page with a contents list."""
+
+_COLORS = 9
+"""Length of the palette of clusters."""
+
+_MOST_CLASSES = 12
+"""Most known classes in the legend of a tree."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +75,23 @@ class Section:
         Name -> value.
     tables
         Caption -> DataFrame, whose index becomes the row headers. Numbers are rounded column by column, those of columns with
-        "log" or "evidence" in their name to one or two decimals. Missing values are shown as dashes.
+        "log" or "evidence" in their name to one or two decimals. Missing values are shown as dashes. Tables of more than 30
+        rows are collapsed until opened.
+    drawings
+        Caption -> figure of few lines and texts, which becomes part of the page as SVG; the caption is also the alternative
+        text.
     figures
-        Caption -> figure; the caption is also the alternative text.
+        Caption -> figure, which becomes an image.
+    trees
+        Caption -> tree that can be opened, searched and zoomed; its own figures are shown to readers without scripts.
     folds
         Summary -> sentences, collapsed until opened.
     links
         File beside the page -> what it contains.
     code
-        Text in a fixed-width font.
+        Text in a fixed-width font; collapsed if it is long.
+    tables_first
+        Whether the tables come before the figures.
     """
 
     heading: str
@@ -68,17 +99,22 @@ class Section:
     notes: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    drawings: Mapping[str, Figure] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    trees: Mapping[str, BrowsableTree] = field(default_factory=dict)
     folds: Mapping[str, Sequence[str]] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
+    tables_first: bool = False
 
 
 def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[Section], headline: str = "") -> Path:
-    """Write a page as one HTML file that needs nothing else: no script, no other file, no network.
+    """Write a page as one HTML file that needs nothing else: no other file, no network.
 
-    The page suits phones and laptops, in light and dark mode, and contains every figure in both. All text is treated as plain
-    text, never as HTML.
+    The page suits phones and laptops, in light and dark mode, and contains every figure in both. Its only script sorts tables
+    and makes trees browsable; its content security policy allows no other, and no connection to anywhere. Without scripts,
+    everything can be read, and trees are figures. All text is treated as plain text, never as HTML. Pages of several sections
+    begin with a contents list.
 
     Parameters
     ----------
@@ -97,7 +133,40 @@ def write_page(path: str | os.PathLike[str], *, title: str, sections: Sequence[S
         The file written.
     """
     page = _templates().get_template("page.html")
-    return write_text(path, page.render(title=title, headline=headline, sections=list(map(_view, sections))))
+    views = list(map(_view, sections))
+    for place, view in enumerate(views):  # unique, and fit for an address
+        view["anchor"] = f"{re.sub(r'[^a-z0-9]+', '-', view['heading'].lower()).strip('-')}-{place}"
+    contents = [(view["anchor"], view["heading"]) for view in views if not view["is_empty"]]
+    script = _script()
+    content = {
+        "title": title,
+        "headline": headline,
+        "sections": views,
+        "contents": contents if len(contents) >= _LISTED else [],
+        "colors": _colors(),
+        "script": script,
+        "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+    }
+    return write_text(path, page.render(content))
+
+
+@functools.cache
+def _script() -> str:
+    """The script of all pages."""
+    loader, environment = PackageLoader("bnp_hier.reports"), _templates()
+    return "\n".join(["'use strict';", *(loader.get_source(environment, name)[0] for name in ("tables.js", "tree.js"))])
+
+
+@functools.cache
+def _colors() -> str:
+    """Style of the classes k0, k1, ...: the colours of clusters, on a light and on a dark page."""
+    palette = [color[:3] for color in cluster_colors(_COLORS)]
+    rules = [
+        f"{start} {{ .k{k} {{ color: {to_hex(shown)}; }} }}"
+        for k, color in enumerate(palette)
+        for start, shown in (("@media all", color), ("@media (prefers-color-scheme: dark)", on_dark(color)))
+    ]
+    return "\n".join(rules)
 
 
 @functools.cache
@@ -129,40 +198,85 @@ class _Image(NamedTuple):
     is_wide: bool
 
 
+class _Drawing(NamedTuple):
+    """A figure as SVG elements.
+
+    - **light**, **dark** - for a light and for a dark page.
+    - **width** - in pixels of the page.
+    - **least** - width below which it scrolls sideways.
+    """
+
+    light: str
+    dark: str
+    width: int
+    least: int
+
+
+class _Tree(NamedTuple):
+    """A tree as shown on the page.
+
+    - **content** - what its script reads.
+    - **legend** - names of the known classes and the numbers of their colours.
+    - **stills** - for readers without scripts.
+    """
+
+    content: dict[str, Any]
+    legend: list[tuple[str, object]]
+    stills: dict[str, _Image]
+
+
 class _Column(NamedTuple):
     """A column of a table in text.
 
     - **name** - its heading.
     - **cells** - the values, rounded.
+    - **values** - the values of a column of numbers, by which it is sorted; None where missing.
     - **is_number** - whether they are all numbers.
+    - **is_long** - whether some are so long that they need several lines.
     """
 
     name: str
     cells: list[str]
+    values: list[Any]
     is_number: bool
+    is_long: bool
 
 
 def _view(section: Section) -> dict[str, Any]:
     """The content of a section, for the template."""
     images = {caption: _image(figure) for caption, figure in section.figures.items()}
+    drawings = {caption: _drawing(figure) for caption, figure in section.drawings.items()}
+    trees = {caption: _tree(tree) for caption, tree in section.trees.items()}
     tables = {caption: _table(table) for caption, table in section.tables.items()}
     links = [(quote(name), name, what) for name, what in section.links.items()]
     shown = {each.name: getattr(section, each.name) for each in fields(section)}
-    shown |= {"figures": images, "tables": tables, "links": links}
-    return shown | {"is_empty": not any(content for name, content in shown.items() if name != "heading")}
+    shown |= {"figures": images, "drawings": drawings, "trees": trees, "tables": tables, "links": links}
+    return shown | {"is_empty": not any(content for name, content in shown.items() if name not in ("heading", "tables_first"))}
 
 
 def _image(figure: Figure) -> _Image:
+    light, on_black = _in_both_modes(figure, _png)
+    width, height = (int.from_bytes(light[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
+    return _Image(base64.b64encode(light).decode(), base64.b64encode(on_black).decode(), width, height, width > _WIDE)
+
+
+def _drawing(figure: Figure) -> _Drawing:
+    light, on_black = _in_both_modes(figure, inline_svg)
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', light)[0]) * 96 / 72  # points
+    return _Drawing(light, on_black, round(width), round(width * (0.58 if width < _NARROW else 0.8)))
+
+
+def _in_both_modes(figure: Figure, drawn: Callable[[Figure, str, Bbox], T]) -> tuple[T, T]:
+    """The figure for a light and for a dark page, with the same layout."""
     figure.draw_without_rendering()  # everything finds its place, once for both modes
     layout = figure.get_layout_engine()
     figure.set_layout_engine("none")
     box = figure.get_tightbbox().padded(_MARGIN)
-    light = _png(figure, "white", box)
+    light = drawn(figure, "white", box)
     with dark(figure):
-        on_dark = _png(figure, PAPER, box)
+        on_black = drawn(figure, PAPER, box)
     figure.set_layout_engine(layout)
-    width, height = (int.from_bytes(light[i : i + 4], "big") * 96 // _DPI for i in (16, 20))  # pixels, from the header
-    return _Image(base64.b64encode(light).decode(), base64.b64encode(on_dark).decode(), width, height, width > _WIDE)
+    return light, on_black
 
 
 def _png(figure: Figure, paper: str, box: Bbox) -> bytes:
@@ -171,12 +285,29 @@ def _png(figure: Figure, paper: str, box: Bbox) -> bytes:
     return stream.getvalue()
 
 
+def _tree(tree: BrowsableTree) -> _Tree:
+    content = tree.as_json()
+    legend: list[tuple[str, object]] = []
+    if content["classes"] is not None:
+        named = list(zip(content["class_names"], content["class_colors"], strict=True))
+        legend = [(name, color % _COLORS) for name, color in named[:_MOST_CLASSES]]
+        if len(named) > _MOST_CLASSES:
+            legend.append((f"and {len(named) - _MOST_CLASSES} more", "none"))
+    return _Tree(content, legend, {caption: _image(figure) for caption, figure in tree.figures.items()})
+
+
 def _table(table: pd.DataFrame) -> dict[str, Any]:
     """Heading and entries of the row headers, and the columns."""
     names = [" / ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in table.columns]
     values = [table.iloc[:, j].tolist() for j in range(len(names))]
     columns = [
-        _Column(name, _column(name, cells), all(_is_number(cell) or _is_missing(cell) for cell in cells))
+        _Column(
+            name,
+            _column(name, cells),
+            [_in_script(cell) if _is_number(cell) else None for cell in cells],
+            all(_is_number(cell) or _is_missing(cell) for cell in cells),
+            any(len(str(cell)) > _LONG for cell in cells),
+        )
         for name, cells in zip(names, values, strict=True)
     ]
     return {"index_name": str(table.index.name or ""), "index": [str(name) for name in table.index], "columns": columns}
@@ -204,6 +335,11 @@ def _cell(value: Any, decimals: int) -> str:
         return "∞" if value > 0 else "-∞"
     text = f"{value:.{decimals}f}"
     return f"{value:.1g}" if value != 0 and float(text) == 0 else text
+
+
+def _in_script(value: float) -> str:
+    """A number as the page's script reads it."""
+    return repr(float(value)).replace("inf", "Infinity")
 
 
 def _is_number(value: Any) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bnp_hier as bnp
 from bnp_hier.datasets import Dataset
 from bnp_hier.models import dpm
-from bnp_hier.reports import report
-from bnp_hier.reports.report import Findings, write_report
-from bnp_hier.reports.tree_page import doubtful_merges, tree_figure, tree_figures, write_tree_page
+from bnp_hier.reports import figures
+from bnp_hier.reports.findings import Findings
+from bnp_hier.reports.report import evidence, tree, write_report
+from bnp_hier.reports.tree_page import doubtful_merges, tree_figure, write_tree_page
+from bnp_hier.reports.trust import checks, checks_of_chains
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 2)) + 9.0 * (np.arange(24) % 2)[:, None]
@@ -35,15 +39,17 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
         tmp_path / "r.html", findings, problems=problems, warnings=warnings, facts={"seed": "7"}, reproduce="bnp-hier x"
     )
     page = path.read_text()
-    for words in ("BHC failed: &lt;no reason&gt;", "Column &#39;width&#39; numbers the rows.", "<dd>7</dd>", "bnp-hier x"):
+    for words in ("BHC failed: &lt;no reason&gt;", "Column &#39;width&#39; numbers the rows", "<dd>7</dd>", "bnp-hier x"):
         assert words in page, words
     assert "MAP-DP found the most probable single partition: 2 clusters" in page
     assert "The known classes are recovered exactly by MAP-DP." in page
     assert "Known classes: odd (12)" in page and "row 23" in page
-    assert "Distinguishing features, with mean or share of ones in this cluster (in all rows): " in page
+    assert "Distinguishing features: low " in page and "how far each column" not in page
     assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
-    assert "<h2>Chains</h2>" not in page and findings.lead == "MAP-DP"
+    assert "convergence" not in page and findings.lead == "MAP-DP"
+    assert "add gibbs to the methods" in page
     assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
+    assert page.count('class="drawing"') == 3  # profiles, associations, and the flow to the known classes
 
 
 @pytest.mark.slow
@@ -53,7 +59,7 @@ def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_p
     notes = " ".join(findings.notes)
     assert "cutting the tree at merge probabilities from 0.1 to 0.9" in notes
     assert "All methods found the same partition: 2 clusters." in notes
-    (bounds,) = findings.evidence().tables.values()
+    (bounds,) = evidence(findings).tables.values()
     value = bounds["log evidence, at least (nats)"]
     named = {"MAP-DP: one partition", "BHC: tree", "BHC: alternatives", "BHC: recursive", "BHC: pairs"}
     assert set(bounds.index) == named and value.is_monotonic_decreasing
@@ -65,14 +71,14 @@ def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_p
         and gap.idxmax() == value.idxmin()
         and value["MAP-DP: one partition"] <= value["BHC: pairs"]
     )
-    assert len(findings.figures().figures) == 3
+    (browsable,) = tree(findings).trees.values()
+    assert browsable.measure == "odds" and len(browsable.figures) == 1
 
 
 def test_large_tables_are_shown_in_part(partition: bnp.MAPDP, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "MOST_POINTS", 10)
+    monkeypatch.setattr(figures, "MOST_POINTS", 10)
     findings = Findings.of(DATA, {"MAP-DP": partition})
-    (caption,) = findings.figures().figures
-    assert caption.endswith("(10 of 24 rows, drawn at random)")
+    assert figures.pairs_figure(findings).caption.endswith("(10 of 24 rows, drawn at random)")
 
 
 @pytest.mark.parametrize("n", [2, 10, 200, 5000])
@@ -89,13 +95,74 @@ def test_names_of_leaves_never_overlap(n: int, named: bool) -> None:
     assert len(boxes) == (n if n <= 10 or (named and n <= 200) else 0)
 
 
-def test_wide_trees_are_shown_whole_first() -> None:
-    n = 120
-    children = np.column_stack([np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n)])
-    tree = bnp.Dendrogram(children, np.linspace(5.0, -5.0, n - 1))
-    whole, named = tree_figures(tree, [f"row {i}" for i in range(n)]).values()
-    assert whole.get_size_inches()[0] == 10.0 < named.get_size_inches()[0]
-    assert len(tree_figures(tree)) == 1
+def test_groups_are_described_in_words(partition: bnp.MAPDP) -> None:
+    table = Findings.of(DATA, {"MAP-DP": partition}).clusters
+    assert table["rows"].tolist() == [12, 12] and table["share"].tolist() == ["50%", "50%"]
+    assert table.iloc[0, -1].startswith("low ") and table.iloc[1, -1].startswith("high ")
+    assert "rows in doubt" not in table  # no draws
+
+
+def test_rows_keep_their_numbers(partition: bnp.MAPDP) -> None:
+    unnamed = dataclasses.replace(DATA, item_names=None)
+    rows = np.arange(24) * 2
+    assert Findings.of(unnamed, {"MAP-DP": partition}, rows=rows).data.item_names == tuple(map(str, rows))
+    assert Findings.of(unnamed, {"MAP-DP": partition}, rows=np.arange(24)).data.item_names is None
+    assert Findings.of(DATA, {"MAP-DP": partition}, rows=rows).data.item_names == DATA.item_names
+
+
+def test_methods_with_the_same_partition_share_a_column_of_the_flow(partition: bnp.MAPDP) -> None:
+    one = bnp.MAPDP(MODEL, n_init=1).fit(X)
+    one.labels_ = np.arange(24) % 2 * 0
+    findings = Findings.of(DATA, {"A": partition, "B": one, "C": partition})
+    (flow,) = figures.flow_figures(findings)
+    heads = [text.get_text() for text in flow.figure.axes[0].get_xticklabels()]
+    assert heads == ["A, C", "B", "known classes"]
+    alone = Findings.of(dataclasses.replace(DATA, y=None), {"A": partition, "C": partition})
+    assert list(figures.flow_figures(alone)) == []
+
+
+def table_of(rhat: float, ess: float) -> pd.DataFrame:
+    return pd.DataFrame({"rhat": [rhat, 1.0], "ess_bulk": [ess, 900.0], "ess_tail": [ess, 900.0]}, ["n_clusters", "log_joint"])
+
+
+@pytest.mark.parametrize(
+    ("rhat", "ess", "chains", "results", "words"),
+    [
+        (1.001, 800.0, 4, ["passed", "passed"], "nothing"),
+        (1.03, 800.0, 4, ["look", "passed"], "use the number of clusters with care"),
+        (1.4, 30.0, 4, ["act", "act"], "do not use the number of clusters; run longer"),
+        (1.001, 100.0, 4, ["passed", "look"], "run about four times as long"),
+        (1.0, 800.0, 1, ["act"], "run four (--chains 4)"),
+    ],
+)
+def test_checks_say_what_to_do(rhat: float, ess: float, chains: int, results: list[str], words: str) -> None:
+    found = list(checks_of_chains("Gibbs", table_of(rhat, ess), chains))
+    assert [check.result[2:] for check in found] == results
+    assert any(words in check.action for check in found)
+
+
+def test_quantities_that_never_move_are_left_out() -> None:
+    still = table_of(np.nan, np.nan)
+    assert [check.result for check in checks_of_chains("Gibbs", still, 4)] == ["✓ passed"] * 2
+    assert [check.action for check in checks_of_chains("Gibbs", still.iloc[:1], 4)][0].startswith("run longer")
+
+
+def test_checks_of_a_comparison(partition: bnp.MAPDP) -> None:
+    one = bnp.MAPDP(MODEL, n_init=1).fit(X)
+    one.labels_ = np.arange(24) % 2 * 0
+    table = checks(Findings.of(DATA, {"MAP-DP": partition, "one": one}), ["column 'width' numbers the rows"])
+    assert table.loc["agreement of the methods", "result"] == "○ look"
+    assert table.loc["the certainty of the clusters", "what to do"].startswith("add gibbs")
+    assert table.loc["the data and the model", "what to do"] == "Column 'width' numbers the rows"
+    assert checks(Findings.of(DATA, {"MAP-DP": partition})).loc["the data and the model", "result"] == "✓ passed"
+
+
+@pytest.mark.parametrize("suffix", figures.FORMATS)
+def test_figures_are_files_too(suffix: str, partition: bnp.MAPDP, tmp_path: Path) -> None:
+    written = figures.write_figures(tmp_path / "new", Findings.of(DATA, {"MAP-DP": partition}), suffix)
+    assert set(written) == {f"{name}.{suffix}" for name in ("profiles", "association", "flow", "columns")}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == set(written)
+    assert all(path.stat().st_size > 1000 for path in (tmp_path / "new").iterdir())
 
 
 def test_tree_page(tmp_path: Path) -> None:
@@ -107,5 +174,10 @@ def test_tree_page(tmp_path: Path) -> None:
         tmp_path / "t.html", tree, title="four", names=["ant", "bee", "cat", "dog"], classes=["i", "i", "m", "m"]
     )
     page = path.read_text()
-    assert page.count("<details>") == 2 and "ant, bee" in page and "Known classes: m (2)" in page
+    assert (
+        page.count("<details>") == 2
+        and page.count('role="tree"') == 1
+        and "ant, bee" in page
+        and "Known classes: m (2)" in page
+    )
     assert tree.to_newick(["ant", "bee", "cat", "dog"]) in page and "2 clusters" in page

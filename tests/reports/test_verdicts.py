@@ -15,6 +15,7 @@ from bnp_hier.reports.verdicts import (
     best_partition,
     chains_verdict,
     clusters_verdict,
+    disagreeing,
     dispersion_verdict,
     held_out_verdict,
     parts_verdict,
@@ -173,3 +174,12 @@ def test_dispersion() -> None:
     (line,) = dispersion_verdict("BHC", {"goals": 3.25, "cards": 1.1, "saves": float("nan")})
     assert "counts 'goals' vary more within the clusters of BHC" in line and "up to 3.2 times" in line
     assert not list(dispersion_verdict("BHC", {"goals": 1.2}))
+
+
+def test_of_many_quantities_a_few_are_named() -> None:
+    names = [f"strength[{j}]" for j in range(40)] + ["n_clusters", "log_joint"]
+    table = pd.DataFrame({"rhat": 1.2, "ess_bulk": 50.0}, index=names)
+    named = "the number of clusters, the log joint, strength[0], strength[1], strength[2] and 37 others"
+    assert disagreeing(table) == named
+    assert disagreeing(table.assign(rhat=1.0)) == ""
+    assert disagreeing(table.iloc[-6:]).count(",") == 4 and "others" not in disagreeing(table.iloc[-6:])

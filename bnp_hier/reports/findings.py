@@ -1,0 +1,218 @@
+"""The results of several methods on one data set, computed once for the table, the files and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from bnp_hier.arviz_bridge import to_arviz
+from bnp_hier.capabilities import Chains, TreePosterior
+from bnp_hier.comparison import shared_component, tabulate
+from bnp_hier.components import GammaPoisson
+from bnp_hier.datasets import Dataset
+from bnp_hier.posterior.cluster_profiles import ClusterProfiles
+from bnp_hier.posterior.convergence import diagnostics
+from bnp_hier.posterior.count_dispersion import dispersion_within
+from bnp_hier.posterior.credible_balls import number_of_clusters
+from bnp_hier.posterior.draws import partition_of, shared_summaries
+from bnp_hier.posterior.gains_of_parts import part_gains
+from bnp_hier.reports.headlines import headline
+from bnp_hier.reports.profiles import features_in_words, profiles_of
+from bnp_hier.reports.row_certainty import RowCertainty
+from bnp_hier.reports.verdicts import (
+    ROUGH_RHAT,
+    agreement,
+    association,
+    best_partition,
+    chains_verdict,
+    clusters_at_cuts,
+    clusters_verdict,
+    dispersion_verdict,
+    held_out_verdict,
+    parts_verdict,
+    tree_verdict,
+)
+from bnp_hier.utils.wording import listed
+
+__all__ = ["Findings"]
+
+TREE_DRAWS = 200
+"""Partitions drawn from a tree."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The results of several methods on one data set, computed once for the table, the files and the report.
+
+    Parameters
+    ----------
+    data
+        What was fitted.
+    fits
+        Method -> fit.
+    table
+        Of `bnp_hier.compare`.
+    labels
+        Method -> (n,) its partition.
+    packages
+        Method -> ArviZ data.
+    certainty
+        Method -> how certain each row's cluster is, of the methods that are chains.
+    random_state
+        Of rows drawn for the plots.
+    """
+
+    data: Dataset
+    fits: dict[str, Any]
+    table: pd.DataFrame
+    labels: dict[str, Int[np.ndarray, " n"]]
+    packages: dict[str, Any]
+    certainty: dict[str, RowCertainty]
+    random_state: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        fits: Mapping[str, Any],
+        *,
+        held_out: np.ndarray | None = None,
+        seconds: Mapping[str, float] | None = None,
+        random_state: int = 0,
+        rows: Int[np.ndarray, " n"] | None = None,
+    ) -> Findings:
+        """Compare the fits and collect their draws; `rows` are the numbers of the rows, if only some of a table were fitted."""
+        if rows is not None and data.item_names is None and (rows != np.arange(len(rows))).any():
+            data = dataclasses.replace(data, item_names=tuple(map(str, rows)))
+        named = partial(to_arviz, feature_names=data.feature_names, item_names=data.item_names)
+        with shared_summaries():
+            labels = {name: partition_of(fit, data.X) for name, fit in fits.items()}
+            table = tabulate(fits, data.X, labels, held_out, data.y, seconds)
+            packages = {
+                name: named(fit, data.X, num_samples=TREE_DRAWS, random_state=random_state) for name, fit in fits.items()
+            }
+        chains = [name for name, fit in fits.items() if isinstance(fit, Chains)]
+        certainty = {name: RowCertainty.of(_partitions(packages[name]), labels[name]) for name in chains}
+        return cls(data, dict(fits), table, labels, packages, certainty, random_state)
+
+    def draws(self, name: str) -> Int[np.ndarray, "chain draw n"]:
+        """Partitions of a method."""
+        return _partitions(self.packages[name])
+
+    @property
+    def lead(self) -> str:
+        """The method shown in the figures: the first chains, or else the method with the most probable partition."""
+        return next(iter(self.certainty), None) or str(self.table["log_joint_shared"].fillna(-np.inf).idxmax())
+
+    def headline(self) -> str:
+        """The number of clusters, its probability, and which methods agree, in a sentence or two."""
+        if self.lead not in self.certainty:
+            return headline(self.lead, self.labels)
+        rhat = self.convergence[self.lead].loc["n_clusters", "rhat"]  # NaN where all draws have the same number
+        return headline(self.lead, self.labels, number_of_clusters(self.draws(self.lead)), converged=not rhat > ROUGH_RHAT)
+
+    def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
+        """For each chain method, each row's mean probability of sharing a cluster with the others of its own; NaN if alone."""
+        return {f"{name} certainty": certainty.own for name, certainty in self.certainty.items()}
+
+    @cached_property
+    def convergence(self) -> dict[str, pd.DataFrame]:
+        """For each chain method, R-hat and effective sample sizes, of `bnp_hier.diagnostics`."""
+        return {name: diagnostics(self.packages[name]) for name in self.certainty}
+
+    @cached_property
+    def profiles(self) -> ClusterProfiles:
+        """What the clusters of the method shown contain."""
+        return profiles_of(self.fits[self.lead], self.data, self.labels[self.lead])
+
+    @cached_property
+    def clusters(self) -> pd.DataFrame:
+        """One line for each cluster of the method shown: rows, share, how many are in doubt, and what distinguishes it."""
+        labels = self.labels[self.lead]
+        sizes, n = np.bincount(labels), len(labels)
+        columns: dict[str, Any] = {"rows": sizes, "share": [f"{share:.0%}" if share >= 0.005 else "<1%" for share in sizes / n]}
+        if self.lead in self.certainty:
+            columns["rows in doubt"] = np.bincount(labels, weights=~self.certainty[self.lead].certain).astype(int)
+        columns["what distinguishes it, with means or shares"] = features_in_words(self.profiles)
+        return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
+
+    # ---- the findings in plain sentences ----------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> list[str]:
+        """All of them."""
+        found = [*self.notes_on_methods]
+        for name in self.fits:
+            found += [*self._of_chains(name), *self._of_certainty(name), *self._of_tree(name)]
+        return found + self.notes_on_clusters + self.notes_on_limits
+
+    @cached_property
+    def notes_on_methods(self) -> list[str]:
+        """Which method found the most probable partition, and whether the methods agree."""
+        known = {} if self.data.y is None else {name: association(self.draws(name), self.data.y) for name in self.fits}
+        return [*best_partition(self.table), *agreement(self.table, known), *held_out_verdict(self.table)]
+
+    @cached_property
+    def notes_on_certainty(self) -> list[str]:
+        """How certain the number of clusters and the assignments are, by the methods that are chains."""
+        return [note for name in self.certainty for note in self._of_certainty(name)]
+
+    @cached_property
+    def notes_on_chains(self) -> list[str]:
+        """Whether chains have converged."""
+        return [note for name in self.certainty for note in self._of_chains(name)]
+
+    @cached_property
+    def notes_on_trees(self) -> list[str]:
+        """How much the number of clusters depends on where a tree is cut."""
+        return [note for name in self.fits for note in self._of_tree(name)]
+
+    @cached_property
+    def notes_on_clusters(self) -> list[str]:
+        """Sizes of the clusters of the method shown, and which columns separate them."""
+        sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
+        return [f"The clusters of {self.lead} have {listed(sizes, 12)} rows; each is described below.", *self._of_parts()]
+
+    @cached_property
+    def notes_on_limits(self) -> list[str]:
+        """Which methods reached their limit on the number of clusters."""
+        return [
+            f"{name} reached its limit on the number of clusters {row['capacity_hits']:.0f} times: raise it (max_clusters)."
+            for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows()
+        ]
+
+    def _of_chains(self, name: str) -> Iterator[str]:
+        if name in self.certainty:
+            yield from chains_verdict(name, self.convergence[name], self.fits[name].num_chains)
+
+    def _of_certainty(self, name: str) -> Iterator[str]:
+        if name in self.certainty:
+            yield from clusters_verdict(name, self.draws(name), self.certainty[name])
+
+    def _of_tree(self, name: str) -> Iterator[str]:
+        fit = self.fits[name]
+        if name not in self.certainty and isinstance(fit, TreePosterior):
+            yield from tree_verdict(name, clusters_at_cuts(fit.dendrogram_), self.draws(name)[0])
+
+    def _of_parts(self) -> Iterator[str]:
+        """What separates the clusters of the lead, and whether counts are over-dispersed within them."""
+        X, labels, names = self.data.X, self.labels[self.lead], list(self.data.feature_names)
+        component = shared_component(self.fits, X)
+        if component is None:
+            return
+        yield from parts_verdict(self.lead, part_gains(component, X, labels), names)
+        for part, columns in component.parts_and_columns():
+            if isinstance(part, GammaPoisson):
+                index = dispersion_within(X[:, list(columns)], labels)
+                yield from dispersion_verdict(self.lead, {names[j]: value for j, value in zip(columns, index, strict=True)})
+
+
+def _partitions(package: Any) -> Int[np.ndarray, "chain draw n"]:
+    return np.asarray(package["posterior"]["z"])

@@ -1,0 +1,145 @@
+"""Checks of a comparison in words: what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bnp_hier.reports.findings import Findings
+from bnp_hier.reports.verdicts import LARGEST_RHAT, LEAST_ESS, ROUGH_RHAT, disagreeing
+from bnp_hier.utils.wording import in_words
+
+__all__ = ["Check", "checks", "checks_of_chains"]
+
+PASSED, LOOK, ACT = "✓ passed", "○ look", "✗ act"
+"""Results of a check: nothing to do, judge for yourself, or do what it says before using the results."""
+
+LONGER = "--minutes or --samples; budget= in Python"
+"""What makes chains longer."""
+
+DOUBTFUL = 0.2
+"""Share of rows in doubt from which on the partition is said to be one of several."""
+
+ALIKE = 0.8
+"""Normalised mutual information below which partitions are said to differ."""
+
+
+class Check(NamedTuple):
+    """A check of the computation or of the model.
+
+    - **about** - what is checked.
+    - **result** - passed, look or act, with a mark.
+    - **finding** - what was found.
+    - **action** - what to do; "nothing" if the check is passed.
+    """
+
+    about: str
+    result: str
+    finding: str
+    action: str = "nothing"
+
+
+def checks(findings: Findings, warnings: Sequence[str] = ()) -> pd.DataFrame:
+    """All checks of a comparison as a table.
+
+    Parameters
+    ----------
+    findings
+        The results of the methods.
+    warnings
+        Doubtful choices, each with a suggestion.
+    """
+    found: list[Check] = []
+    for name, table in findings.convergence.items():
+        found += checks_of_chains(name, table, findings.fits[name].num_chains)
+    found += [*_on_certainty(findings), *_on_limits(findings), *_on_agreement(findings)]
+    found += [Check("the data and the model", LOOK, "a doubtful choice", f"{each[0].upper()}{each[1:]}") for each in warnings]
+    if not warnings:
+        found.append(Check("the data and the model", PASSED, "no column or choice looks wrong"))
+    heads = ["check", "result", "what was found", "what to do"]
+    return pd.DataFrame(found, columns=heads).set_index("check")
+
+
+def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[Check]:
+    """Whether chains agree, and whether there are enough draws.
+
+    Parameters
+    ----------
+    name
+        Of the method.
+    diagnostics
+        Of `bnp_hier.diagnostics`.
+    chains
+        Number of chains.
+    """
+    about = f"{name}: do the chains agree?"
+    if chains < 2:
+        yield Check(about, ACT, "there is one chain, which cannot show it", "run four (--chains 4)")
+        return
+    moving = diagnostics.dropna(subset=["ess_bulk"])
+    if not len(moving):
+        yield Check(about, ACT, "no chain moved, or there are too few draws", f"run longer ({LONGER})")
+        return
+    worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
+    bad = disagreeing(moving)
+    finding = f"the largest R\u2011hat is {worst:.3f}; at most {LARGEST_RHAT} shows agreement"
+    if not bad:
+        yield Check(about, PASSED, finding)
+    elif worst <= ROUGH_RHAT:
+        yield Check(about, LOOK, finding, f"use {bad} with care, or run twice as long ({LONGER})")
+    else:
+        advice = "see “When chains disagree” in the guide if that does not help"
+        yield Check(about, ACT, finding, f"do not use {bad}; run longer ({LONGER}); {advice}")
+    finding = f"the smallest effective sample size is {least:.0f}; {LEAST_ESS:.0f} is enough for intervals"
+    about = f"{name}: are there enough draws?"
+    if least >= LEAST_ESS:
+        yield Check(about, PASSED, finding)
+    else:
+        times = in_words(int(np.ceil(LEAST_ESS / max(least, 1.0))))
+        yield Check(about, LOOK if not bad else ACT, finding, f"for intervals, run about {times} times as long ({LONGER})")
+
+
+def _on_certainty(findings: Findings) -> Iterator[Check]:
+    """Whether most rows have one cluster."""
+    for name, certainty in findings.certainty.items():
+        n, doubtful = len(certainty.labels), int((~certainty.certain).sum())
+        finding = f"{doubtful} of {n} rows are in doubt"
+        if doubtful <= DOUBTFUL * n:
+            yield Check(f"{name}: is one partition enough?", PASSED, finding)
+        else:
+            action = "use the draws or the probabilities (labels.csv, probabilities in Python) rather than one label per row"
+            yield Check(f"{name}: is one partition enough?", LOOK, finding, action)
+    if not findings.certainty:
+        action = "add gibbs to the methods (--methods, methods= in Python)"
+        yield Check("the certainty of the clusters", LOOK, "no method draws from the posterior", action)
+
+
+def _on_limits(findings: Findings) -> Iterator[Check]:
+    """Whether a limit on the number of clusters was reached."""
+    hits = findings.table["capacity_hits"].fillna(0)
+    if not len(findings.table["capacity_hits"].dropna()):
+        return
+    for name in hits.index[hits > 0]:
+        finding = f"reached {hits[name]:.0f} times"
+        yield Check(f"{name}: the limit on the number of clusters", ACT, finding, "raise it (max_clusters) and run again")
+    if not (hits > 0).any():
+        yield Check("the limit on the number of clusters", PASSED, "never reached")
+
+
+def _on_agreement(findings: Findings) -> Iterator[Check]:
+    """Whether the methods find similar partitions."""
+    table = findings.table
+    if len(table) < 2:
+        return
+    between = table[[f"NMI {name}" for name in table.index]].to_numpy(dtype=float)
+    least = float(between.min())
+    finding = f"the least normalised mutual information of two methods is {least:.2f}"
+    if least >= ALIKE:
+        yield Check("agreement of the methods", PASSED, finding)
+    else:
+        action = f"prefer {findings.lead}"
+        action += ", which averages over partitions" if findings.lead in findings.certainty else ", the most probable partition"
+        yield Check("agreement of the methods", LOOK, finding, f"{action}; the flow figure shows which rows differ")
