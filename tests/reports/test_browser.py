@@ -225,7 +225,8 @@ def test_tree_is_searched(name: str, width: int, pages: dict[str, Path], browser
     current = page.locator(".current")
     assert current.count() == 1 and "<b>name</b> & 137" in (current.get_attribute("aria-label") or "")
     view, hit = page.locator(".view").bounding_box(), current.locator("text").bounding_box()
-    assert view["y"] <= hit["y"] and hit["y"] + hit["height"] <= view["y"] + view["height"]  # it is in sight
+    assert view["y"] <= hit["y"] and hit["y"] + hit["height"] <= view["y"] + view["height"] + 1.0  # it is in sight
+    assert 0.0 <= hit["y"] and hit["y"] + hit["height"] <= 901.0
     search.press("Enter")
     assert status.inner_text() == f"{1 % count + 1} of {count}"
     search.press("Shift+Enter")
@@ -275,6 +276,7 @@ def test_shares_of_the_draws_are_shown_in_trees_of_any_branching(pages: dict[str
     labels = page.locator("[role=treeitem]").evaluate_all("all => all.map(e => e.getAttribute('aria-label'))")
     assert labels[0] == "60 items, together in 100% of the draws" and "item 0: cluster 0" in labels
     assert len(labels) == 60 + 1 + 3 + 12 and found == []
+    assert page.locator(".share").count() == 3 + 12 and page.locator(".share").first.inner_html().endswith("%")
     page.close()
 
 

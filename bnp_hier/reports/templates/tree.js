@@ -128,6 +128,8 @@ function browsable(frame) {
     if (inside) {
       add(g, "circle", { class: "target", cx: item.x, cy: item.y, r: 12 });
       add(g, "circle", { class: "node", cx: item.x, cy: item.y, r: folded ? 4.5 : 3 });
+      if (tree.measure === "share" && item.parent)
+        add(g, "text", { class: "share", x: item.x - 5, y: item.y - 4 }, `${Math.round(100 * tree.values[-1 - item.id])}%`);
     }
     if (!item.open) {
       add(g, "rect", { class: "target", x: right, y: item.y - step / 2, width: width - right, height: step });
@@ -171,10 +173,11 @@ function browsable(frame) {
     now.focus({ preventScroll: true });
     reveal(shown.find((item) => item.id === id));
   }
-  function reveal(item) { // scrolls the tree, and not the page
+  function reveal(item) { // scrolls the tree, and then the page as little as can be
     const y = item.y * zoom, x = item.x * zoom;
     if (y < view.scrollTop + step || y > view.scrollTop + view.clientHeight - step) view.scrollTop = y - view.clientHeight / 2;
     if (x < view.scrollLeft || x > view.scrollLeft + view.clientWidth) view.scrollLeft = x - view.clientWidth / 2;
+    elementOf(item.id).querySelector(".node, text").scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   function toggle(id, wanted) {
     open[-1 - id] = wanted === undefined ? 1 - open[-1 - id] : wanted;
