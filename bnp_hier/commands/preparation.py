@@ -10,7 +10,7 @@ __all__ = ["warm_up"]
 
 
 def warm_up(progress: Progress = True, as_json: Json = False) -> None:
-    """Compile the native kernels ahead of the first use, which takes about a minute, once per machine and version.
+    """Compile the native kernels ahead of the first use, once per machine and version.
 
     Otherwise each of them is compiled when it is first needed.
     """

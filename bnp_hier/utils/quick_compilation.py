@@ -21,7 +21,7 @@ UNOPTIMIZED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 """For programs on few numbers, whose time is mostly that of calling LAPACK and of dispatching."""
 
 WITH_FLAG = ((0, 10),)
-"""Versions of jaxlib that are known to have the first option as a flag."""
+"""Versions of jaxlib that are known to have the first option as a flag; those from 0.12 do not."""
 
 
 def compile_everything_quickly() -> None:
@@ -44,17 +44,20 @@ def compiled_quickly(lowered: Any, *, small: bool = False) -> Any:
     small
         Whether the program works on so few numbers that its machine code need not be optimised.
     """
-    if not (computes_on_cpu() and _are_known()):
-        return lowered.compile()
-    return lowered.compile(compiler_options=LEAN | UNOPTIMIZED if small else LEAN)
+    options = {**_known(LEAN), **(_known(UNOPTIMIZED) if small else {})} if computes_on_cpu() else {}
+    return lowered.compile(compiler_options=options or None)
+
+
+def _known(options: dict[str, str | bool]) -> dict[str, str | bool]:
+    """Those options that this version of XLA has; they are not part of a stable interface."""
+    return {name: value for name, value in options.items() if _is_known(name, value)}
 
 
 @cache
-def _are_known() -> bool:
-    """Whether this version of XLA has the options, which are not part of a stable interface."""
+def _is_known(name: str, value: str | bool) -> bool:
     try:
         with jax.enable_x64(False):
-            jax.jit(jnp.negative).lower(jnp.float32(0.0)).compile(compiler_options=LEAN | UNOPTIMIZED)
+            jax.jit(jnp.negative).lower(jnp.float32(0.0)).compile(compiler_options={name: value})
     except jax.errors.JaxRuntimeError:
         return False
     return True

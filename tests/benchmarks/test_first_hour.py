@@ -43,12 +43,16 @@ print(bnp.cluster(bnp.datasets.load("iris"), progress_bar=False).n_clusters_)
 def check(what: str, done: Run, limit: float) -> None:
     """Print times; fail if it took longer than the limit.
 
-    While other programs take the cores, processor seconds count, which are about those of an idle machine or, where several
-    cores are used, more.
+    While other programs take the cores, it fails only if it uses so many processor seconds that it would on an idle machine.
     """
-    load, busy = os.getloadavg()[0], os.getloadavg()[0] > (os.cpu_count() or 1)
-    print(f"\n{what}: {done.seconds:.1f} s, {done.processor:.1f} processor seconds (at most {limit:g}); load {load:.1f}")
-    assert (min(done[:2]) if busy else done.seconds) <= limit
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    print(
+        f"\n{what}: {done.seconds:.1f} s (at most {limit:g}), {done.processor:.1f} processor seconds; load {load:.1f}", end=""
+    )
+    if load > cores and limit < done.seconds and done.processor <= cores * limit:
+        print(": the machine is too busy to tell", end="")
+        return
+    assert done.seconds <= limit
 
 
 @pytest.fixture
