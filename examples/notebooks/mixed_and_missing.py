@@ -166,9 +166,8 @@ bnp.check_model(mixture, X, names)
 # clusters, far more than it uses (fewer would be faster, and reaching the limit would raise a warning). BHC and MAP-DP fit
 # `alpha` and `width`, by gradients of their objectives.
 
+
 # %%
-
-
 def sampled(X):
     kernel = Gibbs([(bnp.PartitionGibbs(mixture, max_clusters=16), ["z"]), (NUTS(mixture), None)])
     mcmc = MCMC(

@@ -367,8 +367,8 @@ side_by_side("seconds", 1)
 # - That 30 seconds suffice. Where R-hat is above about 1.05, the chains have not converged, as the summary says: this is so on
 #   most of these sets, and another run gives other groups. Give such data the default budget, or more.
 # - That it is fast. hdbscan needs a fraction of a second.
-# - That high densities mean good clusters. Where many values are equal, as in `glass` and `pendigits_sample`, narrow clusters at
-#   these values have high densities.
+# - That high densities mean good clusters. Where many values are equal, as in `glass` and `pendigits_sample`, narrow clusters
+#   at these values have high densities.
 # - That one split of each set decides. The [benchmark of
 #   defaults](https://github.com/bnp-hier/bnp_hier/tree/main/examples/benchmarks) has ten splits of these and other sets, and
 #   standard errors.
