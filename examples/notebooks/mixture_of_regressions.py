@@ -32,8 +32,6 @@ from numpyro.infer import MCMC, NUTS, Gibbs
 
 import bnp_hier as bnp
 
-plt.rcParams["figure.dpi"] = 80
-
 # %% tags=["parameters"]
 num_warmup = 500
 num_samples = 1000
