@@ -157,7 +157,7 @@ def _dots_per_inch(image: str) -> float:
     return struct.unpack(">I", data[at : at + 4])[0] * 0.0254
 
 
-AT_THEIR_OWN = ("how_many_clusters", "tree_with_uncertainty")
+AT_THEIR_OWN = ("how_many_clusters",)
 """Notebooks that still set a resolution themselves: take the line out of the source, and execute it again."""
 
 
