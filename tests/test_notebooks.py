@@ -157,11 +157,7 @@ def _dots_per_inch(image: str) -> float:
     return struct.unpack(">I", data[at : at + 4])[0] * 0.0254
 
 
-AT_THEIR_OWN = ("how_many_clusters", "tree_with_uncertainty", "which_clustering", "your_own_model")
-"""Notebooks that still set a resolution themselves: take the line out of the source, and execute it again."""
-
-
-@pytest.mark.parametrize("name", sorted({*NAMES} - {*AT_THEIR_OWN}))
+@pytest.mark.parametrize("name", NAMES)
 def test_figures_have_the_resolution_of_the_folder(name: str) -> None:
     """`matplotlibrc`, which Matplotlib reads where a notebook runs, sets it for all of them."""
     (dpi,) = re.findall(r"^figure\.dpi: (\d+)$", (ROOT / "examples" / "notebooks" / "matplotlibrc").read_text(), re.MULTILINE)

@@ -33,7 +33,6 @@ from collections import Counter
 from functools import partial
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from numpyro.infer import MCMC
@@ -42,8 +41,6 @@ from scipy.spatial.distance import squareform
 
 import bnp_hier as bnp
 from bnp_hier.models import bhmc, dpm
-
-plt.rcParams["figure.dpi"] = 80
 
 # %% [markdown]
 # ## The data

@@ -32,8 +32,6 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier.models import dpm
 
-plt.rcParams["figure.dpi"] = 72
-
 # %% tags=["parameters"]
 num_warmup = 500
 num_samples = 1000

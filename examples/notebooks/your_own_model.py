@@ -35,8 +35,6 @@ from scipy import integrate, stats
 
 import bnp_hier as bnp
 
-plt.rcParams["figure.dpi"] = 80
-
 # %% tags=["parameters"]
 num_warmup = 300
 num_samples = 500
