@@ -41,7 +41,7 @@ def test_the_one_call_of_a_page_runs(page: str, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     code, changes = re.subn(r"(bnp\.cluster\(.*?)\)(\n)", r"\1, methods='map-dp')\2", _blocks(page)[0])
     assert changes == 1
-    code = code.replace('"report.html"', repr(str(report)))
+    code = code.replace('"report.html"', repr(str(report))).replace('"fit.npz"', repr(str(tmp_path / "fit.npz")))
     printed = _run("-c", code).stdout
     assert "Three clusters, by MAP-DP" in printed and "distinguishing features" in printed and report.exists()
 
