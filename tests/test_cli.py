@@ -65,8 +65,9 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
         *("gibbs.nc", "bhc.nc", "map-dp.nc"),
     }
     labels = pd.read_csv(out / "labels.csv")
-    assert list(labels.columns) == ["item", "truth", "MAP-DP", "BHC", "Gibbs", "Gibbs certainty"] and len(labels) == 32
-    assert labels["Gibbs certainty"].dropna().between(0, 1).all()
+    sampled = [f"Gibbs{what}" for what in ("", " probability", " alternative", " probability of alternative")]
+    assert list(labels.columns) == ["item", "truth", "MAP-DP", "BHC", *sampled] and len(labels) == 32
+    assert labels["Gibbs probability"].between(0, 1).all() and (labels["Gibbs"] != labels["Gibbs alternative"]).all()
     assert labels["item"].str.startswith("p").all()
     tree = (out / "tree.nwk").read_text()
     assert tree.strip().endswith(";") and all(f"{item}:" in tree for item in labels["item"])

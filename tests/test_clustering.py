@@ -280,7 +280,7 @@ def test_the_command_line_makes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     labels = pd.read_csv(tmp_path / "out" / "labels.csv", index_col="item")
     np.testing.assert_array_equal(labels[result.method], result.labels_)
     assert list(labels.index) == list(result.to_frame().index)
-    np.testing.assert_allclose(labels["Gibbs certainty"], result.findings.certainties()["Gibbs certainty"])
+    np.testing.assert_allclose(labels["Gibbs probability"], 1.0 - result.uncertainty())
     assert printed["headline"] == result.headline and printed["family"] == result.plan.advice.family
     assert [row["log_joint"] for row in printed["methods"]] == pytest.approx(list(result.table["log_joint"]))
     associated = pd.read_csv(tmp_path / "out" / "association.csv", index_col="column")["effect"]
@@ -298,3 +298,13 @@ def test_progress_goes_to_standard_error(capsys) -> None:
     )
     bnp.cluster(ROWS, **QUICK)
     assert not "".join(capsys.readouterr())
+
+
+def test_one_column_to_leave_out() -> None:
+    """A text is the name of a column, not a collection of letters."""
+    frame = pd.DataFrame({"a": np.arange(30.0) % 7, "b": np.arange(30.0) % 5, "note": [f"row {i}" for i in range(30)]})
+    frame["a"] += 10.0 * (np.arange(30) % 2)
+    result = bnp.cluster(frame, drop="note", methods="map-dp", progress_bar=False)
+    assert list(result.data.feature_names or ()) == ["a", "b"]
+    with pytest.raises(ValueError, match="no column 'nota'"):
+        bnp.cluster(frame, drop="nota", methods="map-dp", progress_bar=False)

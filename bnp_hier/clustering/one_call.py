@@ -56,7 +56,7 @@ def cluster(
     items
         Column of a DataFrame with the names of the rows, instead of its index.
     drop
-        Columns of a DataFrame to leave out; what they have to do with the clusters is described.
+        Column or columns of a DataFrame to leave out; what they have to do with the clusters is described.
     kinds
         What to take columns for, as in `bnp_hier.datasets.from_frame`: name -> "count", "category", "log", ....
     held_out
@@ -89,6 +89,7 @@ def cluster(
     >>> result.n_clusters_, result.table["ARI"].round(1).to_dict()
     (3, {'MAP-DP': 0.9})
     """
+    drop = [drop] if isinstance(drop, str) else drop
     data = dataset_of(X, truth, items, drop, kinds)
     asked = ClusteringOptions(
         family=family,

@@ -20,7 +20,7 @@ from bnp_hier.clustering.summaries import Summary
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, Outcome
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles
-from bnp_hier.posterior.item_uncertainty import membership_probabilities
+from bnp_hier.posterior.item_uncertainty import CERTAIN, row_probabilities
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.runs.saved_fit import SavedFit
 from bnp_hier.utils.files import write_text
@@ -36,12 +36,6 @@ __all__ = ["ClusteringResult"]
 
 PLOTS = ("pairs", "coclustering", "number_of_clusters")
 """Kinds of plots."""
-
-MOST_WORK = 3e8
-"""Draws × rows × clusters beyond which some of the draws are left out."""
-
-SURE = 0.9
-"""Least probability of the cluster of a certain row."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,8 +90,7 @@ class ClusteringResult:
         draws = self.findings.draws(self.method)
         s, fit = draws.shape[0] * draws.shape[1], self.fits[self.method]
         if s > 1 or not isinstance(fit, Clustering):
-            most = max(20, int(MOST_WORK / (len(self.labels_) * self.n_clusters_)))
-            return membership_probabilities(draws, self.labels_, most)
+            return row_probabilities(draws, self.labels_)
         known = np.asarray(fit.predict_proba(self.data.X))[:, : self.n_clusters_]
         return known / known.sum(1, keepdims=True)
 
@@ -124,7 +117,7 @@ class ClusteringResult:
             "probability": own,
             "alternative": pd.array(second if several else [None] * n, dtype="Int64"),
             "probability_of_alternative": others.max(1) if several else np.full(n, np.nan),
-            "certain": own >= SURE,
+            "certain": own >= CERTAIN,
         }
         if self.data.classes is not None:
             columns["truth"] = self.data.classes
@@ -390,7 +383,7 @@ class ClusteringResult:
     @cached_property
     def _summary(self) -> Summary:
         n, d = self.data.X.shape
-        doubtful = int((self.uncertainty() > 1.0 - SURE).sum())
+        doubtful = int((self.uncertainty() > 1.0 - CERTAIN).sum())
         sampled = isinstance(self.fits[self.method], Chains)
         times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
         return Summary(
@@ -399,7 +392,7 @@ class ClusteringResult:
             clusters=self.clusters,
             lines=(
                 f"Clusters of {self.method}" + ("" if sampled else ", which does not draw from the posterior"),
-                f"{doubtful} of {n} rows belong to their cluster with a probability below {SURE:g}",
+                f"{doubtful} of {n} rows belong to their cluster with a probability below {CERTAIN:g}",
                 f"Likelihood: {self.plan.advice.family} ({self.plan.advice.family_reason})",
                 f"Run times: {times}",
             ),

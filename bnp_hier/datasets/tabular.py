@@ -157,7 +157,7 @@ def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
 def _dataset(table: Table, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> Dataset:
     y = None if truth is None else as_labels(table.complete(truth))
     item_names = None if items is None else tuple(map(str, table.column(items)))
-    dropped = table.named(drop)
+    dropped = table.named([drop] if isinstance(drop, str) else drop)
     apart = [name for name in (truth, items) if name is not None] + dropped
     features = table.frame.drop(columns=[name for name in apart if name in table.frame])
     if features.shape[1] == 0:

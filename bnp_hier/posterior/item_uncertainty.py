@@ -13,7 +13,20 @@ from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draw
 from bnp_hier.posterior.point_estimates import cluster_costs
 from bnp_hier.utils.labels import canonical_labels
 
-__all__ = ["AssignmentUncertainty", "assignment_uncertainty", "cluster_affinities", "membership_probabilities"]
+__all__ = [
+    "CERTAIN",
+    "AssignmentUncertainty",
+    "assignment_uncertainty",
+    "cluster_affinities",
+    "membership_probabilities",
+    "row_probabilities",
+]
+
+CERTAIN = 0.9
+"""Least probability of the cluster of a certain row."""
+
+MOST_WORK = 3e8
+"""Draws × rows × clusters beyond which `row_probabilities` leaves out some of the draws."""
 
 
 class AssignmentUncertainty(NamedTuple):
@@ -160,6 +173,11 @@ def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, num_samples:
     for z, weight, counts in crossed:
         found += weight * (counts / counts.sum(1, keepdims=True))[z]
     return found
+
+
+def row_probabilities(draws: Int[np.ndarray, "*draws n"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
+    """`membership_probabilities` for labels from 0, from so many draws that it takes seconds at most."""
+    return membership_probabilities(draws, labels, max(20, int(MOST_WORK / (len(labels) * (int(labels.max()) + 1)))))
 
 
 def _crossed(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 
 from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.capabilities import Chains, TreePosterior
@@ -118,9 +118,17 @@ class Findings:
         rhat = self.convergence[self.lead].loc["n_clusters", "rhat"]  # NaN where all draws have the same number
         return headline(self.lead, self.labels, number_of_clusters(self.draws(self.lead)), converged=not rhat > ROUGH_RHAT)
 
-    def certainties(self) -> dict[str, Float[np.ndarray, " n"]]:
-        """For each chain method, each row's mean probability of sharing a cluster with the others of its own; NaN if alone."""
-        return {f"{name} certainty": certainty.own for name, certainty in self.certainty.items()}
+    def certainties(self) -> dict[str, Shaped[np.ndarray, " n"]]:
+        """For each chain method, the probability of each row's cluster, the best other cluster, and the probability of that."""
+        return {
+            f"{name} {what}": values
+            for name, certainty in self.certainty.items()
+            for what, values in (
+                ("probability", certainty.own),
+                ("alternative", certainty.alternative),
+                ("probability of alternative", certainty.other),
+            )
+        }
 
     @cached_property
     def convergence(self) -> dict[str, pd.DataFrame]:

@@ -134,7 +134,7 @@ def certainty(findings: Findings) -> Section:
     for name, certainty in findings.certainty.items():
         doubtful = certainty.most_uncertain(findings.data.item_names, findings.data.classes)
         if len(doubtful):
-            tables[f"{name}: the least certain rows, with their mean probability of sharing a cluster"] = doubtful
+            tables[f"{name}: the least certain rows, with the probabilities of their cluster and of another"] = doubtful
     text = "" if findings.certainty else "No method draws from the posterior: add gibbs to the methods to see how sure this is."
     return Section(
         "How sure is that?",

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.gains_of_parts import PartGain
-from bnp_hier.reports.row_certainty import CERTAIN, ELSEWHERE, RowCertainty
+from bnp_hier.posterior.item_uncertainty import CERTAIN
+from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.trees import Dendrogram, Hierarchy
 from bnp_hier.utils.wording import conjoined, in_words, listed
 
@@ -317,13 +318,9 @@ def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certaint
     span = f"; 95% of the draws have {low} to {high}" if low < high else ""
     yield f"{name}: the most probable number of clusters is {mode} (probability {probability[mode]:.0%}{span})."
     n, certain = len(certainty.labels), int(certainty.certain.sum())
-    rule = (
-        f"certain: the mean probability of sharing a cluster is at least {CERTAIN:.0%} with the other rows of its own cluster "
-        f"and at most {ELSEWHERE:.0%} with the rows of any other"
-    )
-    torn, alone = int(certainty.torn.sum()), int(certainty.alone.sum())
+    rule = f"certain: the row belongs to its cluster with a probability of at least {CERTAIN:g}"
+    torn = int((certainty.torn & ~certainty.certain).sum())
     more = f"; for {torn} of them another cluster is at least half as probable as their own" if torn else ""
-    more += f"; {alone} {'is' if alone == 1 else 'are'} alone in a cluster" if alone else ""
     if certain == n:
         yield f"{name}: every row's cluster is certain ({rule})."
     else:

@@ -33,6 +33,11 @@ LIBRARIES = ("bnp-hier", "jax", "numpyro", "scikit-learn")
 KIND = "fit"
 """Kind of content, as recorded in the header of a file."""
 
+EXPECTED = (
+    "expected a file written by bnp-hier fit, SavedFit.save or ClusteringResult.save (bnp-hier compare writes draws for ArviZ)"
+)
+"""What a file should be that cannot be read."""
+
 
 @dataclass(frozen=True)
 class SavedFit:
@@ -175,7 +180,7 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
     try:
         header, leaves = read_checkpoint(path)
     except ValueError as error:
-        raise ValueError(f"{path}: not readable as a fit ({error}); expected a file written by bnp-hier fit") from error
+        raise ValueError(f"{path}: not readable as a fit ({error}); {EXPECTED}") from error
     if header.get("kind") != KIND:
         raise ValueError(f"{path}: found a saved run, expected a fit written by bnp-hier fit")
     try:
@@ -199,7 +204,7 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
     except _WrongModelError:
         raise
     except Exception as error:  # a damaged or foreign file may fail in any way
-        raise ValueError(f"{path}: not readable as a fit ({error}); expected a file written by bnp-hier fit") from error
+        raise ValueError(f"{path}: not readable as a fit ({error}); {EXPECTED}") from error
     if content["model"] is not None and model is not None:
         raise ValueError(f"{path} contains its own model, {header['model_name']}: do not pass a model")
     return SavedFit(fit, data, *of)

@@ -126,29 +126,30 @@ def test_clusters() -> None:
     sure = np.tile([0, 0, 1, 1], (1, 40, 1))
     number, rows = clusters_verdict("Gibbs", sure, RowCertainty.of(sure, sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 2 (probability 100%)."
-    assert rows.startswith("Gibbs: every row's cluster is certain (certain: the mean probability of sharing a cluster is")
-    mixed = np.concatenate([sure, np.tile([0, 1, 2, 2], (1, 60, 1))], axis=1)
+    assert rows.startswith("Gibbs: every row's cluster is certain (certain: the row belongs to its cluster with")
+    mixed = np.concatenate([sure, np.tile([0, 1, 1, 2], (1, 60, 1))], axis=1)
     number, rows = clusters_verdict("Gibbs", mixed, RowCertainty.of(mixed, sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 3 (probability 60%; 95% of the draws have 2 to 3)."
     assert rows.startswith("Gibbs: the clusters of 2 of 4 rows are certain, and 2 are in doubt (")
 
 
-def test_no_row_is_certain_where_the_heat_map_has_doubts() -> None:
-    """Rows of two clusters that are merged in a third of the draws share a third of their probability with each other."""
+def test_rows_of_clusters_that_are_merged_in_some_draws() -> None:
+    """In a third of the draws, two clusters of two rows are one: a random member is in either with probability one half."""
     draws = np.concatenate([np.tile([0, 0, 1, 1, 2], (1, 20, 1)), np.tile([0, 0, 0, 0, 1], (1, 10, 1))], axis=1)
     certainty = RowCertainty.of(draws, draws[0, 0])
-    together = bnp.coclustering(draws)
-    np.testing.assert_allclose(certainty.other[:4], together[0, 2])
-    assert certainty.alternative[:4].tolist() == [1, 1, 0, 0]
-    assert not certainty.certain.any() and not certainty.torn.any() and certainty.alone.tolist() == [False] * 4 + [True]
+    np.testing.assert_allclose(certainty.own, [5 / 6] * 4 + [1.0])
+    np.testing.assert_allclose(certainty.other, [1 / 6] * 4 + [0.0], atol=1e-12)
+    assert certainty.alternative.tolist() == [1, 1, 0, 0, -1]
+    assert certainty.certain.tolist() == [False] * 4 + [True] and not certainty.torn.any()
     _, rows = clusters_verdict("Gibbs", draws, certainty)
-    assert "0 of 5 rows are certain, and 5 are in doubt; 1 is alone in a cluster" in rows
-    half = np.concatenate([draws, np.tile([0, 0, 0, 0, 1], (1, 10, 1))], axis=1)
-    _, rows = clusters_verdict("Gibbs", half, RowCertainty.of(half, draws[0, 0]))
-    assert "for 4 of them" not in rows  # .5 with another cluster is no more than half of 1 with its own
-    table = RowCertainty.of(half, draws[0, 0]).most_uncertain(["a", "b", "c", "d", "e"], np.array(["x"] * 5), most=3)
-    assert table.index.tolist() == ["e", "a", "b"] and table["known class"].tolist() == ["x"] * 3
-    assert np.isnan(table.loc["e", "with its own cluster"]) and table.loc["a", "alternative"] == 1
+    assert "1 of 5 rows are certain, and 4 are in doubt (" in rows
+    half = np.concatenate([draws, np.tile([0, 0, 0, 0, 1], (1, 70, 1))], axis=1)  # in 8 of 10 draws
+    certainty = RowCertainty.of(half, draws[0, 0])
+    _, rows = clusters_verdict("Gibbs", half, certainty)
+    assert "for 4 of them another cluster is at least half as probable" in rows  # .4 beside .6
+    table = certainty.most_uncertain(["a", "b", "c", "d", "e"], np.array(["x"] * 5), most=3)
+    assert table.index.tolist() == ["a", "b", "c"] and table["known class"].tolist() == ["x"] * 3
+    assert table.loc["a"].tolist() == ["x", 0, pytest.approx(0.6), 1, pytest.approx(0.4)]
 
 
 def test_trees() -> None:
