@@ -67,9 +67,14 @@ class NamedFigure(NamedTuple):
 
 def profile_figure(findings: Findings) -> NamedFigure:
     """What the clusters of the method shown contain."""
+    averaged = (
+        ", averaged over the draws (in each, those of the cluster to which a random one of the rows belongs, so that they differ "
+        "from those of the rows, most of all where these are few)"
+    )
     caption = (
         f"Means and shares of the columns in the clusters of {findings.lead}, with their intervals over the draws where these "
-        "matter; the names of columns that were not used to find the clusters are in italics"
+        f"matter{averaged if findings.lead in findings.certainty else ''}; the names of columns that were not used to find the "
+        "clusters are in italics"
     )
     return NamedFigure("profiles", caption, _figure(plots.cluster_profiles(findings.profiles)))
 
