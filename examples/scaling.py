@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -354,7 +354,7 @@ def device_cells(quick: bool, device: str = "gpu") -> list[Cell]:
     return found + [found[3] | {"kind": "run", "chains": chains} for chains in (1, 4)]
 
 
-def measured(cell: Cell, limit: float) -> Cell:
+def measured(cell: Cell, limit: float, script: str = __file__) -> Cell:
     """The cell with its results, those of the slowest or largest process; or with the reason why it was not run."""
     processes = cell.get("processes", 1)
     with socket.socket() as free:
@@ -364,11 +364,11 @@ def measured(cell: Cell, limit: float) -> Cell:
     if cell["kind"] == "messages":
         # two devices that share one thread may wait for each other
         environment |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "NPROC": "4"}
-    if cell["kind"] in ("device", "run"):  # with all cores
+    if "device" in cell:  # with all cores
         platform = "cuda" if cell["device"] == "gpu" else cell["device"]
         environment = os.environ | {"PYTHONPATH": str(ROOT) + os.pathsep + os.environ.get("PYTHONPATH", "")}
         environment |= {"JAX_PLATFORMS": platform, "XLA_FLAGS": cell.get("flags", ""), "JAX_TRACEBACK_FILTERING": "off"}
-    words = [sys.executable, __file__, "--cell", json.dumps(cell), "--address", address, "--number"]
+    words = [sys.executable, script, "--cell", json.dumps(cell), "--address", address, "--number"]
     texts, deadline = [], time.monotonic() + limit
     with ExitStack() as running:
         started = [
@@ -393,7 +393,7 @@ def measured(cell: Cell, limit: float) -> Cell:
     return cell | found
 
 
-def measure(planned: list[Cell], limit: float, total: float, stored: list[Cell]) -> list[Cell]:
+def measure(planned: list[Cell], limit: float, total: float, stored: list[Cell], script: str = __file__) -> list[Cell]:
     """All cells, but for those with stored figures; those that are left when the total time is spent are not run."""
     results: list[Cell] = []
     end = time.monotonic() + total
@@ -412,7 +412,7 @@ def measure(planned: list[Cell], limit: float, total: float, stored: list[Cell])
         elif smaller:
             results.append(cell | {"not run": f"{smaller[0]['rows']:,} rows: {smaller[0]['not run']}"})
         else:
-            results.append(measured(cell, limit))
+            results.append(measured(cell, limit, script))
         print(json.dumps(results[-1]), flush=True)
     return results
 
@@ -435,14 +435,16 @@ ROUNDED = ("ari", "density")
 """Figures whose second decimal matters, whatever their size."""
 
 
-def _number(value: float | None, digits: int = 2) -> str:
+def rounded(value: float | None, digits: int = 2) -> str:
+    """A figure with so many digits that matter; a dash if there is none."""
     return "–" if value is None else f"{value:,.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
 
 
-def _line(result: Cell, first: list[str], names: list[str]) -> list[str]:
+def line_of(result: Cell, first: list[str], names: list[str]) -> list[str]:
+    """The line of a table: its first columns, then the figures, or why they were not measured."""
     if "not run" in result:
         return [*first, f"not run: {result['not run']}", *[""] * (len(names) - 1)]
-    return [*first, *(f"{result[name]:.2f}" if name in ROUNDED and result[name] else _number(result[name]) for name in names)]
+    return [*first, *(f"{result[name]:.2f}" if name in ROUNDED and result[name] else rounded(result[name]) for name in names)]
 
 
 def sweeps(results: list[Cell]) -> str:
@@ -459,7 +461,7 @@ def sweeps(results: list[Cell]) -> str:
     ours.sort(key=lambda r: (r["columns"] != 16, r["columns"], r["rows"], r["processes"]))
     first = [[f"{r['rows']:,}", str(r["columns"]), str(r["processes"])] for r in ours]
     names = ["wall", "cpu", "peak", "first"]
-    return markdown(heads, [_line(r, start, names) for r, start in zip(ours, first, strict=True)])
+    return markdown(heads, [line_of(r, start, names) for r, start in zip(ours, first, strict=True)])
 
 
 def passes(results: list[Cell]) -> str:
@@ -467,14 +469,16 @@ def passes(results: list[Cell]) -> str:
     ours = [result for result in results if result["kind"] == "pass"]
     ours.sort(key=lambda r: (r["columns"] != 16, r["columns"], r["rows"]))
     names = ["wall", "cpu", "passes", "fit", "peak"]
-    return markdown(heads, [_line(r, [f"{r['rows']:,}", str(r["columns"])], names) for r in ours])
+    return markdown(heads, [line_of(r, [f"{r['rows']:,}", str(r["columns"])], names) for r in ours])
 
 
 def accuracy(results: list[Cell]) -> str:
     heads = ["method", "rows", "clusters given", "clusters found", "held-out density", "ARI", "CPU s", "MB, peak"]
     ours = [result for result in results if result["kind"] == "fit"]
     names = ["clusters", "density", "ari", "cpu", "peak"]
-    return markdown(heads, [_line(r, [f"`{r['method']}`", f"{r['rows']:,}", GIVEN.get(r["method"], "–")], names) for r in ours])
+    return markdown(
+        heads, [line_of(r, [f"`{r['method']}`", f"{r['rows']:,}", GIVEN.get(r["method"], "–")], names) for r in ours]
+    )
 
 
 def _seconds(results: list[Cell], rows: int, columns: int, processes: int) -> float | None:
@@ -490,7 +494,7 @@ def efficiency(results: list[Cell]) -> str:
     for name, one, two in (("strong", 100_000, 100_000), ("strong", 1_000_000, 1_000_000), ("weak", 500_000, 1_000_000)):
         alone, together = _seconds(results, one, 16, 1), _seconds(results, two, 16, 2)
         share = alone / together * two / one if alone and together else None
-        lines.append([name, f"{one:,}", f"{two:,}", _number(alone), _number(together), _number(share)])
+        lines.append([name, f"{one:,}", f"{two:,}", rounded(alone), rounded(together), rounded(share)])
     return markdown(heads, lines)
 
 
@@ -502,8 +506,8 @@ def communication(results: list[Cell]) -> str:
     for r in ours:
         d = r["columns"]
         statistics = SLOTS * (d * (d + 3) // 2 + 1) * 8
-        lines.append([str(d), *_line(r | {"bytes": r.get("bytes", 0) / 1e3}, [], ["collectives", "bytes"])])
-        lines[-1].append(_number(statistics / 1e3))
+        lines.append([str(d), *line_of(r | {"bytes": r.get("bytes", 0) / 1e3}, [], ["collectives", "bytes"])])
+        lines[-1].append(rounded(statistics / 1e3))
     return markdown(heads, lines)
 
 
@@ -529,7 +533,7 @@ def machines(results: list[Cell]) -> str:
         waiting = hops * (sent["collectives"] * LATENCY + sent["bytes"] / BANDWIDTH)
         work = largest["cpu"] / largest["rows"] * rows / count
         measured = walls.get((rows, count))
-        cells = [_number(measured), _number(work + waiting), _number(waiting), _number(work / (work + waiting))]
+        cells = [rounded(measured), rounded(work + waiting), rounded(waiting), rounded(work / (work + waiting))]
         lines.append([f"{rows:,}", str(count), *cells])
     return markdown(heads, lines)
 
@@ -540,7 +544,7 @@ def devices(results: list[Cell]) -> str:
     lines = []
     for r in (result for result in results if result["kind"] == "device"):
         name = r.get("model", r["device"]) + (" (deterministic)" if "flags" in r else "")
-        line = _line(r, [name, f"{r['rows']:,}", str(r["columns"])], ["wall", "peak", "first"])
+        line = line_of(r, [name, f"{r['rows']:,}", str(r["columns"])], ["wall", "peak", "first"])
         lines.append([*line, f"`{r['draws']}`" if "draws" in r else ""])
     return markdown(heads, lines)
 
@@ -550,7 +554,7 @@ def runs(results: list[Cell]) -> str:
     heads = ["device", "rows", "columns", "chains", "s of the run", "MB, peak", "ARI"]
     ours = [result for result in results if result["kind"] == "run"]
     first = [[r.get("model", r["device"]), f"{r['rows']:,}", str(r["columns"]), str(r["chains"])] for r in ours]
-    return markdown(heads, [_line(r, start, ["wall", "peak", "ari"]) for r, start in zip(ours, first, strict=True)])
+    return markdown(heads, [line_of(r, start, ["wall", "peak", "ari"]) for r, start in zip(ours, first, strict=True)])
 
 
 TABLES = {table.__name__: table for table in (sweeps, passes, accuracy, efficiency, communication, machines, devices, runs)}
@@ -561,12 +565,12 @@ def stored_results() -> list[Cell]:
     return [cell for path in (RESULTS, DEVICE_RESULTS) for cell in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def with_tables(page: str, results: list[Cell]) -> str:
+def with_tables(page: str, results: list[Cell], tables: Mapping[str, Callable[[list[Cell]], str]] = TABLES) -> str:
     """The page with each table between its marks."""
-    for name, render in TABLES.items():
+    for name, render in tables.items():
         start = START.format(name)
         if page.count(start) != 1:
-            raise ValueError(f"{PAGE.name} has {page.count(start)} marks {start}, expected one")
+            raise ValueError(f"the page has {page.count(start)} marks {start}, expected one")
         new = f"{start}\n\n{render(results)}\n\n{END}"
         page = re.sub(f"{re.escape(start)}.*?{re.escape(END)}", lambda _, new=new: new, page, flags=re.DOTALL)
     return page

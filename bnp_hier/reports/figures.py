@@ -68,8 +68,8 @@ class NamedFigure(NamedTuple):
 def profile_figure(findings: Findings) -> NamedFigure:
     """What the clusters of the method shown contain."""
     averaged = (
-        ", averaged over the draws (in each, those of the cluster to which a random one of the rows belongs, so that they differ "
-        "from those of the rows, most of all where these are few)"
+        ", averaged over the draws (in each, those of the cluster to which a random one of the rows belongs, so that they "
+        "differ from those of the rows, most of all where these are few)"
     )
     caption = (
         f"Means and shares of the columns in the clusters of {findings.lead}, with their intervals over the draws where these "
