@@ -108,8 +108,8 @@ def compare(
 ) -> None:
     """Cluster a data set with several methods, compare them in one table, and write a report.
 
-    The output folder gets report.html, labels.csv (the clusters of every row and how certain they are: the mean probability of
-    sharing a cluster with its other rows), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with
+    The output folder gets report.html, labels.csv (the clusters of every row and, for MCMC, the probabilities of its cluster
+    and of the next), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with
     bhc) and one ArviZ file (netCDF) per method.
     """
     chosen = None if methods is None else method_names(methods)
