@@ -245,8 +245,17 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         return stats.log_density + form - log_det
 
     def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N."""
-        values, vectors = jnp.linalg.eigh(self._whitened_prior())
+        """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N.
+
+        A diagonal matrix, as two diagonal covariances give, is not decomposed, because that is slow for hundreds of columns.
+        """
+        prior = self._whitened_prior()
+        diagonal = jnp.diagonal(prior)
+        values, vectors = jax.lax.cond(
+            (prior == jnp.diag(diagonal)).all(),
+            lambda: (diagonal, jnp.eye(self.dim, dtype=prior.dtype)),
+            lambda: tuple(jnp.linalg.eigh(prior)),
+        )
         return jnp.maximum(values, 0.0), vectors
 
     def log_marginal_up_to(self, count: int) -> Callable[[LocationStatistics], Float[Array, "..."]]:
