@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bnp_hier as bnp
 from tests.reproductions import FOLDER, assert_picture, run
 
 OUTCOMES = ("reproduces", "DOES NOT REPRODUCE", "not decided")
@@ -80,6 +81,38 @@ def test_truth(tmp_path: Path) -> None:
         assert [row[0] for row in rows] == ["classes", "Ward", "one path"]
         assert float(re.search(r"exchanged +(\d+\.\d+) ±", part)[1]) > 0
     assert written.count("the chain from the classes moves by") == 2
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_modes(tmp_path: Path) -> None:
+    written = run(tmp_path, "bhmc_modes", "--items", "40", "--components", "10", "--draws", "16", report="bhmc_modes_fashion")
+    assert "fashion: 40 rows, 22 columns, L 3" in written
+    for part in written.split("  hyperparameters: ")[1:]:
+        for start in ("one path", "prior", "Ward", "classes"):
+            assert re.search(rf"^  from {start} +-\d+\.\d+", part, re.MULTILINE)
+        assert "4 to 8  8 to 16" in part and part.count("caught (lower by over 3 sd)") == 1
+        assert [float(number) for number in re.findall(r"^  to one path +(-?\d+\.\d+)", part, re.MULTILINE)] == [0.0, 0.0]
+        assert re.search(
+            r"^  [0-4] of 4 chains stay closer to the end at which they start than to their own$", part, re.MULTILINE
+        )
+        assert "capacity hits: 0" in part
+
+
+def test_parts_of_runs_and_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import bhmc_modes as modes
+
+    parts = modes.windows(200)
+    assert (parts[-1].start, parts[-1].stop) == (100, 200) and (parts[0].start, parts[0].stop) == (12, 25)
+    # two even halves crossed with a half and two quarters: entropies log 2 and 1.5 log 2, one within the other
+    one, other = np.array([0, 0, 0, 0, 1, 1, 1, 1]), np.array([5, 5, 5, 5, 3, 3, 7, 7])
+    assert modes.apart(one, other) == pytest.approx(0.5 * np.log(2)) and modes.apart(other, other) == pytest.approx(0.0)
+    start = modes.from_prior(30, 3, 4, 0)
+    bnp.Hierarchy(start["paths"])  # raises where an item's parent differs from that of others on its node
+    assert start["paths"].min() == 1 and start["labels"].max() < 4
+    for leaf in np.unique(start["paths"][:, -1]):
+        assert len(np.unique(start["labels"][start["paths"][:, -1] == leaf])) == 1
 
 
 @pytest.mark.data

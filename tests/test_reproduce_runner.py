@@ -22,7 +22,7 @@ ROOT = FOLDER.parents[1]
 TRIED = ("trees_figure2",)
 """Scripts that the slow tests run, which have tests of the other scripts beside this; the exhaustive ones run all."""
 
-DATA = ("bhmc_fashion", "bhmc_text", "bhmc_truth")
+DATA = ("bhmc_fashion", "bhmc_text", "bhmc_truth", "bhmc_modes")
 """Scripts whose smallest run needs the larger data sets."""
 
 SCRIPT = f"""

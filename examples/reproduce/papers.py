@@ -244,7 +244,7 @@ ITEMS = (
         "Figure 5",
         "tree of fashion images",
         "1,000 images, 22 columns, L = 5, 500 + 5,000 sweeps",
-        texts=("bhmc_fashion*", "bhmc_truth*"),
+        texts=("bhmc_fashion*", "bhmc_truth*", "bhmc_modes*"),
         images=("bhmc_figure5*",),
         run=(r"^\d+ images", r"\bL \d+", CHAINS),
     ),

@@ -74,6 +74,7 @@ SCRIPTS = (
         full=("--warmup", "60", "--draws", "60", "--thinning", "4", "--components", "40"),
         quick=("--items", "50", "--components", "20", "--nodes", "64", "--warmup", "6", "--draws", "6"),
     ),
+    Script("bhmc_modes", "ours, beside Huang et al., Figure 5", quick=("--items", "40", "--components", "10", "--draws", "16")),
 )
 
 
