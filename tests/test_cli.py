@@ -104,7 +104,8 @@ def test_compare_writes_figures_and_keeps_row_numbers(survey: Path, tmp_path: Pa
     items = pd.read_csv(out / "labels.csv")["item"]
     assert items.is_monotonic_increasing and items.iloc[-1] >= len(items)
     clusters = pd.read_csv(out / "clusters.csv")
-    assert {"cluster", "rows", "mean", "low", "high"} <= set(clusters.columns)
+    statistics = ["rows", "mean", "sd", "overall", "mean_over_draws", "low_over_draws", "high_over_draws"]
+    assert list(clusters.columns) == ["column", "level", "cluster", *statistics]
 
 
 @pytest.mark.parametrize(
@@ -192,9 +193,21 @@ def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.Monkey
     captured = capsys.readouterr()
     told = " ".join(captured.err.split())
     assert "text columns are treated as categories" in told and "in parentheses): 'colour' (3), 'smokes' (2); if one" in told
+    assert "50 rows, 3 columns, family mixed" in told
     assert json.loads(captured.out)["family"] == "mixed" and json.loads(captured.out)["sizes"] == [25, 25]
     assert _run(monkeypatch, "predict", saved, str(tmp_path / "people.csv"), "--out", out, "--json") == 0
     np.testing.assert_array_equal(pd.read_csv(out)["cluster"], group)
+
+
+def test_fit_says_what_the_large_clusters_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    rows = np.random.default_rng(0).normal(size=(43, 2)) + 20.0 * (np.arange(43) >= 20)[:, None]
+    rows[40:] = [[90.0, 0.0], [0.0, 90.0], [200.0, 200.0]]
+    pd.DataFrame(rows, columns=["a", "b"]).to_csv(tmp_path / "rows.csv", index=False)
+    assert _run(monkeypatch, "fit", str(tmp_path / "rows.csv"), "--out", str(tmp_path / "fit.npz")) == 0
+    words = (
+        "5 clusters, numbered from 0, of sizes 20, 20, 1, 1, 1; the two largest hold 93% of the rows, and three have a single"
+    )
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("method", few(["gibbs", "bhc", *sorted(set(methods.METHODS) - {"gibbs", "bhc", "map-dp"})], plain=0))
@@ -391,12 +404,14 @@ def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     kinds = ["--kinds", "income=log,size=small<medium<large", "--kinds", "stars=ordered"]
     out = tmp_path / "out"
     assert _run(monkeypatch, "compare", path, *drop, *kinds, "--methods", "map-dp", "--out", str(out), "--no-progress") == 0
+    assert "60 rows, 3 columns, family mixed" in " ".join(capsys.readouterr().err.split())  # of the file, not their features
     association = pd.read_csv(out / "association.csv").set_index("column")
     assert set(association.index) == {"income", "size", "stars", "id", "joined", "region"}
     assert association.loc[["income", "size", "stars"], "used"].all() and not association.loc[["id", "region"], "used"].any()
     assert association.loc["joined", "kind"] == "date" and association.loc["size", "measure"] == "Cramér's V"
     report = (out / "report.html").read_text()
-    assert "--kinds" in report and "Means and shares by cluster" in report and "size = medium" in report
+    assert "60 rows × 3 columns" in report and "NormalInverseGamma for &#39;income&#39;" in report
+    assert "--kinds" in report and "Means ± standard deviations, or shares, of the rows" in report and "size = medium" in report
     saved, predictions = str(tmp_path / "fit.npz"), str(tmp_path / "p.csv")
     assert _run(monkeypatch, "fit", path, *drop, *kinds, "--method", "map-dp", "--out", saved) == 0
     assert _run(monkeypatch, "predict", saved, path, "--out", predictions) == 0

@@ -71,7 +71,15 @@ def test_clusters_of_a_frame_and_their_certainty(sampled: ClusteringResult) -> N
 def test_what_the_result_says(sampled: ClusteringResult) -> None:
     text = str(sampled)
     assert repr(sampled) == text and sampled.headline.split(".")[0] in text
-    for word in ("40 rows", "Clusters of Gibbs", "Run times: MAP-DP", "length (cm)", "all rows", "Likelihood: mixed", "Next:"):
+    for word in (
+        "40 rows, 4 columns",
+        "Clusters of Gibbs",
+        "Run times: MAP-DP",
+        "length (cm)",
+        "all rows",
+        "Likelihood: mixed",
+        "Next:",
+    ):
         assert word in text
     assert max(map(len, text.splitlines())) <= 110
     assert sampled.table.loc["Gibbs", "ARI"] == 1.0 and sampled.notes and list(sampled.fits) == ["MAP-DP", "Gibbs"]
@@ -80,7 +88,11 @@ def test_what_the_result_says(sampled: ClusteringResult) -> None:
     one = sampled.clusters["features"][0].split(", ")
     assert 1 <= len(one) <= 3
     level = sampled.labels_[0]  # the cluster of group 0, whose length is about 0
-    assert abs(found.loc[("length (cm)", "", level), "mean"]) < 0.5
+    own = _frame()["length (cm)"][sampled.labels_ == level]
+    np.testing.assert_allclose(found.loc[("length (cm)", "", level), ["mean", "sd"]].astype(float), [own.mean(), own.std()])
+    assert abs(own.mean()) < 0.5
+    (parts,) = (note for note in sampled.notes if note.startswith("What separates the clusters"))
+    assert all(f"{name!r}: " in parts for name in ("length (cm)", "visits", "member", "site")) and "columns)" not in parts
 
 
 def test_plots_files_and_draws(sampled: ClusteringResult, tmp_path: Path) -> None:
@@ -94,6 +106,7 @@ def test_plots_files_and_draws(sampled: ClusteringResult, tmp_path: Path) -> Non
     page = path.read_text(encoding="utf-8")
     assert printable(sampled.headline.split(";")[0]) in page and "plant 3" in page
     assert "bnp_hier.cluster(X, budget=5.0" in page and "truth=" in page
+    assert "40 rows × 4 columns" in page and "for &#39;length (cm)&#39;; part" in page
 
     assert sampled.to_arviz() is sampled.to_arviz("gibbs") and sampled.to_arviz("MAP-DP") is not sampled.to_arviz()
     assert list(sampled.to_arviz()["posterior"]["item"].values[:2]) == ["plant 0", "plant 1"]
@@ -111,7 +124,7 @@ def test_plots_files_and_draws(sampled: ClusteringResult, tmp_path: Path) -> Non
     assert written - tables >= {"profiles.svg", "association.svg", "coclustering-gibbs.svg", "flow.svg", "columns.svg"}
     rows = pd.read_csv(tmp_path / "fit-figures" / "rows.csv", index_col=0)
     assert list(rows.index[:2]) == ["plant 0", "plant 1"] and rows["cluster"].tolist() == sampled.labels_.tolist()
-    assert {"rows", "mean", "low", "high"} <= set(pd.read_csv(tmp_path / "fit-figures" / "clusters.csv").columns)
+    assert {"rows", "mean", "sd", "mean_over_draws"} <= set(pd.read_csv(tmp_path / "fit-figures" / "clusters.csv").columns)
     with pytest.raises(ValueError, match="figures must be one of pdf, png, svg, but it is 'jpg'"):
         sampled.save(tmp_path / "fit.npz", figures="jpg")
 

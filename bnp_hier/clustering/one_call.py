@@ -115,7 +115,7 @@ def cluster(
         if progress_bar:
             tqdm.write(text, file=sys.stderr)
 
-    n, d = data.X.shape
+    n, d = len(data.X), len(data.source_columns)
     say(f"{n} rows, {d} columns: choosing a likelihood (the first call on a machine compiles kernels before)")
     plan = ClusteringPlan.of(data, asked)
     say(f"likelihood {plan.advice.family}; methods {', '.join(plan.methods)}")

@@ -148,7 +148,7 @@ class ClusteringPlan:
     @property
     def facts(self) -> dict[str, str]:
         """Name -> value: the settings of the run, for a report."""
-        (n, d), asked, advice = self.data.X.shape, self.asked, self.advice
+        n, d, asked, advice = len(self.data.X), len(self.data.source_columns), self.asked, self.advice
         held = "" if self.held_out is None else f", {len(self.held_out)} rows held out"
         skipped = [] if asked.methods is not None else [each for each in advice.methods if not each.chosen]
         structures = {"covariance matrices": "; ".join(map(_scored, advice.structures))} if advice.structures else {}

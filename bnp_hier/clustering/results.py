@@ -175,7 +175,7 @@ class ClusteringResult:
 
     @cached_property
     def headline(self) -> str:
-        """The number of clusters, its probability, and which methods agree, in a sentence or two."""
+        """The number of clusters, its probability, how unequal they are, and which methods agree, in a few sentences."""
         return self.findings.headline()
 
     @property
@@ -293,8 +293,8 @@ class ClusteringResult:
             As in `to_arviz`.
         figures
             Format "pdf", "png" or "svg", to write every figure of the report and tables of the clusters as well:
-            clusters.csv (means and shares with intervals, and sizes), association.csv, and rows.csv (`to_frame`). They are
-            about the clusters in `labels_`, and their folder is named like the file, with "-figures" instead of its suffix.
+            clusters.csv (sizes, means, shares, and intervals over the draws), association.csv, and rows.csv (`to_frame`). They
+            are about the clusters in `labels_`, and their folder is named like the file, with "-figures" instead of its suffix.
 
         Returns
         -------
@@ -366,23 +366,23 @@ class ClusteringResult:
 
     @cached_property
     def clusters(self) -> pd.DataFrame:
-        """One line for each cluster: `rows`; `probability`, the mean over its rows; and `features` that distinguish it."""
+        """One line for each cluster: `rows`; `probability`, the mean over its rows; and `features` that distinguish them."""
         import pandas as pd
 
-        from bnp_hier.reports.profiles import distinguishing_features
+        from bnp_hier.reports.distinctions import features_in_words
 
         sizes = np.bincount(self.labels_)
         own = 1.0 - self.uncertainty()
         columns = {
             "rows": sizes,
             "probability": np.bincount(self.labels_, weights=own) / sizes,
-            "features": distinguishing_features(self.profiles),
+            "features": features_in_words(self.profiles, brief=True),
         }
         return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
 
     @cached_property
     def _summary(self) -> Summary:
-        n, d = self.data.X.shape
+        n, d = len(self.data.X), len(self.data.source_columns)
         doubtful = int((self.uncertainty() > 1.0 - CERTAIN).sum())
         sampled = isinstance(self.fits[self.method], Chains)
         times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())

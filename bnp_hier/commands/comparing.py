@@ -133,7 +133,7 @@ def compare(
         progress_bar=progress,
     )
     plan = ClusteringPlan.of(whole, asked)
-    n, d = plan.data.X.shape
+    n, d = len(plan.data.X), len(plan.data.source_columns)
     advice = plan.advice
     err.print(f"{whole.name}: {n} rows, {d} columns, family {advice.family} ({advice.family_reason})", highlight=False)
     print_warnings(advice.warnings)

@@ -44,6 +44,7 @@ from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.posterior.outliers import outlier_pvalues
+from bnp_hier.reports.cluster_sizes import sizes_in_words
 from bnp_hier.runs.saved_fit import SavedFit, load_fit
 from bnp_hier.utils.files import replacing
 from bnp_hier.utils.interruption import finishing
@@ -88,7 +89,8 @@ def fit(
     whole = read_data(data, truth, items, drop, kinds, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
     model = mixture(chosen.prior, concentration)
-    err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
+    d = len(whole.source_columns)
+    err.print(f"{whole.name}: {len(whole.X)} rows, {d} columns, family {chosen.name} ({chosen.reason})")
     warnings = check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds)
     print_warnings(warnings)
     options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, random_state=seed, progress_bar=progress)
@@ -111,8 +113,9 @@ def fit(
         report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
         print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
+        unequal = sizes_in_words(sizes)
         found = f"{len(sizes)} {'cluster' if len(sizes) == 1 else 'clusters'}, numbered from 0, of sizes {listed(sizes, 12)}"
-        out.print(f"{title}: {found}", highlight=False)
+        out.print(f"{title}: {found}{f'; {unequal}' if unequal else ''}", highlight=False)
         for line in lines:
             out.print(line, highlight=False)
         print_warnings(problems)

@@ -60,7 +60,7 @@ def datasets(
     data = read_data(name, header=header)
     kinds = infer_column_kinds(data.X, data.feature_names, data.categories, data.column_kinds)
     classes = None if data.y is None else len(np.unique(data.y))
-    n, d = data.X.shape
+    n, d = len(data.X), len(data.source_columns)
     if as_json:
         columns = [kind._asdict() for kind in kinds]
         print_json({"name": data.name, "rows": n, "classes": classes, "description": data.description, "columns": columns})

@@ -107,7 +107,8 @@ def tree(
         return
     whole = read_data(data, truth, items, drop, kinds, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
-    err.print(f"{whole.name}: {len(whole.X)} rows, {whole.X.shape[1]} columns, family {chosen.name} ({chosen.reason})")
+    d = len(whole.source_columns)
+    err.print(f"{whole.name}: {len(whole.X)} rows, {d} columns, family {chosen.name} ({chosen.reason})")
     model = mixture(chosen.prior, concentration)
     print_warnings(check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds))
     options = RunOptions(chains, warmup or 500, samples or 1000, random_state=seed, progress_bar=progress)

@@ -102,6 +102,19 @@ class Dataset:
         """Name in ``feature_names`` -> "continuous", "count" or "binary", for columns whose kind was given."""
         return modelled_kinds(self.kinds)
 
+    @property
+    def source_columns(self) -> dict[str, tuple[int, ...]]:
+        """Name of each column as it was read -> its columns of ``X``: several for the indicators of a category."""
+        source = {
+            feature: name
+            for name in (*self.levels, *self.kinds, *self.sources)
+            for feature in features_of(name, self.kinds.get(name), self.levels.get(name, ()))
+        }
+        found: dict[str, list[int]] = {}
+        for place, feature in enumerate(self.feature_names):
+            found.setdefault(source.get(feature, feature), []).append(place)
+        return {name: tuple(places) for name, places in found.items()}
+
     def rows(self, which: Int[np.ndarray, " m"]) -> Dataset:
         """The data set of some of the rows."""
         return dataclasses.replace(

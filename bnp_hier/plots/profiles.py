@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_hier.plots.palette import cluster_colors, short_name
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles, deviations, is_share
-from bnp_hier.utils.rounding import with_interval
+from bnp_hier.utils.rounding import rounded, with_sd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +26,12 @@ _MOST_LEVELS = 5
 _MOST_CLUSTERS = 10
 """Most clusters of a plot, the largest first."""
 
+_CHARACTER = 0.06
+"""Width of a character of a cell, in inches."""
+
+_OWN, _OVER_DRAWS = "mean ± standard deviation of the rows, or share", "\n(in parentheses: interval of the mean over the draws)"
+"""What is in the cells of the profiles."""
+
 _FULL = 2.0
 """Standard deviations from the mean of all rows at which the colours end."""
 
@@ -35,8 +41,10 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
 
     Rows are the columns of the data, or up to five levels of categories, those most strongly associated with the clusters
     first, and up to 25. Columns are the clusters in order of their numbers, with their sizes, and only the largest if there are
-    more than ten. A cell contains the mean or share and, below it, its interval over the draws unless this is a point. Its
-    colour is the difference from the mean in all rows, in standard deviations over all rows. Names of columns that were not
+    more than ten. A cell contains the mean and the standard deviation, or the share, of the cluster's own rows. Below, in
+    parentheses, is the interval over the draws of the mean in the cluster that these rows belong to there, as
+    `bnp_hier.describe` explains, unless it is the same number. The colour is the difference of the rows' mean from that of all
+    rows, in standard deviations over all rows. Names of columns that were not
     used to find the clusters are in italics.
 
     Parameters
@@ -59,23 +67,26 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     shown = np.sort(sizes.sort_values(ascending=False, kind="stable").index[:_MOST_CLUSTERS])
     rows = _strongest(description, table["deviation"])
     colored = np.array([table.loc[row, "deviation"].reindex(shown) for row in rows], dtype=np.float64)
-    size = 2.2 + 1.05 * len(shown), 1.0 + 0.42 * len(rows)
+    texts = [[_cell(table.loc[(*row, cluster)], is_share(description, *row)) for cluster in shown] for row in rows]
+    lines = [line for cells in texts for text in cells for line in text.split("\n")]
+    size = 2.2 + max(1.05, _CHARACTER * max(map(len, lines))) * len(shown), 1.0 + 0.42 * len(rows)
     axes = Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
     image = axes.imshow(colored, cmap="RdBu_r", vmin=-_FULL, vmax=_FULL, aspect="auto")
-    for y, row in enumerate(rows):
-        for x, cluster in enumerate(shown):
-            cell = table.loc[(*row, cluster)]
-            text = with_interval(cell["mean"], cell["low"], cell["high"], cell["spread"], is_share(description, *row), "\n")
+    for y in range(len(rows)):
+        for x, text in enumerate(texts[y]):
             strong = abs(np.nan_to_num(colored[y, x])) > 0.75 * _FULL
             color = "white" if strong else "black"
             axes.text(x, y, text, color=color, ha="center", va="center", fontsize=7, linespacing=1.1, parse_math=False)
-    axes.set_xticks(range(len(shown)), [f"cluster {k}\n{sizes[k]} rows" for k in shown], fontsize=8)
+    axes.set_xticks(
+        range(len(shown)), [f"cluster {k}\n{sizes[k]} row{'s' if sizes[k] != 1 else ''}" for k in shown], fontsize=8
+    )
     axes.xaxis.tick_top()
     _write_names(axes, rows, description.association["used"])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = axes.figure.colorbar(image, ax=axes, location="bottom", shrink=0.6, aspect=40, ticks=[-_FULL, -1, 0, 1, _FULL])
     bar.set_label("difference from all rows (standard deviations)", fontsize=8)
+    axes.set_xlabel(_OWN + (_OVER_DRAWS if any("\n" in text for cells in texts for text in cells) else ""), fontsize=7)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
     return axes
@@ -132,6 +143,13 @@ def associations(description: ClusterProfiles, *, ax: Axes | None = None) -> Axe
     if table["used"].nunique() > 1:
         axes.figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
     return axes
+
+
+def _cell(profile: pd.Series, share: bool) -> str:
+    """Mean and standard deviation, or share; and the interval over the draws, if it is more than this mean."""
+    own = with_sd(profile["mean"], profile["sd"], profile["spread"], share)
+    ends = [rounded(profile[f"{end}_over_draws"], profile["spread"], share) for end in ("low", "high")]
+    return own if set(ends) <= {rounded(profile["mean"], profile["spread"], share)} else f"{own}\n({ends[0]} to {ends[1]})"
 
 
 def _strongest(description: ClusterProfiles, deviation: pd.Series) -> list[tuple[str, str]]:

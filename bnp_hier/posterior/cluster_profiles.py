@@ -18,7 +18,7 @@ from bnp_hier.utils.labels import canonical_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClusterProfiles", "Column", "column_of", "describe", "describe_columns", "deviations", "is_share"]
+__all__ = ["ClusterProfiles", "Column", "as_number", "column_of", "describe", "describe_columns", "deviations", "is_share"]
 
 MOST_LEVELS = 50
 """Largest number of distinct texts of a column that is described."""
@@ -27,9 +27,10 @@ MOST_LEVELS = 50
 class ClusterProfiles(NamedTuple):
     """Tables that describe the clusters of an estimate.
 
-    - **profiles** - one row for each column, level (of a category) and cluster: `rows`, the number of rows with a value;
-      `mean`, the mean of a number or date, or the share of a level; `low` and `high`, an interval over the draws; `sd`, the
-      standard deviation within the cluster; and `overall`, the mean or share in all rows.
+    - **profiles** - one row for each column, level (of a category) and cluster. Of the cluster's own rows: `rows`, the number
+      of those with a value; `mean`, the mean of a number or date, or the share of a level; and `sd`, the standard deviation.
+      Of all rows: `overall`, the mean or share. Of the posterior: `mean_over_draws`, the mean averaged over the draws, as
+      `describe` explains; and `low_over_draws` and `high_over_draws`, its interval over the draws.
     - **association** - one row for each column, the strongest first: `kind`, "number", "binary" (only 0 and 1), "date" or
       "category"; `used`, whether it is a column of X; `measure`; `effect`, its mean over the draws; and `low` and `high`, an
       interval over the draws.
@@ -60,9 +61,13 @@ def describe(
 ) -> ClusterProfiles:
     """Describe the clusters of an estimate by the columns of the data and by others that were not used to find them.
 
-    The mean of a column in a cluster is averaged over partition draws: in each draw, it is the mean of the column in the
-    cluster that a random member of the estimate's cluster belongs to. The interval covers this mean in the draws: it shows how
-    much the uncertainty of the partition matters, and not the sampling error of a mean. Missing values are left out.
+    The number of rows, the mean and the standard deviation are those of the rows that the estimate puts into the cluster.
+    Missing values are left out.
+
+    How much the uncertainty of the partition matters is shown by a second mean: in each draw, that of the cluster that a random
+    one of these rows belongs to. Its average and its interval over the draws have names that end in `_over_draws`. They are no
+    sampling error, and the interval need not contain the mean of the rows: a cluster of two rows that are with many others in
+    most draws has their mean there.
 
     The association of a column with the partition is measured in each draw: for numbers and dates by ε², the share of the
     variance that lies between clusters, less what is expected by chance (Kelley 1935); for categories by Cramér's V with
@@ -134,15 +139,16 @@ def describe_columns(
         parts = zip(columns, np.split(sums, ends[:-1], axis=1), np.split(counts, ends[:-1], axis=1), strict=True)
         effects.append([_effect(column, *sums_and_counts) for column, *sums_and_counts in parts])
     tails = (1 - credible) / 2, (1 + credible) / 2
-    own, (low, high) = np.mean(means, axis=0), np.quantile(means, tails, axis=0)
+    averaged, (low, high) = np.mean(means, axis=0), np.quantile(means, tails, axis=0)
     overall, profiles, place = np.nanmean(values, axis=0), [], 0
     for column in columns:
         for name in column.levels:
             for k in range(labels.max() + 1):
                 inside = values[labels == k, place]
                 inside = inside[~np.isnan(inside)]
+                mean = inside.mean() if len(inside) else np.nan
                 sd = inside.std(ddof=1) if len(inside) > 1 else np.nan
-                numbers = own[k, place], low[k, place], high[k, place], sd, overall[place]
+                numbers = mean, sd, overall[place], averaged[k, place], low[k, place], high[k, place]
                 profiles.append((column.name, name, k, len(inside), *_in_units(column.kind, numbers)))
             place += 1
     spread = np.mean(effects, axis=0), *np.quantile(effects, tails, axis=0)
@@ -150,14 +156,15 @@ def describe_columns(
         (column.name, column.kind, column.used, "Cramér's V" if column.kind == "category" else "ε²", *numbers)
         for column, *numbers in zip(columns, *spread, strict=True)
     ]
-    heads = ["column", "level", "cluster", "rows", "mean", "low", "high", "sd", "overall"]
+    over_draws = [f"{name}_over_draws" for name in ("mean", "low", "high")]
+    heads = ["column", "level", "cluster", "rows", "mean", "sd", "overall", *over_draws]
     table = pd.DataFrame(association, columns=["column", "kind", "used", "measure", "effect", "low", "high"])
     table = table.sort_values("effect", ascending=False, kind="stable").set_index("column")
     return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
 
 
 def deviations(profiles: pd.DataFrame) -> pd.DataFrame:
-    """Compare the means and shares of the clusters with those of all rows.
+    """Compare the means and shares of the rows of the clusters with those of all rows.
 
     Parameters
     ----------
@@ -172,8 +179,9 @@ def deviations(profiles: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    mean, overall = (profiles[name].map(_as_number).astype(float) for name in ("mean", "overall"))
-    squares = profiles["rows"] * (profiles["sd"].astype(float).fillna(0.0) ** 2 + (mean - overall).fillna(0.0) ** 2)
+    mean, overall = (profiles[name].map(as_number).astype(float) for name in ("mean", "overall"))
+    within = (profiles["rows"] - 1) * profiles["sd"].astype(float) ** 2
+    squares = within.fillna(0.0) + profiles["rows"] * (mean - overall).fillna(0.0) ** 2
     both = ["column", "level"]
     rows = profiles["rows"].groupby(both, sort=False).transform("sum")
     spread = np.sqrt(squares.groupby(both, sort=False).transform("sum") / rows)
@@ -185,7 +193,7 @@ def is_share(description: ClusterProfiles, column: str, level: str) -> bool:
     return bool(level) or description.association.loc[column, "kind"] == "binary"
 
 
-def _as_number(value: Any) -> float:
+def as_number(value: Any) -> float:
     """A date as days since 1970."""
     return value.timestamp() / 86_400 if hasattr(value, "timestamp") else float(value)
 
@@ -235,13 +243,13 @@ def _kind(numbers: Float[np.ndarray, " n"]) -> str:
 
 
 def _in_units(kind: str, numbers: tuple[float, ...]) -> tuple[Any, ...]:
-    """Days since 1970 as dates; the standard deviation, the fourth, stays in days."""
+    """Days since 1970 as dates, to the second; the standard deviation, the second number, stays in days."""
     if kind != "date":
         return numbers
     import pandas as pd
 
     return tuple(
-        number if place == 3 or np.isnan(number) else pd.Timestamp(0) + pd.Timedelta(days=number)
+        number if place == 1 or np.isnan(number) else (pd.Timestamp(0) + pd.Timedelta(days=number)).round("s")
         for place, number in enumerate(numbers)
     )
 

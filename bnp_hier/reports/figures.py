@@ -68,12 +68,12 @@ class NamedFigure(NamedTuple):
 def profile_figure(findings: Findings) -> NamedFigure:
     """What the clusters of the method shown contain."""
     averaged = (
-        ", averaged over the draws (in each, those of the cluster to which a random one of the rows belongs, so that they "
-        "differ from those of the rows, most of all where these are few)"
+        "; in parentheses, where they matter, the intervals over the draws of the means in the clusters to which these rows "
+        "belong there"
     )
     caption = (
-        f"Means and shares of the columns in the clusters of {findings.lead}, with their intervals over the draws where these "
-        f"matter{averaged if findings.lead in findings.certainty else ''}; the names of columns that were not used to find the "
+        f"Means ± standard deviations, or shares, of the rows in each cluster of {findings.lead}"
+        f"{averaged if findings.lead in findings.certainty else ''}; the names of columns that were not used to find the "
         "clusters are in italics"
     )
     return NamedFigure("profiles", caption, _figure(plots.cluster_profiles(findings.profiles)))
@@ -90,6 +90,8 @@ def pairs_figure(findings: Findings) -> NamedFigure:
     data, lead = findings.data, findings.lead
     some = some_rows(len(data.X), MOST_POINTS, findings.random_state)
     caption = f"The columns of the data, coloured by the clusters of {lead}{_of(len(some), len(data.X))}"
+    if len(data.source_columns) < len(data.feature_names):
+        caption += "; the indicators of a category are columns of their own here"
     figure = plots.pairs(data.X[some], labels=findings.labels[lead][some], feature_names=data.feature_names)
     return NamedFigure("columns", caption, figure)
 

@@ -15,7 +15,7 @@ from jaxtyping import Int, Shaped
 from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.capabilities import Chains, TreePosterior
 from bnp_hier.comparison import shared_component, tabulate
-from bnp_hier.components import GammaPoisson
+from bnp_hier.components import Component, GammaPoisson
 from bnp_hier.datasets import Dataset
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles
 from bnp_hier.posterior.convergence import diagnostics
@@ -23,8 +23,9 @@ from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
+from bnp_hier.reports.distinctions import features_in_words
 from bnp_hier.reports.headlines import headline
-from bnp_hier.reports.profiles import features_in_words, profiles_of
+from bnp_hier.reports.profiles import profiles_of
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.verdicts import (
     ROUGH_RHAT,
@@ -34,6 +35,7 @@ from bnp_hier.reports.verdicts import (
     chains_verdict,
     clusters_at_cuts,
     clusters_verdict,
+    columns_in_words,
     dispersion_verdict,
     held_out_verdict,
     parts_verdict,
@@ -112,7 +114,7 @@ class Findings:
         return next(iter(self.certainty), None) or str(self.table["log_joint_shared"].fillna(-np.inf).idxmax())
 
     def headline(self) -> str:
-        """The number of clusters, its probability, and which methods agree, in a sentence or two."""
+        """The number of clusters, its probability, how unequal they are, and which methods agree, in a few sentences."""
         if self.lead not in self.certainty:
             return headline(self.lead, self.labels)
         rhat = self.convergence[self.lead].loc["n_clusters", "rhat"]  # NaN where all draws have the same number
@@ -148,7 +150,7 @@ class Findings:
         columns: dict[str, Any] = {"rows": sizes, "share": [f"{share:.0%}" if share >= 0.005 else "<1%" for share in sizes / n]}
         if self.lead in self.certainty:
             columns["rows in doubt"] = np.bincount(labels, weights=~self.certainty[self.lead].certain).astype(int)
-        columns["what distinguishes it, with means or shares"] = features_in_words(self.profiles)
+        columns["what distinguishes its rows, with their means or shares"] = features_in_words(self.profiles)
         return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
 
     # ---- the findings in plain sentences ----------------------------------------------------------------------------------
@@ -196,6 +198,26 @@ class Findings:
             for name, row in self.table[self.table["capacity_hits"].fillna(0) > 0].iterrows()
         ]
 
+    @property
+    def parts(self) -> str:
+        """Family and columns of each part of a model of columns of several kinds; empty for other models."""
+        parts = () if self._component is None else self._component.parts_and_columns()
+        described = (
+            f"part{i}: {type(part).__name__} for {columns_in_words(self._sources(), columns)}"
+            for i, (part, columns) in enumerate(parts)
+        )
+        return "; ".join(described) if len(parts) > 1 else ""
+
+    @cached_property
+    def _component(self) -> Component | None:
+        """The likelihood that the methods share."""
+        return shared_component(self.fits, self.data.X)
+
+    def _sources(self) -> list[str]:
+        """For each column of numbers, the name of the column that it was made from."""
+        names = {j: name for name, places in self.data.source_columns.items() for j in places}
+        return [names[j] for j in range(len(names))]
+
     def _of_chains(self, name: str) -> Iterator[str]:
         if name in self.certainty:
             yield from chains_verdict(name, self.convergence[name], self.fits[name].num_chains)
@@ -212,10 +234,10 @@ class Findings:
     def _of_parts(self) -> Iterator[str]:
         """What separates the clusters of the lead, and whether counts are over-dispersed within them."""
         X, labels, names = self.data.X, self.labels[self.lead], list(self.data.feature_names)
-        component = shared_component(self.fits, X)
+        component = self._component
         if component is None:
             return
-        yield from parts_verdict(self.lead, part_gains(component, X, labels), names)
+        yield from parts_verdict(self.lead, part_gains(component, X, labels), self._sources())
         for part, columns in component.parts_and_columns():
             if isinstance(part, GammaPoisson):
                 index = dispersion_within(X[:, list(columns)], labels)

@@ -1,4 +1,4 @@
-"""One-sentence summary of a comparison: the number of clusters, how certain it is, and which methods agree."""
+"""Summary of a comparison in a few sentences: the number of clusters, how certain it is, their sizes, and who agrees."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
 
+from bnp_hier.reports.cluster_sizes import sizes_in_words
 from bnp_hier.utils.wording import conjoined, in_words
 
 __all__ = ["Relation", "headline", "relation"]
@@ -19,6 +20,9 @@ ALIKE = 0.95
 
 WORTH_NAMING = 0.05
 """Probability from which on a second number of clusters appears in the headline."""
+
+NEAREST = "The partition nearest to all draws has"
+"""Beginning of a sentence on the point estimate."""
 
 
 class Relation(NamedTuple):
@@ -59,7 +63,9 @@ def headline(
     probabilities: Float[np.ndarray, " k1"] | None = None,
     converged: bool = True,
 ) -> str:
-    """One or two sentences on the number of clusters, reconciled over the methods.
+    """A few sentences on the number of clusters and their sizes, reconciled over the methods.
+
+    Of clusters of very unequal sizes, it says how many of the rows the large ones hold, and how many are tiny.
 
     Parameters
     ----------
@@ -73,19 +79,21 @@ def headline(
         Whether the chains agree on the number of clusters.
     """
     reference = labels[lead]
-    own = int(reference.max()) + 1
+    own, sizes = int(reference.max()) + 1, sizes_in_words(np.bincount(reference))
     if probabilities is None:
-        return _without_probabilities(lead, labels)
+        return _without_probabilities(lead, labels, sizes)
     if not converged:
-        return " ".join([_unsettled(lead, probabilities), *_others(lead, labels)])
+        shown = [f"{NEAREST} {in_words(own)} clusters; {sizes}."] if sizes else []
+        return " ".join([_unsettled(lead, probabilities), *shown, *_others(lead, labels)])
     mode = int(probabilities.argmax())
     rest = [int(k) for k in np.argsort(-probabilities, kind="stable")[1:] if probabilities[k] >= WORTH_NAMING][:3]
     beside = "".join(f"{', ' if i else '; '}{in_words(k)} {probabilities[k]:.0%}" for i, k in enumerate(rest))
-    first = f"{_counted(mode)} (probability {probabilities[mode]:.0%}{beside})."
+    first = f"{_counted(mode)} (probability {probabilities[mode]:.0%}{beside})"
     if mode == 1:
-        first += " Under this model the data show no groups." if probabilities[1] >= 0.5 else ""
+        first += ". Under this model the data show no groups" if probabilities[1] >= 0.5 else ""
     elif own != mode:
-        first += f" The partition nearest to all draws has {in_words(own)}."
+        first += f". {NEAREST} {in_words(own)}"
+    first += f"; {sizes}." if sizes and mode != 1 else "."
     return " ".join([first, *_others(lead, labels)])
 
 
@@ -100,15 +108,17 @@ def _unsettled(lead: str, probabilities: Float[np.ndarray, " k1"]) -> str:
     return f"Unsettled: the chains of {lead} do not agree on the number of clusters ({span}); run them longer."
 
 
-def _without_probabilities(lead: str, labels: Mapping[str, Int[np.ndarray, " n"]]) -> str:
+def _without_probabilities(lead: str, labels: Mapping[str, Int[np.ndarray, " n"]], sizes: str) -> str:
     """Where no method samples the posterior, there is no probability to report."""
     own = int(labels[lead].max()) + 1
     advice = "Add gibbs to the methods to see how probable this number is."
+    shown = f"; {sizes}." if sizes else "."
     if len(labels) == 1:
-        return f"{_counted(own)}, by {lead}. {advice}"
+        return f"{_counted(own)}, by {lead}{shown} {advice}"
     if all(relation(labels[lead], other).kind == "same" for other in labels.values()):
-        return f"{_counted(own)}, by every method. {advice}"
-    return " ".join([f"{_counted(own)} in the most probable partition found, that of {lead}.", *_others(lead, labels), advice])
+        return f"{_counted(own)}, by every method{shown} {advice}"
+    first = f"{_counted(own)} in the most probable partition found, that of {lead}{shown}"
+    return " ".join([first, *_others(lead, labels), advice])
 
 
 def _others(lead: str, labels: Mapping[str, Int[np.ndarray, " n"]]) -> Iterator[str]:

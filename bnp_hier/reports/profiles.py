@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,24 @@ import pandas as pd
 from jaxtyping import Int, Shaped
 
 from bnp_hier.datasets import Dataset
-from bnp_hier.datasets.conversions import features_of
 from bnp_hier.datasets.recognition import DATE
 from bnp_hier.posterior.cluster_profiles import (
     MOST_LEVELS,
     ClusterProfiles,
     Column,
+    as_number,
     column_of,
     describe_columns,
     deviations,
     is_share,
 )
 from bnp_hier.utils.files import write_text
-from bnp_hier.utils.rounding import rounded, with_interval
+from bnp_hier.utils.rounding import rounded, with_interval, with_sd
 
 __all__ = [
     "association_table",
+    "averages_table",
     "columns_of",
-    "distinguishing_features",
-    "features_in_words",
     "profiles_of",
     "profiles_table",
     "write_tables",
@@ -39,11 +39,8 @@ __all__ = [
 CREDIBLE = 0.95
 """Probability of the intervals."""
 
-TELLING = 0.3
-"""Standard deviations by which a cluster's mean must differ from that of all rows to be mentioned."""
-
-VERY = 1.5
-"""Standard deviations from which on a difference is called very large."""
+SAME = 1e-5
+"""Difference of means, relative to their size and spread, that is due to rounding."""
 
 MOST_CLUSTERS, MOST_ROWS = 8, 40
 """Largest numbers of clusters, and of columns or levels, in a table of the report; the files contain all."""
@@ -57,11 +54,12 @@ def profiles_of(fit: Any, data: Dataset, labels: Int[np.ndarray, " n"]) -> Clust
 
 def columns_of(data: Dataset) -> list[Column]:
     """The columns of a data set as they were read, and, if they can be described, those left out and the known classes."""
-    source = {one: name for name in data.sources for one in features_of(name, data.kinds.get(name), data.levels.get(name, ()))}
     used: dict[str, pd.Series] = {}
-    for name, values in zip(data.feature_names, data.X.T, strict=True):
-        owner = source.get(name, name)
-        used.setdefault(owner, _series(data.sources[owner]) if owner in data.sources else pd.Series(values))
+    for name, places in data.source_columns.items():
+        if name in data.sources:
+            used[name] = _series(data.sources[name])
+        else:
+            used |= {data.feature_names[j]: pd.Series(data.X[:, j]) for j in places}
     found = [column_of(name, column, True) for name, column in used.items()]
     others: dict[str, pd.Series] = {name: _series(values) for name, values in data.others.items()}
     if data.classes is not None:
@@ -99,66 +97,70 @@ def association_table(found: ClusterProfiles) -> pd.DataFrame:
     return pd.DataFrame(shown, index=table.index)
 
 
-def profiles_table(found: ClusterProfiles) -> pd.DataFrame:
-    """Means and shares with their intervals: a row for each column or level, the strongest first, a column for each cluster."""
+def profiles_table(found: ClusterProfiles, sizes: Int[np.ndarray, " k"]) -> pd.DataFrame:
+    """Means and standard deviations, or shares, of the rows of each cluster.
+
+    There is a row for each column or level, the strongest first, and a column for each cluster; of many clusters, the largest.
+
+    Parameters
+    ----------
+    found
+        The clusters' profiles.
+    sizes
+        (K,) numbers of rows of the clusters.
+    """
+    return _wide(found, sizes, lambda row: with_sd(row.mean, row.sd, row.spread, row.share), all_rows=True)
+
+
+def averages_table(found: ClusterProfiles, sizes: Int[np.ndarray, " k"]) -> pd.DataFrame:
+    """The same of the means over the draws with their intervals; empty if these are the means of the rows."""
+    names = ["mean_over_draws", "low_over_draws", "high_over_draws"]
+    numbers = found.profiles[["mean", *names]].map(as_number).astype(float)
+    gaps, spread = numbers[names].sub(numbers["mean"], axis=0).abs().max(axis=1), deviations(found.profiles)["spread"]
+    if not (gaps > SAME * (spread + numbers["mean"].abs())).any():
+        return pd.DataFrame()
+
+    def written(row: Any) -> str:
+        mean, low, high = (getattr(row, name) for name in names)
+        return with_interval(mean, low, high, row.sd if row.sd > 0 else row.spread, row.share)
+
+    return _wide(found, sizes, written)
+
+
+def _wide(
+    found: ClusterProfiles, sizes: Int[np.ndarray, " k"], written: Callable[[Any], str], all_rows: bool = False
+) -> pd.DataFrame:
+    """A row for each column or level, and a column for each of the largest clusters and for all rows."""
     place = {name: rank for rank, name in enumerate(found.association.index)}
-    table = found.profiles.reset_index()
-    table = table[table["cluster"] < MOST_CLUSTERS]
+    table = found.profiles.join(deviations(found.profiles)["spread"]).reset_index()
+    largest = np.argsort(-sizes, kind="stable")[:MOST_CLUSTERS]
+    table = table[table["cluster"].isin(largest)]
     table = table.assign(share=[is_share(found, str(row.column), str(row.level)) for row in table.itertuples()])
     table = table.assign(
         rank=table["column"].map(place),
-        text=[with_interval(row.mean, row.low, row.high, row.sd, bool(row.share)) for row in table.itertuples()],
-        all_rows=[rounded(row.overall, row.sd, bool(row.share)) for row in table.itertuples()],
+        text=[written(row) for row in table.itertuples()],
+        all_rows=[rounded(row.overall, row.spread, bool(row.share)) for row in table.itertuples()],
         name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
     ).sort_values(["rank", "level", "cluster"], kind="stable")
     wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
-    wide.columns = [f"cluster {k}" for k in wide.columns]
-    overall = table.drop_duplicates("name").set_index("name")["all_rows"]
-    return wide.assign(**{"all rows": overall}).rename_axis("column").head(MOST_ROWS)
+    wide.columns = [f"cluster {k}, {sizes[k]} row{'s' if sizes[k] != 1 else ''}" for k in wide.columns]
+    if all_rows:
+        wide = wide.assign(**{"all rows": table.drop_duplicates("name").set_index("name")["all_rows"]})
+    return wide.rename_axis("column").head(MOST_ROWS)
 
 
 def write_tables(folder: Path, found: ClusterProfiles) -> dict[str, str]:
     """Write clusters.csv and association.csv, and return what each contains."""
-    tables = {"clusters.csv": found.profiles, "association.csv": found.association}
+    tables = {"clusters.csv": found.profiles.map(_with_six_digits), "association.csv": found.association}
     for name, table in tables.items():
         write_text(folder / name, table.to_csv(float_format="%.6g"))
     return {
-        "clusters.csv": "means and shares of every column in each cluster, their intervals over the draws, and numbers of rows",
+        "clusters.csv": "numbers of rows, means or shares, and standard deviations of every column in each cluster; and, with "
+        "names that end in over_draws, means averaged over the draws and their intervals",
         "association.csv": "how far each column goes with the clusters, with intervals over the draws",
     }
 
 
-def distinguishing_features(found: ClusterProfiles, most: int = 3) -> list[str]:
-    """For each cluster, the columns whose means or shares differ most from those of all rows, the most telling first.
-
-    A difference is measured in standard deviations of the column over all rows; columns that were not used to find the
-    clusters are left out, and so are differences of less than 0.3.
-    """
-    return [", ".join(f"{name} {own} (all rows {of_all})" for name, own, of_all, _ in each[:most]) for each in _telling(found)]
-
-
-def features_in_words(found: ClusterProfiles, most: int = 3) -> list[str]:
-    """The same with a word for the direction and the size of each difference; "very" from 1.5 standard deviations on."""
-    return [
-        "; ".join(
-            f"{'very ' if abs(gap) >= VERY else ''}{'high' if gap > 0 else 'low'} {name}: {own} (all rows {of_all})"
-            for name, own, of_all, gap in each[:most]
-        )
-        for each in _telling(found)
-    ]
-
-
-def _telling(found: ClusterProfiles) -> list[list[tuple[str, str, str, float]]]:
-    """For each cluster, names of columns, their values in the cluster and in all rows, and their deviations."""
-    table = found.profiles.join(deviations(found.profiles)).reset_index()
-    table = table[table["column"].map(found.association["used"]).astype(bool)]
-    table = table.assign(gap=table["deviation"].abs())
-    telling = table[table["gap"] >= TELLING].sort_values("gap", ascending=False, kind="stable")
-    telling = telling.drop_duplicates(["cluster", "column"])  # of a category, the level that tells most
-    words: list[list[tuple[str, str, str, float]]] = [[] for _ in range(int(table["cluster"].max()) + 1)]
-    for row in telling.itertuples():
-        name = f"{row.column} = {row.level}" if row.level else str(row.column)
-        share = is_share(found, str(row.column), str(row.level))
-        own, of_all = (rounded(value, row.spread, share) for value in (row.mean, row.overall))
-        words[int(str(row.cluster))].append((name, own, of_all, float(str(row.deviation))))
-    return words
+def _with_six_digits(cell: Any) -> Any:
+    """Numbers beside dates, which pandas would write with all digits."""
+    return float(f"{cell:.6g}") if isinstance(cell, float) else cell

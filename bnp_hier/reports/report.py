@@ -28,7 +28,7 @@ from bnp_hier.reports.figures import (
     trace_figures,
 )
 from bnp_hier.reports.findings import Findings
-from bnp_hier.reports.profiles import association_table, profiles_table
+from bnp_hier.reports.profiles import association_table, averages_table, profiles_table
 from bnp_hier.reports.tree_page import BRANCHES, browsable_merges
 from bnp_hier.reports.trust import checks
 from bnp_hier.reports.verdicts import DIAGNOSTICS, IN_WORDS
@@ -91,7 +91,8 @@ def write_report(
         Command or code that makes the report again.
     """
     now = datetime.now().astimezone()
-    run = {**(facts or {}), "version": f"bnp_hier {version('bnp-hier')}", "date": f"{now:%Y-%m-%d %H:%M %Z}"}
+    parts = {"parts of the model": findings.parts} if findings.parts else {}
+    run = {**(facts or {}), **parts, "version": f"bnp_hier {version('bnp-hier')}", "date": f"{now:%Y-%m-%d %H:%M %Z}"}
     sections = [
         Section("What is missing", notes=problems),
         groups(findings),
@@ -174,8 +175,8 @@ def contents(findings: Findings) -> Section:
     """The content of each cluster of the method shown, collapsed, and what the columns have to do with the clusters."""
     labels, data, classes = findings.labels[findings.lead], findings.data, findings.data.classes
     folds: dict[str, list[str]] = {}
-    words = findings.clusters.iloc[:, -1]
-    for cluster in np.argsort(-np.bincount(labels), kind="stable")[:MOST_CLUSTERS]:
+    words, sizes = findings.clusters.iloc[:, -1], np.bincount(labels)
+    for cluster in np.argsort(-sizes, kind="stable")[:MOST_CLUSTERS]:
         rows = np.flatnonzero(labels == cluster)
         lines = [f"Distinguishing features: {words[cluster]}"] if words[cluster] else []
         if classes is not None:
@@ -183,18 +184,29 @@ def contents(findings: Findings) -> Section:
             order = np.argsort(-counts)[:8]
             lines.append("Known classes: " + ", ".join(f"{names[i]} ({counts[i]})" for i in order))
         lines.append("Rows: " + listed(rows if data.item_names is None else (data.item_names[i] for i in rows), MOST_NAMED))
-        folds[f"Cluster {cluster}: {len(rows)} rows"] = lines
-    tables = {
-        "Means and shares by cluster, with their intervals over the draws where these matter; all of them are in "
-        "clusters.csv": profiles_table(findings.profiles),
+        folds[f"Cluster {cluster}: {len(rows)} row{'s' if len(rows) != 1 else ''}"] = lines
+    own, averages = profiles_table(findings.profiles, sizes), averages_table(findings.profiles, sizes)
+    tables = {"Means ± standard deviations, or shares, of the rows of each cluster; all of them are in clusters.csv": own}
+    if len(averages):
+        tables[
+            "The same means and shares averaged over the draws, with their intervals: in each draw, those of the cluster to "
+            "which a random one of the rows belongs"
+        ] = averages
+    tables |= {
         "How strongly columns are associated with the clusters, from 0 to 1; those that were used to find the clusters are "
         "associated by construction": association_table(findings.profiles),
     }
     if classes is not None and len(np.unique(classes)) <= MOST_CLASSES:
         crossed = pd.crosstab(pd.Series(labels, name="cluster"), pd.Series(classes, name="class"))
         tables[f"Rows by cluster of {findings.lead} and known class"] = crossed
+    text = (
+        "Means, standard deviations and shares are those of the rows that the partition puts into a cluster. Averages over the "
+        "draws show how much they depend on this partition; they can differ most where a cluster has few rows, which are with "
+        "others in many draws."
+    )
     return Section(
         "What is in each group?",
+        text=text if len(averages) else "",
         tables=tables,
         drawings=_shown([association_figure(findings)]),
         figures=_shown([pairs_figure(findings)]),

@@ -202,7 +202,7 @@ class SampledTree:
         fixed = getattr(draws.model, "keywords", {}).items()
         numbers = "".join(f", {name} {value:g}" for name, value in fixed if isinstance(value, float))
         facts = {
-            "data": f"{data.name}, {data.X.shape[0]} rows × {data.X.shape[1]} columns",
+            "data": f"{data.name}, {data.X.shape[0]} rows × {len(data.source_columns)} columns",
             "model": f"tree of depth {tree.depth}, nested Chinese restaurant process, nodes share components{numbers}",
             "chains": f"{chains}, {kept} draws each, in {seconds:.0f} s",
         }

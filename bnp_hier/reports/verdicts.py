@@ -15,7 +15,7 @@ from bnp_hier.posterior.gains_of_parts import PartGain
 from bnp_hier.posterior.item_uncertainty import CERTAIN
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.trees import Dendrogram, Hierarchy
-from bnp_hier.utils.wording import conjoined, in_words, listed
+from bnp_hier.utils.wording import conjoined, in_words, listed, some_of
 
 __all__ = [
     "Association",
@@ -25,6 +25,7 @@ __all__ = [
     "chains_verdict",
     "clusters_at_cuts",
     "clusters_verdict",
+    "columns_in_words",
     "disagreeing",
     "dispersion_verdict",
     "held_out_verdict",
@@ -35,6 +36,9 @@ __all__ = [
 
 LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
 """Largest R-hat and smallest effective sample size of chains that are said to have converged (Vehtari et al. 2021)."""
+
+MOST_PARTS, MOST_NAMED = 6, 4
+"""Most parts of a mixed table that are listed, and most columns of each that are named."""
 
 ROUGH_RHAT = 1.05
 """Largest R-hat of chains that are said to have nearly converged."""
@@ -378,7 +382,7 @@ def support_verdict(tree: Hierarchy, support: Float[np.ndarray, " nodes"]) -> It
     )
 
 
-def parts_verdict(name: str, gains: Sequence[PartGain], feature_names: Sequence[str]) -> Iterator[str]:
+def parts_verdict(name: str, gains: Sequence[PartGain], names: Sequence[str]) -> Iterator[str]:
     """What separates the clusters of a mixed table: the share of each part in the gain over one cluster.
 
     Parameters
@@ -387,23 +391,29 @@ def parts_verdict(name: str, gains: Sequence[PartGain], feature_names: Sequence[
         Of the method.
     gains
         Of `part_gains`; nothing is said of a single part, or if no part gains anything.
-    feature_names
-        Names of all columns.
+    names
+        Name of each column as it was read: the indicators of a category have the same.
     """
     total = sum(max(part.gain, 0.0) for part in gains)
     if len(gains) < 2 or total <= 0:
         return
 
-    def described(part: PartGain) -> str:
-        columns = f"{len(part.columns)} columns" if len(part.columns) > 1 else f"column {feature_names[part.columns[0]]!r}"
-        return f"{part.family} ({columns})"
-
     ordered = sorted(gains, key=lambda part: -part.gain)
-    shares = [f"{described(part)} {max(part.gain, 0.0) / total:.0%} ({part.gain:.0f} nats)" for part in ordered]
-    line = f"What separates the clusters of {name}, relative to one cluster: {listed(shares, 6)}"
+    words = [columns_in_words(names, part.columns) for part in ordered]
+    shares = [
+        f"{columns}: {max(part.gain, 0.0) / total:.0%} ({part.gain:.0f} nats)"
+        for columns, part in zip(words, ordered, strict=True)
+    ]
+    more = f"; ... ({len(shares)} in all)" if len(shares) > MOST_PARTS else ""
+    line = f"What separates the clusters of {name}, relative to one cluster: {'; '.join(shares[:MOST_PARTS])}{more}"
     if ordered[0].gain >= DOMINANT * total:
-        line += f". {described(ordered[0])} dominates: the other columns hardly influence the clusters"
+        line += f". Columns other than {words[0]} hardly influence the clusters"
     yield line + "."
+
+
+def columns_in_words(names: Sequence[str], which: Sequence[int]) -> str:
+    """Names of some of the columns, each once: the first ones and the number of the others if there are more than four."""
+    return some_of([repr(name) for name in dict.fromkeys(names[j] for j in which)], MOST_NAMED)
 
 
 def dispersion_verdict(name: str, index: Mapping[str, float]) -> Iterator[str]:

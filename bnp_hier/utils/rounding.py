@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["rounded", "with_interval"]
+__all__ = ["rounded", "with_interval", "with_sd"]
 
 MISSING = "–"
 
@@ -34,7 +34,7 @@ def rounded(value: Any, spread: Any, is_share: bool = False) -> str:
     return f"{value:.{digits}f}"
 
 
-def with_interval(value: Any, low: Any, high: Any, spread: Any, is_share: bool = False, between: str = " ") -> str:
+def with_interval(value: Any, low: Any, high: Any, spread: Any, is_share: bool = False) -> str:
     """Write a value as `rounded` does, and its interval in parentheses unless that is just a point.
 
     Parameters
@@ -43,8 +43,27 @@ def with_interval(value: Any, low: Any, high: Any, spread: Any, is_share: bool =
         The value and the ends of its interval.
     spread, is_share
         As in `rounded`.
-    between
-        What separates the value from its interval.
     """
     own, *ends = (rounded(each, spread, is_share) for each in (value, low, high))
-    return own if ends == [own, own] or own == MISSING else f"{own}{between}({ends[0]} to {ends[1]})"
+    return own if ends == [own, own] or own == MISSING else f"{own} ({ends[0]} to {ends[1]})"
+
+
+def with_sd(mean: Any, sd: Any, spread: Any, is_share: bool = False) -> str:
+    """Write the mean and the standard deviation of rows, "2.50 ± 0.31"; a share, and the value of a single row, alone.
+
+    Parameters
+    ----------
+    mean
+        Number or timestamp.
+    sd
+        Standard deviation, in days for a timestamp; NaN of a single row.
+    spread
+        Standard deviation over all rows, by which the value of a single row is rounded.
+    is_share
+        Whether the mean is a share.
+    """
+    if is_share or sd != sd or mean != mean:
+        return rounded(mean, spread, is_share)
+    if hasattr(mean, "strftime"):
+        return f"{rounded(mean, sd)} ± {sd:.0f} d"
+    return f"{rounded(mean, sd)} ± {rounded(sd, sd)}"

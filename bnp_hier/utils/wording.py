@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["conjoined", "in_words", "listed", "nearest", "printable"]
+__all__ = ["conjoined", "in_words", "listed", "nearest", "printable", "some_of"]
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Characters that control a terminal, change the direction of text or are not allowed in XML."""
@@ -47,6 +47,12 @@ def conjoined(words: Sequence[object]) -> str:
     """Join words as a sentence does: "a", "a and b", "a, b and c"."""
     every = [str(word) for word in words]
     return "".join(every) if len(every) < 2 else f"{', '.join(every[:-1])} and {every[-1]}"
+
+
+def some_of(words: Sequence[object], most: int) -> str:
+    """Join at most `most` words, or the first ones and the number of the others: "a, b and 5 more"."""
+    every = list(words)
+    return conjoined(every if len(every) <= most else [*every[: most - 1], f"{len(every) - most + 1} more"])
 
 
 def in_words(number: int) -> str:

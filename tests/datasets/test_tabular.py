@@ -401,3 +401,17 @@ def test_a_pipe_is_no_folder(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(ValueError, match="found a pipe or a device, expected a file"):
         read_table(tmp_path / "pipe.csv")
+
+
+def test_columns_of_numbers_belong_to_the_columns_that_were_read(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    lines = ["size,sun,income,site,smokes,note"]
+    lines += [
+        f"{'small medium large'.split()[i % 3]},{i},{i + 1},{'abcd'[i % 4]},{'yes' if i % 2 else 'no'},x" for i in range(12)
+    ]
+    path.write_text("\n".join(lines))
+    data = read_table(path, kinds={"size": "small<medium<large", "income": "log"}, drop=["note"])
+    assert len(data.feature_names) == 9
+    assert data.source_columns == {"size": (0, 1), "sun": (2,), "income": (3,), "site": (4, 5, 6, 7), "smokes": (8,)}
+    plain = Dataset("plain", data.X[:, :2], None, ("a", "b"), None, "")
+    assert plain.source_columns == {"a": (0,), "b": (1,)}

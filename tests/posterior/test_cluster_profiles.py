@@ -31,12 +31,15 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Any:
     return given
 
 
+OVER_DRAWS = ["mean_over_draws", "low_over_draws", "high_over_draws"]
+
+
 def test_one_partition_has_plain_means_and_no_interval() -> None:
     found = describe(FIT, pd.DataFrame(X, columns=["length"])).profiles
     for k in range(2):
         own = X[FIT.labels_ == k, 0]
         row = found.loc[("length", "", k)]
-        np.testing.assert_allclose([row["mean"], row["low"], row["high"]], own.mean())
+        np.testing.assert_allclose(row[["mean", *OVER_DRAWS]].tolist(), own.mean())
         np.testing.assert_allclose([row["sd"], row["overall"], row["rows"]], [own.std(ddof=1), X.mean(), len(own)])
 
 
@@ -47,7 +50,26 @@ def test_means_over_draws_by_hand(draws: Any) -> None:
     second = np.array([2 / 3 * 0.1 + 1 / 3 * 7.0, 7.0])  # a random member of each cluster of the estimate
     for k, first in enumerate([0.2, 9.2]):
         row, both = found.loc[("x0", "", k)], np.array([first, second[k]])
-        np.testing.assert_allclose([row["mean"], row["low"], row["high"]], [both.mean(), *np.quantile(both, [0.25, 0.75])])
+        np.testing.assert_allclose(row[OVER_DRAWS].tolist(), [both.mean(), *np.quantile(both, [0.25, 0.75])])
+        np.testing.assert_allclose(row[["rows", "mean", "sd"]].tolist(), [3, first, 0.2])  # of the rows, whatever the draws
+
+
+def test_the_mean_of_a_few_rows_is_theirs_whatever_the_draws(draws: Any) -> None:
+    """Two rows that are alone in the estimate and with four others in every draw: the means over the draws are elsewhere."""
+    draws([0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1])
+    rows = pd.DataFrame({"length": [0.0, 0.2, 4.0, 4.4, 9.0, 9.4], "seen": pd.NaT, "site": list("aabbcc")})
+    rows["seen"] = pd.to_datetime(["2024-01-01", None, "2024-01-03", "2024-01-05", "2024-01-07", "2024-01-09"])
+    found = describe(FIT, rows[["length"]], [0, 0, 1, 1, 2, 2], others=rows[["seen", "site"]]).profiles
+    numbers = found.loc[("length", "", 1)]
+    np.testing.assert_allclose(numbers[["rows", "mean", "sd"]].tolist(), [2, 4.2, np.std([4.0, 4.4], ddof=1)])
+    np.testing.assert_allclose(numbers[OVER_DRAWS].tolist(), 6.7)
+    dates = found.loc[("seen", "", 1)]
+    assert dates["mean"] == pd.Timestamp("2024-01-04") and dates["mean_over_draws"] == pd.Timestamp("2024-01-06")
+    assert dates["sd"] == pytest.approx(np.sqrt(2.0)) and found.loc[("seen", "", 0), "rows"] == 1
+    assert found.loc[("site", "b", 1), "mean"] == 1.0 and found.loc[("site", "b", 1), "mean_over_draws"] == 0.5
+    assert list(found.columns) == ["rows", "mean", "sd", "overall", *OVER_DRAWS]
+    empty = describe(FIT, rows[["length"]], [0, 1, 2, 2, 2, 2], others=rows[["seen"]]).profiles.loc[("seen", "", 1)]
+    assert empty["rows"] == 0 and pd.isna(empty["mean"]) and pd.isna(empty["sd"])
 
 
 def test_effects_against_other_implementations(draws: Any) -> None:
@@ -99,7 +121,8 @@ def test_chains_and_files(tmp_path: Path) -> None:
     mcmc = MCMC(kernel, num_warmup=50, num_samples=100, num_chains=2, chain_method="vectorized", progress_bar=False)
     mcmc.run(jax.random.key(0), X)
     found = bnp.describe(mcmc, X)
-    assert (found.profiles["low"] <= found.profiles["mean"]).all() and (found.profiles["mean"] <= found.profiles["high"]).all()
+    assert (found.profiles["low_over_draws"] <= found.profiles["mean_over_draws"]).all()
+    assert (found.profiles["mean_over_draws"] <= found.profiles["high_over_draws"]).all()
     for table in found:
         table.to_csv(tmp_path / "table.csv")
         assert len(pd.read_csv(tmp_path / "table.csv")) == len(table)

@@ -48,6 +48,23 @@ def test_headline_of_chains_and_fast_methods() -> None:
     assert "Variational finds a different partition, of three." in line
 
 
+UNEQUAL = np.repeat(np.arange(7), [50, 40, 30, 2, 1, 1, 1])
+
+
+def test_headline_of_unequal_clusters_says_what_the_large_ones_hold() -> None:
+    words = "; the three largest hold 96% of the rows, and four have at most two rows. "
+    line = headline("Gibbs", {"Gibbs": UNEQUAL, "BHC": UNEQUAL}, np.array([0.0] * 7 + [0.6, 0.4]))
+    assert line == f"Seven clusters (probability 60%; eight 40%){words}BHC finds the same clusters."
+    line = headline("Gibbs", {"Gibbs": UNEQUAL, "BHC": UNEQUAL}, np.array([0.0] * 8 + [0.9, 0.1]))
+    assert line.startswith(f"Eight clusters (probability 90%; nine 10%). The partition nearest to all draws has seven{words}")
+    line = headline("Gibbs", {"Gibbs": UNEQUAL, "BHC": UNEQUAL}, PROBABILITIES, converged=False)
+    assert f"run them longer. The partition nearest to all draws has seven clusters{words}BHC finds" in line
+    assert headline("BHC", {"BHC": UNEQUAL}).startswith(f"Seven clusters, by BHC{words}Add gibbs")
+    assert headline("BHC", {"BHC": UNEQUAL, "MAP-DP": UNEQUAL}).startswith(f"Seven clusters, by every method{words}Add gibbs")
+    line = headline("BHC", {"BHC": UNEQUAL, "MAP-DP": np.minimum(UNEQUAL, 2)})
+    assert line.startswith(f"Seven clusters in the most probable partition found, that of BHC{words}MAP-DP")
+
+
 def test_headline_of_chains_that_disagree_claims_no_probability() -> None:
     line = headline("Gibbs", {"Gibbs": THREE, "BHC": TWO}, PROBABILITIES, converged=False)
     assert line.startswith("Unsettled: the chains of Gibbs do not agree on the number of clusters (between 2 and 5)")

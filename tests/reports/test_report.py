@@ -48,6 +48,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
     assert "convergence" not in page and findings.lead == "MAP-DP"
     assert "add gibbs to the methods" in page
+    assert "averaged over the draws" not in page  # there are none
     assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
     assert page.count('class="drawing"') == 3  # profiles, associations, and the flow to the known classes
 

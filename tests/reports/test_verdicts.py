@@ -15,6 +15,7 @@ from bnp_hier.reports.verdicts import (
     best_partition,
     chains_verdict,
     clusters_verdict,
+    columns_in_words,
     disagreeing,
     dispersion_verdict,
     held_out_verdict,
@@ -161,14 +162,23 @@ def test_trees() -> None:
 
 
 def test_parts() -> None:
-    names = ["age", "income", "smokes"]
-    normal, bits = bnp.PartGain("NormalInverseGamma", (0, 1), 75.0), bnp.PartGain("BetaBernoulli", (2,), 25.0)
+    names = ["age", "income", "site", "site", "site"]
+    normal, bits = bnp.PartGain("NormalInverseGamma", (0, 1), 75.0), bnp.PartGain("DirichletMultinomial", (2, 3, 4), 25.0)
     (line,) = parts_verdict("BHC", [bits, normal], names)
-    assert "NormalInverseGamma (2 columns) 75% (75 nats), BetaBernoulli (column 'smokes') 25% (25 nats)." in line
+    assert line.endswith("relative to one cluster: 'age' and 'income': 75% (75 nats); 'site': 25% (25 nats).")
     (line,) = parts_verdict("BHC", [bits._replace(gain=-3.0), normal], names)
-    assert "BetaBernoulli (column 'smokes') 0% (-3 nats). NormalInverseGamma (2 columns) dominates" in line
+    assert "'site': 0% (-3 nats). Columns other than 'age' and 'income' hardly influence the clusters." in line
     assert not list(parts_verdict("BHC", [normal], names))
     assert not list(parts_verdict("BHC", [normal._replace(gain=0.0), bits._replace(gain=-1.0)], names))
+
+
+def test_of_many_columns_of_a_part_a_few_are_named() -> None:
+    names = [f"c{j}" for j in range(9)]
+    assert columns_in_words(names, range(4)) == "'c0', 'c1', 'c2' and 'c3'"
+    assert columns_in_words(names, range(8)) == "'c0', 'c1', 'c2' and 5 more"
+    gains = [bnp.PartGain("GammaPoisson", (j,), 10.0 - j) for j in range(9)]
+    (line,) = parts_verdict("BHC", gains, names)
+    assert "'c5': 9% (5 nats); ... (9 in all)." in line and "'c6'" not in line
 
 
 def test_dispersion() -> None:
