@@ -369,7 +369,7 @@ class ClusteringResult:
         """One line for each cluster: `rows`; `probability`, the mean over its rows; and `features` that distinguish them."""
         import pandas as pd
 
-        from bnp_hier.reports.distinctions import features_in_words
+        from bnp_hier.reports.distinguishing_features import features_in_words
 
         sizes = np.bincount(self.labels_)
         own = 1.0 - self.uncertainty()

@@ -23,7 +23,7 @@ from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
-from bnp_hier.reports.distinctions import features_in_words
+from bnp_hier.reports.distinguishing_features import features_in_words
 from bnp_hier.reports.headlines import headline
 from bnp_hier.reports.profiles import profiles_of
 from bnp_hier.reports.row_certainty import RowCertainty
@@ -188,7 +188,7 @@ class Findings:
     def notes_on_clusters(self) -> list[str]:
         """Sizes of the clusters of the method shown, and which columns separate them."""
         sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
-        return [f"The clusters of {self.lead} have {listed(sizes, 12)} rows; each is described below.", *self._of_parts()]
+        return [f"The clusters of {self.lead} have {listed(sizes, 12)} rows.", *self._of_parts()]
 
     @cached_property
     def notes_on_limits(self) -> list[str]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 import bnp_hier as bnp
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles, column_of, describe_columns
-from bnp_hier.reports.distinctions import UNREMARKABLE, distinctions, features_in_words
+from bnp_hier.reports.distinguishing_features import UNREMARKABLE, distinctions, features_in_words
 
 RNG = np.random.default_rng(0)
 
