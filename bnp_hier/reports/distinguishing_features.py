@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Shaped
 
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles, as_number, deviations, is_share
 from bnp_hier.reports.cluster_sizes import large_clusters
@@ -69,14 +68,7 @@ def distinctions(found: ClusterProfiles, most: int = 3) -> list[list[Distinction
         Largest number of columns for each cluster.
     """
     table = _Table.of(found)
-    words = []
-    for k in range(len(table.is_large)):
-        between, found_first = dict(table.in_between(k)), dict[str, Distinction]()
-        for place, distinction in [*table.unlike_all_rows(k), *between.items()]:
-            apt = distinction if abs(table.deviation[place, k]) >= CLEAR else between.get(place, distinction)
-            found_first.setdefault(table.columns[place], apt)  # of a category, the level that tells most
-        words.append(list(found_first.values())[:most] or list(table.unlike_the_most_similar(k)))
-    return words
+    return [table.distinctions(k, most) for k in range(len(table.is_large))]
 
 
 def features_in_words(found: ClusterProfiles, *, brief: bool = False) -> list[str]:
@@ -91,21 +83,23 @@ def features_in_words(found: ClusterProfiles, *, brief: bool = False) -> list[st
 
 @dataclass(frozen=True)
 class _Table:
-    """Means of the columns and levels that were used, (r,), in the clusters, (K,).
+    """The columns and levels that were used, (r,), in the clusters, (K,).
 
-    - **columns**, **names** - (r,) names of the columns, and with their levels.
-    - **means**, **overall** - (r, K) in the clusters and (r,) in all rows; dates are days.
-    - **written**, **written_overall** - the same as text.
-    - **deviation** - (r, K) differences from all rows in standard deviations over all rows.
-    - **within** - (r,) pooled standard deviation within large clusters.
+    - **keys** - (r,) names of the columns, and of their levels.
+    - **is_share** - (r,) whether the means are shares.
+    - **values** - (r, K + 1) means in the clusters and, last, in all rows; numbers or dates.
+    - **means** - (r, K) in the clusters, as numbers.
+    - **spread** - (r,) standard deviations over all rows.
+    - **deviation** - (r, K) differences of the means from all rows, in these.
+    - **within** - (r,) pooled standard deviations within large clusters.
     - **is_large** - (K,) whether each cluster is large.
     """
 
-    columns: list[str]
-    names: list[str]
+    keys: list[tuple[str, str]]
+    is_share: list[bool]
+    values: Shaped[np.ndarray, "r k1"]
     means: Float[np.ndarray, "r k"]
-    written: list[list[str]]
-    written_overall: list[str]
+    spread: Float[np.ndarray, " r"]
     deviation: Float[np.ndarray, "r k"]
     within: Float[np.ndarray, " r"]
     is_large: Bool[np.ndarray, " k"]
@@ -114,48 +108,67 @@ class _Table:
     def of(cls, found: ClusterProfiles) -> Self:
         profiles = found.profiles.join(deviations(found.profiles))
         is_large = large_clusters(profiles["rows"].groupby("cluster").max().sort_index().to_numpy())
-        profiles = profiles[[bool(found.association.loc[column, "used"]) for column, _, _ in profiles.index]]
-        groups = profiles.reset_index().groupby(["column", "level"], sort=False)
-        keys, rows = zip(*((key, row.sort_values("cluster")) for key, row in groups), strict=True)
-        shares = [is_share(found, *key) for key in keys]
-        written = [
-            [rounded(value, row["spread"].iloc[0], share) for value in (*row["mean"], row["overall"].iloc[0])]
-            for row, share in zip(rows, shares, strict=True)
-        ]
+        used = found.association.index[found.association["used"].to_numpy(dtype=bool)]
+        profiles = profiles[profiles.index.get_level_values("column").isin(used)]
+        keys = list(dict.fromkeys(zip(*(profiles.index.get_level_values(name) for name in ("column", "level")), strict=True)))
+        # as `describe` makes them: for each column and level, the clusters in order of their numbers
+        by = {name: profiles[name].astype(object).to_numpy().reshape(len(keys), -1) for name in profiles}
+        freedom = np.where(is_large, np.maximum(by["rows"].astype(float) - 1.0, 0.0), 0.0)
+        squares = freedom * np.nan_to_num(by["sd"].astype(float)) ** 2
         return cls(
-            [column for column, _ in keys],
-            [f"{column} = {level}" if level else column for column, level in keys],
-            np.array([[as_number(value) for value in row["mean"]] for row in rows]),
-            [texts[:-1] for texts in written],
-            [texts[-1] for texts in written],
-            np.array([row["deviation"] for row in rows]),
-            np.array([_pooled(row[is_large]) for row in rows]),
+            keys,
+            [is_share(found, *key) for key in keys],
+            np.column_stack([by["mean"], by["overall"][:, 0]]),
+            np.array([[as_number(value) for value in row] for row in by["mean"]]),
+            by["spread"][:, 0].astype(float),
+            by["deviation"].astype(float),
+            np.sqrt(squares.sum(1) / np.maximum(freedom.sum(1), 1.0)),
             is_large,
         )
 
-    def unlike_all_rows(self, k: int) -> Iterator[tuple[int, Distinction]]:
-        """Columns in which cluster k differs from all rows, by their numbers, the largest differences first."""
-        gaps = self.deviation[:, k]
-        for place in np.argsort(-np.nan_to_num(np.abs(gaps)), kind="stable"):
-            if np.abs(gaps[place]) >= TELLING:
-                very = "very " if np.abs(gaps[place]) >= VERY else ""
-                direction = f"{very}{'high' if gaps[place] > 0 else 'low'}"
-                yield int(place), self._distinction(place, direction, k, f"all rows {self.written_overall[place]}")
+    def distinctions(self, k: int, most: int) -> list[Distinction]:
+        """Those of cluster k, one for each column."""
+        between = self._neighbours(k)
+        found: dict[str, Distinction] = {}
+        for place in [*self._unlike_all_rows(k), *between]:
+            column, _ = self.keys[place]
+            if column in found:
+                continue  # of a category, the level that tells most comes first
+            if place in between and abs(self.deviation[place, k]) < CLEAR:
+                others = " and ".join(self._in(place, other) for other in between[place])
+                found[column] = self._distinction(place, k, "intermediate", f"between {others}")
+            else:
+                gap = self.deviation[place, k]
+                direction = f"{'very ' if abs(gap) >= VERY else ''}{'high' if gap > 0 else 'low'}"
+                found[column] = self._distinction(place, k, direction, f"all rows {self._written(place, -1)}")
+            if len(found) == most:
+                break
+        return list(found.values()) or list(self._unlike_the_most_similar(k))
 
-    def in_between(self, k: int) -> Iterator[tuple[int, Distinction]]:
-        """Columns in which cluster k lies between large clusters, those first that have the fewest clusters in this place."""
-        some = []
-        for place, means in enumerate(self.means):
-            below, above = (self._beyond(place, k, sign) for sign in (-1.0, 1.0))
-            if len(below) and len(above):
-                low, high = below[means[below].argmax()], above[means[above].argmin()]
-                gap = min(means[k] - means[low], means[high] - means[k]) / (self.within[place] or 1.0)
-                others = f"between {self._in(place, low)} and {self._in(place, high)}"
-                rank = -len(below) - len(above), -gap
-                some.append((rank, place, self._distinction(place, "intermediate", k, others)))
-        yield from ((place, distinction) for _, place, distinction in sorted(some, key=lambda each: each[0]))
+    def _unlike_all_rows(self, k: int) -> list[int]:
+        """Numbers of the columns in which cluster k differs from all rows, the largest differences first."""
+        gaps = np.nan_to_num(np.abs(self.deviation[:, k]))
+        return [int(place) for place in np.argsort(-gaps, kind="stable") if gaps[place] >= TELLING]
 
-    def unlike_the_most_similar(self, k: int) -> Iterator[Distinction]:
+    def _neighbours(self, k: int) -> dict[int, tuple[int, int]]:
+        """Columns in which cluster k lies between large clusters, and those next to it on both sides.
+
+        Those columns come first that have the fewest other clusters in the same place.
+        """
+        large = np.flatnonzero(self.is_large)
+        gaps = self.means[:, large] - self.means[:, [k]]
+        apart = (gaps != 0) & (np.abs(gaps) >= APART * self.within[:, None])  # False where a mean is missing
+        below, above = apart & (gaps < 0), apart & (gaps > 0)
+        low, high = np.where(below, gaps, -np.inf), np.where(above, gaps, np.inf)
+        nearest = np.minimum(-low.max(1), high.min(1)) / np.where(self.within > 0, self.within, 1.0)
+        order = np.lexsort((-nearest, -apart.sum(1)))
+        return {
+            int(place): (int(large[low[place].argmax()]), int(large[high[place].argmin()]))
+            for place in order
+            if below[place].any() and above[place].any()
+        }
+
+    def _unlike_the_most_similar(self, k: int) -> Iterator[Distinction]:
         """The column in which cluster k differs most from the most similar large cluster, if that is enough to be mentioned."""
         others = np.flatnonzero(self.is_large & (np.arange(len(self.is_large)) != k))
         scale = np.where(self.within > 0, self.within, np.inf)
@@ -163,25 +176,18 @@ class _Table:
         if not differences.size:
             return
         nearest = (differences**2).sum(0).argmin()
-        place = np.abs(differences[:, nearest]).argmax()
-        if np.abs(differences[place, nearest]) >= TELLING:
-            direction = "higher" if differences[place, nearest] > 0 else "lower"
-            yield self._distinction(place, direction, k, f"{self._in(place, others[nearest])}, the most similar one")
+        place = int(np.abs(differences[:, nearest]).argmax())
+        gap = differences[place, nearest]
+        if abs(gap) >= TELLING:
+            other = f"{self._in(place, int(others[nearest]))}, the most similar one"
+            yield self._distinction(place, k, "higher" if gap > 0 else "lower", other)
 
-    def _beyond(self, place: int, k: int, sign: float) -> Int[np.ndarray, " c"]:
-        """The large clusters whose mean is above (sign 1) or below that of cluster k, and well apart from it."""
-        gaps = sign * (self.means[place] - self.means[place, k])
-        return np.flatnonzero(self.is_large & (gaps > 0) & (gaps >= APART * self.within[place]))
-
-    def _distinction(self, place: int, direction: str, k: int, others: str) -> Distinction:
-        return Distinction(self.names[place], direction, self.written[place][k], others)
+    def _distinction(self, place: int, k: int, direction: str, others: str) -> Distinction:
+        column, level = self.keys[place]
+        return Distinction(f"{column} = {level}" if level else column, direction, self._written(place, k), others)
 
     def _in(self, place: int, k: int) -> str:
-        return f"{self.written[place][k]} in cluster {k}"
+        return f"{self._written(place, k)} in cluster {k}"
 
-
-def _pooled(profile: pd.DataFrame) -> float:
-    """Standard deviation within clusters; 0 if no cluster has two rows."""
-    freedom = np.maximum(profile["rows"].to_numpy(dtype=float) - 1.0, 0.0)
-    squares = freedom * np.nan_to_num(profile["sd"].to_numpy(dtype=float)) ** 2
-    return float(np.sqrt(squares.sum() / max(freedom.sum(), 1.0)))
+    def _written(self, place: int, k: int) -> str:
+        return rounded(self.values[place, k], self.spread[place], self.is_share[place])

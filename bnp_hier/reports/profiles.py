@@ -134,7 +134,7 @@ def _wide(
     place = {name: rank for rank, name in enumerate(found.association.index)}
     table = found.profiles.join(deviations(found.profiles)["spread"]).reset_index()
     largest = np.argsort(-sizes, kind="stable")[:MOST_CLUSTERS]
-    table = table[table["cluster"].isin(largest)]
+    table = table[table["cluster"].isin(largest) & (table["column"].map(place) < MOST_ROWS)]
     table = table.assign(share=[is_share(found, str(row.column), str(row.level)) for row in table.itertuples()])
     table = table.assign(
         rank=table["column"].map(place),
