@@ -16,9 +16,9 @@ from bnp_hier.capabilities import TreePosterior
 from bnp_hier.posterior.convergence import LABEL_INVARIANT
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.partitions import coclustering
+from bnp_hier.reports.chains import IN_WORDS
 from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.tree_page import BRANCHES, tree_figure
-from bnp_hier.reports.verdicts import IN_WORDS
 from bnp_hier.utils.files import replacing
 from bnp_hier.utils.labels import canonical_labels
 

@@ -23,16 +23,15 @@ from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
+from bnp_hier.reports.chains import ROUGH_RHAT, chains_verdict
 from bnp_hier.reports.distinguishing_features import features_in_words
 from bnp_hier.reports.headlines import headline
 from bnp_hier.reports.profiles import profiles_of
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.verdicts import (
-    ROUGH_RHAT,
     agreement,
     association,
     best_partition,
-    chains_verdict,
     clusters_at_cuts,
     clusters_verdict,
     columns_in_words,

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from bnp_hier.capabilities import Chains, TreePosterior
 from bnp_hier.comparison import shared_hyperparameters
 from bnp_hier.evidence import tree_bound
+from bnp_hier.reports.chains import DIAGNOSTICS, IN_WORDS
 from bnp_hier.reports.figures import (
     MOST_CLASSES,
     NamedFigure,
@@ -31,7 +32,6 @@ from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.profiles import association_table, averages_table, profiles_table
 from bnp_hier.reports.tree_page import BRANCHES, browsable_merges
 from bnp_hier.reports.trust import checks
-from bnp_hier.reports.verdicts import DIAGNOSTICS, IN_WORDS
 from bnp_hier.reports.web_page import Section, write_page
 from bnp_hier.utils.wording import listed
 

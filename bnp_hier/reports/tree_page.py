@@ -19,7 +19,8 @@ from bnp_hier.datasets import Dataset
 from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.hierarchies import hierarchy_draws
 from bnp_hier.reports.browsable_tree import BrowsableTree
-from bnp_hier.reports.verdicts import DIAGNOSTICS, chains_verdict, clusters_at_cuts, support_verdict
+from bnp_hier.reports.chains import DIAGNOSTICS, chains_verdict
+from bnp_hier.reports.verdicts import clusters_at_cuts, support_verdict
 from bnp_hier.reports.web_page import Section, write_page
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.trees import Dendrogram, Hierarchy

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from bnp_hier.reports.chains import LARGEST_RHAT, LEAST_ESS, Convergence
 from bnp_hier.reports.findings import Findings
-from bnp_hier.reports.verdicts import LARGEST_RHAT, LEAST_ESS, ROUGH_RHAT, disagreeing
 from bnp_hier.utils.wording import in_words
 
 __all__ = ["Check", "checks", "checks_of_chains"]
@@ -79,26 +79,25 @@ def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Itera
     if chains < 2:
         yield Check(about, ACT, "there is one chain, which cannot show it", "run four (--chains 4)")
         return
-    moving = diagnostics.dropna(subset=["ess_bulk"])
-    if not len(moving):
+    found = Convergence.of(diagnostics, chains)
+    if not found.moved:
         yield Check(about, ACT, "no chain moved, or there are too few draws", f"run longer ({LONGER})")
         return
-    worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
-    bad = disagreeing(moving)
-    finding = f"the largest R\u2011hat is {worst:.3f}; at most {LARGEST_RHAT} shows agreement"
+    bad = found.bad
+    finding = f"the largest R\u2011hat is {found.rhat:.3f}; at most {LARGEST_RHAT} shows agreement"
     if not bad:
         yield Check(about, PASSED, finding)
-    elif worst <= ROUGH_RHAT:
+    elif found.nearly:
         yield Check(about, LOOK, finding, f"use {bad} with care, or run twice as long ({LONGER})")
     else:
         advice = "see “When chains disagree” in the guide if that does not help"
         yield Check(about, ACT, finding, f"do not use {bad}; run longer ({LONGER}); {advice}")
-    finding = f"the smallest effective sample size is {least:.0f}; {LEAST_ESS:.0f} is enough for intervals"
+    finding = f"the smallest effective sample size is {found.ess:.0f}; {LEAST_ESS:.0f} is enough for intervals"
     about = f"{name}: are there enough draws?"
-    if least >= LEAST_ESS:
+    if found.enough:
         yield Check(about, PASSED, finding)
     else:
-        times = in_words(int(np.ceil(LEAST_ESS / max(least, 1.0))))
+        times = in_words(int(np.ceil(LEAST_ESS / max(found.ess, 1.0))))
         yield Check(about, LOOK if not bad else ACT, finding, f"for intervals, run about {times} times as long ({LONGER})")
 
 

@@ -15,18 +15,16 @@ from bnp_hier.posterior.gains_of_parts import PartGain
 from bnp_hier.posterior.item_uncertainty import CERTAIN
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.trees import Dendrogram, Hierarchy
-from bnp_hier.utils.wording import conjoined, in_words, listed, some_of
+from bnp_hier.utils.wording import conjoined, listed, some_of
 
 __all__ = [
     "Association",
     "agreement",
     "association",
     "best_partition",
-    "chains_verdict",
     "clusters_at_cuts",
     "clusters_verdict",
     "columns_in_words",
-    "disagreeing",
     "dispersion_verdict",
     "held_out_verdict",
     "parts_verdict",
@@ -34,36 +32,14 @@ __all__ = [
     "tree_verdict",
 ]
 
-LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
-"""Largest R-hat and smallest effective sample size of chains that are said to have converged (Vehtari et al. 2021)."""
-
 MOST_PARTS, MOST_NAMED = 6, 4
 """Most parts of a mixed table that are listed, and most columns of each that are named."""
-
-ROUGH_RHAT = 1.05
-"""Largest R-hat of chains that are said to have nearly converged."""
 
 DOMINANT = 0.9
 """Share of the gain of a partition from which one part of a mixed table is said to dominate."""
 
 OVERDISPERSED = 1.5
 """Index of dispersion within clusters above which counts are said to be over-dispersed."""
-
-IN_WORDS = {
-    "log_joint": "the log joint",
-    "n_clusters": "the number of clusters",
-    "largest_cluster": "the size of the largest cluster",
-    "entropy": "the entropy of the cluster sizes",
-    "log_tree_prior": "the log prior of the trees",
-    "n_nodes": "the number of nodes",
-    "n_leaves": "the number of leaves",
-    "n_components": "the number of components",
-    "largest_branch": "the size of the largest branch",
-    "lca_depth": "the mean depth of the lowest common ancestor",
-}
-
-DIAGNOSTICS = {"rhat": "R\u2011hat", "ess_bulk": "effective sample size, bulk", "ess_tail": "effective sample size, tails"}
-"""Headings of a table of convergence diagnostics."""
 
 AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
 """Least normalised mutual information of partitions that are said to agree, and to differ somewhat."""
@@ -246,61 +222,6 @@ def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
     error = float(table.loc[best, "held_out_se"])
     close = [str(name) for name in scores.index[1:] if scores.iloc[0] - scores[name] < error]
     yield line + (f"; within one standard error ({error:.3f}): {conjoined(close)}." if close else ".")
-
-
-def disagreeing(moving: pd.DataFrame, most: int = 5) -> str:
-    """The quantities on which chains disagree, those that do not depend on the model first; empty if there are none.
-
-    Parameters
-    ----------
-    moving
-        Of `bnp_hier.diagnostics`.
-    most
-        Number of quantities that are named; the others are counted.
-    """
-    bad = [str(of) for of in moving.index[~(moving["rhat"] <= LARGEST_RHAT)]]
-    words = [IN_WORDS.get(of, of) for of in bad]
-    if len(bad) <= most + 1:
-        return conjoined(words)
-    first = sorted(range(len(bad)), key=lambda place: bad[place] not in IN_WORDS)[:most]
-    return conjoined([*(words[place] for place in first), f"{len(bad) - most} others"])
-
-
-def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[str]:
-    """Whether the chains of a method have converged, and if not, what not to trust.
-
-    Parameters
-    ----------
-    name
-        Of the method.
-    diagnostics
-        Of `bnp_hier.diagnostics`.
-    chains
-        Number of chains.
-    """
-    if chains < 2:
-        yield f"{name}: a single chain cannot show whether it has converged; run four (--chains 4)."
-        return
-    moving = diagnostics.dropna(subset=["ess_bulk"])
-    if not len(moving):
-        yield f"{name}: no chain moved, or there are too few draws to judge convergence; run longer (--samples)."
-        return
-    worst, least = moving["rhat"].max(), moving.filter(like="ess").min().min()
-    bad = disagreeing(moving)
-    words = in_words(chains)
-    if bad and worst <= ROUGH_RHAT:
-        yield (
-            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not for {bad}; run longer (--samples)."
-        )
-    elif bad:
-        yield f"{name}: the {words} chains disagree (R-hat {worst:.2f}). Do not trust {bad}; run longer (--samples)."
-    elif least < LEAST_ESS:
-        yield (
-            f"{name}: the {words} chains have converged (R-hat {worst:.3f}), but the effective sample size is only "
-            f"{least:.0f}: enough for means, too few for intervals; run longer (--samples)."
-        )
-    else:
-        yield f"{name}: the {words} chains have converged (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
 
 
 def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certainty: RowCertainty) -> Iterator[str]:

@@ -13,10 +13,8 @@ from bnp_hier.reports.verdicts import (
     agreement,
     association,
     best_partition,
-    chains_verdict,
     clusters_verdict,
     columns_in_words,
-    disagreeing,
     dispersion_verdict,
     held_out_verdict,
     parts_verdict,
@@ -26,10 +24,6 @@ from bnp_hier.reports.verdicts import (
 
 def table(**columns: list[float]) -> pd.DataFrame:
     return pd.DataFrame(columns, index=["Gibbs", "BHC", "MAP-DP"])
-
-
-def diagnostics(rhat: list[float], ess: list[float]) -> pd.DataFrame:
-    return pd.DataFrame({"rhat": rhat, "ess_bulk": ess}, index=["log_joint", "n_clusters", "alpha"])
 
 
 def test_best_partition() -> None:
@@ -105,24 +99,6 @@ def test_held_out() -> None:
     assert line.startswith("Gibbs predicts") and "within one standard error (0.100): BHC." in line and "MAP-DP" not in line
 
 
-def test_chains() -> None:
-    cases = {
-        "the four chains have converged (R-hat 1.005, effective sample size at least 500)": (
-            [1.0, 1.005, 1.0],
-            [900.0, 500.0, 700.0],
-        ),
-        "effective sample size is only 90": ([1.0, 1.005, 1.0], [900.0, 90.0, 700.0]),
-        "the four chains have nearly converged (R-hat 1.030), but not for the number": ([1.0, 1.03, 1.0], [900.0] * 3),
-        "the four chains disagree (R-hat 1.20). Do not trust the number of clusters and alpha": ([1.0, 1.2, 1.1], [900.0] * 3),
-        "R-hat inf": ([1.0, np.inf, 1.0], [900.0] * 3),
-        "no chain moved": ([np.nan] * 3, [np.nan] * 3),
-    }
-    for words, (rhat, ess) in cases.items():
-        (line,) = chains_verdict("Gibbs", diagnostics(rhat, ess), 4)
-        assert words in line, line
-    assert "a single chain cannot show" in next(chains_verdict("Gibbs", diagnostics([np.nan] * 3, [100.0] * 3), 1))
-
-
 def test_clusters() -> None:
     sure = np.tile([0, 0, 1, 1], (1, 40, 1))
     number, rows = clusters_verdict("Gibbs", sure, RowCertainty.of(sure, sure[0, 0]))
@@ -185,12 +161,3 @@ def test_dispersion() -> None:
     (line,) = dispersion_verdict("BHC", {"goals": 3.25, "cards": 1.1, "saves": float("nan")})
     assert "counts 'goals' vary more within the clusters of BHC" in line and "up to 3.2 times" in line
     assert not list(dispersion_verdict("BHC", {"goals": 1.2}))
-
-
-def test_of_many_quantities_a_few_are_named() -> None:
-    names = [f"strength[{j}]" for j in range(40)] + ["n_clusters", "log_joint"]
-    table = pd.DataFrame({"rhat": 1.2, "ess_bulk": 50.0}, index=names)
-    named = "the number of clusters, the log joint, strength[0], strength[1], strength[2] and 37 others"
-    assert disagreeing(table) == named
-    assert disagreeing(table.assign(rhat=1.0)) == ""
-    assert disagreeing(table.iloc[-6:]).count(",") == 4 and "others" not in disagreeing(table.iloc[-6:])

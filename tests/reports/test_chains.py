@@ -1,0 +1,56 @@
+"""What is said of chains says what their diagnostics say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from bnp_hier.reports.chains import chains_verdict, disagreeing
+from bnp_hier.reports.trust import ACT, LOOK, PASSED, checks_of_chains
+
+
+def diagnostics(rhat: list[float], ess: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"rhat": rhat, "ess_bulk": ess}, index=["log_joint", "n_clusters", "alpha"])
+
+
+def test_chains() -> None:
+    cases = {
+        "the four chains have converged (R-hat 1.005, effective sample size at least 500)": (
+            [1.0, 1.005, 1.0],
+            [900.0, 500.0, 700.0],
+        ),
+        "effective sample size is only 90": ([1.0, 1.005, 1.0], [900.0, 90.0, 700.0]),
+        "the four chains have nearly converged (R-hat 1.030), but not for the number": ([1.0, 1.03, 1.0], [900.0] * 3),
+        "the four chains disagree (R-hat 1.20). Do not trust the number of clusters and alpha": ([1.0, 1.2, 1.1], [900.0] * 3),
+        "R-hat inf": ([1.0, np.inf, 1.0], [900.0] * 3),
+        "no chain moved": ([np.nan] * 3, [np.nan] * 3),
+    }
+    for words, (rhat, ess) in cases.items():
+        (line,) = chains_verdict("Gibbs", diagnostics(rhat, ess), 4)
+        assert words in line, line
+    assert "a single chain cannot show" in next(chains_verdict("Gibbs", diagnostics([np.nan] * 3, [100.0] * 3), 1))
+
+
+def test_checks_and_verdicts_agree() -> None:
+    """What a verdict calls converged passes both checks, and what it does not trust needs action."""
+    for rhat, ess, results in (
+        (1.005, 900.0, [PASSED, PASSED]),
+        (1.005, 90.0, [PASSED, LOOK]),
+        (1.03, 900.0, [LOOK, PASSED]),
+        (1.2, 90.0, [ACT, ACT]),
+        (np.inf, 900.0, [ACT, PASSED]),
+    ):
+        table = diagnostics([1.0, rhat, 1.0], [900.0, ess, 900.0])
+        assert [check.result for check in checks_of_chains("Gibbs", table, 4)] == results
+        (line,) = chains_verdict("Gibbs", table, 4)
+        assert ("have converged" in line) == (results[0] == PASSED) and ("Do not trust" in line) == (results[0] == ACT)
+    assert [check.result for check in checks_of_chains("Gibbs", table, 1)] == [ACT]
+
+
+def test_of_many_quantities_a_few_are_named() -> None:
+    names = [f"strength[{j}]" for j in range(40)] + ["n_clusters", "log_joint"]
+    table = pd.DataFrame({"rhat": 1.2, "ess_bulk": 50.0}, index=names)
+    named = "the number of clusters, the log joint, strength[0], strength[1], strength[2] and 37 others"
+    assert disagreeing(table) == named
+    assert disagreeing(table.assign(rhat=1.0)) == ""
+    assert disagreeing(table.iloc[-6:]).count(",") == 4 and "others" not in disagreeing(table.iloc[-6:])
