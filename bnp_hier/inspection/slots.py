@@ -37,7 +37,8 @@ class SlotSites(NamedTuple):
     - **local** - the latent sites whose densities depend on the labels: one value per row.
     - **parameters** - the other latent sites, in the order of the model.
     - **size** - number of items n.
-    - **slots** - number of slots K: the partition site's `max_clusters`, at most n.
+    - **slots** - number of slots K that labels refer to: the partition site's `max_clusters`, at most n.
+    - **entries** - number of entries of the parameters: `max_clusters`, the size of the plate over them.
     """
 
     partition: str
@@ -46,6 +47,7 @@ class SlotSites(NamedTuple):
     parameters: tuple[str, ...]
     size: int
     slots: int
+    entries: int
 
 
 class SlotValues(NamedTuple):
@@ -107,7 +109,8 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         )
     local = tuple(name for name in shapes if depends[name] and name in latent)
     parameters = tuple(name for name in latent if name not in (partition, *local))
-    return SlotSites(partition, observed, local, parameters, prior.size, min(prior.size, prior.max_clusters))
+    slots = min(prior.size, prior.max_clusters)
+    return SlotSites(partition, observed, local, parameters, prior.size, slots, prior.max_clusters)
 
 
 def read_slot_values(

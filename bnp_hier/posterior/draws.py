@@ -77,10 +77,8 @@ class Draws(NamedTuple):
     @property
     def of_clusters(self) -> tuple[str, ...]:
         """Sites with one value per numbered cluster; cluster numbers are not comparable across draws and chains."""
-        if isinstance(self.mixture, CollapsedMixture):
-            return ()
-        numbers = (self.mixture.slots(self.labels),)
-        return tuple(name for name, value in self.hyperparameters.items() if value.shape[2:3] == numbers)
+        entries = self.mixture.entries
+        return tuple(name for name, value in self.hyperparameters.items() if value.shape[2:3] == (entries,))
 
     @property
     def missing(self) -> str | None:

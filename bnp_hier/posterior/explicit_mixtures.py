@@ -56,6 +56,11 @@ class SlotMixture(Mixture):
         """False: the log joint is conditional on the parameters."""
         return False
 
+    @property
+    def entries(self) -> int:
+        """The size of the plate over the parameters; more than the slots if there are fewer rows."""
+        return self.sites.entries
+
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
         """The number of slots in the model."""
         return self.sites.slots
@@ -166,6 +171,11 @@ class StickMixture(Mixture):
         if read.component is None:
             return super().conjugate(values)
         return as_arrays(MixtureValues(read.concentration, jnp.zeros(()), read.component, jnp.asarray(read.X)))
+
+    @property
+    def entries(self) -> int:
+        """The number of sticks."""
+        return self.sites.truncation
 
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:
         """The number of sticks."""

@@ -73,6 +73,11 @@ class Mixture(ABC):
     def integrated(self) -> bool:
         """Whether the log joint is log p(X, partition), with the cluster parameters integrated out."""
 
+    @property
+    def entries(self) -> int | None:
+        """Number of entries of a site with the parameters of all clusters; None if they are integrated out."""
+        return None
+
     def conjugate(self, values: Values) -> MixtureValues:
         """Concentration, conjugate component and data at one draw.
 
@@ -81,10 +86,7 @@ class Mixture(ABC):
         ValueError
             If the model has no conjugate component.
         """
-        raise ValueError(
-            "the model has no conjugate component from which to draw the parameters of a cluster given its rows; "
-            "use the draws of its parameter sites"
-        )
+        raise ValueError("the model has no conjugate component from which to draw the parameters of a cluster given its rows")
 
     @abstractmethod
     def slots(self, labels: Int[np.ndarray, "..."]) -> int:

@@ -1,8 +1,8 @@
-"""Draws of cluster parameters, which the methods integrate out, and of replicated data."""
+"""Draws of the parameters of an estimate's clusters, integrated out or sites of the model, and of replicated data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,11 +11,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Num
 
+from bnp_hier.capabilities import Chains
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.posterior.draws import Draws, draws_of
-from bnp_hier.posterior.explicit_mixtures import SlotMixture
+from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
+from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.posterior.slot_parameters import averages_over_rows, sites_of_clusters
 from bnp_hier.utils.randomness import random_key
 
 if TYPE_CHECKING:
@@ -25,54 +29,123 @@ __all__ = ["cluster_parameters", "replicated_data"]
 
 
 def cluster_parameters(
-    fit: Any, X: ArrayLike, estimate: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0
+    fit: Any,
+    X: Data,
+    estimate: ArrayLike,
+    *,
+    sites: str | Sequence[str] | None = None,
+    num_samples: int = 1000,
+    random_state: int | Array = 0,
 ) -> xr.Dataset:
-    """Draw each cluster's parameters from their posterior given the cluster's rows, in float64.
+    """Return draws of the parameters of each cluster of an estimate, in float64, which do not depend on cluster numbers.
 
-    If the hyperparameters were sampled, each draw of the parameters uses one of their draws: the clusters are fixed at the
+    If the model has a conjugate component, its parameters are drawn from their posterior given the rows of each cluster. If
+    the hyperparameters were sampled, each draw of the parameters uses one of their draws: the clusters are fixed at the
     estimate, while the hyperparameters keep their full posterior uncertainty.
+
+    If the parameters are sites of the model (`AuxiliaryGibbs`), they have been drawn together with the labels. In a draw with
+    labels z and parameters θ, cluster C of the estimate gets the average over its rows of the parameter of the cluster that
+    the row belongs to in this draw, ``Σ_{i in C} θ[z_i] / |C|``. The draws of this average show the uncertainty of the
+    parameters and of the partition. Where the rows of C are usually in different clusters (`coclustering`), it mixes different
+    parameters.
 
     Parameters
     ----------
     fit
-        `MCMC` that has run a kernel with a partition site (one draw of the parameters per posterior draw), or a fitted
-        estimator (`num_samples` draws in one chain, at its hyperparameters).
+        `MCMC` or `ResumableRun` that has run a kernel with a partition site (one draw of the parameters per posterior draw),
+        or a fitted estimator (`num_samples` draws in one chain, at its hyperparameters).
     X
-        The data the model was fitted to, (n, d).
+        The data the model was fitted to, (n, d), or `ModelArguments` of a model with several data arguments.
     estimate
         (n,) whole numbers, such as a `point_estimate`, or an estimator's `labels_`.
+    sites
+        If the parameters are sites of the model: the names of some of them, deterministic sites included; by default, all
+        with one entry per slot.
     num_samples
         Number of draws, for an estimator.
     random_state
-        Whole number or JAX key for the draws.
+        Whole number or JAX key for the draws of parameters that are integrated out.
 
     Returns
     -------
     parameters
-        Dataset with the variable `parameters`, (chain, draw, cluster, followed by the dimensions of the component's parameter
-        array), the labels of the estimate as coordinate `cluster`, and the cluster sizes as coordinate `size`. It can be
-        passed to ArviZ functions.
+        Dataset with the labels of the estimate as coordinate `cluster`, and the cluster sizes as coordinate `size`. Its
+        variable is `parameters`, (chain, draw, cluster, followed by the dimensions of the component's parameter array), or
+        there is one for each site, (chain, draw, cluster, followed by the dimensions of the parameter), and the coordinate
+        `coclustering`: the probability that two rows of the cluster are in the same cluster (NaN for a single row). ArviZ
+        functions accept it: ``az.summary(parameters)`` shows means, standard deviations, intervals and R-hat.
 
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not match X or is of an unknown kind, or the estimate is not n whole numbers.
+        If the fit has not run, does not match X or is of an unknown kind, the estimate is not n whole numbers, or there are no
+        such sites.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bnp_hier as bnp
+    >>> X = np.concatenate([np.linspace(0.0, 1.0, 50), np.linspace(7.0, 8.0, 50)])[:, None]
+    >>> fit = bnp.MAPDP().fit(X)
+    >>> found = bnp.cluster_parameters(fit, X, fit.labels_)["parameters"]
+    >>> found.mean(["chain", "draw"]).values[:, 0, 0].round(1)  # the means of the clusters
+    array([0.5, 7.5])
     """
     import xarray as xr
 
     draws = draws_of(fit, X, num_samples=1)
     names, labels, sizes = np.unique(one_partition(estimate, len(draws.X)), return_inverse=True, return_counts=True)
+    coords = {"cluster": names, "size": ("cluster", sizes)}
+    attributes = {"inference_library": "bnp_hier", "method": type(fit).__name__}
+    if sites is not None or not draws.mixture.integrated:
+        variables = _site_averages(fit, draws, labels, sites)
+        together = assignment_uncertainty(draws.labels, labels).coclustering
+        coords["coclustering"] = "cluster", np.bincount(labels, weights=together) / sizes
+    else:
+        found = _drawn_given_rows(draws, labels, num_samples, random_state)
+        variables = {"parameters": (("cluster", *(f"parameter_dim_{i}" for i in range(found.ndim - 3))), found)}
+    shape = next(iter(variables.values()))[1].shape[:2]
+    coords |= {"chain": np.arange(shape[0]), "draw": np.arange(shape[1])}
+    full = {name: (("chain", "draw", *dims), values) for name, (dims, values) in variables.items()}
+    return xr.Dataset(full, coords, attributes)
+
+
+def _drawn_given_rows(
+    draws: Draws, labels: Int[np.ndarray, " n"], num_samples: int, random_state: int | Array
+) -> Float[np.ndarray, "chain draw k ..."]:
+    """Parameters of a conjugate component, from their posterior given the rows of each cluster."""
     shape = draws.labels.shape[:2]
     if shape == (1, 1):  # one partition and one value of the hyperparameters, used for all draws
         shape = (1, num_samples)
         values = {name: np.broadcast_to(v, (*shape, *v.shape[2:])) for name, v in draws.hyperparameters.items()}
         draws = draws._replace(hyperparameters=values)
     draws = draws._replace(labels=np.broadcast_to(labels, (*shape, len(labels))))
-    key = random_key(random_state)
-    found = _map_draws(lambda key, values, labels: _parameters(key, values, labels, len(names)), draws, key)
-    dims = ("chain", "draw", "cluster", *(f"parameter_dim_{i}" for i in range(found.ndim - 3)))
-    coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1]), "cluster": names, "size": ("cluster", sizes)}
-    return xr.Dataset({"parameters": (dims, found)}, coords, {"inference_library": "bnp_hier", "method": type(fit).__name__})
+    slots = int(labels.max()) + 1
+    return _map_draws(lambda key, values, labels: _parameters(key, values, labels, slots), draws, random_key(random_state))
+
+
+def _site_averages(
+    fit: Any, draws: Draws, labels: Int[np.ndarray, " n"], sites: str | Sequence[str] | None
+) -> dict[str, tuple[tuple[str, ...], Float[np.ndarray, "chain draw k ..."]]]:
+    """Averages of parameters that are sites of the model, and their dimensions, which have the names that `to_arviz` uses."""
+    mixture = draws.mixture
+    if mixture.entries is None or not isinstance(fit, Chains):
+        raise ValueError(
+            f"sites={sites!r} names sites with the parameters of each cluster, but the model has none: its component "
+            "integrates them out; leave out sites="
+        )
+    samples = {name: np.asarray(values) for name, values in fit.get_samples(group_by_chain=True).items()}
+    samples.pop(draws.partition, None)
+    if isinstance(mixture, StickMixture) and sites is None:
+        samples.pop(mixture.sites.weights)
+    chosen = sites_of_clusters(samples, mixture.entries, sites)
+    return {
+        name: (
+            ("cluster", *(f"{name}_dim_{i}" for i in range(1, values.ndim - 2))),
+            averages_over_rows(values, draws.labels, labels),
+        )
+        for name, values in chosen.items()
+    }
 
 
 def replicated_data(draws: Draws, random_state: int | Array = 0) -> Float[np.ndarray, "chain draw n d"]:
