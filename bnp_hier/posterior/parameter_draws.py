@@ -17,9 +17,8 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.posterior.draws import Draws, draws_of
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
-from bnp_hier.posterior.item_uncertainty import assignment_uncertainty
 from bnp_hier.posterior.partitions import one_partition
-from bnp_hier.posterior.slot_parameters import averages_over_rows, sites_of_clusters
+from bnp_hier.posterior.slot_parameters import MatchedSlots, match_slots, sites_of_clusters
 from bnp_hier.utils.randomness import random_key
 
 if TYPE_CHECKING:
@@ -43,11 +42,10 @@ def cluster_parameters(
     the hyperparameters were sampled, each draw of the parameters uses one of their draws: the clusters are fixed at the
     estimate, while the hyperparameters keep their full posterior uncertainty.
 
-    If the parameters are sites of the model (`AuxiliaryGibbs`), they have been drawn together with the labels. In a draw with
-    labels z and parameters θ, cluster C of the estimate gets the average over its rows of the parameter of the cluster that
-    the row belongs to in this draw, ``Σ_{i in C} θ[z_i] / |C|``. The draws of this average show the uncertainty of the
-    parameters and of the partition. Where the rows of C are usually in different clusters (`coclustering`), it mixes different
-    parameters.
+    If the parameters are sites of the model (`AuxiliaryGibbs`), they have been drawn together with the labels. In each draw,
+    a cluster C of the estimate has the parameters of the draw's cluster B with the most rows in common with it, B = argmax
+    |C ∩ B| (of several, the smallest; of the same size, that of the first row). These parameters vary with the rows of B, so
+    that they show the uncertainty of the partition, too. Where `overlap` is far below 1, most draws have no cluster like C.
 
     Parameters
     ----------
@@ -72,8 +70,8 @@ def cluster_parameters(
         Dataset with the labels of the estimate as coordinate `cluster`, and the cluster sizes as coordinate `size`. Its
         variable is `parameters`, (chain, draw, cluster, followed by the dimensions of the component's parameter array), or
         there is one for each site, (chain, draw, cluster, followed by the dimensions of the parameter), and the coordinate
-        `coclustering`: the probability that two rows of the cluster are in the same cluster (NaN for a single row). ArviZ
-        functions accept it: ``az.summary(parameters)`` shows means, standard deviations, intervals and R-hat.
+        `overlap`, the mean over the draws of |C ∩ B| / |C ∪ B|. ArviZ functions accept it: ``az.summary(parameters)`` shows
+        means, standard deviations, intervals and R-hat.
 
     Raises
     ------
@@ -98,9 +96,9 @@ def cluster_parameters(
     coords = {"cluster": names, "size": ("cluster", sizes)}
     attributes = {"inference_library": "bnp_hier", "method": type(fit).__name__}
     if sites is not None or not draws.mixture.integrated:
-        variables = _site_averages(fit, draws, labels, sites)
-        together = assignment_uncertainty(draws.labels, labels).coclustering
-        coords["coclustering"] = "cluster", np.bincount(labels, weights=together) / sizes
+        matched = match_slots(draws.labels, labels)
+        variables = _of_sites(fit, draws, matched, sites)
+        coords["overlap"] = "cluster", matched.overlap.mean((0, 1))
     else:
         found = _drawn_given_rows(draws, labels, num_samples, random_state)
         variables = {"parameters": (("cluster", *(f"parameter_dim_{i}" for i in range(found.ndim - 3))), found)}
@@ -124,10 +122,10 @@ def _drawn_given_rows(
     return _map_draws(lambda key, values, labels: _parameters(key, values, labels, slots), draws, random_key(random_state))
 
 
-def _site_averages(
-    fit: Any, draws: Draws, labels: Int[np.ndarray, " n"], sites: str | Sequence[str] | None
+def _of_sites(
+    fit: Any, draws: Draws, matched: MatchedSlots, sites: str | Sequence[str] | None
 ) -> dict[str, tuple[tuple[str, ...], Float[np.ndarray, "chain draw k ..."]]]:
-    """Averages of parameters that are sites of the model, and their dimensions, which have the names that `to_arviz` uses."""
+    """Parameters that are sites of the model, and their dimensions, which have the names that `to_arviz` uses."""
     mixture = draws.mixture
     if mixture.entries is None or not isinstance(fit, Chains):
         raise ValueError(
@@ -140,10 +138,7 @@ def _site_averages(
         samples.pop(mixture.sites.weights)
     chosen = sites_of_clusters(samples, mixture.entries, sites)
     return {
-        name: (
-            ("cluster", *(f"{name}_dim_{i}" for i in range(1, values.ndim - 2))),
-            averages_over_rows(values, draws.labels, labels),
-        )
+        name: (("cluster", *(f"{name}_dim_{i}" for i in range(1, values.ndim - 2))), matched.take(values))
         for name, values in chosen.items()
     }
 

@@ -3,46 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Num
 
 from bnp_hier.utils.wording import listed
 
-__all__ = ["averages_over_rows", "sites_of_clusters"]
+__all__ = ["MatchedSlots", "match_slots", "sites_of_clusters"]
 
 
-def averages_over_rows(
-    values: Num[np.ndarray, "chain draw k ..."], labels: Int[np.ndarray, "chain draw n"], estimate: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "chain draw clusters ..."]:
-    """Average the parameters of the rows' clusters over the rows of each cluster of an estimate, draw by draw.
+class MatchedSlots(NamedTuple):
+    """The cluster of each draw that corresponds to each cluster of an estimate.
 
-    In a draw with labels z and parameters θ, cluster C of the estimate has ``Σ_{i in C} θ[z_i] / |C|``. This does not depend on
-    how the draw numbers its clusters.
+    - **slots** - its slot, (chain, draw, K).
+    - **overlap** - (rows that are in both) / (rows that are in either), (chain, draw, K); 1 if the clusters are the same.
+    """
+
+    slots: Int[np.ndarray, "chain draw k"]
+    overlap: Float[np.ndarray, "chain draw k"]
+
+    def take(self, values: Num[np.ndarray, "chain draw entries ..."]) -> Float[np.ndarray, "chain draw k ..."]:
+        """The values of these slots, in float64."""
+        slots = self.slots.reshape(*self.slots.shape, *(1,) * (values.ndim - 3))
+        return np.take_along_axis(np.asarray(values, dtype=np.float64), slots, axis=2)
+
+
+def match_slots(labels: Int[np.ndarray, "chain draw n"], estimate: Int[np.ndarray, " n"]) -> MatchedSlots:
+    """Find the cluster of each draw that has the most rows in common with each cluster of an estimate.
+
+    Among several such clusters, it is the smallest and, of the same size, that of the first row. The numbers of the slots do
+    not matter.
 
     Parameters
     ----------
-    values
-        One entry per slot, (chain, draw, slot, ...).
     labels
         Slot of each row, (chain, draw, n).
     estimate
         Cluster of each row, 0, ..., K − 1, each with at least one row.
-
-    Returns
-    -------
-    averages
-        (chain, draw, K, ...), in float64.
     """
-    shape = labels.shape[:2]
-    clusters = int(estimate.max()) + 1
-    sizes = np.bincount(estimate)[:, None]
-    out = np.empty((*shape, clusters, int(np.prod(values.shape[3:], dtype=int))))
-    for draw in np.ndindex(shape):
-        slots, place = np.unique(labels[draw], return_inverse=True)  # other slots are empty
-        shared = np.bincount(estimate * len(slots) + place, minlength=clusters * len(slots)).reshape(clusters, -1)
-        out[draw] = shared / sizes @ np.asarray(values[draw][slots], dtype=np.float64).reshape(len(slots), -1)
-    return out.reshape(*shape, clusters, *values.shape[3:])
+    (*shape, n), members = labels.shape, np.bincount(estimate)
+    slots = np.empty((*shape, len(members)), dtype=int)
+    overlap = np.empty(slots.shape)
+    for draw in np.ndindex(*shape):
+        used, first = np.unique(labels[draw], return_index=True)
+        used = used[np.argsort(first)]
+        place = np.empty(used.max() + 1, dtype=int)
+        place[used] = np.arange(len(used))
+        each = np.bincount(estimate * len(used) + place[labels[draw]], minlength=len(members) * len(used))
+        shared = each.reshape(len(members), len(used))
+        sizes = shared.sum(0)
+        best = (shared * (n + 1) - sizes).argmax(1)
+        common = shared[np.arange(len(members)), best]
+        slots[draw], overlap[draw] = used[best], common / (members + sizes[best] - common)
+    return MatchedSlots(slots, overlap)
 
 
 def sites_of_clusters(

@@ -1,4 +1,4 @@
-"""Parameters of an estimate's clusters where they are sites of the model: by loops, by enumeration, and under relabelling."""
+"""Parameters of an estimate's clusters where they are sites of the model: by loops, by enumeration, and under other numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpyro.infer import MCMC, NUTS, CustomGibbs, Gibbs
 
 import bnp_hier as bnp
 from bnp_hier.models import dpm_stick_breaking
-from bnp_hier.posterior.slot_parameters import averages_over_rows
+from bnp_hier.posterior.slot_parameters import match_slots
 from tests.oracles.monte_carlo import effective_draws
 from tests.oracles.partitions import Enumeration
 
@@ -53,70 +53,85 @@ def run() -> MCMC:
     return mcmc
 
 
-def by_loops(values: np.ndarray, labels: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-    clusters = np.unique(estimate)
-    out = np.zeros((*labels.shape[:2], len(clusters), *values.shape[3:]))
-    for chain, draw in np.ndindex(labels.shape[:2]):
-        for k, cluster in enumerate(clusters):
-            rows = np.flatnonzero(estimate == cluster)
-            for row in rows:
-                out[chain, draw, k] += values[chain, draw, labels[chain, draw, row]] / len(rows)
-    return out
+def matched_by_loops(labels: np.ndarray, members: set[int]) -> tuple[int, float]:
+    """Slot of the cluster with the most of the members, and its overlap with them, for one draw."""
+    clusters = {int(k): set(np.flatnonzero(labels == k).tolist()) for k in labels}
+    slot = max(clusters, key=lambda k: (len(clusters[k] & members), -len(clusters[k]), -min(clusters[k])))
+    return slot, len(clusters[slot] & members) / len(clusters[slot] | members)
+
+
+def members_of(estimate: np.ndarray) -> list[set[int]]:
+    return [set(np.flatnonzero(estimate == cluster).tolist()) for cluster in np.unique(estimate)]
 
 
 def random_draws(*rest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """With ties of both kinds, and empty slots."""
     rng = np.random.default_rng(3)
     estimate = np.array([0, 0, 1, 2, 1, 2, 0, 2, 2])
-    return rng.normal(size=(2, 7, 5, *rest)), rng.integers(5, size=(2, 7, 9)), estimate
+    return rng.normal(size=(2, 40, 5, *rest)), rng.integers(5, size=(2, 40, 9)), estimate
 
 
 @pytest.mark.parametrize("rest", [(), (2,), (2, 3)])
-def test_averages_are_those_of_loops(rest: tuple[int, ...]) -> None:
+def test_matches_are_those_of_loops(rest: tuple[int, ...]) -> None:
     values, labels, estimate = random_draws(*rest)
-    np.testing.assert_allclose(averages_over_rows(values, labels, estimate), by_loops(values, labels, estimate), rtol=1e-12)
+    matched = match_slots(labels, estimate)
+    found = matched.take(values)
+    assert found.shape == (2, 40, 3, *rest)
+    for chain, draw in np.ndindex(2, 40):
+        for k, members in enumerate(members_of(estimate)):
+            slot, overlap = matched_by_loops(labels[chain, draw], members)
+            np.testing.assert_array_equal(found[chain, draw, k], values[chain, draw, slot])
+            assert matched.overlap[chain, draw, k] == pytest.approx(overlap)
 
 
-def test_averages_depend_neither_on_numbers_nor_on_empty_slots() -> None:
+def test_neither_numbers_nor_empty_slots_matter() -> None:
     values, labels, estimate = random_draws(2)
-    expected, rng = averages_over_rows(values, labels, estimate), np.random.default_rng(4)
+    expected, rng = match_slots(labels, estimate).take(values), np.random.default_rng(4)
     permuted, renumbered = values.copy(), labels.copy()
-    for draw in np.ndindex(2, 7):
+    for draw in np.ndindex(2, 40):
         order = rng.permutation(5)
         permuted[draw] = values[draw][order]
         renumbered[draw] = np.argsort(order)[labels[draw]]
         permuted[draw][np.setdiff1d(np.arange(5), renumbered[draw])] = np.nan
-    np.testing.assert_allclose(averages_over_rows(permuted, renumbered, estimate), expected, rtol=1e-12)
-    # whereas the slots with the numbers of the estimate's clusters do
-    assert np.abs(np.nanmean(permuted[:, :, :3], axis=(0, 1)) - values[:, :, :3].mean((0, 1))).max() > 0.1
+    np.testing.assert_array_equal(match_slots(renumbered, estimate).take(permuted), expected)
+
+
+def test_the_same_partition_under_other_numbers_has_its_own_parameters() -> None:
+    estimate = np.array([0, 0, 0, 1, 1, 2])
+    labels = np.array([[[3, 3, 3, 0, 0, 2], [0, 0, 0, 2, 2, 1]]])
+    matched = match_slots(labels, estimate)
+    assert matched.slots.tolist() == [[[3, 0, 2], [0, 2, 1]]] and (matched.overlap == 1.0).all()
 
 
 def test_means_and_variances_are_the_exact_ones(run: MCMC) -> None:
-    """Six moments against enumeration, 5 Monte Carlo standard errors each: false alarms below 1e-5; the key is fixed.
+    """Nine moments against enumeration, 5 Monte Carlo standard errors each: false alarms below 1e-5; the key is fixed.
 
-    Given a partition, the level of a cluster of m rows is normal with precision 1/4 + m; levels are independent.
+    Given a partition, the level of a cluster of m rows is normal with precision 1/4 + m.
     """
     component = bnp.NormalKnownCovariance(np.zeros(1), 4.0 * np.eye(1), np.eye(1))
     exact = Enumeration(N, lambda rows: component.log_evidence(y[rows][:, None]), ALPHA)
     found = bnp.cluster_parameters(run, DATA, ESTIMATE)
     assert found["cluster"].values.tolist() == [1, 4, 7] and found["size"].values.tolist() == [2, 3, 1]
-    slots = run.get_samples(group_by_chain=True)["level"]
-    for cluster in (1, 4, 7):
-        rows, moments = np.flatnonzero(cluster == ESTIMATE), np.zeros(2)
+    overlaps = match_slots(np.asarray(run.get_samples(group_by_chain=True)["z"]), np.unique(ESTIMATE, return_inverse=True)[1])
+    by_number = run.get_samples(group_by_chain=True)["level"][:, :, :3]
+    refused = 0
+    for k, members in enumerate(members_of(ESTIMATE)):
+        moments = np.zeros(3)
         for labels, probability in zip(map(np.array, exact.labels), exact.probabilities, strict=True):
-            sizes = np.bincount(labels)
-            shares = np.bincount(labels[rows], minlength=len(sizes)) / len(rows)
-            mean = shares @ (np.bincount(labels, weights=y) / (0.25 + sizes))
-            moments += probability * np.array([mean, mean**2 + (shares**2 / (0.25 + sizes)).sum()])
-        series = found["level"].sel(cluster=cluster).values
-        for power, moment in enumerate(moments, 1):
-            powers = series**power
-            error = powers.std() / np.sqrt(sum(effective_draws(chain) for chain in powers))
-            assert error < 0.05 and abs(powers.mean() - moment) < 5 * error
-    # the last cluster is far from the mean of any one slot, which is the same for all of them
-    assert (np.abs(slots.mean((0, 1)) - moments[0]) > 0.3).all()
-    together = exact.coclustering()
-    expected = [together[3, 4], (together[0, 1] + together[0, 2] + together[1, 2]) / 3, np.nan]
-    np.testing.assert_allclose(found["coclustering"].values, expected, atol=0.05)
+            own, overlap = matched_by_loops(labels, members)
+            mean = y[labels == own].sum() / (0.25 + (labels == own).sum())
+            moments += probability * np.array([mean, mean**2 + 1 / (0.25 + (labels == own).sum()), overlap])
+        level = found["level"].values[:, :, k]
+        for series, moment in zip((level, level**2, overlaps.overlap[:, :, k]), moments, strict=True):
+            assert abs(series.mean() - moment) < 5 * error(series) < 0.25
+        refused += abs(by_number[:, :, k].mean() - moments[0]) > 5 * error(np.asarray(by_number[:, :, k], float))
+        assert found["overlap"].values[k] == pytest.approx(overlaps.overlap[:, :, k].mean())
+    assert refused >= 1  # parameters by the numbers of slots, which have no meaning
+
+
+def error(chains: np.ndarray) -> float:
+    """Monte Carlo standard error of the mean."""
+    return float(chains.std() / np.sqrt(sum(effective_draws(chain) for chain in chains)))
 
 
 def test_sites_and_dimensions(run: MCMC) -> None:
@@ -150,10 +165,13 @@ def test_a_mixture_with_labels_summed_out() -> None:
         drawn = bnp.cluster_parameters(mcmc, table, ESTIMATE)
         found = bnp.cluster_parameters(mcmc, table, ESTIMATE, sites=["weights", "parameters"])
     assert drawn["parameters"].shape == found["parameters"].shape == (1, 20, 3, 2, 2)
-    assert "coclustering" not in drawn.coords and found["weights"].shape == (1, 20, 3)
-    labels = bnp.recover_labels(mcmc, table)
-    expected = by_loops(np.asarray(mcmc.get_samples(group_by_chain=True)["parameters"]), np.asarray(labels), ESTIMATE)
-    np.testing.assert_allclose(found["parameters"], expected, rtol=1e-6)
+    assert "overlap" not in drawn.coords and found["weights"].shape == (1, 20, 3)
+    labels = np.asarray(bnp.recover_labels(mcmc, table)).reshape(20, N)
+    values = mcmc.get_samples()["parameters"]
+    for draw in range(20):
+        for k, members in enumerate(members_of(ESTIMATE)):
+            slot, _ = matched_by_loops(labels[draw], members)
+            np.testing.assert_allclose(found["parameters"].values[0, draw, k], values[draw, slot], rtol=1e-6)
 
 
 def test_bad_input(run: MCMC) -> None:
