@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from bnp_hier.capabilities import Chains
 from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
 from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
@@ -233,8 +234,9 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
     Warns
     -----
     RuntimeWarning
-        If the R-hat of a label-invariant summary exceeds 1.01 or its effective sample size is below 400, or if a row has a
-        Kish share below 0.1 or a Monte Carlo error above 0.1 nats; for such rows, refit the model without them.
+        If there is a single Markov chain, the R-hat of a label-invariant summary exceeds 1.01 or its effective sample size is
+        below 400, or if a row has a Kish share below 0.1 or a Monte Carlo error above 0.1 nats; for such rows, refit the model
+        without them.
 
     Raises
     ------
@@ -293,7 +295,8 @@ def cross_validate(fit: Any, X: Data, num_samples: int, random_state: int | Arra
         values = summaries(draws_of(fit, X, num_samples, random_state))
         log_likelihood, scalars = values.log_likelihood, {name: getattr(values, name) for name in LABEL_INVARIANT}
     found = importance_leave_one_out(log_likelihood, _ess)
-    return found, int(np.prod(log_likelihood.shape[:2])), _trouble(found, chain_diagnostics(scalars))
+    single = isinstance(fit, Chains) and fit.num_chains == 1
+    return found, int(np.prod(log_likelihood.shape[:2])), _trouble(found, chain_diagnostics(scalars), single)
 
 
 def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:
@@ -305,8 +308,10 @@ def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:
     return np.asarray(az.ess(named, method="mean")["draws"].values)
 
 
-def _trouble(found: LeaveOneOut, chains: pd.DataFrame) -> list[str]:
+def _trouble(found: LeaveOneOut, chains: pd.DataFrame, single: bool) -> list[str]:
     out = []
+    if single:
+        out.append("there is only one chain, so that nothing shows whether it has mixed: R-hat compares chains; run several")
     rhat, ess = chains["rhat"].max(), chains["ess_bulk"].min()
     if rhat > MOST_RHAT or ess < LEAST_ESS:
         worst = f"largest R-hat {rhat:.3f}, smallest effective sample size {ess:.0f}"

@@ -81,9 +81,10 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
     partition, found = partition_site(samples), listed_sites(samples)
     likelihoods = [n for n, s in samples.items() if s["is_observed"] and isinstance(s["fn"], ConjugateMixture)]
     if len(likelihoods) != 1:
+        advice = "; use AuxiliaryGibbs if the clusters' parameters are sites of the model, without a conjugate prior"
         raise ValueError(
             f"the model has {len(likelihoods)} observed sites with a ConjugateMixture; expected exactly one, with "
-            f'assignments from the partition site "{partition}" (its sites are {found})'
+            f'assignments from the partition site "{partition}" (its sites are {found})' + advice * (not likelihoods)
         )
     prior, mixture = samples[partition]["fn"], samples[likelihoods[0]]["fn"]
     if prior.batch_shape or mixture.batch_shape:

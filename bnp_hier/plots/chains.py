@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from bnp_hier.plots.palette import cluster_colors
-from bnp_hier.posterior.convergence import scalar_variables
+from bnp_hier.posterior.convergence import has_posterior, scalar_variables
 from bnp_hier.utils.wording import printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _MOST_BINS = 20
 _RANK_LABEL = "rank among the draws of all chains"
 
 
-def traces(draws: Mapping[str, ArrayLike]) -> Figure:
+def traces(draws: Any) -> Figure:
     """Plot the trace of every chain (left) and a histogram of the ranks of its draws among all draws (right).
 
     If the chains sample the same distribution, their rank histograms follow the dashed line. Ties are ranked in random
@@ -32,7 +32,8 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
     Parameters
     ----------
     draws
-        Name -> (chains, draws) values of a variable that does not depend on how clusters are labelled.
+        Result of `to_arviz`, of which the label-invariant variables and hyperparameters are shown; or a mapping, name ->
+        (chains, draws) values of a variable that does not depend on how clusters are labelled.
 
     Returns
     -------
@@ -41,11 +42,13 @@ def traces(draws: Mapping[str, ArrayLike]) -> Figure:
 
     Raises
     ------
-    ValueError
-        If there is nothing to plot, an array is not (chains, draws), or a draw is NaN.
+    TypeError, ValueError
+        If `draws` is neither, there is nothing to plot, an array is not (chains, draws), or a draw is NaN.
     """
     from matplotlib.figure import Figure
 
+    if has_posterior(draws) or not isinstance(draws, Mapping):
+        draws = scalar_variables(draws)
     if not draws:
         raise ValueError("draws must contain at least one variable, but it is empty")
     checked = {name: _chains(name, values) for name, values in draws.items()}
@@ -87,8 +90,9 @@ def rank(idata: Any, *, var_names: str | Sequence[str] | None = None) -> Figure:
 
     Raises
     ------
-    ValueError
-        If the posterior lacks a requested variable, there is nothing to plot, or a draw is NaN.
+    TypeError, ValueError
+        If `idata` is not the result of `to_arviz`, its posterior lacks a requested variable, there is nothing to plot, or a
+        draw is NaN.
     """
     from matplotlib.figure import Figure
 

@@ -12,7 +12,15 @@ from jaxtyping import Num
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABEL_INVARIANT", "chain_diagnostics", "diagnostics", "entries", "scalar_variables"]
+__all__ = [
+    "LABEL_INVARIANT",
+    "chain_diagnostics",
+    "diagnostics",
+    "entries",
+    "has_posterior",
+    "posterior_group",
+    "scalar_variables",
+]
 
 LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 """Posterior variables that do not depend on cluster labels; only these can be compared across draws and chains."""
@@ -48,8 +56,8 @@ def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.
 
     Raises
     ------
-    ValueError
-        If the posterior lacks a requested variable.
+    TypeError, ValueError
+        If `idata` is not the result of `to_arviz`, or its posterior lacks a requested variable.
     """
     return chain_diagnostics(scalar_variables(idata, var_names, stacklevel=3))
 
@@ -77,7 +85,7 @@ def scalar_variables(
     idata: Any, var_names: str | Sequence[str] | None = None, *, stacklevel: int = 2
 ) -> dict[str, Num[np.ndarray, "chain draw"]]:
     """Scalar draws from the posterior group, with arrays split into their entries; see `diagnostics`."""
-    posterior = idata["posterior"]
+    posterior = posterior_group(idata)
     chosen = [var_names] if isinstance(var_names, str) else var_names
     unknown = [name for name in chosen or () if name not in posterior.data_vars]
     if unknown:
@@ -94,6 +102,27 @@ def scalar_variables(
             stacklevel=stacklevel,
         )
     return entries({name: np.asarray(posterior[name].values) for name in chosen})
+
+
+def posterior_group(idata: Any) -> Any:
+    """The posterior group of ArviZ data.
+
+    Raises
+    ------
+    TypeError
+        If they are something else, such as an `MCMC` object.
+    """
+    if not has_posterior(idata):
+        raise TypeError(
+            f"expected the result of bnp_hier.to_arviz, but got {type(idata).__name__}"
+            + (": pass bnp_hier.to_arviz(fit, X) instead of the fit" if hasattr(idata, "get_samples") else "")
+        )
+    return idata["posterior"]
+
+
+def has_posterior(value: Any) -> bool:
+    """Whether a value is ArviZ data with a posterior group."""
+    return isinstance(value, Mapping) and "posterior" in value and hasattr(value["posterior"], "data_vars")
 
 
 def entries(values: Mapping[str, Num[np.ndarray, "chain draw ..."]]) -> dict[str, Num[np.ndarray, "chain draw"]]:

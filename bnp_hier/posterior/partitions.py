@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -88,9 +88,15 @@ def flat_draws(draws: ArrayLike) -> Int[np.ndarray, "s n"]:
 
     Raises
     ------
-    ValueError
-        If they are not whole numbers in two or three dimensions.
+    ValueError, TypeError
+        If they are not whole numbers in two or three dimensions, or a fit or ArviZ data are given instead.
     """
+    if isinstance(draws, Mapping) or hasattr(draws, "get_samples"):
+        labels = 'idata["posterior"]["z"].values' if isinstance(draws, Mapping) else 'mcmc.get_samples()["z"]'
+        raise TypeError(
+            "draws must be whole-number labels of shape (s, n) or (chain, draw, n), but they are of the type "
+            f"{type(draws).__name__}; pass its labels, such as {labels}"
+        )
     array = np.asarray(draws)
     if array.ndim not in (2, 3) or not np.issubdtype(array.dtype, np.integer) or 0 in array.shape:
         raise ValueError(

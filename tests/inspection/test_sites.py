@@ -174,7 +174,11 @@ BAD = {
     "truncated sticks": (dpm_stick_breaking, "no partition site.*weights: StickBreaking"),
     "two partitions": (two_partitions, r"2 partition sites \['z', 'w'\]"),
     "observed partition": (observed_partition, "no partition site; expected exactly one unobserved site"),
-    "no likelihood": (no_likelihood, '0 observed sites with a ConjugateMixture; expected exactly one.*"z"'),
+    "no likelihood": (
+        no_likelihood,
+        '0 observed sites with a ConjugateMixture; expected exactly one.*"z".*; use AuxiliaryGibbs if the '
+        "clusters' parameters are sites of the model",
+    ),
     "unobserved likelihood": (unobserved_likelihood, "0 observed sites with a ConjugateMixture"),
     "two likelihoods": (two_likelihoods, "2 observed sites with a ConjugateMixture"),
     "a likelihood on other labels": (another_partitions_likelihood, "assignments"),

@@ -525,6 +525,9 @@ def test_rank_histograms_of_arviz_data() -> None:
     for patch, same in zip(figure.axes[0].patches, beside.patches, strict=True):
         np.testing.assert_array_equal(patch.get_data().values, same.get_data().values)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["chain 0", "chain 1", "chain 2"]
+    both = plots.traces(data).axes
+    assert [axes.get_title(loc="left") for axes in both[1::2]] == titles
+    np.testing.assert_array_equal([line.get_ydata() for line in both[0].lines], data["posterior"]["log_joint"].values)
     assert len(plots.rank(data, var_names="n_clusters").axes) == 1 and as_png(figure)
     with pytest.warns(RuntimeWarning, match="z: these values depend on the cluster labels") as caught:
         assert len(plots.rank(data, var_names=["z"]).axes) == 5

@@ -8,6 +8,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
+from numpyro.infer import MCMC, NUTS
 
 import bnp_hier as bnp
 from bnp_hier.posterior.convergence import chain_diagnostics
@@ -69,3 +70,15 @@ def test_chains_that_never_move() -> None:
 def test_unknown_variable() -> None:
     with pytest.raises(ValueError, match="the posterior has no variable 'alpha'; its variables are log_joint, n_clusters"):
         bnp.diagnostics(IDATA, ["log_joint", "alpha"])
+
+
+def test_what_is_not_arviz_data_is_refused() -> None:
+    mcmc = MCMC(NUTS(lambda: None), num_warmup=1, num_samples=1)
+    for read in (bnp.diagnostics, bnp.plots.traces, bnp.plots.rank):
+        with pytest.raises(TypeError, match=r"to_arviz, but got MCMC: pass bnp_hier.to_arviz\(fit, X\) instead of the fit"):
+            read(mcmc)
+        with pytest.raises(TypeError, match="expected the result of bnp_hier.to_arviz, but got ndarray$"):
+            read(np.zeros((2, 3)))
+    for one in ({}, {"posterior": np.zeros(3)}, {"prior": IDATA["posterior"]}):
+        with pytest.raises(TypeError, match="expected the result of bnp_hier.to_arviz, but got dict$"):
+            bnp.diagnostics(one)

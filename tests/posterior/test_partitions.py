@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpyro.infer import MCMC, NUTS
 
-from bnp_hier import coclustering
+from bnp_hier import coclustering, number_of_clusters, point_estimate
 from bnp_hier.posterior import partitions
 from bnp_hier.utils.labels import canonical_draws
 
@@ -47,6 +48,14 @@ def test_bad_draws(draws: np.ndarray) -> None:
     for given in (draws, iter([draws])):
         with pytest.raises(ValueError, match=r"draws must be whole-number labels of shape \(s, n\) or \(chain, draw, n\)"):
             coclustering(given)
+
+
+def test_fits_and_arviz_data_are_not_draws() -> None:
+    mcmc = MCMC(NUTS(lambda: None), num_warmup=1, num_samples=1)
+    with pytest.raises(TypeError, match=r"of the type MCMC; pass its labels, such as mcmc\.get_samples"):
+        point_estimate(mcmc)
+    with pytest.raises(TypeError, match=r'of the type dict; pass its labels, such as idata\["posterior"\]\["z"\].values'):
+        number_of_clusters({"posterior": {"z": DRAWS}})
 
 
 def test_bad_iterators() -> None:
