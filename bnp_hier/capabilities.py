@@ -10,9 +10,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
+from bnp_hier.datasets import Dataset
 from bnp_hier.trees import Dendrogram
 
-__all__ = ["BinaryTree", "Chains", "Clustering", "EvidenceBound", "TreePosterior"]
+__all__ = ["BinaryTree", "Chains", "Clustering", "EvidenceBound", "FitsWithData", "TreePosterior"]
 
 
 @runtime_checkable
@@ -76,6 +77,23 @@ class EvidenceBound(Protocol):
     @property
     def bound_kind_(self) -> str:
         """Short name of the kind of bound, for tables."""
+
+
+@runtime_checkable
+class FitsWithData(Protocol):
+    """Fits of one data set, one of which leads; such as the result of `bnp_hier.cluster`."""
+
+    @property
+    def fits(self) -> Mapping[str, Any]:
+        """Title of a method -> its fit."""
+
+    @property
+    def method(self) -> str:
+        """Title of the leading method."""
+
+    @property
+    def data(self) -> Dataset:
+        """The fitted rows as numbers, and how columns were converted."""
 
 
 @runtime_checkable

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from bnp_hier.capabilities import Chains, Clustering, TreePosterior
+from bnp_hier.capabilities import Chains, Clustering, FitsWithData, TreePosterior
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.inspection.collapsed import MixtureSites, find_sites
 from bnp_hier.inspection.forms import find_any_sites
@@ -37,6 +38,7 @@ __all__ = [
     "Summaries",
     "draws_of",
     "log_predictive",
+    "log_predictive_of_table",
     "map_draws",
     "of_many_draws",
     "partition_of",
@@ -134,11 +136,17 @@ def draws_of(fit: Any, X: Data, num_samples: int = 1000, random_state: int | Arr
     """
     if isinstance(fit, Chains):
         return _draws_of_chains(fit, as_arguments(X), random_state)
+    if isinstance(fit, Pipeline):
+        raise TypeError(
+            "expected an MCMC object or a fitted bnp_hier estimator, but got Pipeline: pass its last step, pipeline[-1], and "
+            "the data of this step, pipeline[:-1].transform(X)"
+        )
     matrix = as_table(X)
     if isinstance(fit, BaseEstimator):
         check_is_fitted(fit, "labels_")
     if not isinstance(fit, Clustering):
-        raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}")
+        advice = ": pass one of its fits, and data.X" if isinstance(fit, FitsWithData) else ""
+        raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}{advice}")
     if len(fit.labels_) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows, but the estimator was fitted to {len(fit.labels_)}")
     with jax.enable_x64(True):
@@ -291,7 +299,15 @@ def log_predictive(draws: Draws, X: Data) -> Float[np.ndarray, " m"]:
     If labels refer to slots (`AuxiliaryGibbs`), the model is run on the new rows; the density of a row must not depend on
     the other rows.
     """
-    new_rows = draws.mixture.data.new_rows(X)
+    return _log_predictive(draws, draws.mixture.data.new_rows(X))
+
+
+def log_predictive_of_table(draws: Draws, table: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+    """`log_predictive` of rows of the table that a model with a conjugate component observes, whatever its arguments are."""
+    return _log_predictive(draws, as_arguments(table))
+
+
+def _log_predictive(draws: Draws, new_rows: ModelArguments) -> Float[np.ndarray, " m"]:
     slots = draws.mixture.slots(draws.labels)
 
     def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array]:

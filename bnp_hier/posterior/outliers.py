@@ -7,16 +7,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bnp_hier.capabilities import Clustering
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.partitions.seating import Prior, log_seating
-from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, map_draws, of_many_draws, thinned
+from bnp_hier.posterior.draws import Draws, draws_of, log_predictive_of_table, map_draws, of_many_draws, thinned
 from bnp_hier.posterior.mixtures import CollapsedMixture
-from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.posterior.wrapped_fits import unwrapped
 from bnp_hier.utils.randomness import random_key
 
 __all__ = ["outlier_pvalues"]
@@ -26,7 +26,7 @@ MOST_DRAWS = 200
 
 
 def outlier_pvalues(
-    fit: Any, X: ArrayLike, new_rows: ArrayLike, *, num_samples: int = 1000, random_state: int | Array = 0
+    fit: Any, X: Data, new_rows: Data, *, num_samples: int = 1000, random_state: int | Array = 0
 ) -> Float[np.ndarray, " m"]:
     """Compute the probability that a row of the model is at most as probable as each new row.
 
@@ -39,11 +39,13 @@ def outlier_pvalues(
     Parameters
     ----------
     fit
-        `MCMC` or `ResumableRun` that has run a kernel with a partition site, or a fitted estimator.
+        `MCMC` or `ResumableRun` that has run a kernel with a partition site, or a fitted estimator; a scikit-learn `Pipeline`
+        that ends with one, in which case densities are those of the transformed rows; or the result of `bnp_hier.cluster`.
     X
-        The data the model was fitted to, (n, d).
+        The data the fit was made of: (n, d), a DataFrame, or `ModelArguments` of a model with several data arguments; None for
+        a result of `bnp_hier.cluster`, which keeps its data.
     new_rows
-        The new rows, (m, d). Rows that the model was fitted to look less unusual than they are.
+        The new rows, (m, d), in the same form. Rows that the model was fitted to look less unusual than they are.
     num_samples
         Number of rows drawn; no p-value is below 1/(num_samples + 1).
     random_state
@@ -70,14 +72,16 @@ def outlier_pvalues(
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, but it is {num_samples}")
-    rows = as_matrix(new_rows)
+    fit, X, new_rows = unwrapped(fit, X, new_rows)
     key, key_of_draws = jax.random.split(random_key(random_state))
     draws = thinned(draws_of(fit, X, num_samples=MOST_DRAWS, random_state=key_of_draws), MOST_DRAWS)
-    if not isinstance(draws.mixture, CollapsedMixture) or not draws.mixture.data.is_table:
+    mixture = draws.mixture
+    if not isinstance(mixture, CollapsedMixture):
         raise ValueError("outlier_pvalues needs a model whose cluster parameters are integrated out")
+    rows = mixture.table(mixture.data.new_rows(new_rows))  # what the model observes
 
     def densities(table: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
-        return fit.score_samples(table) if isinstance(fit, Clustering) else log_predictive(draws, table)
+        return fit.score_samples(table) if isinstance(fit, Clustering) else log_predictive_of_table(draws, table)
 
     found, replicates = densities(rows), replicated_rows(draws, num_samples, key)
     pvalues = np.empty(len(rows))

@@ -6,11 +6,16 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import pandas as pd
 import pytest
 from numpyro.infer import MCMC
 from scipy.stats import kstest
 from scipy.stats import t as student
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import bnp_hier as bnp
 from bnp_hier.models import MixtureModel, dpm, dpm_stick_breaking
@@ -83,6 +88,63 @@ def test_other_families(family: str) -> None:
         far = table[:1].copy()
         far[0, 0] = 60.0
         assert bnp.outlier_pvalues(fit, table, far)[0] < 0.02
+
+
+def test_pipelines_are_their_last_step_on_transformed_rows() -> None:
+    """And in other units: the p-values are those of the plain fit of the scaled rows."""
+    units, rows = np.array([1000.0, 0.01]), np.array([[0.0, 0.0], [3.5, 3.5], [40.0, np.nan]])
+    pipeline = make_pipeline(StandardScaler(), bnp.MAPDP(n_init=1)).fit(X * units)
+    scaler, fit = StandardScaler().fit(X * units), pipeline[-1]
+    expected = bnp.outlier_pvalues(fit, scaler.transform(X * units), scaler.transform(rows * units))
+    assert expected[0] > 0.05 and expected[2] < 0.01
+    np.testing.assert_array_equal(bnp.outlier_pvalues(pipeline, X * units, rows * units), expected)
+    alone = make_pipeline(bnp.MAPDP(n_init=1)).fit(X)
+    np.testing.assert_array_equal(bnp.outlier_pvalues(alone, X, rows), bnp.outlier_pvalues(alone[-1], X, rows))
+    with pytest.raises(TypeError, match=r"but got Pipeline: pass its last step, pipeline\[-1\], and the data of this step"):
+        bnp.describe(pipeline, X * units)
+
+
+def test_results_of_one_call_with_dataframes() -> None:
+    """New rows are found by name and converted, as in `predict_proba`; the result keeps its data."""
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 0] > 3, "up", "down")})
+    result = bnp.cluster(frame, methods="map-dp")
+    new = pd.DataFrame({"c": ["up", "up"], "b": [7.0, 90.0], "a": [7.0, -90.0], "other": ["x", "y"]})
+    found = bnp.outlier_pvalues(result, frame, new)
+    assert found[0] > 0.05 and found[1] < 0.01
+    np.testing.assert_array_equal(bnp.outlier_pvalues(result, None, new), found)
+    np.testing.assert_array_equal(bnp.outlier_pvalues(result, result.data.X, new), found)
+    fit = result.fits[result.method]
+    rows = np.column_stack([new["a"], new["b"], [1.0, 1.0]])
+    assert result.data.feature_names[2:] == ("c=up",)
+    np.testing.assert_array_equal(bnp.outlier_pvalues(fit, result.data.X, rows), found)
+    np.testing.assert_array_equal(bnp.outlier_pvalues(result, None, rows), found)
+    with pytest.raises(ValueError, match="X has 80 rows, but the estimator was fitted to 90"):
+        bnp.outlier_pvalues(result, frame[:80], new)
+    with pytest.raises(TypeError, match=r"but got ClusteringResult: pass one of its fits, and data\.X"):
+        bnp.describe(result, result.data.X)
+
+
+def test_several_arguments() -> None:
+    """A model that observes the difference of its arguments: the p-values are those of a model of the differences."""
+    component, shift = bnp.NormalInverseGamma.from_data(X, learn=False), np.linspace(-30.0, 30.0, 90)
+
+    def model(offset: Any, rows: Any) -> None:
+        z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, rows.shape[0]))
+        numpyro.sample("X", bnp.ConjugateMixture(component, z), obs=rows - jnp.asarray(offset)[:, None])
+
+    runs = []
+    for each, arguments in ((model, (shift, X + shift[:, None])), (partial(model, np.zeros(90)), (X,))):
+        run = MCMC(bnp.PartitionGibbs(each), num_warmup=10, num_samples=20, num_chains=2, progress_bar=False)
+        run.run(jax.random.key(0), *arguments)
+        runs.append(run)
+    data = bnp.ModelArguments(shift, X + shift[:, None])
+    new = bnp.ModelArguments(np.array([5.0, 5.0]), np.array([[5.0, 5.0], [40.0, -40.0]]))
+    found = bnp.outlier_pvalues(runs[0], data, new)
+    assert found[0] > 0.05 and found[1] < 0.01
+    np.testing.assert_array_equal(runs[0].get_samples()["z"], runs[1].get_samples()["z"])
+    np.testing.assert_allclose(found, bnp.outlier_pvalues(runs[1], X, np.array([[0.0, 0.0], [35.0, -45.0]])), atol=2e-3)
+    with pytest.raises(ValueError, match="the model was fitted to 2 arguments"):
+        bnp.outlier_pvalues(runs[0], data, X[:2])
 
 
 def test_bad_input() -> None:
