@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.capabilities import Chains, Clustering, FitsWithData, TreePosterior
@@ -136,17 +135,13 @@ def draws_of(fit: Any, X: Data, num_samples: int = 1000, random_state: int | Arr
     """
     if isinstance(fit, Chains):
         return _draws_of_chains(fit, as_arguments(X), random_state)
-    if isinstance(fit, Pipeline):
-        raise TypeError(
-            "expected an MCMC object or a fitted bnp_hier estimator, but got Pipeline: pass its last step, pipeline[-1], and "
-            "the data of this step, pipeline[:-1].transform(X)"
-        )
     matrix = as_table(X)
-    if isinstance(fit, BaseEstimator):
-        check_is_fitted(fit, "labels_")
     if not isinstance(fit, Clustering):
-        advice = ": pass one of its fits, and data.X" if isinstance(fit, FitsWithData) else ""
-        raise TypeError(f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}{advice}")
+        if isinstance(fit, BaseEstimator) and not _contains_fit(fit):
+            check_is_fitted(fit, "labels_")
+        raise TypeError(
+            f"expected an MCMC object or a fitted bnp_hier estimator, but got {type(fit).__name__}{_contains_fit(fit)}"
+        )
     if len(fit.labels_) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows, but the estimator was fitted to {len(fit.labels_)}")
     with jax.enable_x64(True):
@@ -159,6 +154,17 @@ def draws_of(fit: Any, X: Data, num_samples: int = 1000, random_state: int | Arr
         cells = np.asarray(getattr(fit, "missing_values_"))  # noqa: B009 - only estimators of completed tables have it
         hyperparameters[sites.missing] = np.broadcast_to(cells, (1, len(labels), len(cells)))
     return Draws(labels[None], hyperparameters, CollapsedMixture(fit.model, as_arguments(matrix), sites))
+
+
+def _contains_fit(fit: Any) -> str:
+    """How to get at the fit inside a pipeline, a search or a result; empty for anything else."""
+    from sklearn.pipeline import Pipeline
+
+    if isinstance(fit, Pipeline):
+        return ": pass its last step, pipeline[-1], and the data of this step, pipeline[:-1].transform(X)"
+    if hasattr(fit, "best_estimator_"):
+        return ": pass its best_estimator_"
+    return ": pass one of its fits, and data.X" if isinstance(fit, FitsWithData) else ""
 
 
 def _draws_of_chains(mcmc: Chains, data: ModelArguments, random_state: int | Array) -> Draws:

@@ -40,7 +40,8 @@ def outlier_pvalues(
     ----------
     fit
         `MCMC` or `ResumableRun` that has run a kernel with a partition site, or a fitted estimator; a scikit-learn `Pipeline`
-        that ends with one, in which case densities are those of the transformed rows; or the result of `bnp_hier.cluster`.
+        that ends with one, in which case densities are those of the transformed rows; a search such as `GridSearchCV`, whose
+        best estimator is taken; or the result of `bnp_hier.cluster`.
     X
         The data the fit was made of: (n, d), a DataFrame, or `ModelArguments` of a model with several data arguments; None for
         a result of `bnp_hier.cluster`, which keeps its data.

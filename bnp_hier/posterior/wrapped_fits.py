@@ -1,10 +1,8 @@
-"""Fits inside pipelines and results, with the rows that they were fitted to, and new rows in the same form."""
+"""Fits inside pipelines, searches and results, with the rows that they were fitted to, and new rows in the same form."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
-
-from sklearn.pipeline import Pipeline
 
 from bnp_hier.capabilities import FitsWithData
 from bnp_hier.datasets.tabular import columns_of_frame
@@ -28,14 +26,15 @@ class Unwrapped(NamedTuple):
 
 
 def unwrapped(fit: Any, X: Any, new_rows: Any) -> Unwrapped:
-    """Take a fit out of a pipeline or the result of `bnp_hier.cluster`, and convert rows as it did.
+    """Take a fit out of a pipeline, a search or the result of `bnp_hier.cluster`, and convert rows as it did.
 
     Parameters
     ----------
     fit
-        A `Pipeline` whose last step is a fit; a result, whose leading method is taken; or a fit.
+        A `Pipeline` whose last step is a fit; a search for the best of such pipelines or fits; a result, whose leading method
+        is taken; or a fit.
     X
-        The data that were passed to the pipeline or `cluster`; None for all fitted rows of a result.
+        The data that were passed to the pipeline, the search or `cluster`; None for all fitted rows of a result.
     new_rows
         New rows of the same form. Arrays have the columns of a result's `data.X`.
 
@@ -44,6 +43,9 @@ def unwrapped(fit: Any, X: Any, new_rows: Any) -> Unwrapped:
     NotFittedError, TypeError, ValueError
         If the pipeline is not fitted, or rows do not have the columns of the data.
     """
+    from sklearn.pipeline import Pipeline
+
+    fit = getattr(fit, "best_estimator_", fit)
     if isinstance(fit, Pipeline):
         if len(fit.steps) > 1:
             X, new_rows = fit[:-1].transform(X), fit[:-1].transform(new_rows)

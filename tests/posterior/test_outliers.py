@@ -14,6 +14,8 @@ import pytest
 from numpyro.infer import MCMC
 from scipy.stats import kstest
 from scipy.stats import t as student
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -102,6 +104,12 @@ def test_pipelines_are_their_last_step_on_transformed_rows() -> None:
     np.testing.assert_array_equal(bnp.outlier_pvalues(alone, X, rows), bnp.outlier_pvalues(alone[-1], X, rows))
     with pytest.raises(TypeError, match=r"but got Pipeline: pass its last step, pipeline\[-1\], and the data of this step"):
         bnp.describe(pipeline, X * units)
+    search = GridSearchCV(pipeline, {"mapdp__n_init": [1]}, cv=2)
+    with pytest.raises(NotFittedError, match="GridSearchCV"):
+        bnp.outlier_pvalues(search, X * units, rows * units)
+    np.testing.assert_array_equal(bnp.outlier_pvalues(search.fit(X * units), X * units, rows * units), expected)
+    with pytest.raises(TypeError, match="but got GridSearchCV: pass its best_estimator_"):
+        bnp.describe(search, X)
 
 
 def test_results_of_one_call_with_dataframes() -> None:
