@@ -41,7 +41,8 @@ class AuxiliaryGibbsState(NamedTuple):
     - **n_clusters** - number of clusters.
     - **largest_cluster** - number of items in the largest cluster.
     - **entropy** - entropy of the cluster shares (nats).
-    - **capacity_hits** - number of times since the start that an item found no empty slot.
+    - **capacity_hits** - number of times after warm-up that an item found no empty slot.
+    - **num_warmup** - number of warm-up sweeps.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
     """
@@ -52,6 +53,7 @@ class AuxiliaryGibbsState(NamedTuple):
     largest_cluster: Int[Array, ""]
     entropy: Float[Array, ""]
     capacity_hits: Int[Array, ""]
+    num_warmup: Int[Array, ""]
     i: Int[Array, ""]
     rng_key: Array
 
@@ -81,8 +83,8 @@ class AuxiliaryGibbs(PartitionKernel):
 
     Notes
     -----
-    Reaching the capacity K is counted in `capacity_hits` of the state and raises a warning. A K above the expected number of
-    clusters costs time, but adds auxiliary components and thereby improves mixing.
+    Reaching the capacity K after warm-up is counted in `capacity_hits` of the state and raises a warning. A K above the
+    expected number of clusters costs time, but adds auxiliary components and thereby improves mixing.
     """
 
     def __init__(self, model: Model) -> None:
@@ -118,8 +120,8 @@ class AuxiliaryGibbs(PartitionKernel):
                 prior = ChineseRestaurantProcess(values.concentration, sites.size, values.discount, sites.slots)
                 labels = prior.sample(key_start)
             labels = jnp.asarray(labels).astype(int)
-            zero = jnp.zeros((), int)
-            return AuxiliaryGibbsState({sites.partition: labels}, *_diagnostics(values, labels), zero, zero, key)
+            zero, warmup = jnp.zeros((), int), jnp.asarray(num_warmup, int)
+            return AuxiliaryGibbsState({sites.partition: labels}, *_diagnostics(values, labels), zero, warmup, zero, key)
 
         if is_prng_key(rng_key):
             return begin(rng_key, start)
@@ -152,12 +154,13 @@ class AuxiliaryGibbs(PartitionKernel):
         order, uniforms = jax.random.uniform(key_sweep, (2, sites.size))
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
+        refused = jnp.where(state.i < state.num_warmup, 0, refused)  # warm-up does not restrict the draws
         hits, _ = count_refused(self, f"{sites.slots} clusters", state, refused)
         joint, clusters, largest, entropy = _diagnostics(values, labels)
         # a NaN in any slot, since the sweep has used all of them
         joint = stop_if_undefined("AuxiliaryGibbs", jnp.where(jnp.isnan(values.log_density).any(), jnp.nan, joint))
         z = {sites.partition: labels}
-        return AuxiliaryGibbsState(z, joint, clusters, largest, entropy, hits, state.i + 1, key)
+        return AuxiliaryGibbsState(z, joint, clusters, largest, entropy, hits, state.num_warmup, state.i + 1, key)
 
 
 def _sweep(

@@ -89,6 +89,21 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     assert_exact(labels, exact, probabilities, log_joint)
 
 
+@pytest.mark.parametrize("num_warmup", [0, 6])
+def test_what_warm_up_lacks_does_not_count(num_warmup: int) -> None:
+    """Six rows of one cluster that start in all three slots, of which they soon leave two."""
+    table, start = np.full((6, 1), 2.0), {"z": np.array([0, 1, 2, 0, 1, 2])}
+    mcmc = MCMC(AuxiliaryGibbs(known_means), num_warmup=num_warmup, num_samples=4, progress_bar=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        mcmc.run(jax.random.key(0), table, init_params=start)
+        jax.effects_barrier()
+    warned = [str(one.message) for one in caught if "reached its capacity of 3 clusters" in str(one.message)]
+    state = mcmc.last_state
+    assert len(warned) == (num_warmup == 0) and (int(state.capacity_hits) > 0) == (num_warmup == 0)
+    assert (int(state.num_warmup), int(state.i), int(state.n_clusters)) == (num_warmup, num_warmup + 4, 1)
+
+
 def _all_empty_slots_whole(counts: jax.Array, prior: Prior) -> jax.Array:
     """Every empty slot takes the whole of α: the 1/(K − c) is missing."""
     return jnp.log(jnp.where(counts > 0, counts - prior.discount, prior.concentration))
