@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.arrays import as_matrix, own_arrays
 
 __all__ = ["Data", "ModelArguments", "as_arguments", "as_table"]
 
@@ -106,8 +106,9 @@ class ModelArguments:
 
     def _with(self, values: dict[int | str, Any]) -> ModelArguments:
         found: ModelArguments = object.__new__(ModelArguments)
-        found.args = tuple(values.get(place, value) for place, value in enumerate(self.args))
-        found.kwargs = {name: values.get(name, value) for name, value in self.kwargs.items()}
+        # copies, since the model may have been run on the arrays themselves: see `own_arrays`
+        found.args = own_arrays(tuple(values.get(place, value) for place, value in enumerate(self.args)))
+        found.kwargs = own_arrays({name: values.get(name, value) for name, value in self.kwargs.items()})
         found.row_arguments, found._names = self.row_arguments, self._names
         return found
 

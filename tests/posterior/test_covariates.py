@@ -159,6 +159,25 @@ def test_a_conjugate_model_with_an_offset_is_that_of_the_difference() -> None:
     np.testing.assert_allclose(draws[0].X, y[:, None])
 
 
+def test_the_arguments_themselves_may_have_been_run() -> None:
+    """JAX knows arrays of live programs by identity: in double precision, it must get others."""
+    data = bnp.ModelArguments(x.copy(), y.copy())
+
+    def model(x: Any, y: Any) -> None:
+        z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, x.shape[0], max_clusters=2))
+        slope = jnp.array([2.0, -2.0])
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.StudentT(4.0, slope[z] * x, 0.5), obs=y)
+
+    run = MCMC(bnp.AuxiliaryGibbs(model), num_warmup=2, num_samples=4, progress_bar=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*reached its capacity", category=RuntimeWarning)
+        run.run(jax.random.key(0), *data.args)
+    found = bnp.to_arviz(run, data)["log_likelihood"]["y"].values
+    np.testing.assert_array_equal(found, bnp.to_arviz(run, bnp.ModelArguments(x, y))["log_likelihood"]["y"].values)
+    np.testing.assert_allclose(bnp.cluster_probabilities(run, data, TRUTH, data).sum(1), 1.0)
+
+
 def test_checks_of_models() -> None:
     assert bnp.check_model(reg, bnp.ModelArguments(x, y, 12)) == ()
     (warning,) = bnp.check_model(reg, bnp.ModelArguments(x, 5000 * y, 12))
