@@ -49,18 +49,26 @@ def test_the_one_call_of_a_page_runs(page: str, tmp_path: Path) -> None:
 @pytest.mark.optimised
 @pytest.mark.slow
 def test_readme_example_prints_what_it_shows() -> None:
-    """Counts and R-hat within what other versions of JAX, and so other random numbers, may change."""
+    """The rounded numbers; and the percentages elsewhere in the README, within what random numbers may change.
+
+    Runs with other seeds differ by up to 0.01 in the probabilities, and rounded ones are at least 0.015 from a boundary.
+    """
     _, code = _blocks("README.md")
-    printed = _run("-c", code).stdout
+    printed = _run("-c", code + "\nprint(bnp.number_of_clusters(mcmc.get_samples()['z'])[3:6])\n").stdout
+    printed, _, exact = printed.strip().rpartition("\n")
     headline, example = _blocks("README.md", "text")
-    shown, found = (np.array(re.findall(r"-?\d+\.\d*", text), dtype=float) for text in (example, printed))
-    probabilities, now = (re.findall(r"[\d.]+", text[text.index("[") :]) for text in (example, printed))
-    for k in range(min(len(probabilities), len(now))):
-        assert abs(float(probabilities[k]) - float(now[k])) < 0.12
-    assert re.findall(r"^(Gibbs|BHC) +(\d)", printed, flags=re.MULTILINE) == [("Gibbs", "3"), ("BHC", "3")]
-    np.testing.assert_allclose(found[:2], shown[:2], atol=1.5)
-    share = dict(zip(("three", "four", "five"), map(float, now[3:6]), strict=True))
-    for name, percent in re.findall(r"(three|four|five)\D*? (\d+)%", headline.lower().replace("probability ", "")):
+    np.testing.assert_allclose(_shown(printed), _shown(example), atol=0.021)
+    table, probabilities = printed.rsplit("\n", 1)
+    assert probabilities == example.strip().rsplit("\n", 1)[1]
+    assert re.findall(r"^(Gibbs|BHC) +(\d)", table, flags=re.MULTILINE) == [("Gibbs", "3"), ("BHC", "3")]
+    share = dict(zip(("three", "four", "five"), _shown(exact), strict=True))
+    caption = dict(re.findall(r"(three|four)(?: clusters)? \((\d+)%\)", README))
+    assert set(caption) == {"three", "four"}
+    for name, percent in caption.items():
+        assert abs(share[name] - float(percent) / 100) < 0.03
+    quoted = re.findall(r"(three|four|five)\D*?[ (](\d+)%", headline.lower().replace("probability ", ""))
+    assert len(quoted) == 3
+    for name, percent in quoted:  # of another call, with shorter chains
         assert abs(share[name] - float(percent) / 100) < 0.12
 
 
@@ -92,9 +100,23 @@ def test_posterior(tmp_path: Path) -> None:
     assert "n_clusters" in _run("-W", "ignore", "-c", code + check).stdout
 
 
+def _columns(text: str, *names: str) -> np.ndarray:
+    """Numbers in the lines of a table that begin with some of the names."""
+    return np.array([_shown(line.partition("]")[2] or line) for line in text.splitlines() if line.startswith(names)])
+
+
+@pytest.mark.optimised
 @pytest.mark.slow
-def test_any_likelihood() -> None:
-    assert "Student" in _run("-W", "ignore", "-c", _blocks("docs/guide/your_own_model.md")[2]).stdout
+def test_any_likelihood_prints_what_it_shows() -> None:
+    """The centres of the clusters; the page shows chains that agree, but with other random numbers one may be stuck."""
+    printed = _run("-c", _blocks("docs/guide/your_own_model.md")[2]).stdout
+    (shown,) = _blocks("docs/guide/your_own_model.md", "text")
+    now, then = (_columns(text, "loc[")[:, 0] for text in (printed, shown))
+    assert now.shape == then.shape == (6,)
+    np.testing.assert_allclose(now, then, atol=0.1)
+    assert _columns(shown, "log_joint", "n_clusters", "largest", "entropy")[:, 0].max() < 1.02
+    numbers = [_shown(re.search(r"^\[.*\]$", text, flags=re.MULTILINE)[0]) for text in (printed, shown)]
+    assert [probabilities.argmax() for probabilities in numbers] == [3, 3]
 
 
 @pytest.mark.slow
@@ -183,13 +205,21 @@ def test_scikit_learn_guide_prints_what_it_shows() -> None:
     assert numbers[0][1] > numbers[0][2] + 0.3  # the leak
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
-def test_covariates_guide() -> None:
-    printed = _run("-c", _blocks("docs/guide/covariates.md")[0]).stdout
-    assert printed.startswith("()") and "held_out" in printed
-    sizes, probabilities = re.search(r"\[([\d ]+)\] \[\[(.*)\]\]", printed, flags=re.DOTALL).groups()
-    assert np.array(sizes.split(), dtype=int)[:2].sum() > 50
-    assert np.array(re.findall(r"[\d.]+", probabilities), dtype=float).reshape(2, -1).max(1).min() > 0.8
+def test_covariates_guide_prints_what_it_shows() -> None:
+    """Chains that agree, and the lines of the clusters, with what other random numbers may change."""
+    printed = _run("-c", "\n".join(_blocks("docs/guide/covariates.md"))).stdout
+    shown = "".join(_blocks("docs/guide/covariates.md", "text"))
+    for text in (printed, shown):
+        assert text.startswith("()") and "held_out" in text
+        assert _columns(text, "log_joint", "n_clusters", "largest", "entropy")[:, 0].max() < 1.025
+        sizes, probabilities = re.search(r"\[([\d ]+)\] \[\[(.*?)\]\]", text, flags=re.DOTALL).groups()
+        assert np.array(sizes.split(), dtype=int)[:2].sum() > 50
+        assert np.array(re.findall(r"[\d.]+", probabilities), dtype=float).reshape(2, -1).max(1).min() > 0.8
+    now, then = (_columns(text, "intercept[", "slope[", "noise[")[:, :2] for text in (printed, shown))
+    assert now.shape == then.shape == (6, 2)
+    np.testing.assert_allclose(now, then, atol=0.03)
 
 
 @pytest.mark.slow
@@ -212,7 +242,7 @@ def test_guides_have_no_untested_code() -> None:
         "speed": 1,
         "when_chains_disagree": 3,
         "scikit_learn": 5,
-        "covariates": 1,
+        "covariates": 2,
     }
     assert {name: count for name, count in counts.items() if count} == tested
     assert len(_blocks("README.md")) == 2

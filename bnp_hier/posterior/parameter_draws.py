@@ -43,9 +43,10 @@ def cluster_parameters(
     estimate, while the hyperparameters keep their full posterior uncertainty.
 
     If the parameters are sites of the model (`AuxiliaryGibbs`), they have been drawn together with the labels. In each draw,
-    a cluster C of the estimate has the parameters of the draw's cluster B with the most rows in common with it, B = argmax
-    |C ∩ B| (of several, the smallest; of the same size, that of the first row). These parameters vary with the rows of B, so
-    that they show the uncertainty of the partition, too. Where `overlap` is far below 1, most draws have no cluster like C.
+    a cluster C of the estimate has the parameters of the draw's cluster B with the most rows in common with it,
+    ``B = argmax |C ∩ B|`` (of several, the smallest; of the same size, that of the first row). These parameters vary with the
+    rows of B, so that they show the uncertainty of the partition, too. Where `overlap` is far below 1, most draws have no
+    cluster like C.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def cluster_parameters(
         Dataset with the labels of the estimate as coordinate `cluster`, and the cluster sizes as coordinate `size`. Its
         variable is `parameters`, (chain, draw, cluster, followed by the dimensions of the component's parameter array), or
         there is one for each site, (chain, draw, cluster, followed by the dimensions of the parameter), and the coordinate
-        `overlap`, the mean over the draws of |C ∩ B| / |C ∪ B|. ArviZ functions accept it: ``az.summary(parameters)`` shows
+        `overlap`, the mean over the draws of ``|C ∩ B| / |C ∪ B|``. ArviZ functions accept it: ``az.summary(parameters)`` shows
         means, standard deviations, intervals and R-hat.
 
     Raises
