@@ -62,7 +62,7 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
         assert word in captured.out
     assert {p.name for p in out.iterdir()} == {
         *("report.html", "labels.csv", "clusters.csv", "association.csv", "tree.nwk"),
-        *("gibbs.nc", "bhc.nc", "map-dp.nc"),
+        *("gibbs.nc", "bhc.nc", "map-dp.nc", "fit.npz"),
     }
     labels = pd.read_csv(out / "labels.csv")
     sampled = [f"Gibbs{what}" for what in ("", " probability", " alternative", " probability of alternative")]
@@ -85,8 +85,10 @@ def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: py
     out = tmp_path / "report"
     words = ["compare", str(survey), "--drop", "group,who", "--methods", "map-dp", "--out", str(out), "--json"]
     assert _run(monkeypatch, *words, *QUICK) == 0
-    assert {p.name for p in out.iterdir()} == {"report.html", "labels.csv", "clusters.csv", "association.csv", "map-dp.nc"}
+    tables = {"labels.csv", "clusters.csv", "association.csv"}
+    assert {p.name for p in out.iterdir()} == {"report.html", *tables, "map-dp.nc", "fit.npz"}
     answer = json.loads(capsys.readouterr().out)
+    assert answer["fit"] == str(out / "fit.npz") and answer["leading_method"] == "MAP-DP"
     assert answer["family"] == "bernoulli" and answer["methods"][0]["method"] == "MAP-DP" and answer["problems"] == []
     assert answer["methods"][0]["clusters"] == 2 and answer["methods"][0]["rhat"] is None
 
@@ -106,6 +108,26 @@ def test_compare_writes_figures_and_keeps_row_numbers(survey: Path, tmp_path: Pa
     clusters = pd.read_csv(out / "clusters.csv")
     statistics = ["rows", "mean", "sd", "overall", "mean_over_draws", "low_over_draws", "high_over_draws"]
     assert list(clusters.columns) == ["column", "level", "cluster", *statistics]
+
+
+@pytest.mark.parametrize("method", few(["gibbs", *sorted({*methods.partition_methods()} - {"gibbs"})], slow=6))
+def test_compare_leaves_a_fit_that_predict_reads(
+    method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Whatever method leads; the line to type is printed, and the clusters are those of labels.csv."""
+    out, predictions = tmp_path / "a report", tmp_path / "predictions.csv"
+    words = ["compare", str(survey), "--truth", "group", "--items", "who", "--methods", method, "--out", str(out)]
+    assert _run(monkeypatch, *words, *QUICK) == 0
+    title = methods.METHODS[method].title
+    last = capsys.readouterr().out.splitlines()[-1]
+    told = f"to assign new rows to its clusters: bnp-hier predict '{out / 'fit.npz'}' NEW.csv"
+    assert last == told and "fit.npz" in (out / "report.html").read_text()
+    assert _run(monkeypatch, "predict", str(out / "fit.npz"), str(survey), "--items", "who", "--out", str(predictions)) == 0
+    labels = pd.read_csv(out / "labels.csv")[title]
+    fit = bnp.load_fit(out / "fit.npz")
+    assert fit.method == method and fit.family == "bernoulli"
+    np.testing.assert_array_equal(fit.labels, labels)
+    np.testing.assert_array_equal(pd.read_csv(predictions)["cluster"], fit.predict_proba(fit.data.X).argmax(1))
 
 
 @pytest.mark.parametrize(

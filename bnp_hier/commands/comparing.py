@@ -64,6 +64,9 @@ SHOWN = {
 }
 """Columns of the comparison that a terminal of 80 columns has room for, and their headings."""
 
+FIT = "fit.npz"
+"""File beside the report that `bnp-hier predict` reads."""
+
 FILES = {
     "labels.csv": "the cluster of every row by every method, and how certain it is",
     "tree.nwk": "the tree of BHC, in Newick format",
@@ -109,8 +112,8 @@ def compare(
     """Cluster a data set with several methods, compare them in one table, and write a report.
 
     The output folder gets report.html, labels.csv (the clusters of every row and, for MCMC, the probabilities of its cluster
-    and of the next), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with
-    bhc) and one ArviZ file (netCDF) per method.
+    and of the next), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with bhc), one ArviZ file
+    (netCDF) per method, and fit.npz, the fit whose clusters the report shows, for predict.
     """
     chosen = None if methods is None else method_names(methods)
     if not 0.0 <= held_out < 1.0:
@@ -153,7 +156,7 @@ def compare(
         "--minutes": minutes,
     }
     with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
-        written = _write_files(out_dir, result.findings, figures)
+        written = _write_files(out_dir, result, figures)
         again = _command(data, words, {"--drop": drop, "--kinds": kinds}, header)
         report = result.report(out_dir / "report.html", files=written, reproduce=again)
     if as_json:
@@ -163,11 +166,16 @@ def compare(
             "notes": result.notes,
             "problems": result.problems,
             "warnings": result.warnings,
+            "leading_method": result.method,
             "report": report,
+            "fit": out_dir / FIT,
         }
         print_json(content | rest)
     else:
         _print(result.findings, report)
+        predict = ["bnp-hier", "predict", str(out_dir / FIT), *([] if header is not False else ["--no-header"])]
+        out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False)
+        out.print(f"to assign new rows to its clusters: {shlex.join(predict)} NEW.csv", highlight=False, soft_wrap=True)
     if result.problems:
         raise typer.Exit(INCOMPLETE)
 
@@ -205,12 +213,12 @@ def _print(findings: Any, report: Path) -> None:
     out.print(f"report: {report}", highlight=False)
 
 
-def _write_files(folder: Path, findings: Any, figures: str | None) -> dict[str, str]:
-    """Write labels, trees, tables, figures and ArviZ files, and return what each contains."""
+def _write_files(folder: Path, result: ClusteringResult, figures: str | None) -> dict[str, str]:
+    """Write labels, trees, tables, figures, ArviZ files and the fit, and return what each contains."""
     from bnp_hier.reports.figures import write_figures
     from bnp_hier.reports.profiles import write_tables
 
-    written = {}
+    written, findings = {}, result.findings
     write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})
     for fit in findings.fits.values():
         if isinstance(fit, TreePosterior):
@@ -221,6 +229,8 @@ def _write_files(folder: Path, findings: Any, figures: str | None) -> dict[str, 
         written[_package_file(name)] = f"the draws of {name} and quantities computed from them, for ArviZ (netCDF)"
     tables = write_tables(folder, findings.profiles)
     drawn = {} if figures is None else write_figures(folder / FIGURES, findings, figures)
+    result.save(folder / FIT)
+    written[FIT] = f"the fit of {result.method} with its data, for bnp-hier predict and bnp_hier.load_fit"
     return {"labels.csv": FILES["labels.csv"], **tables, **written, **{f"{FIGURES}/{name}": of for name, of in drawn.items()}}
 
 
@@ -241,6 +251,6 @@ def _package_file(method: str) -> str:
 def _files_in(folder: Path, figures: str | None) -> list[Path]:
     """All files that a comparison may write; of the figures, one."""
     drawn = [] if figures is None else [f"{FIGURES}/profiles.{figures}"]
-    tables = ["labels.csv", "clusters.csv", "association.csv", "tree.nwk"]
-    names = ["report.html", *tables, *drawn, *(_package_file(method.title) for method in partition_methods().values())]
+    others = ["labels.csv", "clusters.csv", "association.csv", "tree.nwk", FIT]
+    names = ["report.html", *others, *drawn, *(_package_file(method.title) for method in partition_methods().values())]
     return [folder / name for name in names]

@@ -152,7 +152,7 @@ def _of_trees(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
 
 
 def predict(
-    fit_file: Annotated[Path, typer.Argument(help="File written by `bnp-hier fit`.")],
+    fit_file: Annotated[Path, typer.Argument(help="File written by `bnp-hier fit`, or fit.npz of `bnp-hier compare`.")],
     data: Annotated[
         str, typer.Argument(help="New rows: a file with the columns of the fit (other columns are ignored), or a data set.")
     ],

@@ -34,7 +34,8 @@ KIND = "fit"
 """Kind of content, as recorded in the header of a file."""
 
 EXPECTED = (
-    "expected a file written by bnp-hier fit, SavedFit.save or ClusteringResult.save (bnp-hier compare writes draws for ArviZ)"
+    "expected a file written by bnp-hier fit, by bnp-hier compare (fit.npz, beside its report), by SavedFit.save or by "
+    "ClusteringResult.save"
 )
 """What a file should be that cannot be read."""
 
