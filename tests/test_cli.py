@@ -491,3 +491,26 @@ def test_main_job_on_iris(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert "Gibbs" in done.stdout and (tmp_path / "report" / "report.html").stat().st_size > 100_000
+
+
+def test_numbers_with_units_and_separators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """They are read, notes say so, and new rows must have the same units."""
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], 25)
+    weights, prices = rng.normal(10 + 5 * group, 0.5), np.exp(rng.normal(7 + 2 * group, 0.2))
+    frame = pd.DataFrame({"weight": [f"{w:.2f} kg" for w in weights], "price": [f"{price:,.1f}" for price in prices]})
+    path, saved = tmp_path / "goods.csv", str(tmp_path / "fit.npz")
+    frame.to_csv(path, index=False)
+    assert _run(monkeypatch, "fit", str(path), "--out", saved) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "read without their units: 'weight' (kg)" in told and "separators of thousands are left out: 'price'" in told
+    fit = bnp.load_fit(saved)
+    np.testing.assert_allclose(fit.data.X, np.column_stack([weights, prices]), atol=0.1)
+    assert adjusted_rand_score(fit.labels, group) == 1.0 and fit.data.units == {"weight": "kg"}
+    grams = tmp_path / "grams.csv"
+    frame.assign(weight=[f"{1000 * w:.0f} g" for w in weights]).to_csv(grams, index=False)
+    assert _run(monkeypatch, "predict", saved, str(grams), "--out", str(tmp_path / "p.csv")) == 1
+    assert "grams.csv, line 2, column 'weight': found '10" in (message := capsys.readouterr().err)
+    assert "expected numbers in 'kg' as in the data of the fit" in message
+    assert _run(monkeypatch, "fit", str(path), "--kinds", "weight=category") == 1
+    assert "of its own for almost every row says nothing about clusters" in capsys.readouterr().err

@@ -115,6 +115,8 @@ def cluster(
         if progress_bar:
             tqdm.write(text, file=sys.stderr)
 
+    for note in data.notes:
+        say(note)
     n, d = len(data.X), len(data.source_columns)
     say(f"{n} rows, {d} columns: choosing a likelihood (the first call on a machine compiles kernels before)")
     plan = ClusteringPlan.of(data, asked)

@@ -157,6 +157,8 @@ def read_data(
     given = parse_kinds(kinds or ())
     if is_file(data):
         table = datasets.read_table(data, truth=truth, items=items, drop=drop or (), kinds=given, header=header)
+        for note in table.notes:
+            err.print(note, highlight=False)
         of_text = {name: levels for name, levels in table.levels.items() if name not in given}
         if of_text:
             held = listed((f"{name!r} ({len(levels)})" for name, levels in of_text.items()), MOST_LISTED)

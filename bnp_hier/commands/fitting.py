@@ -216,7 +216,13 @@ def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None
     path = Path(data)
     if path.suffix or path.exists():
         return datasets.read_columns(
-            path, fitted.feature_names, items=items, levels=fitted.levels, kinds=fitted.kinds, header=header
+            path,
+            fitted.feature_names,
+            items=items,
+            levels=fitted.levels,
+            kinds=fitted.kinds,
+            units=fitted.units,
+            header=header,
         )
     known = datasets.load(data)
     missing = [name for name in fitted.feature_names if name not in known.feature_names]

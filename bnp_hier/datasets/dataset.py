@@ -51,6 +51,10 @@ class Dataset:
         empty where missing.
     others
         Name -> values, (n,), of columns that were left out, likewise.
+    units
+        Name of each column whose numbers were written with a unit, such as "kg", "%" or "$" -> the unit.
+    notes
+        How columns were read, where that is not evident, in clauses.
 
     Raises
     ------
@@ -70,6 +74,8 @@ class Dataset:
     kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sources: Mapping[str, Shaped[np.ndarray, " n"]] = dataclasses.field(default_factory=dict)
     others: Mapping[str, Shaped[np.ndarray, " n"]] = dataclasses.field(default_factory=dict)
+    units: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         times = Counter(self.feature_names)

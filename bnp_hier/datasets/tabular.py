@@ -9,7 +9,7 @@ import io
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Shaped
 from bnp_hier.datasets.conversions import converted, features_of, order_of, resolved_kind, steps
 from bnp_hier.datasets.dataset import RENAME, Dataset
 from bnp_hier.datasets.recognition import DATE, ordered_scale, useless_numbers
+from bnp_hier.datasets.written_numbers import Written, read_numbers
 from bnp_hier.utils.npy_files import read_arrays
 from bnp_hier.utils.wording import listed, nearest
 
@@ -29,10 +30,12 @@ __all__ = ["Table", "as_labels", "columns_of_frame", "from_frame", "read_columns
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>", "nat", "?"})
-_BOOLEANS = {"true": "1", "false": "0"}
 
 MOST_LEVELS = 30
 """Largest number of distinct texts in a column that is treated as categorical."""
+
+FEW_LEVELS = 10
+"""Largest number of categories of a column that is said to be categorical, although each has one or two rows."""
 
 
 def read_table(
@@ -47,8 +50,10 @@ def read_table(
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells and the
-    spellings NA, N/A, NaN, null and ? are missing values (NaN), True and False are read as 1 and 0, a percent sign after every
-    number of a column is removed, and infinite values are kept. A column of text with 2 to 30 distinct values, none of them
+    spellings NA, N/A, NaN, null and ? are missing values (NaN), True and False are read as 1 and 0, and infinite values are
+    kept. The same unit beside every number of a column (``10.6 kg``, ``45%``, ``$3``) is removed and kept in ``units``.
+    Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the column; decimal commas are an
+    error. A column of text with 2 to 30 distinct values, none of them
     a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`.
     Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file
     contains one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its
@@ -91,8 +96,8 @@ def read_table(
         If the suffix is unknown; the first row of a CSV file contains only numbers; the file is empty, not readable in its
         format, or without data rows; the number of fields in a CSV row differs from the header; column names are empty,
         repeated or equal to the name of an indicator; a named column does not exist; a label is missing; a column contains
-        both text and numbers, or too many distinct texts for a category; a kind does not exist or does not suit a column; or
-        no column is left. Messages refer to rows of CSV
+        both text and numbers, different units, separators that are ambiguous, or too many distinct texts for a category; a
+        kind does not exist or does not suit a column; or no column is left. Messages refer to rows of CSV
         files by line and to rows of other files by number, starting at 1.
     """
     table = Table.read(path, header)
@@ -151,7 +156,7 @@ def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
     TypeError, ValueError
         As in :func:`from_frame` and :func:`read_columns`.
     """
-    return Table.of_frame(frame, "new rows").selected(fitted.feature_names, fitted.levels, fitted.kinds)
+    return Table.of_frame(frame, "new rows").selected(fitted.feature_names, fitted.levels, fitted.kinds, fitted.units)
 
 
 def _dataset(table: Table, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> Dataset:
@@ -164,7 +169,8 @@ def _dataset(table: Table, truth: str | None, items: str | None, drop: Collectio
         raise ValueError(f"{table.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers")
     given = table.kinds_of(kinds, features.columns)
     levels = {name: found for name in features.columns if (found := table.levels_of(name, given.get(name)))}
-    table.check_numbers([name for name in features.columns if name not in levels and not order_of(given.get(name, ""))])
+    numbers = [name for name in features.columns if name not in levels and not order_of(given.get(name, ""))]
+    table.check_numbers(numbers)
     X, names = table.features(features.columns, levels, given)
     return Dataset(
         name=table.name.split(".")[0],
@@ -175,9 +181,21 @@ def _dataset(table: Table, truth: str | None, items: str | None, drop: Collectio
         description=f"{features.shape[0]} rows and {features.shape[1]} columns read from {table.name}.",
         levels=levels,
         kinds=given,
-        sources={name: _source(table.column(name), given.get(name)) for name in dict.fromkeys([*given, *levels])},
-        others={name: _plain(table.column(name)) for name in dropped if name not in (truth, items)},
+        sources={name: table.source(name, given.get(name)) for name in dict.fromkeys([*given, *levels])},
+        others={name: table.plain(name) for name in dropped if name not in (truth, items)},
+        units={name: unit for name in numbers if (unit := table.written(name).unit)},
+        notes=tuple(_notes({name: table.written(name) for name in numbers})),
     )
+
+
+def _notes(columns: Mapping[str, Written]) -> Iterator[str]:
+    """How numbers were read that are written with something beside them."""
+    units = [f"{name!r} ({written.unit})" for name, written in columns.items() if written.unit]
+    if units:
+        yield f"numbers are read without their units: {listed(units, MOST_LEVELS)}"
+    grouped = [f"{name!r} (such as {written.grouped!r})" for name, written in columns.items() if written.grouped]
+    if grouped:
+        yield f"separators of thousands are left out: {listed(grouped, MOST_LEVELS)}"
 
 
 def read_columns(
@@ -187,6 +205,7 @@ def read_columns(
     items: str | None = None,
     levels: Mapping[str, tuple[str, ...]] | None = None,
     kinds: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
     header: bool | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
     """Read selected columns of a file by name, in the given order.
@@ -203,6 +222,8 @@ def read_columns(
         Categorical columns and their distinct values, as in a `Dataset`.
     kinds
         Columns whose kind was given, and their kinds, as in a `Dataset`.
+    units
+        Columns of numbers that were written with a unit, and the units, as in a `Dataset`.
     header
         As in :func:`read_table`.
 
@@ -214,11 +235,13 @@ def read_columns(
     Raises
     ------
     FileNotFoundError, ImportError, ValueError
-        As in :func:`read_table`, and if a categorical column contains a value that is not among its levels, or a column one
-        that its kind does not allow. Columns that are not requested may contain anything.
+        As in :func:`read_table`, and if a categorical column contains a value that is not among its levels, a column one
+        that its kind does not allow, or numbers have another unit. Columns that are not requested may contain anything.
     """
     table = Table.read(path, header)
-    return table.selected(columns, levels or {}, kinds or {}), None if items is None else tuple(map(str, table.column(items)))
+    return table.selected(columns, levels or {}, kinds or {}, units or {}), None if items is None else tuple(
+        map(str, table.column(items))
+    )
 
 
 def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
@@ -252,6 +275,7 @@ class Table:
     frame: pd.DataFrame
     lines: list[int] | None
     beside: dict[str, pd.Series] = dataclasses.field(default_factory=dict)
+    _written: dict[str, Written] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
     def read(cls, path: str | Path, header: bool | None = None) -> Table:
@@ -337,6 +361,21 @@ class Table:
             )
         return column
 
+    def written(self, name: str) -> Written:
+        """A column as numbers, with what is written beside them; texts of dates are not numbers."""
+        import pandas as pd
+
+        if name not in self._written:
+            column = self.column(name)
+            if pd.api.types.is_numeric_dtype(column):
+                values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+                self._written[name] = Written(values, np.zeros(len(column), dtype=bool))
+            else:
+                missing = _missing(column)
+                dates = self._holds_dates(name)
+                self._written[name] = read_numbers([str(cell).strip() for cell in column], missing, plain=dates)
+        return self._written[name]
+
     def numbers(self, name: str, kind: str | None = None) -> list[Float[np.ndarray, " n"]]:
         """Return a column as columns of float64, converted as its kind requires; raise a ValueError if it contains text."""
         column = self.column(name)
@@ -344,7 +383,7 @@ class Table:
         if scale:
             found = self._cells_of_levels(name, scale)
             return steps(np.where(_missing(column), np.nan, np.argmax(found, axis=0)), scale)
-        values, is_text = _as_numbers(column)
+        values, is_text, *_ = self.written(name)
         if is_text.any():
             raise ValueError(self._refers_to_text({name: int(is_text.argmax())}))
         values, wrong, expected = converted(kind, values)
@@ -360,9 +399,9 @@ class Table:
         text: dict[str, int] = {}
         useless: dict[str, str] = {}
         for name in names:
-            values, is_text = _as_numbers(self.column(name))
+            values, is_text, _, _, obstacle = self.written(name)
             if is_text.any():
-                text[name] = int(is_text.argmax())
+                text[name] = int(is_text.argmax()) if obstacle is None else obstacle.row
             elif reason := useless_numbers(name, values):
                 useless[name] = reason
         if text:
@@ -375,7 +414,11 @@ class Table:
             column = self.column(name)
             if name not in features:
                 raise ValueError(f"{self.name}: column {name!r} has a kind, {kind!r}, but is not used to find clusters")
-            values, is_text = _as_numbers(column)
+            values, is_text, _, _, obstacle = self.written(name)
+            if obstacle is not None and kind not in ("category", "ordered") and not order_of(kind):
+                raise ValueError(
+                    f"{self.name}, {self.place(obstacle.row)}, column {name!r}: found {obstacle.reason}: {obstacle.advice}"
+                )
             cells = None if is_text.any() else values[~np.isnan(values)]
             try:
                 found[name] = resolved_kind(name, kind, cells, _scale(column))
@@ -389,22 +432,57 @@ class Table:
             return ()
         column = self.column(name)
         if kind is None:
-            return _levels(column)
+            return self._levels(name)
         levels = tuple(_sorted_texts(column))
+        cells = int((~_missing(column)).sum())
         if len(levels) < 2:
             raise ValueError(
                 f"{self.name}, column {name!r}: found {len(levels)} distinct value(s), expected several categories"
             )
+        if len(levels) > _most_levels(cells):
+            advice = "leave out --kinds or kinds= to take it for numbers" if not self.written(name).is_text.any() else "drop it"
+            raise ValueError(
+                f"{self.name}, column {name!r}: found {len(levels)} distinct values in {cells} cells, such as "
+                f"{levels[0]!r} and {levels[1]!r}, expected categories of at least two rows on average: a category of its own "
+                f"for almost every row says nothing about clusters; group the values, or {advice}"
+            )
         return levels
+
+    def _levels(self, name: str) -> tuple[str, ...]:
+        """The distinct texts of a column that is treated as categorical by itself; empty for any other column."""
+        import pandas as pd
+
+        column = self.column(name)
+        if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+            return ()
+        written, missing = self.written(name), _missing(column)
+        is_text = written.is_text
+        if not is_text.any() or (is_text | missing).sum() < len(column):
+            return ()
+        if written.obstacle is not None and written.obstacle.is_certain:
+            return ()
+        levels = _sorted_texts(column)
+        return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
+
+    def source(self, name: str, kind: str | None) -> Shaped[np.ndarray, " n"]:
+        """A converted column as it was read; categories as texts."""
+        column = self.column(name)
+        return np.where(_missing(column), "", _texts(column)) if kind == "category" else self.plain(name)
+
+    def plain(self, name: str) -> Shaped[np.ndarray, " n"]:
+        """A column as float64, or as texts that are empty where missing."""
+        column, written = self.column(name), self.written(name)
+        return np.where(_missing(column), "", _texts(column)) if written.is_text.any() else written.values
 
     def _refers_to_text(self, rows: Mapping[str, int], useless: Mapping[str, str] | None = None) -> str:
         """Error message about columns of text: location of the first text, and advice depending on the apparent content.
 
         Columns of numbers that are of no use, and the reasons, are added, so that all can be left out at once.
         """
-        names = [name for name in rows if self._names_rows(name)]
+        names = [name for name in rows if self.written(name).obstacle is None and self._names_rows(name)]
         dates = [name for name in rows if name not in names and self._holds_dates(name)]
-        rest = [name for name in rows if name not in (*names, *dates)]
+        obstacles = {name: why for name in rows if (why := self.written(name).obstacle)}
+        rest = [name for name in rows if name not in (*names, *dates, *obstacles)]
         first, row = next(iter(rows.items()))
         found = f"{self.name}, {self.place(row)}, column {first!r}: found the text {str(self.frame[first].iloc[row])!r}"
         parts = []
@@ -418,20 +496,30 @@ class Table:
             parts.append(
                 f"{_listed(dates)}: dates or times; drop them or replace them by numbers, such as days since a start date"
             )
+        for name, (_, reason, advice, is_certain) in obstacles.items():
+            as_category = not is_certain and self._has_few_values(name)
+            other = f", or take its texts as categories (--kinds {shlex.quote(f'{name}=category')})" if as_category else ""
+            parts.append(f"{name!r}: {reason}; {advice}{other}")
         if rest:
+            few = next(filter(self._has_few_values, rest), None)
+            option = shlex.quote(f"{few}=category")
+            as_such = f"if its values are categories, take it as such (--kinds {option}); " if few else ""
             parts.append(
                 f"{_listed(rest)}: if the column contains the true labels, declare it with truth= or --truth; if it names the "
-                "rows, with items= or --items; if its values are categories, take it as such "
-                f"(--kinds {shlex.quote(f'{rest[0]}=category')}); otherwise drop it"
+                f"rows, with items= or --items; {as_such}otherwise drop it"
             )
         if useless:
             parts.append("; ".join(f"{name!r}: {reason}" for name, reason in useless.items()))
         drop = ",".join([*rows, *(useless or {})])
         return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
 
+    def _has_few_values(self, name: str) -> bool:
+        cells = self.column(name)[~_missing(self.column(name))]
+        return cells.nunique() <= _most_levels(len(cells))
+
     def _names_rows(self, name: str) -> bool:
         cells = self.column(name)
-        every = len(cells) > 2 and cells.nunique() > 0.9 * len(cells) and bool(_as_numbers(cells)[1].all())
+        every = len(cells) > 2 and cells.nunique() > 0.9 * len(cells) and bool(self.written(name).is_text.all())
         return every and not self._holds_dates(name)
 
     def _holds_dates(self, name: str) -> bool:
@@ -465,14 +553,33 @@ class Table:
         return np.column_stack(values), tuple(found)
 
     def selected(
-        self, columns: Collection[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]
+        self,
+        columns: Collection[str],
+        levels: Mapping[str, tuple[str, ...]],
+        kinds: Mapping[str, str],
+        units: Mapping[str, str],
     ) -> Float[np.ndarray, "n d"]:
         """Return features of a fitted `Dataset` in the given order; see :func:`read_columns`."""
         converted_columns = {**dict.fromkeys(kinds), **levels}
         owner = {one: name for name in converted_columns for one in features_of(name, kinds.get(name), levels.get(name, ()))}
-        X, names = self.features(dict.fromkeys(owner.get(name, name) for name in columns), levels, kinds)
+        needed = dict.fromkeys(owner.get(name, name) for name in columns)
+        for name in needed:
+            if name not in levels and not order_of(kinds.get(name, "")):
+                self._check_unit(name, units.get(name, ""))
+        X, names = self.features(needed, levels, kinds)
         place = {name: j for j, name in enumerate(names)}
         return X[:, [place[name] for name in columns]]
+
+    def _check_unit(self, name: str, unit: str) -> None:
+        """Raise a ValueError if numbers have a unit that differs from that of the fit."""
+        values, _, found, *_ = self.written(name)
+        if found and found != unit:
+            row = int((~np.isnan(values)).argmax())
+            expected = f"numbers in {unit!r}" if unit else "numbers without a unit"
+            raise ValueError(
+                f"{self.name}, {self.place(row)}, column {name!r}: found {str(self.column(name).iloc[row])!r}, "
+                f"expected {expected} as in the data of the fit; convert them, and leave out the unit or write the same"
+            )
 
     def _indicators(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
         """Indicators of the levels, 0 where the value is missing; of two levels, only the second, NaN where it is missing."""
@@ -480,8 +587,10 @@ class Table:
         return [np.where(_missing(self.column(name)), np.nan, found[1])] if len(levels) == 2 else found
 
     def _cells_of_levels(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
-        column = self.column(name)
+        column, written = self.column(name), self.written(name)
         missing, cells = _missing(column), np.array(_texts(column))
+        if written.unit or written.grouped:  # a scale of whole numbers is written without them
+            cells = np.where(np.isin(cells, levels), cells, [f"{value:.15g}" for value in written.values])
         unknown = ~missing & ~np.isin(cells, levels)
         if unknown.any():
             row = int(unknown.argmax())
@@ -492,17 +601,9 @@ class Table:
         return [((cells == level) & ~missing).astype(float) for level in levels]
 
 
-def _levels(column: pd.Series) -> tuple[str, ...]:
-    """The distinct texts of a column that is treated as categorical by itself; empty for any other column."""
-    import pandas as pd
-
-    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
-        return ()
-    is_text, missing = _as_numbers(column)[1], _missing(column)
-    if not is_text.any() or (is_text | missing).sum() < len(column):
-        return ()
-    levels = _sorted_texts(column)
-    return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
+def _most_levels(cells: int) -> int:
+    """Largest number of categories of so many cells."""
+    return max(FEW_LEVELS, cells // 2)
 
 
 def _texts(column: pd.Series) -> list[str]:
@@ -527,19 +628,6 @@ def _scale(column: pd.Series) -> tuple[str, ...]:
     if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
         return tuple(str(level) for level in column.dtype.categories)
     return ordered_scale(_sorted_texts(column))
-
-
-def _source(column: pd.Series, kind: str | None) -> Shaped[np.ndarray, " n"]:
-    """A converted column as it was read; categories as texts."""
-    return np.where(_missing(column), "", _texts(column)) if kind == "category" else _plain(column)
-
-
-def _plain(column: pd.Series) -> Shaped[np.ndarray, " n"]:
-    """A column as float64, or as texts that are empty where missing."""
-    values, is_text = _as_numbers(column)
-    if not is_text.any():
-        return values
-    return np.where(_missing(column), "", _texts(column))
 
 
 def _read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
@@ -658,22 +746,6 @@ def _cells(column: pd.Series) -> list[str]:
 
 def _missing(column: pd.Series) -> Bool[np.ndarray, " n"]:
     return column.isna().to_numpy() | np.array([cell in _MISSING for cell in _cells(column)])
-
-
-def _as_numbers(column: pd.Series) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Return the column as float64, NaN where a cell is not a number, and a mask of the cells that contain text."""
-    import pandas as pd
-
-    if pd.api.types.is_numeric_dtype(column):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(len(column), dtype=bool)
-    texts = _cells(column)
-    if any(text.endswith("%") for text in texts):
-        shares = [text.endswith("%") or missing for text, missing in zip(texts, _missing(column), strict=True)]
-        texts = [text.removesuffix("%") for text in texts] if all(shares) else texts
-    cells = pd.Series([_BOOLEANS.get(text, text) for text in texts], dtype=object)
-    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
-    unread = np.isnan(values)
-    return values, unread & ~_missing(column) if unread.any() else unread
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnp_hier.datasets import Dataset, read_columns, read_table
-from bnp_hier.datasets.tabular import as_labels
+from bnp_hier.datasets import Dataset, from_frame, read_columns, read_table
+from bnp_hier.datasets.tabular import as_labels, columns_of_frame
 
 
 def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:
@@ -415,3 +415,85 @@ def test_columns_of_numbers_belong_to_the_columns_that_were_read(tmp_path: Path)
     assert data.source_columns == {"size": (0, 1), "sun": (2,), "income": (3,), "site": (4, 5, 6, 7), "smokes": (8,)}
     plain = Dataset("plain", data.X[:, :2], None, ("a", "b"), None, "")
     assert plain.source_columns == {"a": (0,), "b": (1,)}
+
+
+def test_units_and_separators_are_left_out_and_said(tmp_path: Path) -> None:
+    text = 'weight,price,share,n\n10.6 kg,"1,234",45%,1\n,"12,345.5",5 %,2\n9 kg,987,,3\n'
+    data = read_table(write(tmp_path, text))
+    np.testing.assert_array_equal(data.X, [[10.6, 1234, 45, 1], [np.nan, 12345.5, 5, 2], [9, 987, np.nan, 3]])
+    assert data.units == {"weight": "kg", "share": "%"}
+    assert data.notes == (
+        "numbers are read without their units: 'weight' (kg), 'share' (%)",
+        "separators of thousands are left out: 'price' (such as '1,234')",
+    )
+    again = from_frame(pd.read_csv(tmp_path / "table.csv", dtype=str))
+    np.testing.assert_array_equal(again.X, data.X)
+    # a column that is left out is described in numbers as well
+    dropped = read_table(tmp_path / "table.csv", drop=["weight"])
+    np.testing.assert_array_equal(dropped.others["weight"], [10.6, np.nan, 9])
+    assert dropped.units == {"share": "%"} and read_table(write(tmp_path, "a\n1\n", "plain.csv")).notes == ()
+
+
+def test_new_rows_have_the_units_of_the_fit(tmp_path: Path) -> None:
+    data = read_table(write(tmp_path, "weight,n\n10 kg,1\n11 kg,2\n"))
+    same = write(tmp_path, "n,weight\n1,12 kg\n", "same.csv")
+    plain = write(tmp_path, "n,weight\n1,12\n", "plain.csv")
+    for path in (same, plain):
+        X, _ = read_columns(path, data.feature_names, units=data.units)
+        np.testing.assert_array_equal(X, [[12, 1]])
+    grams = write(tmp_path, "n,weight\n1,\n1,900 g\n", "grams.csv")
+    with pytest.raises(ValueError, match="grams.csv, line 3, column 'weight': found '900 g', expected numbers in 'kg' as in"):
+        read_columns(grams, data.feature_names, units=data.units)
+    with pytest.raises(ValueError, match="found '12 kg', expected numbers without a unit as in the data of the fit"):
+        read_columns(same, ["n", "weight"])
+    with pytest.raises(ValueError, match="new rows, data row 1, column 'weight': found '900 g'"):
+        columns_of_frame(pd.DataFrame({"weight": ["900 g"], "n": [1]}), data)
+
+
+def test_mixed_units_and_ambiguous_separators_are_errors(tmp_path: Path) -> None:
+    weights = "".join(f"{10 + i / 8} kg,{i}\n" for i in range(30))
+    path = write(tmp_path, f"weight,n\n{weights}950 g,31\n")
+    with pytest.raises(
+        ValueError,
+        match=r"line 32, column 'weight': found the text '950 g'.*different units: 30 in 'kg' \(such as '10.0 kg'\), 1 in 'g' "
+        r"\(such as '950 g'\); convert all of them to the same unit \(to drop all: --drop weight\)",
+    ):
+        read_table(path)
+    with pytest.raises(ValueError, match="line 32, column 'weight': found numbers with different units.*: convert all"):
+        read_table(path, kinds={"weight": "log"})
+    comma = write(tmp_path, 'a,n\n"1,234",1\n"3,5",2\n"1,234",1\n"3,5",2\n', "comma.csv")
+    with pytest.raises(ValueError, match="comma.csv, line 3, column 'a'.*'3,5', which seems to have a decimal comma"):
+        read_table(comma)
+    # what may be the name of a category stays one
+    ranks = read_table(write(tmp_path, "place,n\n" + "1st,1\n2nd,2\n3rd,3\n" * 3, "ranks.csv"))
+    assert ranks.levels == {"place": ("1st", "2nd", "3rd")} and ranks.units == {}
+    # dates are no numbers with a unit
+    with pytest.raises(ValueError, match="'day': dates or times"):
+        read_table(write(tmp_path, "day,n\n1 May 2024,1\n2 May 2024,2\n", "days.csv"))
+
+
+def test_a_scale_of_numbers_with_units(tmp_path: Path) -> None:
+    path = write(tmp_path, "stars,n\n1 star,1\n3 star,2\n2 star,3\n1 star,1\n")
+    data = read_table(path, kinds={"stars": "ordered"})
+    assert data.kinds == {"stars": "1 star<2 star<3 star"}
+    np.testing.assert_array_equal(data.X[:, 0], [0, 2, 1, 0])
+    gap = read_table(write(tmp_path, "stars,n\n1 star,1\n4 star,2\n2 star,3\n", "gap.csv"), kinds={"stars": "ordered"})
+    assert gap.kinds == {"stars": "1<2<3<4"}  # the numbers give the scale
+    np.testing.assert_array_equal(gap.X[:, 0], [0, 3, 1])
+    assert read_table(path, kinds={"stars": "category"}).levels == {"stars": ("1 star", "2 star", "3 star")}
+
+
+def test_a_category_for_almost_every_row_is_an_error(tmp_path: Path) -> None:
+    weights = "".join(f"{10 + i / 8} kg,{i % 7},p{i % 25}\n" for i in range(40))
+    path = write(tmp_path, f"weight,n,who\n{weights}")
+    with pytest.raises(
+        ValueError,
+        match=r"column 'weight': found 40 distinct values in 40 cells, such as '10.0 kg' and '10.125 kg', .*"
+        r"says nothing about clusters; group the values, or leave out --kinds or kinds= to take it for numbers",
+    ):
+        read_table(path, kinds={"weight": "category"})
+    with pytest.raises(ValueError, match=r"found 25 distinct values in 40 cells.*group the values, or drop it"):
+        read_table(path, kinds={"who": "category"})
+    with pytest.raises(ValueError, match=r"'who': if the column contains.*with items= or --items; otherwise drop it"):
+        read_table(path)  # advice that would lead to the next error is not given
+    assert len(read_table(path, drop=["who"], kinds={"n": "category"}).levels["n"]) == 7

@@ -1,0 +1,186 @@
+"""Read numbers that are written in cells of text, with units, signs of percent or currency, and thousands separators."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+__all__ = ["Obstacle", "Written", "read_numbers"]
+
+MOST_UNITS = 5
+"""Largest number of endings of numbers in a column that are called different units; more are text of another kind."""
+
+LONGEST_UNIT = 20
+"""Largest number of characters of a unit."""
+
+JUDGED = 20
+"""Number of cells from which it is judged whether a column is of text or of numbers with something beside them."""
+
+ALIKE = "write all numbers with decimal points and without thousands separators"
+"""Advice about separators."""
+
+_BOOLEANS = {"true": "1", "false": "0"}
+
+_CURRENCY = "$€£¥₹"
+
+_SPACES = "\u0020\u00a0\u2009\u202f"
+
+_WRITTEN = re.compile(
+    rf"(?P<sign>[+\-\u2212]?)(?P<before>[{_CURRENCY}]?)[{_SPACES}]?(?P<sign_within>[+\-\u2212]?)"
+    rf"(?P<number>(?:\d[\d.,'’{_SPACES}]*|\.\d+)(?:(?<=[\d.])[eE][+\-]?\d+)?)(?<![{_SPACES}])[{_SPACES}]?"
+    rf"(?P<after>(?:[^\W\d_]|[%‰°″\"{_CURRENCY}])(?:[^,;:\s]| (?!\d)){{0,{LONGEST_UNIT - 1}}})?"
+)
+"""A number and what stands beside it; whether its separators make sense is judged by `_of_separators`."""
+
+_PLAIN = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+\-]?\d+)?")
+
+_DECIMAL_COMMA = re.compile(rf"\d[\d.'’{_SPACES}]*,\d+")
+
+_GROUPED = re.compile(rf"[1-9]\d{{0,2}}(?P<separator>[,'’{_SPACES}])\d{{3}}(?:(?P=separator)\d{{3}})*(?:\.\d*)?")
+
+
+class Obstacle(NamedTuple):
+    """Why cells that look like numbers cannot be read as such.
+
+    - **row** - a row where that shows.
+    - **reason** - what was found, in a clause.
+    - **advice** - how to go on, in a clause.
+    - **is_certain** - whether the cells are numbers for sure; otherwise they may be names of categories, such as "2nd".
+    """
+
+    row: int
+    reason: str
+    advice: str
+    is_certain: bool
+
+
+class Written(NamedTuple):
+    """A column of text as numbers.
+
+    - **values** - (n,) the numbers; NaN where the cell is missing or is not a number.
+    - **is_text** - (n,) cells that are neither numbers nor missing.
+    - **unit** - what stands beside every number, such as "kg", "%" or "$"; empty if nothing does.
+    - **grouped** - the first cell with thousands separators; empty if there is none.
+    - **obstacle** - why cells that look like numbers are not read; None if they are read, or if it is plain text.
+    """
+
+    values: Float[np.ndarray, " n"]
+    is_text: Bool[np.ndarray, " n"]
+    unit: str = ""
+    grouped: str = ""
+    obstacle: Obstacle | None = None
+
+
+class _Parts(NamedTuple):
+    """A cell: its row, its text, sign and digits of its number, its unit, and the separator of its thousands.
+
+    The separator is empty in plain numbers, and None if there are others than between thousands.
+    """
+
+    row: int
+    text: str
+    sign: str
+    number: str
+    unit: str
+    separator: str | None
+
+
+def read_numbers(texts: Sequence[str], missing: Bool[np.ndarray, " n"], *, plain: bool = False) -> Written:
+    """Read the cells of a column as numbers if all of them are written in the same way.
+
+    True and False are 1 and 0. The same unit may stand beside all numbers (after them, or a currency sign before them), and
+    thousands may be separated by commas, spaces or apostrophes in all numbers from 1,000 on. A decimal comma is not read.
+
+    Parameters
+    ----------
+    texts
+        The cells, without space around them.
+    missing
+        (n,) which of them are missing values.
+    plain
+        Whether only plain numbers are read.
+    """
+    import pandas as pd
+
+    cells = pd.Series([_BOOLEANS.get(text.casefold(), text) for text in texts], dtype=object)
+    values = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64, copy=True)
+    is_text = np.isnan(values) & ~missing
+    if plain or not is_text.any():
+        return Written(values, is_text)
+    parts = _parts(texts, np.flatnonzero(~missing))
+    if parts is None or isinstance(parts, Obstacle):
+        return Written(values, is_text, obstacle=parts)
+    obstacle = _of_units(parts) or _of_separators(parts)
+    if obstacle or any(part.separator is None for part in parts) or len({part.unit for part in parts}) > 1:
+        return Written(values, is_text, obstacle=obstacle)
+    for part in parts:
+        values[part.row] = float(part.sign + (part.number.replace(part.separator, "") if part.separator else part.number))
+    grouped = next((part.text for part in parts if part.separator), "")
+    return Written(values, np.zeros_like(is_text), parts[0].unit, grouped)
+
+
+def _separator(number: str) -> str | None:
+    if _PLAIN.fullmatch(number):
+        return ""
+    match = _GROUPED.fullmatch(number)
+    return None if match is None else match["separator"]
+
+
+def _parts(texts: Sequence[str], rows: np.ndarray) -> list[_Parts] | Obstacle | None:
+    """The numbers and units of all cells; nothing if it is a column of text; an obstacle if few cells are without a number."""
+    found: list[_Parts] = []
+    others: list[int] = []
+    for place, row in enumerate(rows.tolist(), start=1):
+        match = _WRITTEN.fullmatch(texts[row])
+        if match is not None and not (match["sign"] and match["sign_within"]):
+            sign = (match["sign"] or match["sign_within"]).replace("\u2212", "-")
+            unit = match["before"] + (match["after"] or "")
+            found.append(_Parts(row, texts[row], sign, match["number"], unit, _separator(match["number"])))
+            continue
+        others.append(row)
+        if 2 * len(others) >= min(len(rows), max(JUDGED, place)):
+            return None
+    if not others:
+        return found
+    if found[0].unit == "" or len({part.unit for part in found}) > 1:
+        return None
+    reason = f"the text {texts[others[0]]!r} among numbers such as {found[0].text!r}"
+    return Obstacle(others[0], reason, "correct it, or leave the cell empty if the value is missing", False)
+
+
+def _of_units(parts: Sequence[_Parts]) -> Obstacle | None:
+    """Different units, or numbers with and without one; of very many, it is text of another kind."""
+    times = Counter(part.unit for part in parts)
+    if not 1 < len(times) <= min(MOST_UNITS, len(parts) // 2):
+        return None
+    first = {part.unit: part for part in reversed(parts)}
+    ordered = sorted(times, key=lambda unit: (-times[unit], first[unit].row))
+    found = ", ".join(
+        f"{times[unit]} {f'in {unit!r}' if unit else 'without a unit'} (such as {first[unit].text!r})" for unit in ordered
+    )
+    reason = f"numbers with different units: {found}"
+    return Obstacle(first[ordered[1]].row, reason, "convert all of them to the same unit", False)
+
+
+def _of_separators(parts: Sequence[_Parts]) -> Obstacle | None:
+    """Decimal commas, or thousands that are not separated in the same way in all numbers."""
+    grouped = [part for part in parts if part.separator]
+    wrong = [part for part in parts if part.separator is None]
+    comma = next((part for part in wrong if _DECIMAL_COMMA.fullmatch(part.number)), None)
+    if comma is not None:
+        other = f", although {grouped[0].text!r} seems to have a thousands separator" if grouped else ""
+        return Obstacle(comma.row, f"{comma.text!r}, which seems to have a decimal comma{other}", ALIKE, True)
+    if not grouped:
+        return None
+    one = grouped[0]
+    unlike = [part for part in grouped if part.separator != one.separator]
+    unlike += [*wrong, *(part for part in parts if re.match(r"\d{4}", part.number))]
+    if not unlike:
+        return None
+    reason = f"{unlike[0].text!r}, whose thousands are not separated as those of {one.text!r} are"
+    return Obstacle(unlike[0].row, reason, ALIKE, True)
