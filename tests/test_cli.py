@@ -414,7 +414,7 @@ def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     )
     path = str(tmp_path / "survey.csv")
     frame.to_csv(path, index=False)
-    assert _run(monkeypatch, "recommend", path) == 1
+    assert _run(monkeypatch, "fit", path) == 1
     assert "--drop joined,id" in " ".join(capsys.readouterr().err.split())
     drop = ["--drop", "joined,id,region"]
     assert _run(monkeypatch, "recommend", path, *drop) == 0
@@ -514,3 +514,130 @@ def test_numbers_with_units_and_separators(tmp_path: Path, monkeypatch: pytest.M
     assert "expected numbers in 'kg' as in the data of the fit" in message
     assert _run(monkeypatch, "fit", str(path), "--kinds", "weight=category") == 1
     assert "of its own for almost every row says nothing about clusters" in capsys.readouterr().err
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Names, dates, an identifier, a constant, and columns of all kinds that can be used."""
+    rng = np.random.default_rng(0)
+    n, z = 60, np.repeat([0, 1, 2], 20)
+    frame = pd.DataFrame(
+        {
+            "who": [f"p{i}" for i in range(n)],
+            "born": pd.date_range("1990-01-01", periods=n).astype(str),
+            "height": rng.normal(170 + 10 * z, 3),
+            "code": np.arange(100, 100 + n),
+            "version": 7,
+            "colour": np.array(["red", "green", "blue"])[z],
+            "visits": rng.poisson(1 + 3 * z),
+        }
+    )
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    return tmp_path / "people.csv"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_recommend_shows_columns_that_cannot_be_used(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """The reasons stand in the table, and the command at the end runs."""
+    assert _run(monkeypatch, "recommend", str(people), "--minutes", "0.05") == 0
+    captured = capsys.readouterr()
+    shown = _flat(captured.out)
+    assert "who unusable a different text" in shown  # which goes on in the next line
+    assert "born unusable dates or times" in shown and "version unusable 7 in every row" in shown
+    assert "height continuous" in shown and "colour category 3 values" in shown and "text columns" not in captured.err
+    options = "--items who --drop born,code,version"
+    assert f"to leave out columns that cannot be used, or say nothing about clusters: {options}" in shown
+    last = captured.out.splitlines()[-1]
+    assert last == f"to run them: bnp-hier compare {people} --minutes 0.05 {options}"
+    words = [*last.split()[4:], "--methods", "map-dp", "--out", str(people.parent / "out")]
+    assert _run(monkeypatch, *words) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "people: 60 rows, 3 columns, family mixed" in said  # the indicators of a category are one column
+    page = (people.parent / "out" / "report.html").read_text()
+    assert "60 rows × 3 columns" in page
+    assert _run(monkeypatch, "recommend", str(people), "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    reasons = {column["name"]: column["reason"] for column in answer["columns"] if column["kind"] == "unusable"}
+    assert reasons == {
+        "who": "a different text in almost every row, perhaps the names of the rows",
+        "born": "dates or times",
+        "code": "an identifier (100, 101, ..., 159: increases by one in every row)",
+        "version": "7 in every row",
+    }
+    assert _run(monkeypatch, "recommend", str(people), "--drop", "height,colour,visits") == 1
+    captured = capsys.readouterr()
+    assert "unusable" in captured.out and "error: people.csv: no column can be used to find clusters" in captured.err
+
+
+def test_commands_advise_options_that_they_have(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """`datasets` and `predict` have no --drop."""
+    assert _run(monkeypatch, "datasets", str(people)) == 0
+    captured = capsys.readouterr()
+    shown = _flat(captured.out)
+    assert "people: 60 rows, 7 columns, of which 4 cannot be used" in shown and "born unusable dates or times" in shown
+    assert "options of the other commands to leave out columns that cannot be used" in shown and "--truth" not in captured.err
+    answer_to = ["datasets", str(people), "--json"]
+    assert _run(monkeypatch, *answer_to) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["rows"] == 60 and [column["kind"] for column in answer["columns"][:4]] == ["unusable"] * 4
+    only_names = people.parent / "names.csv"
+    only_names.write_text("who\n" + "".join(f"p{i}\n" for i in range(9)))
+    assert _run(monkeypatch, "datasets", str(only_names)) == 0
+    assert "names.csv: 9 rows, 1 columns, of which 1 cannot be used" in _flat(capsys.readouterr().out)
+
+    saved, new = str(people.parent / "fit.npz"), people.parent / "new.csv"
+    assert _run(monkeypatch, "fit", str(people), "--items", "who", "--drop", "born,code,version", "--out", saved) == 0
+    rows = pd.read_csv(people, dtype=str)
+    rows.loc[4, "height"] = "tall"
+    rows.to_csv(new, index=False)
+    capsys.readouterr()
+    assert _run(monkeypatch, "predict", saved, str(new)) == 1
+    message = capsys.readouterr().err
+    assert "new.csv, line 6, column 'height': found the text 'tall', expected a number as in the data of the fit" in message
+    assert "--" not in message
+
+
+def test_offered_kinds_are_of_the_file(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """What is printed to be pasted names columns of the file, and is accepted."""
+    assert _run(monkeypatch, "recommend", str(people), "--drop", "colour") == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "--kinds" in line]
+    assert lines == ["to take columns for something else: --kinds height=log,visits=continuous"]
+    asked = lines[0].split("--kinds ")[1]
+    assert _run(monkeypatch, "recommend", str(people), "--drop", "colour", "--kinds", asked, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert {column["name"] for column in answer["columns"]} >= {"log(height)", "visits"}
+    (people.parent / "signed.csv").write_text("a,b\n" + "".join(f"{i % 7 - 3.5},{i % 5 - 2.5}\n" for i in range(40)))
+    assert _run(monkeypatch, "recommend", str(people.parent / "signed.csv")) == 0
+    assert "--kinds" not in capsys.readouterr().out
+
+
+def test_predict_remembers_the_names_of_the_rows(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    saved, out = str(people.parent / "fit.npz"), people.parent / "p.csv"
+    assert _run(monkeypatch, "fit", str(people), "--items", "who", "--drop", "born,code,version", "--out", saved) == 0
+    assert bnp.load_fit(saved).data.items == "who"
+    assert _run(monkeypatch, "predict", saved, str(people), "--out", str(out)) == 0
+    assert pd.read_csv(out)["item"].tolist() == [f"p{i}" for i in range(60)]
+    assert _run(monkeypatch, "predict", saved, str(people), "--items", "code", "--out", str(out)) == 0
+    assert pd.read_csv(out)["item"].tolist() == list(range(100, 160))
+    pd.read_csv(people).drop(columns="who").to_csv(people.parent / "new.csv", index=False)
+    capsys.readouterr()
+    assert _run(monkeypatch, "predict", saved, str(people.parent / "new.csv"), "--out", str(out)) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == "new.csv has no column 'who', which named the rows of the fit: rows are numbered"
+    assert pd.read_csv(out)["item"].tolist() == list(range(60))
+    assert _run(monkeypatch, "predict", saved, "iris", "--items", "who") == 1
+    assert "--items applies only to files" in capsys.readouterr().err
+
+
+def test_the_note_on_categories_is_for_those_who_need_it(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """--truth is not advised to those who have given it, and `recommend` shows the categories in its table."""
+    rest = ["--drop", "born,code,version", "--items", "who"]
+    for given, advised in (([], True), (["--truth", "visits"], False)):
+        assert _run(monkeypatch, "fit", str(people), *rest, *given, "--out", str(people.parent / "f.npz")) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert "text columns are treated as categories" in said and ("use --truth" in said) == advised
+    assert _run(monkeypatch, "recommend", str(people), *rest) == 0
+    assert "text columns" not in capsys.readouterr().err

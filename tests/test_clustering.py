@@ -42,7 +42,7 @@ def _frame(n: int = 40) -> pd.DataFrame:
             "site": np.where(rng.random(n) < 0.9, np.array(["sun", "shade"])[group], "wall"),
             "group": group,
         },
-        index=[f"plant {i}" for i in range(n)],
+        index=pd.Index([f"plant {i}" for i in range(n)], name="plant"),
     )
 
 
@@ -294,6 +294,11 @@ def test_the_command_line_makes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(labels[result.method], result.labels_)
     assert list(labels.index) == list(result.to_frame().index)
     np.testing.assert_allclose(labels["Gibbs probability"], 1.0 - result.uncertainty())
+    # the fits that both leave are the same, up to the name of the table
+    own, other = bnp.load_fit(tmp_path / "out" / "fit.npz"), bnp.load_fit(result.save(tmp_path / "own.npz"))
+    assert (own.method, own.family, own.data.items) == (other.method, other.family, "plant")
+    np.testing.assert_array_equal(own.labels, other.labels)
+    np.testing.assert_allclose(own.predict_proba(own.data.X), other.predict_proba(other.data.X))
     assert printed["headline"] == result.headline and printed["family"] == result.plan.advice.family
     assert [row["log_joint"] for row in printed["methods"]] == pytest.approx(list(result.table["log_joint"]))
     associated = pd.read_csv(tmp_path / "out" / "association.csv", index_col="column")["effect"]

@@ -61,7 +61,8 @@ def dataset_of(
         data = dataclasses.replace(data, description="")
         index = index_of(X)
         if index is not None and items is None:
-            data = dataclasses.replace(data, item_names=tuple(map(_name, index)))
+            named = None if index.name is None else str(index.name)
+            data = dataclasses.replace(data, item_names=tuple(map(_name, index)), items=named)
     if len(data.X) < 2:
         raise ValueError(f"X has {len(data.X)} row; clustering needs at least 2")
     return data if truth is None or column is not None else dataclasses.replace(data, y=_classes(truth, len(data.X)))

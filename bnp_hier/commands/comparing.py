@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +32,7 @@ from bnp_hier.commands.console import (
     Warmup,
     announced_finishing,
     check_positive,
+    command_line,
     err,
     method_names,
     out,
@@ -40,6 +40,7 @@ from bnp_hier.commands.console import (
     print_table,
     print_warnings,
     read_data,
+    size_in_words,
 )
 from bnp_hier.commands.fitting import write_clusters
 from bnp_hier.commands.output_files import FIGURES as SUFFIXES
@@ -136,9 +137,8 @@ def compare(
         progress_bar=progress,
     )
     plan = ClusteringPlan.of(whole, asked)
-    n, d = len(plan.data.X), len(plan.data.source_columns)
     advice = plan.advice
-    err.print(f"{whole.name}: {n} rows, {d} columns, family {advice.family} ({advice.family_reason})", highlight=False)
+    err.print(f"{whole.name}: {size_in_words(plan.data)}, family {advice.family} ({advice.family_reason})", highlight=False)
     print_warnings(advice.warnings)
     result = ClusteringResult(plan, _run(plan))
     words = {
@@ -157,7 +157,7 @@ def compare(
     }
     with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
         written = _write_files(out_dir, result, figures)
-        again = _command(data, words, {"--drop": drop, "--kinds": kinds}, header)
+        again = command_line("compare", data, words, {"--drop": drop, "--kinds": kinds}, header)
         report = result.report(out_dir / "report.html", files=written, reproduce=again)
     if as_json:
         content = {"data": whole.name, "family": advice.family, "methods": result.table.reset_index().to_dict("records")}
@@ -188,14 +188,6 @@ def _run(plan: ClusteringPlan) -> Outcome:
     )
     print_warnings(outcome.problems)
     return outcome
-
-
-def _command(data: str, words: Mapping[str, object], repeated: Mapping[str, list[str] | None], header: bool | None) -> str:
-    """The command that makes the report again; options without a value are left out."""
-    again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
-    again += [word for flag, values in repeated.items() for value in values or [] for word in (flag, value)]
-    again += [] if header is None else ["--header" if header else "--no-header"]
-    return shlex.join(["bnp-hier", "compare", data, *again])
 
 
 def _print(findings: Any, report: Path) -> None:

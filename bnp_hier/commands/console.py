@@ -19,6 +19,7 @@ from bnp_hier import datasets
 from bnp_hier.components import FAMILIES
 from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.conversions import KINDS, parse_kinds
+from bnp_hier.datasets.tabular import UsablePart, read_usable_part
 from bnp_hier.methods import partition_methods
 from bnp_hier.utils.wording import listed, printable
 
@@ -55,6 +56,10 @@ __all__ = [
     "read_data",
     "method_names",
     "announced_finishing",
+    "command_line",
+    "print_notes",
+    "read_usable",
+    "size_in_words",
 ]
 
 
@@ -155,20 +160,49 @@ def read_data(
 ) -> Dataset:
     """Read a file if `data` exists or has a suffix; otherwise load the data set of that name."""
     given = parse_kinds(kinds or ())
-    if is_file(data):
-        table = datasets.read_table(data, truth=truth, items=items, drop=drop or (), kinds=given, header=header)
-        for note in table.notes:
-            err.print(note, highlight=False)
-        of_text = {name: levels for name, levels in table.levels.items() if name not in given}
-        if of_text:
-            held = listed((f"{name!r} ({len(levels)})" for name, levels in of_text.items()), MOST_LISTED)
-            err.print(
-                f"text columns are treated as categories (number of categories in parentheses): {held}; if one of them "
-                f"contains known classes, use --truth, for example --truth {shlex.quote(next(iter(of_text)))}",
-                highlight=False,
-                markup=False,
-            )
-        return table
+    if not is_file(data):
+        return _named(data, truth, items, drop, kinds, header)
+    table = datasets.read_table(data, truth=truth, items=items, drop=drop or (), kinds=given, header=header)
+    print_notes(table)
+    of_text = {name: levels for name, levels in table.levels.items() if name not in given}
+    if of_text:
+        held = listed((f"{name!r} ({len(levels)})" for name, levels in of_text.items()), MOST_LISTED)
+        known = f"; if one of them contains known classes, use --truth, for example --truth {shlex.quote(next(iter(of_text)))}"
+        err.print(
+            f"text columns are treated as categories (number of categories in parentheses): {held}{'' if truth else known}",
+            highlight=False,
+            markup=False,
+        )
+    return table
+
+
+def read_usable(
+    data: str,
+    truth: str | None = None,
+    items: str | None = None,
+    drop: Sequence[str] | None = None,
+    kinds: Sequence[str] | None = None,
+    header: bool | None = None,
+) -> UsablePart:
+    """Read what can be used, and say why the rest cannot, for commands that show what each column is taken for."""
+    if not is_file(data):
+        known = _named(data, truth, items, drop, kinds, header)
+        return UsablePart(known, (), len(known.X))
+    given = parse_kinds(kinds or ())
+    part = read_usable_part(data, truth, items=items, drop=drop or (), kinds=given, header=header)
+    if part.data is not None:
+        print_notes(part.data)
+    return part
+
+
+def _named(
+    data: str,
+    truth: str | None,
+    items: str | None,
+    drop: Sequence[str] | None,
+    kinds: Sequence[str] | None,
+    header: bool | None,
+) -> Dataset:
     if truth is not None or items is not None or drop or kinds:
         raise ValueError(
             "--truth, --items, --drop and --kinds apply only to files; a named data set has its own classes and row names"
@@ -176,6 +210,28 @@ def read_data(
     if header is not None:
         raise ValueError("--header and --no-header apply only to files; a named data set has its own column names")
     return datasets.load(data)
+
+
+def print_notes(data: Dataset) -> None:
+    """Print how columns were read, where that is not evident, to standard error."""
+    for note in data.notes:
+        err.print(note, highlight=False)
+
+
+def size_in_words(data: Dataset) -> str:
+    """The numbers of rows and of columns, as they were read."""
+    n, d = len(data.X), len(data.source_columns)
+    return f"{n} {'row' if n == 1 else 'rows'}, {d} {'column' if d == 1 else 'columns'}"
+
+
+def command_line(
+    command: str, data: str, words: Mapping[str, object], repeated: Mapping[str, Sequence[str] | None], header: bool | None
+) -> str:
+    """A command to be pasted; options without a value are left out."""
+    again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
+    again += [word for flag, values in repeated.items() for value in values or [] for word in (flag, value)]
+    again += [] if header is None else ["--header" if header else "--no-header"]
+    return shlex.join(["bnp-hier", command, data, *again])
 
 
 def method_names(words: Sequence[str]) -> list[str] | None:

@@ -33,15 +33,18 @@ from bnp_hier.commands.console import (
     announced_finishing,
     check_positive,
     err,
+    is_file,
     out,
     print_json,
     print_table,
     print_warnings,
     read_data,
+    size_in_words,
 )
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.tabular import Table
 from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.posterior.outliers import outlier_pvalues
 from bnp_hier.reports.cluster_sizes import sizes_in_words
@@ -89,8 +92,7 @@ def fit(
     whole = read_data(data, truth, items, drop, kinds, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
     model = mixture(chosen.prior, concentration)
-    d = len(whole.source_columns)
-    err.print(f"{whole.name}: {len(whole.X)} rows, {d} columns, family {chosen.name} ({chosen.reason})")
+    err.print(f"{whole.name}: {size_in_words(whole)}, family {chosen.name} ({chosen.reason})")
     warnings = check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds)
     print_warnings(warnings)
     options = RunOptions(chains, 500 if warmup is None else warmup, samples or 1000, random_state=seed, progress_bar=progress)
@@ -156,7 +158,9 @@ def predict(
     data: Annotated[
         str, typer.Argument(help="New rows: a file with the columns of the fit (other columns are ignored), or a data set.")
     ],
-    items: Items = None,
+    items: Annotated[
+        str | None, typer.Option(help="Column with the names of the rows.", show_default="that of the fit, if the file has it")
+    ] = None,
     header: Header = None,
     out_file: Annotated[Path, typer.Option("--out", help="CSV file for the predictions.")] = Path("predictions.csv"),
     as_json: Json = False,
@@ -212,18 +216,17 @@ def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> 
 
 
 def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Read the columns of the fit, in its order, and the names of the rows."""
-    path = Path(data)
-    if path.suffix or path.exists():
-        return datasets.read_columns(
-            path,
-            fitted.feature_names,
-            items=items,
-            levels=fitted.levels,
-            kinds=fitted.kinds,
-            units=fitted.units,
-            header=header,
-        )
+    """Read the columns of the fit, in its order, and the names of the rows, by default from the column that named its rows."""
+    if is_file(data):
+        table = Table.read(data, header)
+        X = table.selected(fitted.feature_names, fitted.levels, fitted.kinds, fitted.units)
+        if items is None and fitted.items is not None and not table.has(fitted.items):
+            err.print(f"{table.name} has no column {fitted.items!r}, which named the rows of the fit: rows are numbered")
+            return X, None
+        column = fitted.items if items is None else items
+        return X, None if column is None else table.names(column)
+    if items is not None:
+        raise ValueError("--items applies only to files; a named data set has its own row names")
     known = datasets.load(data)
     missing = [name for name in fitted.feature_names if name not in known.feature_names]
     if missing:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from bnp_hier import datasets as sets
-from bnp_hier.advice.column_kinds import ColumnKind, dropping, infer_column_kinds
+from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds
 from bnp_hier.advice.recommendation import default_budget
 from bnp_hier.advice.recommendation import recommend as recommend_for
 from bnp_hier.commands.console import (
@@ -24,24 +24,19 @@ from bnp_hier.commands.console import (
     Minutes,
     Truth,
     check_positive,
+    command_line,
     is_file,
     out,
     print_json,
     print_table,
     print_warnings,
-    read_data,
+    read_usable,
+    size_in_words,
 )
-from bnp_hier.datasets import Dataset
-from bnp_hier.datasets.conversions import features_of, order_of
-from bnp_hier.datasets.recognition import ordered_scale
+from bnp_hier.commands.described_columns import leaving_out, print_columns, taking_otherwise, unusable_kinds
+from bnp_hier.datasets.tabular import UsablePart
 
 __all__ = ["datasets", "recommend"]
-
-MOST_OFFERED = 8
-"""Largest number of columns in the option that is offered."""
-
-MOST_COLUMNS = 60
-"""Largest number of columns that are shown."""
 
 
 def datasets(
@@ -57,51 +52,35 @@ def datasets(
         else:
             print_table(table, "Data sets", "files are read from the folder given by the environment variable BNP_HIER_DATA")
         return
-    data = read_data(name, header=header)
-    kinds = infer_column_kinds(data.X, data.feature_names, data.categories, data.column_kinds)
-    classes = None if data.y is None else len(np.unique(data.y))
-    n, d = len(data.X), len(data.source_columns)
+    part = read_usable(name, header=header)
+    data = part.data
+    kinds = () if data is None else infer_column_kinds(data.X, data.feature_names, data.categories, data.column_kinds)
+    classes = None if data is None or data.y is None else len(np.unique(data.y))
+    title, description = (Path(name).name, "") if data is None else (data.name, data.description)
     if as_json:
-        columns = [kind._asdict() for kind in kinds]
-        print_json({"name": data.name, "rows": n, "classes": classes, "description": data.description, "columns": columns})
+        columns = [kind._asdict() for kind in (*unusable_kinds(part), *kinds)]
+        print_json({"name": title, "rows": part.rows, "classes": classes, "description": description, "columns": columns})
         return
-    out.print(f"{data.name}: {data.description}", highlight=False)
-    out.print(
-        f"{n} rows, {d} columns, {'no known classes' if classes is None else f'{classes} known classes'}", highlight=False
-    )
-    _print_columns(data, kinds, is_file(name))
+    if data is None or part.unusable:
+        bad = len(part.unusable)
+        d = bad + (0 if data is None else len(data.source_columns))
+        out.print(f"{title}: {part.rows} rows, {d} columns, of which {bad} cannot be used", highlight=False)
+    else:
+        known = "no known classes" if classes is None else f"{classes} known classes"
+        out.print(f"{title}: {description}\n{size_in_words(data)}, {known}", highlight=False)
+    shown = print_columns(part, kinds)
+    if is_file(name):
+        _print_options(part, shown, "options of the other commands to")
 
 
-def _print_columns(data: Dataset, kinds: Sequence[ColumnKind], of_file: bool) -> None:
-    """What each column is taken for and why, and what else it might be; the indicators of a category are one column.
-
-    For a file, the options that take columns for something else, or leave them out, are printed to be pasted.
-    """
-    import pandas as pd
-
-    of = {kind.name: kind for kind in kinds}
-    whole: dict[str, ColumnKind] = {}
-    for name in [*data.levels, *(name for name, kind in data.kinds.items() if order_of(kind))]:
-        levels, kind = data.levels.get(name, ()), data.kinds.get(name)
-        names = features_of(name, kind, levels)
-        scale = ordered_scale(levels)
-        order = f", which seem ordered: {' < '.join(scale)}" if scale else ""
-        reason = f"{len(levels)} values{order}" if levels else f"from low to high: {(kind or '').replace('<', ', ')}"
-        what = "category" if levels else "ordered"
-        whole |= dict.fromkeys(names, ColumnKind(name, what, reason, of[names[0]].missing, "<".join(scale)))
-    shown = list(dict.fromkeys(whole.get(kind.name, kind) for kind in kinds))
-    rows = [(k.name, k.kind, k.reason, k.alternative or None, f"{k.missing:.0%}" if k.missing else None) for k in shown]
-    frame = pd.DataFrame(rows[:MOST_COLUMNS], columns=["column", "taken as", "because", "or", "missing"]).set_index("column")
-    more = f"and {len(rows) - MOST_COLUMNS} more" if len(rows) > MOST_COLUMNS else ""
-    print_table(frame.dropna(axis=1, how="all"), "Columns", more)
-    if not of_file:
-        return
-    others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")]
-    example = ",".join(others[:MOST_OFFERED]) or "a=count,b=category"
-    out.print(f"to take columns for something else: --kinds {shlex.quote(example)}", highlight=False, soft_wrap=True)
-    useless = [kind for kind in shown if kind.alternative == "drop"]
-    if useless:
-        out.print(f"to leave out columns that say nothing about clusters: {dropping(useless)}", highlight=False, soft_wrap=True)
+def _print_options(part: UsablePart, shown: Sequence[ColumnKind], start: str) -> None:
+    """The options that take columns for something else, or leave them out, to be pasted."""
+    otherwise, without = taking_otherwise(part, shown), leaving_out(part, shown)
+    if otherwise:
+        out.print(f"{start} take columns for something else: {otherwise}", highlight=False, soft_wrap=True)
+    if without:
+        what = "cannot be used, or say" if part.unusable else "say"
+        out.print(f"{start} leave out columns that {what} nothing about clusters: {without}", highlight=False, soft_wrap=True)
 
 
 def recommend(
@@ -117,12 +96,16 @@ def recommend(
 ) -> None:
     """Recommend a likelihood and the methods that fit the time budget, and warn about questionable choices.
 
-    It says what each column is taken for, and how to take it for something else. For continuous columns, the covariance
-    structures of the clusters are compared by fits of MAP-DP; nothing else is run. `bnp-hier compare` with the same options
-    runs the recommended methods.
+    It says what each column is taken for, and how to take it for something else. Columns that cannot be used are left out, and
+    the reasons are shown. For continuous columns, the covariance structures of the clusters are compared by fits of MAP-DP;
+    nothing else is run. `bnp-hier compare` with the same options runs the recommended methods.
     """
     check_positive(minutes=minutes)
-    whole = read_data(data, truth, items, drop, kinds, header)
+    part = read_usable(data, truth, items, drop, kinds, header)
+    whole = part.data
+    if whole is None:
+        print_columns(part, ())
+        raise ValueError(f"{Path(data).name}: no column can be used to find clusters")
     budget = None if minutes is None else 60 * minutes
     advice = recommend_for(whole, family=family, budget=budget)
     if as_json:
@@ -132,7 +115,7 @@ def recommend(
                 "data": whole.name,
                 "family": advice.family,
                 "reason": advice.family_reason,
-                "columns": [kind._asdict() for kind in advice.columns],
+                "columns": [kind._asdict() for kind in (*unusable_kinds(part), *advice.columns)],
                 "structures": [structure._asdict() for structure in advice.structures],
                 "methods": methods,
                 "warnings": advice.warnings,
@@ -140,7 +123,9 @@ def recommend(
         )
         return
     out.print(f"{whole.name}: family {advice.family}: {advice.family_reason}", highlight=False, soft_wrap=True)
-    _print_columns(whole, advice.columns, is_file(data))
+    shown = print_columns(part, advice.columns)
+    if is_file(data):
+        _print_options(part, shown, "to")
     if advice.structures:
         import pandas as pd
 
@@ -156,4 +141,9 @@ def recommend(
     allowed = (default_budget(len(whole.X)) if budget is None else budget) / 60
     print_table(table, "Methods", f"expected minutes on two cores; the budget for all is {allowed:.1f} (--minutes)")
     print_warnings(advice.warnings)
-    out.print("to run them, use bnp-hier compare with the same options", highlight=False)
+    if part.unusable:
+        words = {"--truth": truth, "--items": items, "--family": None if family == "auto" else family, "--minutes": minutes}
+        again = command_line("compare", data, words, {"--drop": drop, "--kinds": kinds}, header)
+        out.print(f"to run them: {again} {leaving_out(part, shown)}", highlight=False, soft_wrap=True)
+    else:
+        out.print("to run them, use bnp-hier compare with the same options", highlight=False)

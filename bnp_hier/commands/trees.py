@@ -35,6 +35,7 @@ from bnp_hier.commands.console import (
     print_json,
     print_warnings,
     read_data,
+    size_in_words,
 )
 from bnp_hier.commands.output_files import FIGURES, check_outputs
 from bnp_hier.datasets import Dataset
@@ -107,8 +108,7 @@ def tree(
         return
     whole = read_data(data, truth, items, drop, kinds, header)
     chosen = component_for(whole.X, family, whole.feature_names, whole.categories, whole.column_kinds)
-    d = len(whole.source_columns)
-    err.print(f"{whole.name}: {len(whole.X)} rows, {d} columns, family {chosen.name} ({chosen.reason})")
+    err.print(f"{whole.name}: {size_in_words(whole)}, family {chosen.name} ({chosen.reason})")
     model = mixture(chosen.prior, concentration)
     print_warnings(check_model(model, whole.X, whole.feature_names, kinds=whole.column_kinds))
     options = RunOptions(chains, warmup or 500, samples or 1000, random_state=seed, progress_bar=progress)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from bnp_hier.utils.wording import nearest
 
-__all__ = ["KINDS", "converted", "features_of", "modelled_kinds", "order_of", "parse_kinds", "resolved_kind", "steps"]
+__all__ = ["KINDS", "converted", "features_of", "modelled_kinds", "order_of", "owners", "parse_kinds", "resolved_kind", "steps"]
 
 KINDS = {
     "continuous": "numbers, modelled as normal",
@@ -173,6 +173,15 @@ def features_of(name: str, kind: str | None, levels: Sequence[str]) -> list[str]
     if len(order_of(kind or "")) > 2:
         return [f"{name} (steps up)", f"{name} (steps down)"]
     return [name]
+
+
+def owners(kinds: Mapping[str, str], levels: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Feature -> the column that it was converted from, of the columns whose kind was given and of categories."""
+    return {
+        one: name
+        for name in {**dict.fromkeys(kinds), **levels}
+        for one in features_of(name, kinds.get(name), levels.get(name, ()))
+    }
 
 
 def modelled_kinds(kinds: Mapping[str, str]) -> dict[str, str]:

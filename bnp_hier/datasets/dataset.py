@@ -53,6 +53,8 @@ class Dataset:
         Name -> values, (n,), of columns that were left out, likewise.
     units
         Name of each column whose numbers were written with a unit, such as "kg", "%" or "$" -> the unit.
+    items
+        Name of the column that contained ``item_names``; None if there was none.
     notes
         How columns were read, where that is not evident, in clauses.
 
@@ -75,6 +77,7 @@ class Dataset:
     sources: Mapping[str, Shaped[np.ndarray, " n"]] = dataclasses.field(default_factory=dict)
     others: Mapping[str, Shaped[np.ndarray, " n"]] = dataclasses.field(default_factory=dict)
     units: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    items: str | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["DATE", "bounds_of_shares", "identifier", "ordered_scale", "useless_numbers", "written_date"]
+__all__ = [
+    "DATE",
+    "bounds_of_shares",
+    "identifier",
+    "ordered_scale",
+    "uninformative_numbers",
+    "useless_numbers",
+    "written_date",
+]
 
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 
@@ -63,13 +71,19 @@ _SCALES = tuple(
 """Scales that are common in tables, from low to high."""
 
 
-def useless_numbers(name: str, values: Float[np.ndarray, " n"]) -> str:
-    """Why a column of numbers is of no use for finding clusters; empty if it may be of use."""
+def uninformative_numbers(values: Float[np.ndarray, " n"]) -> str:
+    """Why a column of numbers cannot be modelled: it has no values, or a single one other than 0 and 1; empty if it can."""
     cells = values[~np.isnan(values)]
     if not len(cells):
         return "all values are missing"
-    if (cells == cells[0]).all() and cells[0] not in (0.0, 1.0):
-        return f"{cells[0]:g} in every row"
+    return f"{cells[0]:g} in every row" if (cells == cells[0]).all() and cells[0] not in (0.0, 1.0) else ""
+
+
+def useless_numbers(name: str, values: Float[np.ndarray, " n"]) -> str:
+    """Why a column of numbers is of no use for finding clusters; empty if it may be of use."""
+    if why := uninformative_numbers(values):
+        return why
+    cells = values[~np.isnan(values)]
     reason = identifier(name, cells)
     return f"an identifier ({reason})" if reason else written_date(cells)
 

@@ -11,14 +11,14 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from bnp_hier.datasets.conversions import converted, features_of, order_of, resolved_kind, steps
+from bnp_hier.datasets.conversions import converted, features_of, order_of, owners, resolved_kind, steps
 from bnp_hier.datasets.dataset import RENAME, Dataset
-from bnp_hier.datasets.recognition import DATE, ordered_scale, useless_numbers
+from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
 from bnp_hier.datasets.written_numbers import Written, read_numbers
 from bnp_hier.utils.npy_files import read_arrays
 from bnp_hier.utils.wording import listed, nearest
@@ -26,7 +26,17 @@ from bnp_hier.utils.wording import listed, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "as_labels", "columns_of_frame", "from_frame", "read_columns", "read_table"]
+__all__ = [
+    "Table",
+    "UnusableColumn",
+    "UsablePart",
+    "as_labels",
+    "columns_of_frame",
+    "from_frame",
+    "read_columns",
+    "read_table",
+    "read_usable_part",
+]
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
 _MISSING = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>", "nat", "?"})
@@ -100,8 +110,7 @@ def read_table(
         kind does not exist or does not suit a column; or no column is left. Messages refer to rows of CSV
         files by line and to rows of other files by number, starting at 1.
     """
-    table = Table.read(path, header)
-    return _dataset(table, "y" if truth is None and "y" in table.beside else truth, items, drop, kinds or {})
+    return Table.read(path, header).dataset(truth, items, drop, kinds or {})
 
 
 def from_frame(
@@ -145,7 +154,68 @@ def from_frame(
            [3.9, 1. , 1. ],
            [4.4, 0. , 2. ]])
     """
-    return _dataset(Table.of_frame(frame, name), truth, items, drop, kinds or {})
+    return Table.of_frame(frame, name).dataset(truth, items, drop, kinds or {})
+
+
+class UnusableColumn(NamedTuple):
+    """A column that has to be left out.
+
+    - **name** - its name.
+    - **reason** - why, in a clause.
+    - **missing** - share of missing values.
+    - **names_rows** - whether it seems to contain the names of the rows.
+    """
+
+    name: str
+    reason: str
+    missing: float
+    names_rows: bool
+
+
+class UsablePart(NamedTuple):
+    """What can be used of a file.
+
+    - **data** - the usable columns; None if there are none.
+    - **unusable** - the others.
+    - **rows** - number of rows.
+    """
+
+    data: Dataset | None
+    unusable: tuple[UnusableColumn, ...]
+    rows: int
+
+
+def read_usable_part(
+    path: str | Path,
+    truth: str | None = None,
+    *,
+    items: str | None = None,
+    drop: Collection[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    header: bool | None = None,
+) -> UsablePart:
+    """Read a file as :func:`read_table` does, but leave out columns for which that raises an error, and say why.
+
+    They are columns of text that are not categories, and columns of numbers without a value or with a single one. If there are
+    any, columns that only tell rows apart are left out as well.
+
+    Raises
+    ------
+    FileNotFoundError, ImportError, ValueError
+        As in :func:`read_table`, except for what the columns contain.
+    """
+    table, given = Table.read(path, header), kinds or {}
+    unusable = table.unusable(truth, items, drop, given)
+    names = [column.name for column in unusable]
+    try:
+        left = {name: kind for name, kind in given.items() if name not in names}
+        listed = [drop] if isinstance(drop, str) else drop
+        data = table.dataset(truth, items, [*listed, *names], left)
+    except NoColumnsError:
+        if not unusable:
+            raise
+        data = None
+    return UsablePart(data, unusable, len(table.frame))
 
 
 def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
@@ -157,35 +227,6 @@ def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
         As in :func:`from_frame` and :func:`read_columns`.
     """
     return Table.of_frame(frame, "new rows").selected(fitted.feature_names, fitted.levels, fitted.kinds, fitted.units)
-
-
-def _dataset(table: Table, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> Dataset:
-    y = None if truth is None else as_labels(table.complete(truth))
-    item_names = None if items is None else tuple(map(str, table.column(items)))
-    dropped = table.named([drop] if isinstance(drop, str) else drop)
-    apart = [name for name in (truth, items) if name is not None] + dropped
-    features = table.frame.drop(columns=[name for name in apart if name in table.frame])
-    if features.shape[1] == 0:
-        raise ValueError(f"{table.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers")
-    given = table.kinds_of(kinds, features.columns)
-    levels = {name: found for name in features.columns if (found := table.levels_of(name, given.get(name)))}
-    numbers = [name for name in features.columns if name not in levels and not order_of(given.get(name, ""))]
-    table.check_numbers(numbers)
-    X, names = table.features(features.columns, levels, given)
-    return Dataset(
-        name=table.name.split(".")[0],
-        X=X,
-        y=y,
-        feature_names=names,
-        item_names=item_names,
-        description=f"{features.shape[0]} rows and {features.shape[1]} columns read from {table.name}.",
-        levels=levels,
-        kinds=given,
-        sources={name: table.source(name, given.get(name)) for name in dict.fromkeys([*given, *levels])},
-        others={name: table.plain(name) for name in dropped if name not in (truth, items)},
-        units={name: unit for name in numbers if (unit := table.written(name).unit)},
-        notes=tuple(_notes({name: table.written(name) for name in numbers})),
-    )
 
 
 def _notes(columns: Mapping[str, Written]) -> Iterator[str]:
@@ -255,6 +296,27 @@ def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
     return numbers if list(map(str, numbers)) == text else np.array(text, dtype=np.str_)
 
 
+class NoColumnsError(ValueError):
+    """No column is left to find clusters with."""
+
+
+class _Chosen(NamedTuple):
+    """What the columns of a table are used for.
+
+    - **truth** - the column of labels, if any.
+    - **features** - the columns to find clusters with; **numbers** are those that are numbers.
+    - **dropped** - columns to leave out.
+    - **kinds**, **levels** - as in a `Dataset`.
+    """
+
+    truth: str | None
+    features: list[str]
+    dropped: list[str]
+    kinds: dict[str, str]
+    levels: dict[str, tuple[str, ...]]
+    numbers: list[str]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     """The raw table in a file, before its cells are converted to numbers.
@@ -308,6 +370,68 @@ class Table:
         table = cls(name, found.reset_index(drop=True).set_axis(found.columns.map(str), axis=1), None)
         table.check()
         return table
+
+    def dataset(self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> Dataset:
+        """Convert the columns; see :func:`read_table` for the parameters and the errors that may be raised."""
+        chosen = self._chosen(truth, items, drop, kinds)
+        y = None if chosen.truth is None else as_labels(self.complete(chosen.truth))
+        self.check_numbers(chosen.numbers)
+        X, names = self.features(chosen.features, chosen.levels, chosen.kinds)
+        apart = (chosen.truth, items)
+        return Dataset(
+            name=self.name.split(".")[0],
+            X=X,
+            y=y,
+            feature_names=names,
+            item_names=None if items is None else self.names(items),
+            description=f"{len(self.frame)} rows and {len(chosen.features)} columns read from {self.name}.",
+            levels=chosen.levels,
+            kinds=chosen.kinds,
+            sources={name: self.source(name, chosen.kinds.get(name)) for name in chosen.kinds | chosen.levels},
+            others={name: self.plain(name) for name in chosen.dropped if name not in apart},
+            units={name: unit for name in chosen.numbers if (unit := self.written(name).unit)},
+            items=items,
+            notes=tuple(_notes({name: self.written(name) for name in chosen.numbers})),
+        )
+
+    def unusable(
+        self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
+    ) -> tuple[UnusableColumn, ...]:
+        """Columns that have to be left out; see :func:`read_usable_part`."""
+        numbers = self._chosen(truth, items, drop, kinds).numbers
+        text, useless = self._sorted_out(numbers)
+        if not text and not any(uninformative_numbers(self.written(name).values) for name in useless):
+            return ()
+        found = {name: self._text_in_words(name) for name in text} | useless
+        return tuple(
+            UnusableColumn(
+                name, found[name], float(_missing(self.column(name)).mean()), name in text and self._names_rows(name)
+            )
+            for name in numbers
+            if name in found
+        )
+
+    def _chosen(self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> _Chosen:
+        truth = "y" if truth is None and "y" in self.beside else truth
+        dropped = self.named([drop] if isinstance(drop, str) else drop)
+        apart = [self.column(name).name for name in (truth, items) if name is not None] + dropped
+        features = [name for name in self.frame.columns if name not in apart]
+        if not features:
+            raise NoColumnsError(
+                f"{self.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers"
+            )
+        given = self.kinds_of(kinds, features)
+        levels = {name: found for name in features if (found := self.levels_of(name, given.get(name)))}
+        numbers = [name for name in features if name not in levels and not order_of(given.get(name, ""))]
+        return _Chosen(truth, features, dropped, given, levels, numbers)
+
+    def names(self, items: str) -> tuple[str, ...]:
+        """The names of the rows, from a column."""
+        return tuple(map(str, self.column(items)))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a column of that name."""
+        return name in self.frame.columns or name in self.beside
 
     def check(self) -> None:
         """Check names, types and the number of rows; see :func:`read_table` for the errors that may be raised."""
@@ -383,9 +507,14 @@ class Table:
         if scale:
             found = self._cells_of_levels(name, scale)
             return steps(np.where(_missing(column), np.nan, np.argmax(found, axis=0)), scale)
-        values, is_text, *_ = self.written(name)
-        if is_text.any():
-            raise ValueError(self._refers_to_text({name: int(is_text.argmax())}))
+        values, is_text, _, _, obstacle = self.written(name)
+        if is_text.any():  # in new rows; those of the fit have been checked
+            row = int(is_text.argmax()) if obstacle is None else obstacle.row
+            what = f"the text {str(self.column(name).iloc[row])!r}" if obstacle is None else obstacle.reason
+            raise ValueError(
+                f"{self.name}, {self.place(row)}, column {name!r}: found {what}, expected a number as in the data of the fit, "
+                "or an empty cell if the value is missing"
+            )
         values, wrong, expected = converted(kind, values)
         if wrong is not None:
             raise ValueError(
@@ -396,6 +525,12 @@ class Table:
 
     def check_numbers(self, names: Iterable[str]) -> None:
         """Raise a ValueError if any of the named columns contains text; it also mentions other columns of no use."""
+        text, useless = self._sorted_out(names)
+        if text:
+            raise ValueError(self._refers_to_text(text, useless))
+
+    def _sorted_out(self, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
+        """Columns that contain text -> a row where they do; and columns of numbers that are of no use -> why."""
         text: dict[str, int] = {}
         useless: dict[str, str] = {}
         for name in names:
@@ -404,8 +539,7 @@ class Table:
                 text[name] = int(is_text.argmax()) if obstacle is None else obstacle.row
             elif reason := useless_numbers(name, values):
                 useless[name] = reason
-        if text:
-            raise ValueError(self._refers_to_text(text, useless))
+        return text, useless
 
     def kinds_of(self, kinds: Mapping[str, str], features: Iterable[str]) -> dict[str, str]:
         """Check kinds and complete them; raise a ValueError if a column or kind does not exist, or they do not match."""
@@ -474,7 +608,24 @@ class Table:
         column, written = self.column(name), self.written(name)
         return np.where(_missing(column), "", _texts(column)) if written.is_text.any() else written.values
 
-    def _refers_to_text(self, rows: Mapping[str, int], useless: Mapping[str, str] | None = None) -> str:
+    def _text_in_words(self, name: str) -> str:
+        """Why a column of text cannot be used, in a clause."""
+        written, cells = self.written(name), self.column(name)
+        if self._holds_dates(name):
+            return "dates or times"
+        if written.obstacle is not None:
+            return f"{written.obstacle.reason}; {written.obstacle.advice}"
+        if self._names_rows(name):
+            return "a different text in almost every row, perhaps the names of the rows"
+        first = str(cells.iloc[int(written.is_text.argmax())])
+        both = (
+            "text beside numbers"
+            if (~np.isnan(written.values)).any()
+            else f"{cells[~_missing(cells)].nunique()} different texts"
+        )
+        return f"{both}, such as {first!r}"
+
+    def _refers_to_text(self, rows: Mapping[str, int], useless: Mapping[str, str]) -> str:
         """Error message about columns of text: location of the first text, and advice depending on the apparent content.
 
         Columns of numbers that are of no use, and the reasons, are added, so that all can be left out at once.
@@ -510,7 +661,7 @@ class Table:
             )
         if useless:
             parts.append("; ".join(f"{name!r}: {reason}" for name, reason in useless.items()))
-        drop = ",".join([*rows, *(useless or {})])
+        drop = ",".join([*rows, *useless])
         return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
 
     def _has_few_values(self, name: str) -> bool:
@@ -560,8 +711,7 @@ class Table:
         units: Mapping[str, str],
     ) -> Float[np.ndarray, "n d"]:
         """Return features of a fitted `Dataset` in the given order; see :func:`read_columns`."""
-        converted_columns = {**dict.fromkeys(kinds), **levels}
-        owner = {one: name for name in converted_columns for one in features_of(name, kinds.get(name), levels.get(name, ()))}
+        owner = owners(kinds, levels)
         needed = dict.fromkeys(owner.get(name, name) for name in columns)
         for name in needed:
             if name not in levels and not order_of(kinds.get(name, "")):

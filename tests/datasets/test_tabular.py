@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bnp_hier.datasets import Dataset, from_frame, read_columns, read_table
-from bnp_hier.datasets.tabular import as_labels, columns_of_frame
+from bnp_hier.datasets.tabular import as_labels, columns_of_frame, read_usable_part
 
 
 def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:
@@ -497,3 +497,58 @@ def test_a_category_for_almost_every_row_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'who': if the column contains.*with items= or --items; otherwise drop it"):
         read_table(path)  # advice that would lead to the next error is not given
     assert len(read_table(path, drop=["who"], kinds={"n": "category"}).levels["n"]) == 7
+
+
+def test_columns_are_those_of_the_file(tmp_path: Path) -> None:
+    """The indicators of a category, and the steps of a scale, are one column; the column of names is remembered."""
+    text = "size,colour,who,n\n1,red,a,3\n2,blue,b,4\n3,green,c,5\n1,red,d,6\n2,blue,e,7\n3,green,f,8\n"
+    data = read_table(write(tmp_path, text), items="who", kinds={"size": "ordered", "n": "log"})
+    assert data.feature_names == (
+        *("size (steps up)", "size (steps down)", "colour=blue", "colour=green", "colour=red"),
+        "log(n)",
+    )
+    assert tuple(data.source_columns) == ("size", "colour", "n") and data.items == "who"
+    assert read_table(tmp_path / "table.csv", drop=["who"]).items is None
+
+
+def test_the_usable_part_of_a_file(tmp_path: Path) -> None:
+    i = np.arange(20)
+    columns = {
+        "who": [f"p{k}" for k in i],
+        "day": pd.date_range("2024-01-01", periods=20).astype(str),
+        "size": i + 0.5,
+        "n": i % 5,
+        "id": i + 100,
+        "version": 7,
+        "note": [f"note {k % 13}" for k in i],
+        "comma": np.where(i, "1,5", "2,5"),
+    }
+    path = tmp_path / "table.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    data, unusable, rows = read_usable_part(path, drop=["n"])
+    assert (
+        rows == 20
+        and data is not None
+        and list(data.source_columns) == ["size"]
+        and set(data.others) >= {"who", "version", "n"}
+    )
+    reasons = {column.name: column.reason for column in unusable}
+    assert reasons == {
+        "who": "a different text in almost every row, perhaps the names of the rows",
+        "day": "dates or times",
+        "id": "an identifier (100, 101, ..., 119: increases by one in every row)",
+        "version": "7 in every row",
+        "note": "13 different texts, such as 'note 0'",
+        "comma": "'2,5', which seems to have a decimal comma; write all numbers with decimal points and without thousands "
+        "separators",
+    }
+    assert [column.name for column in unusable if column.names_rows] == ["who"]
+    # without text and constants, nothing has to be left out
+    left = read_usable_part(path, drop=["who,day,version,note,comma"])
+    assert left.unusable == () and left.data is not None and list(left.data.source_columns) == ["size", "n", "id"]
+    nothing = read_usable_part(path, drop=["size,n"])
+    assert nothing.data is None and len(nothing.unusable) == 6 and nothing.rows == 20
+    with pytest.raises(ValueError, match="no columns left besides"):
+        read_usable_part(path, drop=["who,day,size,n,id,version,note,comma"])
+    with pytest.raises(ValueError, match="there is no column 'nota'"):
+        read_usable_part(path, drop=["nota"])

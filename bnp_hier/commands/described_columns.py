@@ -1,0 +1,94 @@
+"""What each column of a table is taken for and why, and the options that change it, for `recommend` and `datasets`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+
+from bnp_hier.advice.column_kinds import ColumnKind, dropping
+from bnp_hier.commands.console import print_table
+from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.conversions import features_of, order_of
+from bnp_hier.datasets.recognition import ordered_scale
+from bnp_hier.datasets.tabular import UsablePart
+
+__all__ = ["leaving_out", "print_columns", "taking_otherwise", "unusable_kinds"]
+
+MOST_OFFERED = 8
+"""Largest number of columns in the option that is offered."""
+
+MOST_EXAMPLES = 2
+"""Largest number of columns in an example of the option, if no other kind is worth trying."""
+
+MOST_COLUMNS = 60
+"""Largest number of columns that are shown."""
+
+
+def unusable_kinds(part: UsablePart) -> list[ColumnKind]:
+    """The columns that cannot be used, as kinds of columns."""
+    return [ColumnKind(each.name, "unusable", each.reason, each.missing, "drop") for each in part.unusable]
+
+
+def print_columns(part: UsablePart, kinds: Sequence[ColumnKind]) -> list[ColumnKind]:
+    """Print and return what each column is taken for and why, and what else it might be; a category is one column."""
+    import pandas as pd
+
+    shown = unusable_kinds(part) + ([] if part.data is None else _whole_columns(part.data, kinds))
+    rows = [(k.name, k.kind, k.reason, k.alternative or None, f"{k.missing:.0%}" if k.missing else None) for k in shown]
+    frame = pd.DataFrame(rows[:MOST_COLUMNS], columns=["column", "taken as", "because", "or", "missing"]).set_index("column")
+    more = f"and {len(rows) - MOST_COLUMNS} more" if len(rows) > MOST_COLUMNS else ""
+    print_table(frame.dropna(axis=1, how="all"), "Columns", more)
+    return shown
+
+
+def _whole_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> list[ColumnKind]:
+    """The kinds of the columns as they were read: the indicators of a category, or the steps of a scale, are one column."""
+    of = {kind.name: kind for kind in kinds}
+    whole: dict[str, ColumnKind] = {}
+    for name in [*data.levels, *(name for name, kind in data.kinds.items() if order_of(kind))]:
+        levels, kind = data.levels.get(name, ()), data.kinds.get(name)
+        names = features_of(name, kind, levels)
+        scale = ordered_scale(levels)
+        order = f", which seem ordered: {' < '.join(scale)}" if scale else ""
+        reason = f"{len(levels)} values{order}" if levels else f"from low to high: {(kind or '').replace('<', ', ')}"
+        what = "category" if levels else "ordered"
+        whole |= dict.fromkeys(names, ColumnKind(name, what, reason, of[names[0]].missing, "<".join(scale)))
+    for name, unit in data.units.items():
+        one = of[features_of(name, data.kinds.get(name), ())[0]]
+        if not one.reason.startswith("percentages"):
+            whole[one.name] = one._replace(reason=f"{one.reason}, in {unit}")
+    return list(dict.fromkeys(whole.get(kind.name, kind) for kind in kinds))
+
+
+def taking_otherwise(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
+    """The option that takes columns for something else: what is worth trying, or else an example; empty if there is none."""
+    others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")][:MOST_OFFERED]
+    if not others and part.data is not None:
+        others = _examples(part.data, shown)[:MOST_EXAMPLES]
+    return f"--kinds {shlex.quote(','.join(others))}" if others else ""
+
+
+def _examples(data: Dataset, shown: Sequence[ColumnKind]) -> list[str]:
+    """Columns with another kind that they can be taken for."""
+    values = dict(zip(data.feature_names, data.X.T, strict=True))
+    found = []
+    for name, kind in ((kind.name, kind.kind) for kind in shown):
+        if kind in ("binary", "count") and name in values:
+            found.append(f"{name}=continuous")
+        elif kind == "continuous" and name in values and np.nanmin(values[name]) > 0:
+            found.append(f"{name}=log")
+        elif kind == "category" and len(data.levels[name]) > 2:
+            found.append(f"{name}={'<'.join(data.levels[name])}")
+    return found
+
+
+def leaving_out(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
+    """The options that leave out columns, or declare the names of the rows; empty if there is no reason to."""
+    named = next((each.name for each in part.unusable if each.names_rows), None)
+    if part.data is not None and part.data.items is not None:
+        named = None
+    useless = [kind for kind in shown if kind.alternative == "drop" and kind.name != named]
+    options = [f"--items {shlex.quote(named)}"] if named else []
+    return " ".join([*options, dropping(useless)] if useless else options)
