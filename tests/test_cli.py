@@ -431,6 +431,9 @@ def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert set(association.index) == {"income", "size", "stars", "id", "joined", "region"}
     assert association.loc[["income", "size", "stars"], "used"].all() and not association.loc[["id", "region"], "used"].any()
     assert association.loc["joined", "kind"] == "date" and association.loc["size", "measure"] == "Cramér's V"
+    clusters = pd.read_csv(out / "clusters.csv", dtype=str).set_index("column")
+    dates = clusters.loc["joined", ["mean", "overall", "mean_over_draws", "low_over_draws", "high_over_draws"]]
+    assert dates.stack().str.fullmatch(r"2024-\d\d-\d\d").all() and clusters.loc["income", "mean"].str.len().max() <= 8
     report = (out / "report.html").read_text()
     assert "60 rows × 3 columns" in report and "NormalInverseGamma for &#39;income&#39;" in report
     assert "--kinds" in report and "Means ± standard deviations, or shares, of the rows" in report and "size = medium" in report
@@ -641,3 +644,16 @@ def test_the_note_on_categories_is_for_those_who_need_it(people: Path, monkeypat
         assert "text columns are treated as categories" in said and ("use --truth" in said) == advised
     assert _run(monkeypatch, "recommend", str(people), *rest) == 0
     assert "text columns" not in capsys.readouterr().err
+
+
+def test_lines_to_type_name_the_program_as_it_is_found(
+    people: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its path if the environment in which it is installed is not active."""
+    assert _run(monkeypatch, "recommend", str(people), "--minutes", "0.05") == 0
+    assert "\nto run them: bnp-hier compare" in capsys.readouterr().out
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "argv", [".venv/bin/bnp-hier", "recommend", str(people), "--minutes", "0.05"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code and "\nto run them: .venv/bin/bnp-hier compare" in capsys.readouterr().out

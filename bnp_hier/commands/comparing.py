@@ -15,6 +15,7 @@ from bnp_hier.clustering.plans import ClusteringOptions, ClusteringPlan
 from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.commands.console import (
     INCOMPLETE,
+    NAME,
     Chains,
     Concentration,
     Data,
@@ -39,6 +40,7 @@ from bnp_hier.commands.console import (
     print_json,
     print_table,
     print_warnings,
+    program,
     read_data,
     size_in_words,
 )
@@ -157,7 +159,7 @@ def compare(
     }
     with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
         written = _write_files(out_dir, result, figures)
-        again = command_line("compare", data, words, {"--drop": drop, "--kinds": kinds}, header)
+        again = f"{NAME} " + command_line("compare", data, words, {"--drop": drop, "--kinds": kinds}, header)
         report = result.report(out_dir / "report.html", files=written, reproduce=again)
     if as_json:
         content = {"data": whole.name, "family": advice.family, "methods": result.table.reset_index().to_dict("records")}
@@ -173,7 +175,7 @@ def compare(
         print_json(content | rest)
     else:
         _print(result.findings, report)
-        predict = ["bnp-hier", "predict", str(out_dir / FIT), *([] if header is not False else ["--no-header"])]
+        predict = [program(), "predict", str(out_dir / FIT), *([] if header is not False else ["--no-header"])]
         out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False)
         out.print(f"to assign new rows to its clusters: {shlex.join(predict)} NEW.csv", highlight=False, soft_wrap=True)
     if result.problems:

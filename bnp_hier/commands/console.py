@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,7 +59,9 @@ __all__ = [
     "method_names",
     "announced_finishing",
     "command_line",
+    "NAME",
     "print_notes",
+    "program",
     "read_usable",
     "size_in_words",
 ]
@@ -77,6 +81,9 @@ out, err = _Plain(), _Plain(stderr=True)
 
 INCOMPLETE = 3
 """Exit code of a command that finished, although part of the requested result is missing."""
+
+NAME = "bnp-hier"
+"""Name of the program."""
 
 MOST_LISTED = 6
 """Maximum number of columns that are listed by name."""
@@ -224,14 +231,20 @@ def size_in_words(data: Dataset) -> str:
     return f"{n} {'row' if n == 1 else 'rows'}, {d} {'column' if d == 1 else 'columns'}"
 
 
+def program() -> str:
+    """The name of this program for a shell: the path by which it was called if it is not found by its name."""
+    called = sys.argv[0]
+    return called if Path(called).name == NAME and shutil.which(NAME) is None else NAME
+
+
 def command_line(
     command: str, data: str, words: Mapping[str, object], repeated: Mapping[str, Sequence[str] | None], header: bool | None
 ) -> str:
-    """A command to be pasted; options without a value are left out."""
+    """Words of a command line, after the name of the program; options without a value are left out."""
     again = [word for flag, value in words.items() if value is not None for word in (flag, str(value))]
     again += [word for flag, values in repeated.items() for value in values or [] for word in (flag, value)]
     again += [] if header is None else ["--header" if header else "--no-header"]
-    return shlex.join(["bnp-hier", command, data, *again])
+    return shlex.join([command, data, *again])
 
 
 def method_names(words: Sequence[str]) -> list[str] | None:

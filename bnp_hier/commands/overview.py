@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +31,7 @@ from bnp_hier.commands.console import (
     print_json,
     print_table,
     print_warnings,
+    program,
     read_usable,
     size_in_words,
 )
@@ -144,6 +146,7 @@ def recommend(
     if part.unusable:
         words = {"--truth": truth, "--items": items, "--family": None if family == "auto" else family, "--minutes": minutes}
         again = command_line("compare", data, words, {"--drop": drop, "--kinds": kinds}, header)
-        out.print(f"to run them: {again} {leaving_out(part, shown)}", highlight=False, soft_wrap=True)
+        what = f"{shlex.quote(program())} {again} {leaving_out(part, shown)}"
+        out.print(f"to run them: {what}", highlight=False, soft_wrap=True)
     else:
         out.print("to run them, use bnp-hier compare with the same options", highlight=False)

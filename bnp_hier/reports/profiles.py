@@ -151,7 +151,7 @@ def _wide(
 
 def write_tables(folder: Path, found: ClusterProfiles) -> dict[str, str]:
     """Write clusters.csv and association.csv, and return what each contains."""
-    tables = {"clusters.csv": found.profiles.map(_with_six_digits), "association.csv": found.association}
+    tables = {"clusters.csv": _written(found), "association.csv": found.association}
     for name, table in tables.items():
         write_text(folder / name, table.to_csv(float_format="%.6g"))
     return {
@@ -159,6 +159,19 @@ def write_tables(folder: Path, found: ClusterProfiles) -> dict[str, str]:
         "names that end in over_draws, means averaged over the draws and their intervals",
         "association.csv": "how far each column goes with the clusters, with intervals over the draws",
     }
+
+
+def _written(found: ClusterProfiles) -> pd.DataFrame:
+    """The profiles with six digits; dates to the day or, if they spread by less than a day, to the second."""
+    table = found.profiles.map(_with_six_digits).astype(object)
+    for name in found.association.index[found.association["kind"] == "date"]:
+        rows = table.index.get_level_values("column") == name
+        unit, form = ("D", "%Y-%m-%d") if table.loc[rows, "sd"].max() >= 1 else ("s", "%Y-%m-%d %H:%M:%S")
+        for column in table.columns:
+            table.loc[rows, column] = [
+                cell.round(unit).strftime(form) if isinstance(cell, pd.Timestamp) else cell for cell in table.loc[rows, column]
+            ]
+    return table
 
 
 def _with_six_digits(cell: Any) -> Any:
