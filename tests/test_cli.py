@@ -510,6 +510,10 @@ def test_numbers_with_units_and_separators(tmp_path: Path, monkeypatch: pytest.M
     fit = bnp.load_fit(saved)
     np.testing.assert_allclose(fit.data.X, np.column_stack([weights, prices]), atol=0.1)
     assert adjusted_rand_score(fit.labels, group) == 1.0 and fit.data.units == {"weight": "kg"}
+    out = tmp_path / "report"
+    assert _run(monkeypatch, "compare", str(path), "--methods", "map-dp", "--out", str(out), "--no-progress") == 0
+    assert "numbers are read without their units: &#39;weight&#39; (kg)" in (out / "report.html").read_text()
+    capsys.readouterr()
     grams = tmp_path / "grams.csv"
     frame.assign(weight=[f"{1000 * w:.0f} g" for w in weights]).to_csv(grams, index=False)
     assert _run(monkeypatch, "predict", saved, str(grams), "--out", str(tmp_path / "p.csv")) == 1

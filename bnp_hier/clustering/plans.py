@@ -153,7 +153,7 @@ class ClusteringPlan:
         skipped = [] if asked.methods is not None else [each for each in advice.methods if not each.chosen]
         structures = {"covariance matrices": "; ".join(map(_scored, advice.structures))} if advice.structures else {}
         return {
-            "data": f"{self.data.name}, {n} rows × {d} columns{held}",
+            "data": "; ".join([f"{self.data.name}, {n} rows × {d} columns{held}", *self.data.notes]),
             "family": f"{advice.family}: {advice.family_reason}",
             **structures,
             "model": described(advice.component, asked.concentration),

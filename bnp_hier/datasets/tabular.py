@@ -280,9 +280,8 @@ def read_columns(
         that its kind does not allow, or numbers have another unit. Columns that are not requested may contain anything.
     """
     table = Table.read(path, header)
-    return table.selected(columns, levels or {}, kinds or {}, units or {}), None if items is None else tuple(
-        map(str, table.column(items))
-    )
+    X = table.selected(columns, levels or {}, kinds or {}, units or {})
+    return X, None if items is None else table.names(items)
 
 
 def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
@@ -403,13 +402,9 @@ class Table:
         if not text and not any(uninformative_numbers(self.written(name).values) for name in useless):
             return ()
         found = {name: self._text_in_words(name) for name in text} | useless
-        return tuple(
-            UnusableColumn(
-                name, found[name], float(_missing(self.column(name)).mean()), name in text and self._names_rows(name)
-            )
-            for name in numbers
-            if name in found
-        )
+        missing = {name: float(_missing(self.column(name)).mean()) for name in found}
+        named = {name: name in text and self._names_rows(name) for name in found}
+        return tuple(UnusableColumn(name, found[name], missing[name], named[name]) for name in numbers if name in found)
 
     def _chosen(self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> _Chosen:
         truth = "y" if truth is None and "y" in self.beside else truth
@@ -618,12 +613,9 @@ class Table:
         if self._names_rows(name):
             return "a different text in almost every row, perhaps the names of the rows"
         first = str(cells.iloc[int(written.is_text.argmax())])
-        both = (
-            "text beside numbers"
-            if (~np.isnan(written.values)).any()
-            else f"{cells[~_missing(cells)].nunique()} different texts"
-        )
-        return f"{both}, such as {first!r}"
+        if (~np.isnan(written.values)).any():
+            return f"text beside numbers, such as {first!r}"
+        return f"{cells[~_missing(cells)].nunique()} different texts, such as {first!r}"
 
     def _refers_to_text(self, rows: Mapping[str, int], useless: Mapping[str, str]) -> str:
         """Error message about columns of text: location of the first text, and advice depending on the apparent content.
