@@ -99,6 +99,10 @@ class ModelKernel(MCMCKernel):
         """Return the state with the values of its sites in larger arrays; see `growth`."""
         return state._replace(z=jax.tree.map(jax.numpy.asarray, grow(state.z)))
 
+    def alike(self, states: Sequence[Any]) -> list[Any]:
+        """Return the states of several chains with arrays of the same shapes."""
+        return list(states)
+
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> Self:
         """Return a copy of the kernel for the wrapped model."""
         kernel = copy.copy(self)

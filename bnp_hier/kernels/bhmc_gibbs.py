@@ -36,7 +36,7 @@ from bnp_hier.kernels.bhmc.franchise import Moves, Seating, climb_to_root
 from bnp_hier.kernels.bhmc.hyperparameters import CONCENTRATION_PRIORS, draw_concentration, draw_variance
 from bnp_hier.kernels.bhmc.initial_hierarchies import GIVEN_TREES, MOST_COLUMNS, MOST_ROWS, TREE_STARTS, starting_tree
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture, densities_of, path_sweep
-from bnp_hier.kernels.bhmc.room import is_restricted, larger_room, room_at_first, room_of
+from bnp_hier.kernels.bhmc.room import enlargement, is_restricted, larger_room, room_at_first, room_of
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
@@ -57,6 +57,9 @@ MIXINGS = ("exact", "paper")
 
 SPLIT_MERGE = 5
 """Default number of attempts per step, which is worth its cost on both data sets of tests/benchmarks/test_bhmc.py."""
+
+NODE_MOVES = 2
+"""Default attempts per step and level to split or merge nodes, and to move one with its subtree."""
 
 
 class BHMCGibbsState(NamedTuple):
@@ -159,11 +162,14 @@ class BHMCGibbs(PartitionKernel):
         Number of attempts per step to split a component in two or merge two, item by item; None means 5, or 0 with
         mixing="paper". Without these moves, a chain may keep its initial number of components.
     relabel
-        Whether each step redraws the component of every table at every node, for all items that the table represents.
+        Whether each step redraws the component of every table at every node, for all items that the table represents. Requires
+        a finite number of components; None means that it does where it can, but not with mixing="paper".
     sibling_split_merge
-        Number of attempts per step and level to split a node in two, or merge two children of the same parent.
+        Number of attempts per step and level to split a node in two, or merge two children of the same parent; None means 2, or
+        0 with mixing="paper".
     prune_regraft
-        Number of times per step and level that a random node is moved elsewhere in the tree, with its subtree.
+        Number of times per step and level that a random node is moved elsewhere in the tree, with its subtree; None means 2, or
+        0 with mixing="paper". Without these two moves, chains on hundreds of rows keep the nodes that they start with.
     temperatures
         Temperatures of parallel tempering, increasing from 1. Each belongs to a replica of the chain, whose target is the prior
         times the likelihood to the power 1/T and which makes the same steps. Afterwards, neighbouring replicas propose to
@@ -196,9 +202,9 @@ class BHMCGibbs(PartitionKernel):
         "mixing": [StrOptions(set(MIXINGS))],
         "init": [StrOptions(set(TREE_STARTS))],
         "split_merge": [WholeNumber(0), None],
-        "relabel": ["boolean"],
-        "sibling_split_merge": [WholeNumber(0)],
-        "prune_regraft": [WholeNumber(0)],
+        "relabel": ["boolean", None],
+        "sibling_split_merge": [WholeNumber(0), None],
+        "prune_regraft": [WholeNumber(0), None],
         "temperatures": ["array-like"],
     }
 
@@ -210,9 +216,9 @@ class BHMCGibbs(PartitionKernel):
         *,
         init: str = "overdispersed",
         split_merge: int | None = None,
-        relabel: bool = False,
-        sibling_split_merge: int = 0,
-        prune_regraft: int = 0,
+        relabel: bool | None = None,
+        sibling_split_merge: int | None = None,
+        prune_regraft: int | None = None,
         temperatures: Sequence[float] = (1.0,),
     ) -> None:
         options = {
@@ -236,9 +242,11 @@ class BHMCGibbs(PartitionKernel):
             )
         super().__init__(model)
         self._temperatures = check_temperatures(temperatures)
-        if split_merge is None:
-            split_merge = SPLIT_MERGE if mixing == "exact" else 0
-        self._split_merge, self._moves = int(split_merge), Moves(bool(relabel), int(sibling_split_merge), int(prune_regraft))
+        own = [SPLIT_MERGE, NODE_MOVES, NODE_MOVES] if mixing == "exact" else [0, 0, 0]
+        given = (split_merge, sibling_split_merge, prune_regraft)
+        split_merge, siblings, grafts = (int(value if each is None else each) for value, each in zip(own, given, strict=True))
+        self._split_merge, self._relabel = split_merge, relabel
+        self._moves = Moves(mixing == "exact" if relabel is None else bool(relabel), siblings, grafts)
         if mixing == "paper" and (split_merge or any(self._moves)):
             raise ValueError('split_merge, relabel, sibling_split_merge and prune_regraft require mixing="exact"')
         if mixing == "paper" and len(self._temperatures) > 1:
@@ -283,6 +291,8 @@ class BHMCGibbs(PartitionKernel):
         sites = self._sites = find_tree_sites(self._model, model_args, model_kwargs)
         values = read_tree_values(self._model, sites, {}, model_args, model_kwargs)
         self._check_hyperparameters(sites, values)
+        if sites.infinite and self._relabel is None:
+            self._moves = self._moves._replace(relabel=False)
         if sites.infinite and self._moves.relabel:
             raise ValueError('relabel=True requires a finite number of components: use TreeMixing(..., root="finite")')
         if sites.component and len(self._temperatures) > 1:
@@ -549,6 +559,14 @@ class BHMCGibbs(PartitionKernel):
         """Return the state, and its replicas, in larger arrays; see `growth`."""
         state = super().enlarged(state, grow)
         return state if state.replicas is None else state._replace(replicas=super().enlarged(state.replicas, grow))
+
+    def alike(self, states: Sequence[BHMCGibbsState]) -> list[BHMCGibbsState]:
+        """Return the states with as much room as the one with the most: given trees may differ in their numbers of nodes."""
+        assert self._sites is not None, "`init` must be called first"
+        rooms = [room_of(self._sites, state.z) for state in states]
+        most = max(room.max_nodes for room in rooms), max(room.components for room in rooms)
+        ways = [enlargement(self._sites, state.z, *most) for state in states]
+        return [state if grow is None else self.enlarged(state, grow) for state, grow in zip(states, ways, strict=True)]
 
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
         """Return a copy of the kernel for the wrapped model."""

@@ -297,7 +297,8 @@ class ResumableRun:
 
         params = jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), init_params)
         with TRACING:
-            return placed_on(_without_rows(self._for_chains(one)(keys, params)), self._mesh)
+            alike = self.sampler.alike if isinstance(self.sampler, ModelKernel) else list
+            return placed_on(_without_rows(self._for_chains(one, alike)(keys, params)), self._mesh)
 
     def _first_state(self, leaves: Iterable[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Initialise the kernel and return an arbitrary initial state with random keys of the type in the saved leaves."""
@@ -306,16 +307,16 @@ class ResumableRun:
         self._ready = True
         return self._init(jax.random.split(key, self.num_chains) if self.num_chains > 1 else key, None, args, kwargs)
 
-    def _for_chains(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Apply a function of one chain to all chains with the chain method."""
+    def _for_chains(self, function: Callable[..., Any], alike: Callable[[list[Any]], list[Any]] = list) -> Callable[..., Any]:
+        """Apply a function of one chain to all chains with the chain method; `alike` gives results of chains equal shapes."""
         method = self.mcmc.chain_method
         if self.num_chains == 1 or method == "vectorized":  # the kernel itself updates all chains
             return function
         if method == "sequential":
 
             def each(*trees: Any) -> Any:
-                chains = _apart(trees, self.num_chains)
-                return _together([_without_rows(function(*chain)) for chain in chains])
+                found = [_without_rows(function(*chain)) for chain in _apart(trees, self.num_chains)]
+                return _together(alike(found))
 
             return each
         return jax.pmap(function) if method == "parallel" else method(function)

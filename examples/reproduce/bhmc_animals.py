@@ -189,7 +189,7 @@ def main() -> None:
     figure3(report, exact, sizes.thinning)
     names = list(data.item_names or ())
     figure4(report, exact, names, options.seed)
-    others(report, X, exact, shared.sample(LEARNED, X, sizes, options.seed, split_merge=None), names, options.seed)
+    others(report, X, exact, shared.sample(LEARNED, X, sizes, options.seed, all_moves=True), names, options.seed)
     papers_draw(report, exact, shared.sample(MODEL, X, sizes, options.seed + 1, mixing="paper"))
     report.save()
 

@@ -6,7 +6,7 @@ import argparse
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,6 +24,9 @@ MEASURES = ("purity", "NMI", "ARI", "F-measure")
 
 SHOWN = ("log_joint", "n_nodes", "n_leaves", "n_components", "entropy", "largest_branch", "lca_depth")
 """Label-invariant quantities whose convergence is reported."""
+
+PAPERS_MOVES: dict[str, Any] = {"split_merge": 0, "relabel": False, "sibling_split_merge": 0, "prune_regraft": 0}
+"""Options of `BHMCGibbs` without the moves that the paper does not have."""
 
 
 class Sizes(NamedTuple):
@@ -84,12 +87,13 @@ def sizes_of(options: argparse.Namespace, small: Sizes, full: Sizes) -> Sizes:
 
 
 def sample(
-    model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact", split_merge: int | None = 0
+    model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact", all_moves: bool = False
 ) -> Run:
     """Run chains from overdispersed starts, one after the other; by default without the moves that the paper does not have."""
+    moves = {} if all_moves else PAPERS_MOVES
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "mixing=", UserWarning)  # stated in the reports
-        kernel = bnp.BHMCGibbs(model, mixing=mixing, split_merge=split_merge)
+        kernel = bnp.BHMCGibbs(model, mixing=mixing, **moves)
     mcmc = MCMC(
         kernel,
         num_warmup=0,  # nothing is adapted: the warm-up is the first part of the trace

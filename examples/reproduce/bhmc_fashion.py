@@ -137,7 +137,7 @@ def main() -> None:
         variance = X.var(0)
         report(f'scaling "{scaling}", settings "{settings}":')
         report(f"  variance of the columns {variance[0]:.1f} to {variance[-1]:.2f}, mean {variance.mean():.2f}")
-        run = shared.sample(models[settings], X, sizes, options.seed, split_merge=0 if settings == "paper" else None)
+        run = shared.sample(models[settings], X, sizes, options.seed, all_moves=settings == "learned")
         report(shared.written(shared.convergence(run)))
         report("  " + shared.capacity(run))
         scores = compare(report, run, X, y, options.seed)

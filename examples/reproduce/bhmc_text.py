@@ -151,7 +151,7 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
     report(f"  variances {X.var(0)[0]:.4f} to {X.var(0)[-1]:.4f}; true clusters per level {shared.counts_of(truth)}")
     runs = {}
     for title, own, mixing in ((EXACT, model, "exact"), (PAPER, model, "paper"), (LEARNED, partial(bhmc, **capacity), "exact")):
-        runs[title] = run = shared.sample(own, X, sizes, options.seed, mixing, None if title == LEARNED else 0)
+        runs[title] = run = shared.sample(own, X, sizes, options.seed, mixing, title == LEARNED)
         report(f'{title} (mixing="{mixing}")')
         report(shared.written(shared.convergence(run), 4))
         report("  " + shared.capacity(run))

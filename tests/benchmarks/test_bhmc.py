@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 import bnp_hier as bnp
 from bnp_hier.models import bhmc
 from bnp_hier.native.availability import xla_programs
+from tests.kernels.small_problems import ITEMS_ALONE
 from tests.oracles.bhmc import PlainBHMC
 
 pytestmark = pytest.mark.benchmark
@@ -99,7 +100,7 @@ def test_sweeps_against_a_plain_loop(size: str, limit: float) -> None:
     """Both from one state, on trees of equal size, side by side; the median of five."""
     X, options = (animals(), ANIMALS) if size == "animals" else (fashion(), FASHION)
     prior, within = (1.0, 1.0) if size == "animals" else (1.0, 0.3)
-    kernel = bnp.BHMCGibbs(partial(bhmc, component=normal(X.shape[1], prior, within), **options), init="map_dp", split_merge=0)
+    kernel = bnp.BHMCGibbs(partial(bhmc, component=normal(X.shape[1], prior, within), **options), init="map_dp", **ITEMS_ALONE)
     state = kernel.init(jax.random.key(0), 0, None, (X,), {})
     program = sweeps(kernel, X, 20)
     for _ in range(2):
@@ -179,7 +180,7 @@ def test_moves_side_by_side(data: str) -> None:
         "least and largest mean number of components of a chain"
     )
     for name, choice in MOVES.items():
-        kernel = bnp.BHMCGibbs(partial(bhmc, component=component, **options), **{"split_merge": 0, **choice})
+        kernel = bnp.BHMCGibbs(partial(bhmc, component=component, **options), **(ITEMS_ALONE | choice))
         rows = []
         program = sweeps(kernel, X, 500)
         for seed in range(3):

@@ -1,6 +1,8 @@
-"""Six rows of several families, small enough for all 203 partitions."""
+"""Six rows of several families, small enough for all 203 partitions, and the plainest hierarchical sampler."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,9 @@ PROBLEMS = {
     ),
     "user family": (ExponentialGamma(np.full(2, 2.0), np.full(2, 1.0)), np.exp(_REAL)),
 }
+
+ITEMS_ALONE: dict[str, Any] = {"split_merge": 0, "relabel": False, "sibling_split_merge": 0, "prune_regraft": 0}
+"""Options of `BHMCGibbs` with which it moves nothing but single items."""
 
 
 def enumerate_small(name: str, alpha: float, discount: float = 0.0) -> Enumeration:

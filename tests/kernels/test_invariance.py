@@ -25,6 +25,7 @@ from bnp_hier.kernels import parallel_moves
 from bnp_hier.models import bhmc, pitman_yor_mixture
 from bnp_hier.native.availability import xla_programs
 from tests.components.user_family import ExponentialGamma
+from tests.kernels.small_problems import ITEMS_ALONE
 from tests.oracles.hierarchies import HierarchyEnumeration
 from tests.oracles.monte_carlo import batch_means, effective_draws, independent_total_variation, total_variation
 from tests.oracles.partitions import Enumeration
@@ -247,10 +248,10 @@ FIXED = {"concentration": 0.9, "root_concentration": 1.5, "mixing_concentration"
 MOVES = {"split_merge": 1, "sibling_split_merge": 1, "prune_regraft": 1}
 TREES = {
     "default": (4, 2, {}, {}),
-    "gibbs, items alone": (5, 2, {"split_merge": 0}, {"max_components": 2}),
-    "mh": (4, 2, {"path": "mh", "split_merge": 0}, {}),
-    "siblings, relabel": (4, 2, {"split_merge": 0, "sibling_split_merge": 2, "relabel": True}, {}),
-    "grafts, three levels": (4, 3, {"split_merge": 0, "prune_regraft": 2}, {}),
+    "gibbs, items alone": (5, 2, ITEMS_ALONE, {"max_components": 2}),
+    "mh": (4, 2, ITEMS_ALONE | {"path": "mh"}, {}),
+    "siblings, relabel": (4, 2, ITEMS_ALONE | {"sibling_split_merge": 2, "relabel": True}, {}),
+    "grafts, three levels": (4, 3, ITEMS_ALONE | {"prune_regraft": 2}, {}),
     "all moves, capacity": (4, 2, MOVES | {"relabel": True}, {"max_nodes": 6}),
     "infinite root": (4, 2, MOVES, {"root": "infinite"}),
 }

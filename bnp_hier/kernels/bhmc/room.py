@@ -15,7 +15,7 @@ import numpy as np
 from bnp_hier.inspection.nested import TreeSites
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["is_restricted", "larger_room", "room_at_first", "room_of"]
+__all__ = ["enlargement", "is_restricted", "larger_room", "room_at_first", "room_of"]
 
 NODES, COMPONENTS = 128, 64
 """Smallest initial numbers of nodes and of components."""
@@ -81,10 +81,17 @@ def larger_room(
         lacks_nodes, lacks_components = True, sites.infinite
     nodes = min(2 * old.max_nodes, sites.max_nodes) if lacks_nodes else old.max_nodes
     components = min(2 * old.components, sites.components) if lacks_components else old.components
-    if (nodes, components) == (old.max_nodes, old.components):
-        return None
+    return enlargement(sites, z, nodes, components)
 
+
+def enlargement(
+    sites: TreeSites, z: Mapping[str, Any], nodes: int, components: int
+) -> Callable[[Mapping[str, Any]], dict[str, Any]] | None:
+    """Return how values of the sites are given room for so many nodes and components; None if they have it."""
+    old = room_of(sites, z)
     more_nodes, more_components = nodes - old.max_nodes, components - old.components
+    if not more_nodes and not more_components:
+        return None
     axis = np.ndim(z[sites.labels]) - 1 - np.ndim(z[sites.parameters])  # of the components, from the last
 
     def enlarge(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from numpyro.infer import MCMC
 
 import bnp_hier as bnp
 from bnp_hier.models import bhmc
+from tests.kernels.small_problems import ITEMS_ALONE
 from tests.oracles.bhmc import PlainBHMC
 from tests.oracles.hierarchies import HierarchyEnumeration, log_labels
 from tests.oracles.monte_carlo import effective_draws, independent_total_variation
@@ -37,7 +38,7 @@ ROWS = np.array([[-1.2], [-0.7], [1.4], [0.3]])
 def chain(model: Any, X: np.ndarray, steps: int, warmup: int = 200, seed: int = 0, **options: Any) -> tuple[dict, dict]:
     """Draws and label-invariant fields of one chain."""
     fields = ("log_joint", "n_nodes", "n_components", "log_tree_prior", "capacity_hits", "truncated_probability", "accepted")
-    mcmc = MCMC(bnp.BHMCGibbs(model, **{"split_merge": 0, **options}), num_warmup=warmup, num_samples=steps, progress_bar=False)
+    mcmc = MCMC(bnp.BHMCGibbs(model, **(ITEMS_ALONE | options)), num_warmup=warmup, num_samples=steps, progress_bar=False)
     mcmc.run(jax.random.key(seed), X, extra_fields=fields)
     return jax.tree.map(np.asarray, mcmc.get_samples()), jax.tree.map(np.asarray, mcmc.get_extra_fields())
 

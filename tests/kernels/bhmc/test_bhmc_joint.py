@@ -20,6 +20,7 @@ from bnp_hier.kernels import bhmc_gibbs
 from bnp_hier.kernels.bhmc import component_moves, franchise
 from bnp_hier.kernels.bhmc import node_moves as tree_moves
 from bnp_hier.models import bhmc
+from tests.kernels.small_problems import ITEMS_ALONE
 from tests.oracles.monte_carlo import effective_draws
 from tests.parameters import few
 
@@ -127,7 +128,7 @@ def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite",
     capacity, infinite = max_nodes or 1 + N * depth, root == "infinite"
     room = N + 1 if infinite else 3
     model = partial(learned(family, depth, root), max_nodes=capacity, max_components=room)
-    kernel = bnp.BHMCGibbs(model, init="prior", **{"split_merge": 0, **options})
+    kernel = bnp.BHMCGibbs(model, init="prior", **(ITEMS_ALONE | options))
     key, key_chain = jax.random.split(jax.random.key(0))
     state = kernel.init(key, 0, None, (X0,), {})
 

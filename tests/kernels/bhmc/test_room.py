@@ -107,6 +107,27 @@ def test_given_values_have_room(small: None) -> None:
     assert state.z["mixing"].shape[0] == 43
 
 
+def test_given_trees_of_several_chains_may_differ_in_size(small: None) -> None:
+    """The second chain needs room for 26 nodes and the first one for 15; its draws are those of a run with more room."""
+    many = 1 + np.concatenate([np.arange(15) // 8, 2 + np.arange(15) // 2, 10 + np.arange(15)]).reshape(3, 15).T
+    starts = {"paths": np.stack([np.tile([1, 2, 3], (15, 1)), many]), "labels": np.zeros((2, 15), int)}
+    found = []
+    for nodes in (4, 46):
+        room.NODES = nodes
+        mcmc = MCMC(
+            bnp.BHMCGibbs(partial(MODEL, max_components=5)),
+            num_warmup=0,
+            num_samples=5,
+            num_chains=2,
+            chain_method="sequential",
+            progress_bar=False,
+        )
+        chains = bnp.ResumableRun(mcmc, 5)
+        chains.run(jax.random.key(0), ROWS, init_params=starts)
+        found.append(chains.get_samples(True)["paths"])
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.slow
 def test_other_blocks_read_arrays_of_the_model(small: None) -> None:
     """NUTS evaluates the model's density, whose distribution of the proportions has rows for all possible nodes."""
