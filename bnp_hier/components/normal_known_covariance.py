@@ -247,7 +247,8 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
     def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N.
 
-        A diagonal matrix, as two diagonal covariances give, is not decomposed, because that is slow for hundreds of columns.
+        A diagonal matrix, as two diagonal covariances give, is not decomposed, because that is slow for hundreds of columns;
+        under `vmap` over components, it is. At such a matrix, gradients with respect to correlations are zero.
         """
         prior = self._whitened_prior()
         diagonal = jnp.diagonal(prior)

@@ -169,7 +169,7 @@ class BHMCGibbs(PartitionKernel):
         0 with mixing="paper".
     prune_regraft
         Number of times per step and level that a random node is moved elsewhere in the tree, with its subtree; None means 2, or
-        0 with mixing="paper". Without these two moves, chains on hundreds of rows keep the nodes that they start with.
+        0 with mixing="paper". Without these two moves, chains on a thousand rows did not agree on the tree.
     temperatures
         Temperatures of parallel tempering, increasing from 1. Each belongs to a replica of the chain, whose target is the prior
         times the likelihood to the power 1/T and which makes the same steps. Afterwards, neighbouring replicas propose to
@@ -246,7 +246,7 @@ class BHMCGibbs(PartitionKernel):
         given = (split_merge, sibling_split_merge, prune_regraft)
         split_merge, siblings, grafts = (int(value if each is None else each) for value, each in zip(own, given, strict=True))
         self._split_merge, self._relabel = split_merge, relabel
-        self._moves = Moves(mixing == "exact" if relabel is None else bool(relabel), siblings, grafts)
+        self._moves = Moves(bool(relabel), siblings, grafts)
         if mixing == "paper" and (split_merge or any(self._moves)):
             raise ValueError('split_merge, relabel, sibling_split_merge and prune_regraft require mixing="exact"')
         if mixing == "paper" and len(self._temperatures) > 1:
@@ -291,8 +291,8 @@ class BHMCGibbs(PartitionKernel):
         sites = self._sites = find_tree_sites(self._model, model_args, model_kwargs)
         values = read_tree_values(self._model, sites, {}, model_args, model_kwargs)
         self._check_hyperparameters(sites, values)
-        if sites.infinite and self._relabel is None:
-            self._moves = self._moves._replace(relabel=False)
+        if self._relabel is None:
+            self._moves = self._moves._replace(relabel=self._mixing == "exact" and not sites.infinite)
         if sites.infinite and self._moves.relabel:
             raise ValueError('relabel=True requires a finite number of components: use TreeMixing(..., root="finite")')
         if sites.component and len(self._temperatures) > 1:

@@ -184,6 +184,10 @@ def test_bad_input() -> None:
         start(infinite, init_params={**both, "labels": np.full(15, 5)})
     with pytest.raises(ValueError, match="relabel=True requires a finite number of components"):
         start(infinite, relabel=True)
+    kernel = bnp.BHMCGibbs(MODEL)
+    for root, redrawn in (("infinite", False), ("finite", True)):  # by default, where it is possible
+        kernel.init(jax.random.key(0), 0, None, (ROWS,), {"root": root})
+        assert kernel._moves.relabel == redrawn
 
     def without_a_tree(X: np.ndarray) -> None:
         numpyro.sample("x", dist.Normal(jnp.zeros(X.shape), 1.0), obs=X)
