@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -174,6 +175,53 @@ def test_ctrl_c_while_the_report_is_written(
         signal.signal(signal.SIGINT, before)
     assert "finishing the report" in capsys.readouterr().err
     assert (out / "report.html").exists() == (presses == 1)
+
+
+def test_predictions_of_the_rows_of_the_fit_are_its_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """With columns of all kinds, in another order, without those that were left out; no column alone tells the groups apart."""
+    rng = np.random.default_rng(0)
+    n, z = 80, np.repeat([0, 1, 2, 3], 20)
+    amounts = np.exp(rng.normal(4 + 4 * (z % 2), 0.3))
+    frame = pd.DataFrame(
+        {
+            "note": [f"text {i}" for i in range(n)],
+            "size": np.array(["large", "small", "medium", "small"])[z],
+            "amount": [f"${amount:,.2f}" for amount in amounts],
+            "who": [f"p{i}" for i in range(n)],
+            "weight": [f"{w:.2f} kg" for w in rng.normal(50 + 20 * (z // 2), 2)],
+            "colour": np.array(["red", "green", "blue", "blue"])[z],
+        }
+    )
+    frame.to_csv(tmp_path / "goods.csv", index=False)
+    options = ["--kinds", "amount=log,size=small<medium<large", "--drop", "note", "--items", "who", "--methods", "map-dp"]
+    out, new, predictions = tmp_path / "out", tmp_path / "new.csv", tmp_path / "p.csv"
+    assert _run(monkeypatch, "compare", str(tmp_path / "goods.csv"), *options, "--out", str(out), "--no-progress") == 0
+    labels = pd.read_csv(out / "labels.csv").set_index("item")["MAP-DP"]
+    assert adjusted_rand_score(z, labels) == 1.0
+    order = rng.permutation(n)
+    frame.loc[order, ["colour", "weight", "amount", "who", "size"]].to_csv(new, index=False)
+    line = capsys.readouterr().out.splitlines()[-1].partition(": bnp-hier ")[2]
+    words = [str(new) if word == "NEW.csv" else word for word in shlex.split(line)]
+    assert _run(monkeypatch, *words, "--out", str(predictions)) == 0
+    found = pd.read_csv(predictions)
+    assert found["item"].tolist() == [f"p{i}" for i in order]
+    np.testing.assert_array_equal(found["cluster"], labels[found["item"]])
+
+
+@pytest.mark.parametrize("option", ["--header", "--no-header"])
+def test_printed_prediction_reads_the_header_alike(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Whether or not the first row contains names, numbers in it need the option."""
+    rows = np.random.default_rng(0).normal(size=(30, 2)) + 8.0 * (np.arange(30) >= 15)[:, None]
+    np.savetxt(tmp_path / "num.csv", rows, delimiter=",", header="1,2", comments="")
+    words = ["compare", str(tmp_path / "num.csv"), option, "--methods", "map-dp", "--out", str(tmp_path / "out")]
+    assert _run(monkeypatch, *words, "--no-progress") == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.endswith(f"predict {tmp_path / 'out' / 'fit.npz'} {option} NEW.csv")
+    again = line.partition(": bnp-hier ")[2].replace("NEW.csv", str(tmp_path / "num.csv"))
+    assert _run(monkeypatch, *shlex.split(again), "--out", str(tmp_path / "p.csv")) == 0
+    assert len(pd.read_csv(tmp_path / "p.csv")) == (30 if option == "--header" else 31)
 
 
 def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -556,7 +604,7 @@ def test_recommend_shows_columns_that_cannot_be_used(people: Path, monkeypatch: 
     assert "born unusable dates or times" in shown and "version unusable 7 in every row" in shown
     assert "height continuous" in shown and "colour category 3 values" in shown and "text columns" not in captured.err
     options = "--items who --drop born,code,version"
-    assert f"to leave out columns that cannot be used, or say nothing about clusters: {options}" in shown
+    assert f"to leave out unusable and uninformative columns: {options}" in shown
     last = captured.out.splitlines()[-1]
     assert last == f"to run them: bnp-hier compare {people} --minutes 0.05 {options}"
     words = [*last.split()[4:], "--methods", "map-dp", "--out", str(people.parent / "out")]
@@ -585,7 +633,8 @@ def test_commands_advise_options_that_they_have(people: Path, monkeypatch: pytes
     captured = capsys.readouterr()
     shown = _flat(captured.out)
     assert "people: 60 rows, 7 columns, of which 4 cannot be used" in shown and "born unusable dates or times" in shown
-    assert "options of the other commands to leave out columns that cannot be used" in shown and "--truth" not in captured.err
+    assert "to leave out unusable and uninformative columns, add to the other commands: --items who --drop" in shown
+    assert "--truth" not in captured.err
     answer_to = ["datasets", str(people), "--json"]
     assert _run(monkeypatch, *answer_to) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -593,7 +642,7 @@ def test_commands_advise_options_that_they_have(people: Path, monkeypatch: pytes
     only_names = people.parent / "names.csv"
     only_names.write_text("who\n" + "".join(f"p{i}\n" for i in range(9)))
     assert _run(monkeypatch, "datasets", str(only_names)) == 0
-    assert "names.csv: 9 rows, 1 columns, of which 1 cannot be used" in _flat(capsys.readouterr().out)
+    assert "names.csv: 9 rows, 1 column, which cannot be used" in _flat(capsys.readouterr().out)
 
     saved, new = str(people.parent / "fit.npz"), people.parent / "new.csv"
     assert _run(monkeypatch, "fit", str(people), "--items", "who", "--drop", "born,code,version", "--out", saved) == 0
@@ -611,7 +660,7 @@ def test_offered_kinds_are_of_the_file(people: Path, monkeypatch: pytest.MonkeyP
     """What is printed to be pasted names columns of the file, and is accepted."""
     assert _run(monkeypatch, "recommend", str(people), "--drop", "colour") == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "--kinds" in line]
-    assert lines == ["to take columns for something else: --kinds height=log,visits=continuous"]
+    assert lines == ["to treat columns differently: --kinds height=log,visits=continuous"]
     asked = lines[0].split("--kinds ")[1]
     assert _run(monkeypatch, "recommend", str(people), "--drop", "colour", "--kinds", asked, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -619,6 +668,41 @@ def test_offered_kinds_are_of_the_file(people: Path, monkeypatch: pytest.MonkeyP
     (people.parent / "signed.csv").write_text("a,b\n" + "".join(f"{i % 7 - 3.5},{i % 5 - 2.5}\n" for i in range(40)))
     assert _run(monkeypatch, "recommend", str(people.parent / "signed.csv")) == 0
     assert "--kinds" not in capsys.readouterr().out
+
+
+def test_no_order_of_texts_is_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """A scale is offered for texts that have a known order, and not the alphabet for others."""
+    birds, shirts = ["adelie", "chinstrap", "gentoo"], ["large", "small", "medium"]
+    for name, texts in (("birds", birds), ("shirts", shirts)):
+        rows = "".join(f"{texts[i % 3]},{i % 7 - 3.5}\n" for i in range(40))
+        (tmp_path / f"{name}.csv").write_text(f"{name},a\n{rows}")
+    assert _run(monkeypatch, "recommend", str(tmp_path / "birds.csv")) == 0
+    assert "birds category 3 values" in _flat(shown := capsys.readouterr().out) and "--kinds" not in shown
+    assert _run(monkeypatch, "datasets", str(tmp_path / "shirts.csv")) == 0
+    expected = "to treat columns differently, add to the other commands: --kinds 'shirts=small<medium<large'"
+    assert expected in capsys.readouterr().out
+
+
+def test_printed_command_leaves_out_kinds_of_columns_that_it_drops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"k": 7, "a": np.exp(rng.normal(size=40)), "b": rng.normal(size=40)})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for kinds, used in ((["k=continuous"], ""), (["k=count,a=log", "b=continuous"], " --kinds a=log,b=continuous")):
+        given = [word for each in kinds for word in ("--kinds", each)]
+        assert _run(monkeypatch, "recommend", str(tmp_path / "a.csv"), "--minutes", "0.05", *given) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last == f"to run them: bnp-hier compare {tmp_path / 'a.csv'} --minutes 0.05{used} --drop k"
+        assert _run(monkeypatch, "recommend", *shlex.split(last)[5:]) == 0  # which reads the options alike
+        capsys.readouterr()
+
+
+def test_json_without_a_usable_column_is_an_error_alone(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    assert _run(monkeypatch, "recommend", str(people), "--drop", "height,colour,visits", "--json") == 1
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("error: people.csv: no column can be used to find clusters ('who': ")
+    assert "'born': dates or times" in captured.err
 
 
 def test_predict_remembers_the_names_of_the_rows(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -175,9 +175,9 @@ def compare(
         print_json(content | rest)
     else:
         _print(result.findings, report)
-        predict = [program(), "predict", str(out_dir / FIT), *([] if header is not False else ["--no-header"])]
+        predict = f"{shlex.quote(program())} {command_line('predict', str(out_dir / FIT), {}, {}, header)}"
         out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False)
-        out.print(f"to assign new rows to its clusters: {shlex.join(predict)} NEW.csv", highlight=False, soft_wrap=True)
+        out.print(f"to assign new rows to its clusters: {predict} NEW.csv", highlight=False, soft_wrap=True)
     if result.problems:
         raise typer.Exit(INCOMPLETE)
 

@@ -62,6 +62,7 @@ __all__ = [
     "NAME",
     "print_notes",
     "program",
+    "rows_and_columns",
     "read_usable",
     "size_in_words",
 ]
@@ -227,7 +228,11 @@ def print_notes(data: Dataset) -> None:
 
 def size_in_words(data: Dataset) -> str:
     """The numbers of rows and of columns, as they were read."""
-    n, d = len(data.X), len(data.source_columns)
+    return rows_and_columns(len(data.X), len(data.source_columns))
+
+
+def rows_and_columns(n: int, d: int) -> str:
+    """A number of rows and one of columns, with the nouns."""
     return f"{n} {'row' if n == 1 else 'rows'}, {d} {'column' if d == 1 else 'columns'}"
 
 

@@ -63,7 +63,7 @@ def _whole_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> list[ColumnKin
 
 
 def taking_otherwise(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
-    """The option that takes columns for something else: what is worth trying, or else an example; empty if there is none."""
+    """The option that treats columns differently: as what is worth trying, or else an example; empty if there is none."""
     others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")][:MOST_OFFERED]
     if not others and part.data is not None:
         others = _examples(part.data, shown)[:MOST_EXAMPLES]
@@ -71,7 +71,7 @@ def taking_otherwise(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
 
 
 def _examples(data: Dataset, shown: Sequence[ColumnKind]) -> list[str]:
-    """Columns with another kind that they can be taken for."""
+    """Columns of numbers with another kind that they can be taken for; the order of texts is not guessed."""
     values = dict(zip(data.feature_names, data.X.T, strict=True))
     found = []
     for name, kind in ((kind.name, kind.kind) for kind in shown):
@@ -79,8 +79,6 @@ def _examples(data: Dataset, shown: Sequence[ColumnKind]) -> list[str]:
             found.append(f"{name}=continuous")
         elif kind == "continuous" and name in values and np.nanmin(values[name]) > 0:
             found.append(f"{name}=log")
-        elif kind == "category" and len(data.levels[name]) > 2:
-            found.append(f"{name}={'<'.join(data.levels[name])}")
     return found
 
 

@@ -15,6 +15,7 @@ from bnp_hier.advice.column_kinds import ColumnKind, infer_column_kinds
 from bnp_hier.advice.recommendation import default_budget
 from bnp_hier.advice.recommendation import recommend as recommend_for
 from bnp_hier.commands.console import (
+    MOST_LISTED,
     Data,
     Drop,
     Family,
@@ -33,10 +34,14 @@ from bnp_hier.commands.console import (
     print_warnings,
     program,
     read_usable,
+    rows_and_columns,
     size_in_words,
 )
 from bnp_hier.commands.described_columns import leaving_out, print_columns, taking_otherwise, unusable_kinds
+from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.conversions import parse_kinds
 from bnp_hier.datasets.tabular import UsablePart
+from bnp_hier.utils.wording import listed
 
 __all__ = ["datasets", "recommend"]
 
@@ -66,23 +71,30 @@ def datasets(
     if data is None or part.unusable:
         bad = len(part.unusable)
         d = bad + (0 if data is None else len(data.source_columns))
-        out.print(f"{title}: {part.rows} rows, {d} columns, of which {bad} cannot be used", highlight=False)
+        which = "which" if d == 1 else f"of which {bad}"
+        out.print(f"{title}: {rows_and_columns(part.rows, d)}, {which} cannot be used", highlight=False)
     else:
         known = "no known classes" if classes is None else f"{classes} known classes"
         out.print(f"{title}: {description}\n{size_in_words(data)}, {known}", highlight=False)
     shown = print_columns(part, kinds)
     if is_file(name):
-        _print_options(part, shown, "options of the other commands to")
+        _print_options(part, shown, ", add to the other commands")
 
 
-def _print_options(part: UsablePart, shown: Sequence[ColumnKind], start: str) -> None:
-    """The options that take columns for something else, or leave them out, to be pasted."""
+def _print_options(part: UsablePart, shown: Sequence[ColumnKind], where: str = "") -> None:
+    """The options that treat columns differently, or leave them out, to be pasted."""
     otherwise, without = taking_otherwise(part, shown), leaving_out(part, shown)
     if otherwise:
-        out.print(f"{start} take columns for something else: {otherwise}", highlight=False, soft_wrap=True)
+        out.print(f"to treat columns differently{where}: {otherwise}", highlight=False, soft_wrap=True)
     if without:
-        what = "cannot be used, or say" if part.unusable else "say"
-        out.print(f"{start} leave out columns that {what} nothing about clusters: {without}", highlight=False, soft_wrap=True)
+        what = "unusable and uninformative" if part.unusable else "uninformative"
+        out.print(f"to leave out {what} columns{where}: {without}", highlight=False, soft_wrap=True)
+
+
+def _given_kinds(words: Sequence[str] | None, data: Dataset) -> list[str]:
+    """The given kinds of the columns that are used, as a value of --kinds, which rejects columns that are left out."""
+    used = [f"{name}={kind}" for name, kind in parse_kinds(words or ()).items() if name in data.kinds]
+    return [",".join(used)] if used else []
 
 
 def recommend(
@@ -98,7 +110,7 @@ def recommend(
 ) -> None:
     """Recommend a likelihood and the methods that fit the time budget, and warn about questionable choices.
 
-    It says what each column is taken for, and how to take it for something else. Columns that cannot be used are left out, and
+    It says what each column is taken for, and how to treat it differently. Columns that cannot be used are left out, and
     the reasons are shown. For continuous columns, the covariance structures of the clusters are compared by fits of MAP-DP;
     nothing else is run. `bnp-hier compare` with the same options runs the recommended methods.
     """
@@ -106,8 +118,12 @@ def recommend(
     part = read_usable(data, truth, items, drop, kinds, header)
     whole = part.data
     if whole is None:
-        print_columns(part, ())
-        raise ValueError(f"{Path(data).name}: no column can be used to find clusters")
+        reasons = ""
+        if as_json:  # standard output has nothing but an object
+            reasons = f" ({listed((f'{each.name!r}: {each.reason}' for each in part.unusable), MOST_LISTED)})"
+        else:
+            print_columns(part, ())
+        raise ValueError(f"{Path(data).name}: no column can be used to find clusters{reasons}")
     budget = None if minutes is None else 60 * minutes
     advice = recommend_for(whole, family=family, budget=budget)
     if as_json:
@@ -127,7 +143,7 @@ def recommend(
     out.print(f"{whole.name}: family {advice.family}: {advice.family_reason}", highlight=False, soft_wrap=True)
     shown = print_columns(part, advice.columns)
     if is_file(data):
-        _print_options(part, shown, "to")
+        _print_options(part, shown)
     if advice.structures:
         import pandas as pd
 
@@ -145,7 +161,7 @@ def recommend(
     print_warnings(advice.warnings)
     if part.unusable:
         words = {"--truth": truth, "--items": items, "--family": None if family == "auto" else family, "--minutes": minutes}
-        again = command_line("compare", data, words, {"--drop": drop, "--kinds": kinds}, header)
+        again = command_line("compare", data, words, {"--drop": drop, "--kinds": _given_kinds(kinds, whole)}, header)
         what = f"{shlex.quote(program())} {again} {leaving_out(part, shown)}"
         out.print(f"to run them: {what}", highlight=False, soft_wrap=True)
     else:
