@@ -554,7 +554,7 @@ def test_numbers_with_units_and_separators(tmp_path: Path, monkeypatch: pytest.M
     frame.to_csv(path, index=False)
     assert _run(monkeypatch, "fit", str(path), "--out", saved) == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert "read without their units: 'weight' (kg)" in told and "separators of thousands are left out: 'price'" in told
+    assert "read without their units: 'weight' (kg)" in told and "thousands separators are removed: 'price'" in told
     fit = bnp.load_fit(saved)
     np.testing.assert_allclose(fit.data.X, np.column_stack([weights, prices]), atol=0.1)
     assert adjusted_rand_score(fit.labels, group) == 1.0 and fit.data.units == {"weight": "kg"}

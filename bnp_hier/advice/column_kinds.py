@@ -59,7 +59,7 @@ class ColumnKind(NamedTuple):
 
     - **name** - name of the column.
     - **kind** - "binary", "count", "continuous", "category" (one of the indicators of a text column), "ordered" (steps on a
-      scale), "identifier", "date", "constant" (other than 0 and 1) or "empty"; of files, also "unusable".
+      scale), "identifier", "date", "constant" (other than 0 and 1) or "empty"; when reading files, also "unusable".
     - **reason** - the observation that decided the kind.
     - **missing** - share of missing values.
     - **alternative** - another kind that is worth trying, such as "count" or "log"; "drop" to leave the column out;

@@ -56,9 +56,10 @@ def _whole_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> list[ColumnKin
         what = "category" if levels else "ordered"
         whole |= dict.fromkeys(names, ColumnKind(name, what, reason, of[names[0]].missing, "<".join(scale)))
     for name, unit in data.units.items():
-        one = of[features_of(name, data.kinds.get(name), ())[0]]
-        if not one.reason.startswith("percentages"):
-            whole[one.name] = one._replace(reason=f"{one.reason}, in {unit}")
+        for feature in features_of(name, data.kinds.get(name), ()):
+            one = whole.get(feature, of[feature])
+            if not one.reason.startswith("percentages"):
+                whole[feature] = one._replace(reason=f"{one.reason}, in {unit}")
     return list(dict.fromkeys(whole.get(kind.name, kind) for kind in kinds))
 
 

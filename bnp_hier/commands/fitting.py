@@ -219,7 +219,7 @@ def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None
     """Read the columns of the fit, in its order, and the names of the rows, by default from the column that named its rows."""
     if is_file(data):
         table = Table.read(data, header)
-        X = table.selected(fitted.feature_names, fitted.levels, fitted.kinds, fitted.units)
+        X = table.selected(fitted)
         if items is None and fitted.items is not None and not table.has(fitted.items):
             err.print(f"{table.name} has no column {fitted.items!r}, which named the rows of the fit: rows are numbered")
             return X, None

@@ -53,6 +53,8 @@ class Dataset:
         Name -> values, (n,), of columns that were left out, likewise.
     units
         Name of each column whose numbers were written with a unit, such as "kg", "%" or "$" -> the unit.
+    separators
+        Name of each column whose numbers were written with thousands separators -> the separator, ",", "'" or " ".
     items
         Name of the column that contained ``item_names``; None if there was none.
     notes
@@ -77,6 +79,7 @@ class Dataset:
     sources: Mapping[str, Shaped[np.ndarray, " n"]] = dataclasses.field(default_factory=dict)
     others: Mapping[str, Shaped[np.ndarray, " n"]] = dataclasses.field(default_factory=dict)
     units: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    separators: Mapping[str, str] = dataclasses.field(default_factory=dict)
     items: str | None = None
     notes: tuple[str, ...] = ()
 

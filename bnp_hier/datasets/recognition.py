@@ -20,12 +20,18 @@ __all__ = [
 
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 
+_MONTH_ALONE = (
+    r"(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)\.?"
+)
+"""Months of dates without a year, where other words that start like a month, such as "5 marks", may be units."""
+
 DATE = re.compile(
     r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$"
     r"|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([, ].*)?$"
     r"|\d{4}/\d{1,2}/\d{1,2}( .*)?$"
     r"|\d{1,2}:\d{2}(:\d{2})?$"
-    rf"|\d{{1,2}}\.?[ -]{_MONTH}[ -]\d{{2,4}}$|{_MONTH} \d{{1,2}},? \d{{2,4}}$|{_MONTH} \d{{4}}$",
+    rf"|\d{{1,2}}\.?[ -]{_MONTH}[ -]\d{{2,4}}$|{_MONTH} \d{{1,2}},? \d{{2,4}}$|{_MONTH} \d{{4}}$"
+    rf"|\d{{1,2}}\.?[ .-]?{_MONTH_ALONE}$",
     re.IGNORECASE,
 )
 """Common notations of dates and times in tables."""

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Shaped
 from bnp_hier.datasets.conversions import converted, features_of, order_of, owners, resolved_kind, steps
 from bnp_hier.datasets.dataset import RENAME, Dataset
 from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
-from bnp_hier.datasets.written_numbers import Written, read_numbers
+from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
 from bnp_hier.utils.npy_files import read_arrays
 from bnp_hier.utils.wording import listed, nearest
 
@@ -62,9 +62,11 @@ def read_table(
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells and the
     spellings NA, N/A, NaN, null and ? are missing values (NaN), True and False are read as 1 and 0, and infinite values are
     kept. The same unit beside every number of a column (``10.6 kg``, ``45%``, ``$3``) is removed and kept in ``units``.
-    Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the column; decimal commas are an
-    error. A column of text with 2 to 30 distinct values, none of them
-    a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`.
+    Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the column (``separators``); a
+    decimal comma is an error, unless three digits follow in all numbers that have one, which cannot be told from thousands. How
+    such columns were read is said in ``notes``. A column of text with 2 to 30 distinct values, none of them
+    a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`; so is
+    one of numbers in different units, such as "500 mg" and "1 g", with a note.
     Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file
     contains one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its
     only two-dimensional array, optionally the names of the columns as ``feature_names``, and any number of arrays (n,) that
@@ -106,9 +108,9 @@ def read_table(
         If the suffix is unknown; the first row of a CSV file contains only numbers; the file is empty, not readable in its
         format, or without data rows; the number of fields in a CSV row differs from the header; column names are empty,
         repeated or equal to the name of an indicator; a named column does not exist; a label is missing; a column contains
-        both text and numbers, different units, separators that are ambiguous, or too many distinct texts for a category; a
-        kind does not exist or does not suit a column; or no column is left. Messages refer to rows of CSV
-        files by line and to rows of other files by number, starting at 1.
+        both text and numbers, different units in numbers that are not repeated, separators that are ambiguous, or too many
+        distinct texts for a category; a kind does not exist or does not suit a column; or no column is left. Messages refer to
+        rows of CSV files by line and to rows of other files by number, starting at 1.
     """
     return Table.read(path, header).dataset(truth, items, drop, kinds or {})
 
@@ -209,8 +211,8 @@ def read_usable_part(
     names = [column.name for column in unusable]
     try:
         left = {name: kind for name, kind in given.items() if name not in names}
-        listed = [drop] if isinstance(drop, str) else drop
-        data = table.dataset(truth, items, [*listed, *names], left)
+        dropped = [drop] if isinstance(drop, str) else drop
+        data = table.dataset(truth, items, [*dropped, *names], left)
     except NoColumnsError:
         if not unusable:
             raise
@@ -226,7 +228,7 @@ def columns_of_frame(frame: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
     TypeError, ValueError
         As in :func:`from_frame` and :func:`read_columns`.
     """
-    return Table.of_frame(frame, "new rows").selected(fitted.feature_names, fitted.levels, fitted.kinds, fitted.units)
+    return Table.of_frame(frame, "new rows").selected(fitted)
 
 
 def _notes(columns: Mapping[str, Written]) -> Iterator[str]:
@@ -236,35 +238,28 @@ def _notes(columns: Mapping[str, Written]) -> Iterator[str]:
         yield f"numbers are read without their units: {listed(units, MOST_LEVELS)}"
     grouped = [f"{name!r} (such as {written.grouped!r})" for name, written in columns.items() if written.grouped]
     if grouped:
-        yield f"separators of thousands are left out: {listed(grouped, MOST_LEVELS)}"
+        yield f"thousands separators are removed: {listed(grouped, MOST_LEVELS)}"
 
 
 def read_columns(
     path: str | Path,
-    columns: Collection[str],
+    fitted: Dataset,
     *,
     items: str | None = None,
-    levels: Mapping[str, tuple[str, ...]] | None = None,
-    kinds: Mapping[str, str] | None = None,
-    units: Mapping[str, str] | None = None,
     header: bool | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
-    """Read selected columns of a file by name, in the given order.
+    """Read the columns of a fitted `Dataset` from a file of new rows, in its order and converted in the same way.
+
+    Numbers may be written with the unit and the thousands separators of the fitted column, or without them.
 
     Parameters
     ----------
     path
         As in :func:`read_table`.
-    columns
-        Names of the columns to read, including names of indicators: the ``feature_names`` of a `Dataset`.
+    fitted
+        The data of the fit; its ``feature_names``, ``levels``, ``kinds``, ``units`` and ``separators`` are used.
     items
         Name of the column of row names, if any.
-    levels
-        Categorical columns and their distinct values, as in a `Dataset`.
-    kinds
-        Columns whose kind was given, and their kinds, as in a `Dataset`.
-    units
-        Columns of numbers that were written with a unit, and the units, as in a `Dataset`.
     header
         As in :func:`read_table`.
 
@@ -277,10 +272,11 @@ def read_columns(
     ------
     FileNotFoundError, ImportError, ValueError
         As in :func:`read_table`, and if a categorical column contains a value that is not among its levels, a column one
-        that its kind does not allow, or numbers have another unit. Columns that are not requested may contain anything.
+        that its kind does not allow, or numbers have another unit or other separators. Columns that the fit does not have may
+        contain anything.
     """
     table = Table.read(path, header)
-    X = table.selected(columns, levels or {}, kinds or {}, units or {})
+    X = table.selected(fitted)
     return X, None if items is None else table.names(items)
 
 
@@ -377,6 +373,8 @@ class Table:
         self.check_numbers(chosen.numbers)
         X, names = self.features(chosen.features, chosen.levels, chosen.kinds)
         apart = (chosen.truth, items)
+        scales = [name for name, kind in chosen.kinds.items() if (scale := order_of(kind)) and all(map(_is_number, scale))]
+        written = {name: self.written(name) for name in (*chosen.numbers, *scales)}
         return Dataset(
             name=self.name.split(".")[0],
             X=X,
@@ -388,9 +386,10 @@ class Table:
             kinds=chosen.kinds,
             sources={name: self.source(name, chosen.kinds.get(name)) for name in chosen.kinds | chosen.levels},
             others={name: self.plain(name) for name in chosen.dropped if name not in apart},
-            units={name: unit for name in chosen.numbers if (unit := self.written(name).unit)},
+            units={name: found.unit for name, found in written.items() if found.unit},
+            separators={name: found.separator for name, found in written.items() if found.separator},
             items=items,
-            notes=tuple(_notes({name: self.written(name) for name in chosen.numbers})),
+            notes=(*_notes(written), *self._notes_on_categories(chosen)),
         )
 
     def unusable(
@@ -495,22 +494,32 @@ class Table:
                 self._written[name] = read_numbers([str(cell).strip() for cell in column], missing, plain=dates)
         return self._written[name]
 
+    def _written_as(self, name: str, unit: str, separator: str) -> Written:
+        """A column of new rows as numbers, with the unit and the separators of the fit."""
+        import pandas as pd
+
+        column = self.column(name)
+        if pd.api.types.is_numeric_dtype(column):
+            return self.written(name)
+        return read_new_numbers([str(cell).strip() for cell in column], _missing(column), unit, separator)
+
     def numbers(self, name: str, kind: str | None = None) -> list[Float[np.ndarray, " n"]]:
         """Return a column as columns of float64, converted as its kind requires; raise a ValueError if it contains text."""
         column = self.column(name)
         scale = order_of(kind or "")
         if scale:
-            found = self._cells_of_levels(name, scale)
+            found = self._cells_of_levels(name, scale, self._grades(name, scale))
             return steps(np.where(_missing(column), np.nan, np.argmax(found, axis=0)), scale)
-        values, is_text, _, _, obstacle = self.written(name)
-        if is_text.any():  # in new rows; those of the fit have been checked
-            row = int(is_text.argmax()) if obstacle is None else obstacle.row
-            what = f"the text {str(self.column(name).iloc[row])!r}" if obstacle is None else obstacle.reason
-            raise ValueError(
-                f"{self.name}, {self.place(row)}, column {name!r}: found {what}, expected a number as in the data of the fit, "
-                "or an empty cell if the value is missing"
-            )
-        values, wrong, expected = converted(kind, values)
+        written = self.written(name)
+        if written.is_text.any():  # in new rows; those of the fit have been checked
+            if written.obstacle is None:
+                row = int(written.is_text.argmax())
+                what = f"the text {str(column.iloc[row])!r}"
+                expected = "expected a number as in the data of the fit, or an empty cell if the value is missing"
+            else:
+                row, what, expected, _ = written.obstacle
+            raise ValueError(f"{self.name}, {self.place(row)}, column {name!r}: found {what}, {expected}")
+        values, wrong, expected = converted(kind, written.values)
         if wrong is not None:
             raise ValueError(
                 f"{self.name}, {self.place(wrong)}, column {name!r}: found {values[wrong]:g}, expected {expected}, "
@@ -529,10 +538,10 @@ class Table:
         text: dict[str, int] = {}
         useless: dict[str, str] = {}
         for name in names:
-            values, is_text, _, _, obstacle = self.written(name)
-            if is_text.any():
-                text[name] = int(is_text.argmax()) if obstacle is None else obstacle.row
-            elif reason := useless_numbers(name, values):
+            written = self.written(name)
+            if written.is_text.any():
+                text[name] = int(written.is_text.argmax()) if written.obstacle is None else written.obstacle.row
+            elif reason := useless_numbers(name, written.values):
                 useless[name] = reason
         return text, useless
 
@@ -543,12 +552,13 @@ class Table:
             column = self.column(name)
             if name not in features:
                 raise ValueError(f"{self.name}: column {name!r} has a kind, {kind!r}, but is not used to find clusters")
-            values, is_text, _, _, obstacle = self.written(name)
+            written = self.written(name)
+            obstacle = written.obstacle
             if obstacle is not None and kind not in ("category", "ordered") and not order_of(kind):
                 raise ValueError(
                     f"{self.name}, {self.place(obstacle.row)}, column {name!r}: found {obstacle.reason}: {obstacle.advice}"
                 )
-            cells = None if is_text.any() else values[~np.isnan(values)]
+            cells = None if written.is_text.any() else written.values[~np.isnan(written.values)]
             try:
                 found[name] = resolved_kind(name, kind, cells, _scale(column))
             except ValueError as error:
@@ -592,6 +602,13 @@ class Table:
             return ()
         levels = _sorted_texts(column)
         return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
+
+    def _notes_on_categories(self, chosen: _Chosen) -> Iterator[str]:
+        """Columns that are categories by themselves, although their cells look like numbers."""
+        for name in chosen.levels:
+            obstacle = self.written(name).obstacle
+            if obstacle is not None and name not in chosen.kinds:
+                yield f"{name!r} is taken as a category because of {obstacle.reason}"
 
     def source(self, name: str, kind: str | None) -> Shaped[np.ndarray, " n"]:
         """A converted column as it was read; categories as texts."""
@@ -688,56 +705,45 @@ class Table:
                 values += self.numbers(name, kinds.get(name))
         twice = next((name for name, times in Counter(found).items() if times > 1), None)
         if twice is not None:
-            owners = [name for name in names if twice in features_of(name, kinds.get(name), levels.get(name, ()))]
+            both = [name for name in names if twice in features_of(name, kinds.get(name), levels.get(name, ()))]
             raise ValueError(
-                f"{self.name}: the columns {_listed(owners)} both produce a column named {twice!r}, as categories are "
+                f"{self.name}: the columns {_listed(both)} both produce a column named {twice!r}, as categories are "
                 f"converted to indicators named column=value, and log to log(column); {RENAME}"
             )
         return np.column_stack(values), tuple(found)
 
-    def selected(
-        self,
-        columns: Collection[str],
-        levels: Mapping[str, tuple[str, ...]],
-        kinds: Mapping[str, str],
-        units: Mapping[str, str],
-    ) -> Float[np.ndarray, "n d"]:
-        """Return features of a fitted `Dataset` in the given order; see :func:`read_columns`."""
-        owner = owners(kinds, levels)
-        needed = dict.fromkeys(owner.get(name, name) for name in columns)
+    def selected(self, fitted: Dataset) -> Float[np.ndarray, "n d"]:
+        """Return the features of a fitted `Dataset` in its order; see :func:`read_columns`."""
+        owner = owners(fitted.kinds, fitted.levels)
+        needed = dict.fromkeys(owner.get(name, name) for name in fitted.feature_names)
         for name in needed:
-            if name not in levels and not order_of(kinds.get(name, "")):
-                self._check_unit(name, units.get(name, ""))
-        X, names = self.features(needed, levels, kinds)
+            if name not in fitted.levels:
+                self._written[name] = self._written_as(name, fitted.units.get(name, ""), fitted.separators.get(name, ""))
+        X, names = self.features(needed, fitted.levels, fitted.kinds)
         place = {name: j for j, name in enumerate(names)}
-        return X[:, [place[name] for name in columns]]
-
-    def _check_unit(self, name: str, unit: str) -> None:
-        """Raise a ValueError if numbers have a unit that differs from that of the fit."""
-        values, _, found, *_ = self.written(name)
-        if found and found != unit:
-            row = int((~np.isnan(values)).argmax())
-            expected = f"numbers in {unit!r}" if unit else "numbers without a unit"
-            raise ValueError(
-                f"{self.name}, {self.place(row)}, column {name!r}: found {str(self.column(name).iloc[row])!r}, "
-                f"expected {expected} as in the data of the fit; convert them, and leave out the unit or write the same"
-            )
+        return X[:, [place[name] for name in fitted.feature_names]]
 
     def _indicators(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
         """Indicators of the levels, 0 where the value is missing; of two levels, only the second, NaN where it is missing."""
-        found = self._cells_of_levels(name, levels)
+        found = self._cells_of_levels(name, levels, np.array(_texts(self.column(name))))
         return [np.where(_missing(self.column(name)), np.nan, found[1])] if len(levels) == 2 else found
 
-    def _cells_of_levels(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
-        column, written = self.column(name), self.written(name)
-        missing, cells = _missing(column), np.array(_texts(column))
-        if written.unit or written.grouped:  # a scale of whole numbers is written without them
-            cells = np.where(np.isin(cells, levels), cells, [f"{value:.15g}" for value in written.values])
+    def _grades(self, name: str, scale: tuple[str, ...]) -> Shaped[np.ndarray, " n"]:
+        """The cells as grades of a scale: numbers without what stands beside them if the grades are numbers."""
+        values, cells = self.written(name).values, np.array(_texts(self.column(name)))
+        if not all(map(_is_number, scale)):
+            return cells
+        return np.where(np.isin(cells, scale) | np.isnan(values), cells, [f"{value:.15g}" for value in values])
+
+    def _cells_of_levels(
+        self, name: str, levels: tuple[str, ...], cells: Shaped[np.ndarray, " n"]
+    ) -> list[Float[np.ndarray, " n"]]:
+        missing = _missing(self.column(name))
         unknown = ~missing & ~np.isin(cells, levels)
         if unknown.any():
             row = int(unknown.argmax())
             raise ValueError(
-                f"{self.name}, {self.place(row)}, column {name!r}: found {str(cells[row])!r}, "
+                f"{self.name}, {self.place(row)}, column {name!r}: found {_texts(self.column(name))[row]!r}, "
                 f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
             )
         return [((cells == level) & ~missing).astype(float) for level in levels]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-__all__ = ["Obstacle", "Written", "read_numbers"]
+__all__ = ["Obstacle", "Written", "read_new_numbers", "read_numbers"]
 
 MOST_UNITS = 5
 """Largest number of endings of numbers in a column that are called different units; more are text of another kind."""
@@ -20,6 +20,9 @@ LONGEST_UNIT = 20
 
 JUDGED = 20
 """Number of cells from which it is judged whether a column is of text or of numbers with something beside them."""
+
+DISTINCT = 0.9
+"""Share of different numbers above which groups of digits may be identifiers."""
 
 ALIKE = "write all numbers with decimal points and without thousands separators"
 """Advice about separators."""
@@ -66,6 +69,7 @@ class Written(NamedTuple):
     - **is_text** - (n,) cells that are neither numbers nor missing.
     - **unit** - what stands beside every number, such as "kg", "%" or "$"; empty if nothing does.
     - **grouped** - the first cell with thousands separators; empty if there is none.
+    - **separator** - the separator of thousands: ",", "'" or " "; empty if there is none.
     - **obstacle** - why cells that look like numbers are not read; None if they are read, or if it is plain text.
     """
 
@@ -73,6 +77,7 @@ class Written(NamedTuple):
     is_text: Bool[np.ndarray, " n"]
     unit: str = ""
     grouped: str = ""
+    separator: str = ""
     obstacle: Obstacle | None = None
 
 
@@ -94,7 +99,8 @@ def read_numbers(texts: Sequence[str], missing: Bool[np.ndarray, " n"], *, plain
     """Read the cells of a column as numbers if all of them are written in the same way.
 
     True and False are 1 and 0. The same unit may stand beside all numbers (after them, or a currency sign before them), and
-    thousands may be separated by commas, spaces or apostrophes in all numbers from 1,000 on. A decimal comma is not read.
+    thousands may be separated by commas, spaces or apostrophes in all numbers from 1,000 on. A decimal comma is not read, but
+    if three digits follow in all numbers that have one, it cannot be told from a separator of thousands, and is taken for one.
 
     Parameters
     ----------
@@ -105,11 +111,7 @@ def read_numbers(texts: Sequence[str], missing: Bool[np.ndarray, " n"], *, plain
     plain
         Whether only plain numbers are read.
     """
-    import pandas as pd
-
-    cells = pd.Series([_BOOLEANS.get(text.casefold(), text) for text in texts], dtype=object)
-    values = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64, copy=True)
-    is_text = np.isnan(values) & ~missing
+    values, is_text = _plain_numbers(texts, missing)
     if plain or not is_text.any():
         return Written(values, is_text)
     parts = _parts(texts, np.flatnonzero(~missing))
@@ -119,9 +121,69 @@ def read_numbers(texts: Sequence[str], missing: Bool[np.ndarray, " n"], *, plain
     if obstacle or any(part.separator is None for part in parts) or len({part.unit for part in parts}) > 1:
         return Written(values, is_text, obstacle=obstacle)
     for part in parts:
-        values[part.row] = float(part.sign + (part.number.replace(part.separator, "") if part.separator else part.number))
-    grouped = next((part.text for part in parts if part.separator), "")
-    return Written(values, np.zeros_like(is_text), parts[0].unit, grouped)
+        values[part.row] = _value(part)
+    grouped, separator = next(((part.text, _kind_of_separator(part)) for part in parts if part.separator), ("", ""))
+    return Written(values, np.zeros_like(is_text), parts[0].unit, grouped, separator)
+
+
+def read_new_numbers(texts: Sequence[str], missing: Bool[np.ndarray, " n"], unit: str, separator: str) -> Written:
+    """Read cells of new rows as the numbers of a column that has been read before, each cell by itself.
+
+    Parameters
+    ----------
+    texts, missing
+        As in :func:`read_numbers`.
+    unit, separator
+        Those of the column; both may be left out in the cells. There are no others: "1,250" may have a decimal comma.
+    """
+    values, is_text = _plain_numbers(texts, missing)
+    obstacle = None
+    for row in np.flatnonzero(is_text).tolist():
+        part = _part(row, texts[row])
+        if part is None:
+            continue
+        if part.separator is not None and part.unit in ("", unit) and _kind_of_separator(part) in ("", separator):
+            values[row], is_text[row] = _value(part), False
+            continue
+        if part.unit not in ("", unit):
+            expected = f"numbers in {unit!r}" if unit else "numbers without a unit"
+            advice = "convert them, and leave out the unit or write the same"
+        else:
+            expected = f"numbers with {separator!r} between thousands" if separator else "numbers without thousands separators"
+            advice = "write them without separators, and with decimal points"
+        found = f"expected {expected} as in the data of the fit; {advice}"
+        obstacle = obstacle or Obstacle(row, repr(texts[row]), found, True)
+    return Written(values, is_text, unit, "", separator, obstacle)
+
+
+def _plain_numbers(
+    texts: Sequence[str], missing: Bool[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """The cells that are numbers with nothing beside them, NaN elsewhere; and the cells that are neither those nor missing."""
+    import pandas as pd
+
+    cells = pd.Series([_BOOLEANS.get(text.casefold(), text) for text in texts], dtype=object)
+    values = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64, copy=True)
+    return values, np.isnan(values) & ~missing
+
+
+def _value(part: _Parts) -> float:
+    return float(part.sign + (part.number.replace(part.separator, "") if part.separator else part.number))
+
+
+def _kind_of_separator(part: _Parts) -> str:
+    """The separator of thousands; spaces of all widths are one, and straight and curly apostrophes."""
+    found = part.separator or ""
+    return " " if found and found in _SPACES else found.replace("’", "'")
+
+
+def _part(row: int, text: str) -> _Parts | None:
+    """The number and unit of a cell; None if it is text."""
+    match = _WRITTEN.fullmatch(text)
+    if match is None or (match["sign"] and match["sign_within"]):
+        return None
+    sign = (match["sign"] or match["sign_within"]).replace("\u2212", "-")
+    return _Parts(row, text, sign, match["number"], match["before"] + (match["after"] or ""), _separator(match["number"]))
 
 
 def _separator(number: str) -> str | None:
@@ -136,11 +198,9 @@ def _parts(texts: Sequence[str], rows: np.ndarray) -> list[_Parts] | Obstacle | 
     found: list[_Parts] = []
     others: list[int] = []
     for place, row in enumerate(rows.tolist(), start=1):
-        match = _WRITTEN.fullmatch(texts[row])
-        if match is not None and not (match["sign"] and match["sign_within"]):
-            sign = (match["sign"] or match["sign_within"]).replace("\u2212", "-")
-            unit = match["before"] + (match["after"] or "")
-            found.append(_Parts(row, texts[row], sign, match["number"], unit, _separator(match["number"])))
+        part = _part(row, texts[row])
+        if part is not None:
+            found.append(part)
             continue
         others.append(row)
         if 2 * len(others) >= min(len(rows), max(JUDGED, place)):
@@ -168,7 +228,7 @@ def _of_units(parts: Sequence[_Parts]) -> Obstacle | None:
 
 
 def _of_separators(parts: Sequence[_Parts]) -> Obstacle | None:
-    """Decimal commas, or thousands that are not separated in the same way in all numbers."""
+    """Decimal commas, thousands that are not separated in the same way in all numbers, or digits that only look like such."""
     grouped = [part for part in parts if part.separator]
     wrong = [part for part in parts if part.separator is None]
     comma = next((part for part in wrong if _DECIMAL_COMMA.fullmatch(part.number)), None)
@@ -180,7 +240,29 @@ def _of_separators(parts: Sequence[_Parts]) -> Obstacle | None:
     one = grouped[0]
     unlike = [part for part in grouped if part.separator != one.separator]
     unlike += [*wrong, *(part for part in parts if re.match(r"\d{4}", part.number))]
-    if not unlike:
+    if unlike:
+        reason = f"{unlike[0].text!r}, whose thousands separators differ from those of {one.text!r}"
+        return Obstacle(unlike[0].row, reason, ALIKE, True)
+    return _of_groups(parts)
+
+
+def _of_groups(parts: Sequence[_Parts]) -> Obstacle | None:
+    """Groups of digits with spaces that are not evidently thousands: telephone numbers, postcodes, identifiers.
+
+    They start with a plus sign, or all of them are different numbers without decimals or units with the same number of groups.
+    """
+    called = next((part for part in parts if part.separator == " " and part.sign == "+"), None)
+    groups = {part.number.count(" ") for part in parts}
+    alike = (
+        len(parts) > 2
+        and len(groups) == 1
+        and all(
+            part.separator == " " and not part.unit and not part.sign and part.number.replace(" ", "").isdigit()
+            for part in parts
+        )
+    )
+    if called is None and not (alike and len({part.number for part in parts}) > DISTINCT * len(parts)):
         return None
-    reason = f"{unlike[0].text!r}, whose thousands are not separated as those of {one.text!r} are"
-    return Obstacle(unlike[0].row, reason, ALIKE, True)
+    one = called or parts[0]
+    reason = f"groups of digits such as {one.text!r}, which may be identifiers or telephone numbers"
+    return Obstacle(one.row, reason, "drop them, or write them without spaces if they are amounts", False)

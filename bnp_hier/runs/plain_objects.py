@@ -235,6 +235,9 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
             value.__setstate__(state)
             value.model = model
         elif dataclasses.is_dataclass(cls):
+            for each in dataclasses.fields(cls):  # files of older versions lack fields that were added since
+                if each.name not in state and each.default_factory is not dataclasses.MISSING:
+                    object.__setattr__(value, each.name, each.default_factory())
             for name, part in state.items():
                 object.__setattr__(value, name, part)  # as in JAX, values are not validated again
         else:

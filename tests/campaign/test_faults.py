@@ -160,4 +160,4 @@ def test_what_is_no_file(name: str, kind: str, whole: dict[str, tuple[Path, Any]
 def test_columns_of_a_table_that_changed(tmp_path: Path) -> None:
     path = _table(tmp_path)
     with pytest.raises(ValueError, match="c"):
-        read_columns(path, ["a", "c"])
+        read_columns(path, Dataset("fitted", np.zeros((2, 2)), None, ("a", "c"), None, ""))

@@ -50,13 +50,16 @@ def test_identifiers(name: str, cells: np.ndarray, words: str) -> None:
         "31 Jan 2024",
         "January 31, 2024",
         "Jan 2024",
+        "12 Jan",
+        "1. sept.",
+        "12-december",
     ],
 )
 def test_notations_of_dates(text: str) -> None:
     assert DATE.match(text)
 
 
-@pytest.mark.parametrize("text", ["3.5", "12-34", "march", "1 small", "2024", "1.2.3", "may 5 b"])
+@pytest.mark.parametrize("text", ["3.5", "12-34", "march", "1 small", "2024", "1.2.3", "may 5 b", "5 marks", "3 decades"])
 def test_other_texts_are_not_dates(text: str) -> None:
     assert not DATE.match(text)
 

@@ -2,6 +2,7 @@ import dataclasses
 import gzip
 import io
 import os
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -248,13 +249,13 @@ def test_text_becomes_indicators(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.X[:, 4], [0, 1, np.nan, 1, 0, 0, 0])
     # new rows may hold fewer of the texts, in other columns
     few = write(tmp_path, "colour,note,n,smokes,size\ngreen,?,1,yes,2\n,!,2,,3\n", "few.csv")
-    X, _ = read_columns(few, data.feature_names, levels=data.levels)
+    X, _ = read_columns(few, data)
     np.testing.assert_array_equal(X, [[2, 0, 1, 0, 1, 1], [3, 0, 0, 0, np.nan, 2]])
     wrong = write(tmp_path, "colour,n,smokes,size\npink,1,yes,2\n", "wrong.csv")
     with pytest.raises(
         ValueError, match="wrong.csv, line 2, column 'colour': found 'pink', expected one of 'blue', 'green', 'red'"
     ):
-        read_columns(wrong, data.feature_names, levels=data.levels)
+        read_columns(wrong, data)
 
 
 def test_a_column_with_the_name_of_an_indicator(tmp_path: Path) -> None:
@@ -268,14 +269,14 @@ def test_a_column_with_the_name_of_an_indicator(tmp_path: Path) -> None:
     # of two texts one has no indicator, and its name is free
     data = read_table(write(tmp_path, text.replace("c=y", "c=x")))
     assert data.feature_names == ("c=y", "c=x", "n")
-    X, _ = read_columns(write(tmp_path, "n,c=x,c\n5,20,y\n", "new.csv"), data.feature_names, levels=data.levels)
+    X, _ = read_columns(write(tmp_path, "n,c=x,c\n5,20,y\n", "new.csv"), data)
     np.testing.assert_array_equal(X, [[1, 20, 5]])
     # a file of new rows may have a column that bears an indicator's name: the column of text is meant
     plain = read_table(write(tmp_path, text), drop=["c=y"])
-    X, _ = read_columns(write(tmp_path, text, "again.csv"), plain.feature_names, levels=plain.levels)
+    X, _ = read_columns(write(tmp_path, text, "again.csv"), plain)
     np.testing.assert_array_equal(X, plain.X)
     numbers = read_table(write(tmp_path, text), drop=["c"])
-    X, _ = read_columns(write(tmp_path, text, "again.csv"), numbers.feature_names, levels=numbers.levels)
+    X, _ = read_columns(write(tmp_path, text, "again.csv"), numbers)
     np.testing.assert_array_equal(X[:, 0], [10, 11, 12, 13])
     with pytest.raises(ValueError, match="2 columns have the name 'c=y', expected exactly one, the indicator"):
         Dataset("by hand", np.zeros((2, 2)), None, ("c=y", "c=y"), None, "", levels={"c": ("x", "y")})
@@ -346,7 +347,9 @@ def test_a_file_without_a_header_keeps_its_first_row(tmp_path: Path, text: str) 
     table = read_table(path, header=False)
     assert table.feature_names == ("x0", "x1") and table.X.shape == (2, 2)
     np.testing.assert_array_equal(table.X[1], [3, 4])
-    np.testing.assert_array_equal(read_columns(path, ["x1"], header=False)[0], table.X[:, 1:])
+    np.testing.assert_array_equal(
+        read_columns(path, read_table(path, header=False, drop=["x0"]), header=False)[0], table.X[:, 1:]
+    )
     named = read_table(path, header=True)
     assert named.X.shape == (1, 2) and named.feature_names == tuple(text.split("\n")[0].split(","))
     np.save(tmp_path / "rows.npy", table.X)
@@ -421,10 +424,10 @@ def test_units_and_separators_are_left_out_and_said(tmp_path: Path) -> None:
     text = 'weight,price,share,n\n10.6 kg,"1,234",45%,1\n,"12,345.5",5 %,2\n9 kg,987,,3\n'
     data = read_table(write(tmp_path, text))
     np.testing.assert_array_equal(data.X, [[10.6, 1234, 45, 1], [np.nan, 12345.5, 5, 2], [9, 987, np.nan, 3]])
-    assert data.units == {"weight": "kg", "share": "%"}
+    assert data.units == {"weight": "kg", "share": "%"} and data.separators == {"price": ","}
     assert data.notes == (
         "numbers are read without their units: 'weight' (kg), 'share' (%)",
-        "separators of thousands are left out: 'price' (such as '1,234')",
+        "thousands separators are removed: 'price' (such as '1,234')",
     )
     again = from_frame(pd.read_csv(tmp_path / "table.csv", dtype=str))
     np.testing.assert_array_equal(again.X, data.X)
@@ -439,15 +442,47 @@ def test_new_rows_have_the_units_of_the_fit(tmp_path: Path) -> None:
     same = write(tmp_path, "n,weight\n1,12 kg\n", "same.csv")
     plain = write(tmp_path, "n,weight\n1,12\n", "plain.csv")
     for path in (same, plain):
-        X, _ = read_columns(path, data.feature_names, units=data.units)
+        X, _ = read_columns(path, data)
         np.testing.assert_array_equal(X, [[12, 1]])
     grams = write(tmp_path, "n,weight\n1,\n1,900 g\n", "grams.csv")
     with pytest.raises(ValueError, match="grams.csv, line 3, column 'weight': found '900 g', expected numbers in 'kg' as in"):
-        read_columns(grams, data.feature_names, units=data.units)
+        read_columns(grams, data)
     with pytest.raises(ValueError, match="found '12 kg', expected numbers without a unit as in the data of the fit"):
-        read_columns(same, ["n", "weight"])
-    with pytest.raises(ValueError, match="new rows, data row 1, column 'weight': found '900 g'"):
-        columns_of_frame(pd.DataFrame({"weight": ["900 g"], "n": [1]}), data)
+        read_columns(same, read_table(plain))
+    # each cell is compared with the fit, however many others there are
+    for cells in (["900 g"], ["900 g", "50 kg"], ["50 kg", "900 g", "800 g"]):
+        row = cells.index("900 g") + 1
+        with pytest.raises(
+            ValueError, match=f"new rows, data row {row}, column 'weight': found '900 g', expected numbers in 'kg'"
+        ):
+            columns_of_frame(pd.DataFrame({"weight": cells, "n": 1}), data)
+    mixed = columns_of_frame(pd.DataFrame({"weight": ["50 kg", "51"], "n": 1}), data)
+    np.testing.assert_array_equal(mixed[:, 0], [50, 51])
+
+
+def test_new_rows_have_the_separators_of_the_fit(tmp_path: Path) -> None:
+    """A comma in new rows may be that of decimals, unless the fit has it between thousands."""
+    plain = read_table(write(tmp_path, "weight,n\n50.1 kg,1\n51 kg,2\n"))
+    with pytest.raises(
+        ValueError,
+        match="data row 1, column 'weight': found '50,512 kg', expected numbers without thousands separators as in the data of "
+        "the fit; write them without separators, and with decimal points",
+    ):
+        columns_of_frame(pd.DataFrame({"weight": ["50,512 kg"], "n": [1]}), plain)
+    grouped = read_table(write(tmp_path, 'price,n\n"1,234",1\n"12,345.5",2\n', "grouped.csv"))
+    assert grouped.separators == {"price": ","}
+    new = columns_of_frame(pd.DataFrame({"price": ["2,345", "2345", "7"], "n": 1}), grouped)
+    np.testing.assert_array_equal(new[:, 0], [2345, 2345, 7])
+    with pytest.raises(
+        ValueError, match="found '2 345', expected numbers with ',' between thousands as in the data of the fit"
+    ):
+        columns_of_frame(pd.DataFrame({"price": ["2 345"], "n": [1]}), grouped)
+    with pytest.raises(ValueError, match="found '2,5', expected numbers with ',' between thousands"):
+        columns_of_frame(pd.DataFrame({"price": ["2,5"], "n": [1]}), grouped)
+    # spaces of all widths are the same, and groups that are alike in the new rows are no telephone numbers
+    spaces = read_table(write(tmp_path, "price,n\n1 234,1\n12 345 678,2\n5,3\n", "spaces.csv"))
+    new = columns_of_frame(pd.DataFrame({"price": ["2\u202f345", "2 346", "2 347"], "n": 1}), spaces)
+    np.testing.assert_array_equal(new[:, 0], [2345, 2346, 2347])
 
 
 def test_mixed_units_and_ambiguous_separators_are_errors(tmp_path: Path) -> None:
@@ -467,6 +502,14 @@ def test_mixed_units_and_ambiguous_separators_are_errors(tmp_path: Path) -> None
     # what may be the name of a category stays one
     ranks = read_table(write(tmp_path, "place,n\n" + "1st,1\n2nd,2\n3rd,3\n" * 3, "ranks.csv"))
     assert ranks.levels == {"place": ("1st", "2nd", "3rd")} and ranks.units == {}
+    doses = read_table(write(tmp_path, "dose,n\n" + "500 mg,1\n1 g,2\n250 mg,3\n" * 8, "doses.csv"))
+    assert doses.levels == {"dose": ("1 g", "250 mg", "500 mg")}
+    assert doses.notes == (
+        "'dose' is taken as a category because of numbers with different units: 16 in 'mg' (such as '500 mg'), 8 in 'g' (such "
+        "as '1 g')",
+    )
+    asked = read_table(tmp_path / "doses.csv", kinds={"dose": "category"})
+    assert asked.levels == doses.levels and asked.notes == ()
     # dates are no numbers with a unit
     with pytest.raises(ValueError, match="'day': dates or times"):
         read_table(write(tmp_path, "day,n\n1 May 2024,1\n2 May 2024,2\n", "days.csv"))
@@ -480,7 +523,37 @@ def test_a_scale_of_numbers_with_units(tmp_path: Path) -> None:
     gap = read_table(write(tmp_path, "stars,n\n1 star,1\n4 star,2\n2 star,3\n", "gap.csv"), kinds={"stars": "ordered"})
     assert gap.kinds == {"stars": "1<2<3<4"}  # the numbers give the scale
     np.testing.assert_array_equal(gap.X[:, 0], [0, 3, 1])
+    assert gap.units == {"stars": "star"} and data.units == {}
+    new = columns_of_frame(pd.DataFrame({"stars": ["3 star", "2"], "n": 1}), gap)
+    np.testing.assert_array_equal(new[:, 0], [2, 1])
+    for cell in ("3 kg", "5 star"):
+        with pytest.raises(ValueError, match=f"data row 2, column 'stars': found '{cell}', expected one of '1', '2', '3', '4'"):
+            columns_of_frame(pd.DataFrame({"stars": ["1 star", cell], "n": 1}), gap)
+    with pytest.raises(ValueError, match="found '4 stars', expected one of '1 star', '2 star', '3 star'"):
+        columns_of_frame(pd.DataFrame({"stars": ["4 stars", "4 stars"], "n": 1}), data)
     assert read_table(path, kinds={"stars": "category"}).levels == {"stars": ("1 star", "2 star", "3 star")}
+
+
+@pytest.mark.parametrize("kind", ["category", "1<2<3"])
+@pytest.mark.parametrize("cell", ["2 kg", "2%", "$2"])
+def test_levels_of_plain_numbers_have_no_units(tmp_path: Path, kind: str, cell: str) -> None:
+    data = read_table(write(tmp_path, "a,n\n1,1\n2,2\n3,3\n1,4\n2,5\n3,6\n"), kinds={"a": kind})
+    again = columns_of_frame(pd.DataFrame({"a": ["2", "3"], "n": 1}), data)
+    np.testing.assert_array_equal(again[:, :-1], data.X[1:3, :-1])
+    with pytest.raises(ValueError, match=f"found {re.escape(repr(cell))}, expected one of '1', '2', '3'"):
+        columns_of_frame(pd.DataFrame({"a": [cell], "n": [1]}), data)
+
+
+def test_telephone_numbers_and_dates_are_no_quantities(tmp_path: Path) -> None:
+    rows = "".join(f"612 345 {100 + 7 * i},{i % 28 + 1} Jan,{i % 5}\n" for i in range(30))
+    with pytest.raises(ValueError) as caught:
+        read_table(write(tmp_path, f"phone,day,n\n{rows}"))
+    message = str(caught.value)
+    assert "'day': dates or times" in message and message.endswith("(to drop all: --drop phone,day)")
+    assert (
+        "'phone': groups of digits such as '612 345 100', which may be identifiers or telephone numbers; drop them, or"
+        in message
+    )
 
 
 def test_a_category_for_almost_every_row_is_an_error(tmp_path: Path) -> None:

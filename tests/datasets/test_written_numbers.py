@@ -28,6 +28,12 @@ def _read(*texts: str) -> Written:
         (["1 234", "12 345 678"], [1234, 12345678], ""),
         (["1'234.5", "1"], [1234.5, 1], ""),
         (["1\u202f234 €", "5 €"], [1234, 5], "€"),
+        (["12 345", "23 456", "1 234 567"], [12345, 23456, 1234567], ""),
+        (["12 345", "23 456", "34 567.5"], [12345, 23456, 34567.5], ""),
+        (["12 345", "23 456", "-34 567"], [12345, 23456, -34567], ""),
+        (["12 345 €", "23 456 €", "34 567 €"], [12345, 23456, 34567], "€"),
+        (["12 345", "12 345", "34 567"], [12345, 12345, 34567], ""),
+        (["12\u00a0345", "23\u00a0456", "34\u00a0567"], [12345, 23456, 34567], ""),
     ],
 )
 def test_numbers_that_are_written_alike(texts: list[str], values: list[float], unit: str) -> None:
@@ -60,10 +66,13 @@ def test_numbers_that_are_written_alike(texts: list[str], values: list[float], u
         (["1.234,5", "1.234,6"], 0, "'1.234,5', which seems to have a decimal comma", True),
         (["0,123", "1,234"], 0, "'0,123', which seems to have a decimal comma", True),
         (["10 000,5", "3"], 0, "'10 000,5', which seems to have a decimal comma", True),
-        (["1,234", "5678"], 1, "'5678', whose thousands are not separated as those of '1,234' are", True),
-        (["1,234", "5 678"], 1, "'5 678', whose thousands are not separated as those of '1,234' are", True),
-        (["1,234,567", "12,34,567"], 1, "'12,34,567', whose thousands are not separated as", True),
+        (["1,234", "5678"], 1, "'5678', whose thousands separators differ from those of '1,234'", True),
+        (["1,234", "5 678"], 1, "'5 678', whose thousands separators differ from those of '1,234'", True),
+        (["1,234,567", "12,34,567"], 1, "'12,34,567', whose thousands separators differ", True),
         (["1,5 kg", "2,5 kg"], 0, "'1,5 kg', which seems to have a decimal comma", True),
+        (["612 345 678", "", "611 100 200", "644 999 123"], 0, "groups of digits such as '612 345 678', which may be", False),
+        (["75 001", "13 002", "69 003"], 0, "groups of digits such as '75 001', which may be identifiers", False),
+        (["1 234", "+49 123 456 789"], 1, "groups of digits such as '+49 123 456 789', which may be identifiers", False),
     ],
 )
 def test_what_cannot_be_read_is_explained(texts: list[str], row: int, reason: str, is_certain: bool) -> None:

@@ -212,6 +212,20 @@ def test_files_of_something_else(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
+def test_a_file_of_an_older_version_lacks_fields_of_the_data(tmp_path: Path) -> None:
+    path = SavedFit(ESTIMATORS["map-dp"].fit(X), DATA, "map-dp", "diagonal").save(tmp_path / "fit.npz")
+
+    def older(text: str) -> str:
+        header = json.loads(text)
+        fields = header["content"]["data"]["state"]["items"]
+        fields[:] = [field for field in fields if field[0] not in ("units", "separators", "notes")]
+        return json.dumps(header)
+
+    data = load_fit(_with_header(path, older)).data
+    assert data.units == {} == data.separators and data.notes == ()
+    np.testing.assert_array_equal(data.X, X)
+
+
 def _with_header(path: Path, change) -> Path:
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
