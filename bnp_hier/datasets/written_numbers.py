@@ -249,17 +249,17 @@ def _of_separators(parts: Sequence[_Parts]) -> Obstacle | None:
 def _of_groups(parts: Sequence[_Parts]) -> Obstacle | None:
     """Groups of digits with spaces that are not evidently thousands: telephone numbers, postcodes, identifiers.
 
-    They start with a plus sign, or all of them are different numbers without decimals or units with the same number of groups.
+    They have no units, and either some start with a plus sign and none with a minus, or almost all are different whole numbers
+    with the same number of groups. Other spaces than that of a keyboard are typeset, as they are in amounts.
     """
+    if any(part.unit or part.sign == "-" for part in parts):
+        return None
     called = next((part for part in parts if part.separator == " " and part.sign == "+"), None)
     groups = {part.number.count(" ") for part in parts}
     alike = (
         len(parts) > 2
         and len(groups) == 1
-        and all(
-            part.separator == " " and not part.unit and not part.sign and part.number.replace(" ", "").isdigit()
-            for part in parts
-        )
+        and all(part.separator == " " and part.number.replace(" ", "").isdigit() for part in parts)
     )
     if called is None and not (alike and len({part.number for part in parts}) > DISTINCT * len(parts)):
         return None
