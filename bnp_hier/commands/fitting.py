@@ -44,7 +44,6 @@ from bnp_hier.commands.console import (
 from bnp_hier.commands.output_files import check_outputs
 from bnp_hier.comparison import compare
 from bnp_hier.datasets import Dataset
-from bnp_hier.datasets.tabular import Table
 from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.posterior.outliers import outlier_pvalues
 from bnp_hier.reports.cluster_sizes import sizes_in_words
@@ -218,13 +217,10 @@ def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> 
 def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Read the columns of the fit, in its order, and the names of the rows, by default from the column that named its rows."""
     if is_file(data):
-        table = Table.read(data, header)
-        X = table.selected(fitted)
-        if items is None and fitted.items is not None and not table.has(fitted.items):
-            err.print(f"{table.name} has no column {fitted.items!r}, which named the rows of the fit: rows are numbered")
-            return X, None
-        column = fitted.items if items is None else items
-        return X, None if column is None else table.names(column)
+        X, names = datasets.read_columns(data, fitted, items=items, header=header)
+        if names is None and fitted.items is not None:
+            err.print(f"{Path(data).name} has no column {fitted.items!r}, which named the rows of the fit: rows are numbered")
+        return X, names
     if items is not None:
         raise ValueError("--items applies only to files; a named data set has its own row names")
     known = datasets.load(data)

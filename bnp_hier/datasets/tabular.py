@@ -259,14 +259,14 @@ def read_columns(
     fitted
         The data of the fit; its ``feature_names``, ``levels``, ``kinds``, ``units`` and ``separators`` are used.
     items
-        Name of the column of row names, if any.
+        Name of the column of row names; by default that of the fit, if the file has it.
     header
         As in :func:`read_table`.
 
     Returns
     -------
     X, item_names
-        The columns, (n, d), and n names or None.
+        The columns, (n, d), and n names; None if there is no column of names.
 
     Raises
     ------
@@ -277,6 +277,8 @@ def read_columns(
     """
     table = Table.read(path, header)
     X = table.selected(fitted)
+    if items is None and fitted.items is not None and table.has(fitted.items):
+        items = fitted.items
     return X, None if items is None else table.names(items)
 
 

@@ -258,6 +258,16 @@ def test_text_becomes_indicators(tmp_path: Path) -> None:
         read_columns(wrong, data)
 
 
+def test_names_of_new_rows(tmp_path: Path) -> None:
+    """By default, from the column that named the rows of the fit, if there is one."""
+    data = read_table(write(tmp_path, "who,a,b\nx,1,2\ny,2,4\nz,3,5\n"), items="who")
+    new = write(tmp_path, "b,who,other,a\n5,u,k,1\n6,v,l,2\n", "new.csv")
+    X, names = read_columns(new, data)
+    np.testing.assert_array_equal(X, [[1, 5], [2, 6]])
+    assert names == ("u", "v") and read_columns(new, data, items="other")[1] == ("k", "l")
+    assert read_columns(write(tmp_path, "a,b\n1,2\n", "unnamed.csv"), data)[1] is None
+
+
 def test_a_column_with_the_name_of_an_indicator(tmp_path: Path) -> None:
     """It is refused where both would stand in the table, and read as itself where they do not."""
     text = "c,c=y,n\nx,10,1\ny,11,2\nx,12,3\ny,13,4\n"
