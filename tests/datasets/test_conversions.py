@@ -83,18 +83,18 @@ def test_values(path: Path, source: str) -> None:
 
 def test_new_rows_are_converted_in_the_same_way(path: Path, tmp_path: Path) -> None:
     data = read_table(path, kinds=ASKED)
-    again, _ = read_columns(path, data.feature_names, levels=data.levels, kinds=data.kinds)
+    again, _ = read_columns(path, data)
     np.testing.assert_array_equal(again, data.X)
     new = tmp_path / "new.csv"
     FRAME.assign(pct=0.5).iloc[:2].to_csv(new, index=False)  # percentages, although all are below 1
-    found, _ = read_columns(new, data.feature_names, levels=data.levels, kinds=data.kinds)
+    found, _ = read_columns(new, data)
     np.testing.assert_allclose(found[:, 3], logit(0.005))
     FRAME.assign(stars=9).to_csv(new, index=False)
     with pytest.raises(ValueError, match="line 2, column 'stars': found '9', expected one of '1', '2', '3', '4', '5'"):
-        read_columns(new, data.feature_names, levels=data.levels, kinds=data.kinds)
+        read_columns(new, data)
     FRAME.assign(income=-1).to_csv(new, index=False)
     with pytest.raises(ValueError, match="line 2, column 'income': found -1, expected a number above 0, .* taken as log"):
-        read_columns(new, data.feature_names, levels=data.levels, kinds=data.kinds)
+        read_columns(new, data)
 
 
 def test_order_of_an_ordered_categorical_column() -> None:
