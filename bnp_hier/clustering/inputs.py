@@ -1,4 +1,4 @@
-"""Data of any kind as a `Dataset`, and new rows as its columns."""
+"""Data of any kind as a `Dataset`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from bnp_hier.datasets import Dataset, from_frame
-from bnp_hier.datasets.tabular import as_labels, columns_of_frame
+from bnp_hier.datasets.tables_in_memory import is_frame
+from bnp_hier.datasets.tabular import as_labels
 from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["dataset_of", "index_of", "new_rows"]
+__all__ = ["dataset_of", "index_of"]
 
 NAME = "X"
 """Name of data that have none, in messages and reports."""
@@ -75,40 +75,14 @@ def index_of(X: Any) -> pd.Index | None:
     return X.index if isinstance(X, pd.DataFrame) and not _counts(X.index) else None
 
 
-def new_rows(X: Any, fitted: Dataset) -> Float[np.ndarray, "m d"]:
-    """New rows with the columns of the fitted data: those of a DataFrame are found by name, and converted.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a column is missing, or a value does not suit it.
-    """
-    if _is_frame(X):
-        return columns_of_frame(X, fitted)
-    converted = [*fitted.levels, *fitted.kinds]
-    if converted:
-        raise TypeError(
-            f"new rows must be a DataFrame, because the column {converted[0]!r} of the data was converted, but they are "
-            f"of the type {type(X).__name__}"
-        )
-    rows = as_matrix(X, name="X")
-    if rows.shape[1] != fitted.X.shape[1]:
-        raise ValueError(f"X has {rows.shape[1]} columns, but {fitted.X.shape[1]} were fitted")
-    return rows
-
-
 def _frame(X: Any) -> Any:
     """A DataFrame as it is; an array as a DataFrame."""
     import pandas as pd
 
-    if _is_frame(X):
+    if is_frame(X):
         return X
     cells = as_matrix(X)
     return pd.DataFrame(cells, columns=[f"x{j}" for j in range(cells.shape[1])])
-
-
-def _is_frame(X: Any) -> bool:
-    return hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "to_pandas"))
 
 
 def _counts(index: pd.Index) -> bool:

@@ -14,10 +14,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from bnp_hier.capabilities import Chains, Clustering
-from bnp_hier.clustering.inputs import new_rows
 from bnp_hier.clustering.plans import ClusteringPlan
 from bnp_hier.clustering.summaries import Summary
 from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.tables_in_memory import rows_like
 from bnp_hier.methods import METHODS, Outcome
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles
 from bnp_hier.posterior.item_uncertainty import CERTAIN, row_probabilities
@@ -349,7 +349,7 @@ class ClusteringResult:
         ValueError
             If a column is missing, or a value does not suit it.
         """
-        return cluster_probabilities(self.fits[self.method], self.data.X, self.labels_, new_rows(X, self.data))
+        return cluster_probabilities(self.fits[self.method], self.data.X, self.labels_, rows_like(self.data, X))
 
     def predict(self, X: ArrayLike | pd.DataFrame) -> Int[np.ndarray, " m"]:
         """Return the most probable cluster of each new row, as in `predict_proba`; `n_clusters_` means a new cluster."""
@@ -360,7 +360,7 @@ class ClusteringResult:
 
         Columns that were converted have the density of the converted values.
         """
-        return self._saved(self.method).score_samples(new_rows(X, self.data))
+        return self._saved(self.method).score_samples(rows_like(self.data, X))
 
     # ---- the summary ------------------------------------------------------------------------------------------------------
 

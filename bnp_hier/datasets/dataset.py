@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bnp_hier.datasets.conversions import features_of, modelled_kinds, order_of
+from bnp_hier.datasets.conversions import features_of, modelled_kinds, order_of, owners
 
 __all__ = ["RENAME", "Dataset"]
 
@@ -117,11 +117,7 @@ class Dataset:
     @property
     def source_columns(self) -> dict[str, tuple[int, ...]]:
         """Name of each column as it was read -> its columns of ``X``: several for the indicators of a category."""
-        source = {
-            feature: name
-            for name in (*self.levels, *self.kinds, *self.sources)
-            for feature in features_of(name, self.kinds.get(name), self.levels.get(name, ()))
-        }
+        source = owners(self.kinds, self.levels)
         found: dict[str, list[int]] = {}
         for place, feature in enumerate(self.feature_names):
             found.setdefault(source.get(feature, feature), []).append(place)

@@ -46,7 +46,8 @@ def outlier_pvalues(
         The data the fit was made of: (n, d), a DataFrame, or `ModelArguments` of a model with several data arguments; None for
         a result of `bnp_hier.cluster`, which keeps its data.
     new_rows
-        The new rows, (m, d), in the same form. Rows that the model was fitted to look less unusual than they are.
+        The new rows, (m, d), in the same form; for a result, a DataFrame if any column was converted. Rows that the model was
+        fitted to look less unusual than they are.
     num_samples
         Number of rows drawn; no p-value is below 1/(num_samples + 1).
     random_state
@@ -60,7 +61,8 @@ def outlier_pvalues(
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not match X or has no conjugate component, or the rows are not valid for the component.
+        If the fit has not run, does not match X or has no conjugate component, the rows are not valid for the component, or
+        columns of a result were converted and the new rows are an array.
 
     Examples
     --------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bnp_hier.capabilities import FitsWithData
-from bnp_hier.datasets.tabular import columns_of_frame
+from bnp_hier.datasets.tables_in_memory import rows_like
 from bnp_hier.inspection.model_arguments import Data
-from bnp_hier.utils.arrays import as_matrix
 
 __all__ = ["Unwrapped", "unwrapped"]
 
@@ -34,14 +35,15 @@ def unwrapped(fit: Any, X: Any, new_rows: Any) -> Unwrapped:
         A `Pipeline` whose last step is a fit; a search for the best of such pipelines or fits; a result, whose leading method
         is taken; or a fit.
     X
-        The data that were passed to the pipeline, the search or `cluster`; None for all fitted rows of a result.
+        The data that were passed to the pipeline, the search or `cluster`; None, or the array `data.X`, for all fitted rows of
+        a result.
     new_rows
-        New rows of the same form. Arrays have the columns of a result's `data.X`.
+        New rows of the same form; for a result, a DataFrame if any column was converted.
 
     Raises
     ------
     NotFittedError, TypeError, ValueError
-        If the pipeline is not fitted, or rows do not have the columns of the data.
+        If the pipeline is not fitted, rows do not have the columns of the data, or an array would have to be converted.
     """
     from sklearn.pipeline import Pipeline
 
@@ -53,8 +55,6 @@ def unwrapped(fit: Any, X: Any, new_rows: Any) -> Unwrapped:
     if not isinstance(fit, FitsWithData):
         return Unwrapped(fit, X, new_rows)
 
-    def converted(rows: Any) -> Data:
-        is_frame = hasattr(rows, "columns") and (hasattr(rows, "iloc") or hasattr(rows, "to_pandas"))
-        return columns_of_frame(rows, fit.data) if is_frame else as_matrix(rows)
-
-    return Unwrapped(fit.fits[fit.method], fit.data.X if X is None else converted(X), converted(new_rows))
+    is_data = X is None or (isinstance(X, np.ndarray) and np.array_equal(X, fit.data.X, equal_nan=True))
+    rows = fit.data.X if is_data else rows_like(fit.data, X, what="the fitted rows")
+    return Unwrapped(fit.fits[fit.method], rows, rows_like(fit.data, new_rows))

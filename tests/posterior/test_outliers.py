@@ -125,11 +125,33 @@ def test_results_of_one_call_with_dataframes() -> None:
     rows = np.column_stack([new["a"], new["b"], [1.0, 1.0]])
     assert result.data.feature_names[2:] == ("c=up",)
     np.testing.assert_array_equal(bnp.outlier_pvalues(fit, result.data.X, rows), found)
-    np.testing.assert_array_equal(bnp.outlier_pvalues(result, None, rows), found)
+    for array in (rows, rows.tolist()):
+        with pytest.raises(TypeError, match="new rows must be a DataFrame, because the column 'c'"):
+            bnp.outlier_pvalues(result, None, array)
+    with pytest.raises(TypeError, match="the fitted rows must be a DataFrame, because the column 'c'"):
+        bnp.outlier_pvalues(result, rows, new)
     with pytest.raises(ValueError, match="X has 80 rows, but the estimator was fitted to 90"):
         bnp.outlier_pvalues(result, frame[:80], new)
     with pytest.raises(TypeError, match=r"but got ClusteringResult: pass one of its fits, and data\.X"):
         bnp.describe(result, result.data.X)
+
+
+def test_results_of_one_call_with_transformed_columns() -> None:
+    """Raw values in an array could be taken for converted ones, so they are refused where any column was converted."""
+    frame = pd.DataFrame({"a": np.exp(X[:, 0]), "b": X[:, 1]})
+    result = bnp.cluster(frame, methods="map-dp", kinds={"a": "log"})
+    fit, new = result.fits[result.method], frame[:2]
+    found = bnp.outlier_pvalues(result, None, new)
+    np.testing.assert_array_equal(found, bnp.outlier_pvalues(fit, result.data.X, X[:2]))
+    assert (found > 0.05).all()
+    with pytest.raises(TypeError, match="new rows must be a DataFrame, because the column 'a'"):
+        bnp.outlier_pvalues(result, None, new.to_numpy())
+    plain = bnp.cluster(X, methods="map-dp")
+    expected = bnp.outlier_pvalues(plain.fits[plain.method], X, X[:2])
+    np.testing.assert_array_equal(bnp.outlier_pvalues(plain, X, X[:2]), expected)
+    np.testing.assert_array_equal(bnp.outlier_pvalues(plain, None, X[:2].tolist()), expected)
+    with pytest.raises(ValueError, match="X has 3 columns, but 2 were fitted"):
+        bnp.outlier_pvalues(plain, None, np.zeros((1, 3)))
 
 
 def test_several_arguments() -> None:
