@@ -18,6 +18,7 @@ from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.posterior.draws import Draws, draws_of
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.posterior.renumbering import renumbered_sites
 from bnp_hier.posterior.slot_parameters import MatchedSlots, match_slots, sites_of_clusters
 from bnp_hier.utils.randomness import random_key
 
@@ -58,8 +59,9 @@ def cluster_parameters(
     estimate
         (n,) whole numbers, such as a `point_estimate`, or an estimator's `labels_`.
     sites
-        If the parameters are sites of the model: the names of some of them, deterministic sites included; by default, all
-        with one entry per slot.
+        If the parameters are sites of the model: the names of some with one entry per slot, deterministic sites included. By
+        default, all of which the model shows that their entries are renumbered with the clusters: vectors over the columns or
+        the rows are left out, even if they have as many entries.
     num_samples
         Number of draws, for an estimator.
     random_state
@@ -77,8 +79,8 @@ def cluster_parameters(
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not match X or is of an unknown kind, the estimate is not n whole numbers, or there are no
-        such sites.
+        If the fit has not run, does not match X or is of an unknown kind, the estimate is not n whole numbers, there are no
+        such sites, or the model does not show which they are and `sites` does not name them.
 
     Examples
     --------
@@ -138,6 +140,8 @@ def _of_sites(
     if isinstance(mixture, StickMixture) and sites is None:
         samples.pop(mixture.sites.weights)
     chosen = sites_of_clusters(samples, mixture.entries, sites)
+    if sites is None:
+        chosen = {name: chosen[name] for name in renumbered_sites(draws, chosen)}
     return {
         name: (("cluster", *(f"{name}_dim_{i}" for i in range(1, values.ndim - 2))), matched.take(values))
         for name, values in chosen.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import arviz as az
@@ -150,6 +151,52 @@ def test_sites_and_dimensions(run: MCMC) -> None:
     assert (summary["r_hat"].astype(float) < 1.05).all()
 
 
+SQUARE = np.column_stack([y + shift for shift in np.linspace(-1.0, 1.0, N)])  # as many columns as rows
+
+
+def square(X: jax.Array, *, centred: bool = False, prior: float | np.ndarray = 0.0) -> None:
+    """As many slots as columns and rows; only `loc`, `width`, `spread`, `first` and `members` have one entry per slot."""
+    z = numpyro.sample("z", bnp.ChineseRestaurantProcess(ALPHA, N, max_clusters=N))
+    scale = numpyro.sample("scale", dist.Gamma(2.0, 2.0).expand([N]).to_event(1))
+    with numpyro.plate("columns", N):
+        middle = numpyro.sample("middle", dist.Normal(0.0, 1.0))
+    with numpyro.plate("clusters", N):
+        width = numpyro.sample("width", dist.Gamma(2.0, 2.0))
+        loc = numpyro.sample("loc", dist.Normal(middle + jnp.asarray(prior), width[:, None]).to_event(1))
+        spread = numpyro.sample("spread", dist.Gamma(3.0, 3.0))
+    numpyro.deterministic("first", loc[:, 0] - loc[:, 0].mean())
+    numpyro.deterministic("members", jnp.bincount(z, length=N))
+    numpyro.deterministic("fitted", loc[z])
+    numpyro.deterministic("sd", jnp.sqrt(scale))
+    numpyro.deterministic("ones", jnp.ones(N))
+    level = loc - loc.mean(0) if centred else loc
+    with numpyro.plate("rows", N):
+        numpyro.sample("X", dist.Normal(level[z], scale * spread[z][:, None]).to_event(1), obs=X)
+
+
+def run_of(model: Any, *args: Any) -> MCMC:
+    kernel = Gibbs([(bnp.AuxiliaryGibbs(model), ["z"]), (NUTS(model, max_tree_depth=3), None)])
+    mcmc = MCMC(kernel, num_warmup=5, num_samples=10, progress_bar=False)
+    mcmc.run(jax.random.key(0), *args)
+    return mcmc
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_vectors_over_columns_and_rows_of_the_same_length_are_left_out(centred: bool) -> None:
+    mcmc = run_of(partial(square, centred=centred), SQUARE)
+    assert all(value.shape[1] == N for value in mcmc.get_samples().values())
+    found = bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE)
+    assert set(found.data_vars) == {"loc", "width", "spread", "first", "members"}
+    assert set(bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE, sites="scale").data_vars) == {"scale"}  # as asked
+
+
+def test_slots_with_priors_of_their_own_need_names() -> None:
+    mcmc = run_of(partial(square, prior=np.arange(float(N))[:, None]), SQUARE)
+    with pytest.raises(ValueError, match=r"have 6 entries, but the model does not show which .*; name these in sites="):
+        bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE)
+    assert list(bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE, sites="loc").data_vars) == ["loc"]
+
+
 def test_a_mixture_with_labels_summed_out() -> None:
     """Recovered labels; the weights are left out, unless they are asked for."""
     table = np.column_stack([x, y])
@@ -172,6 +219,23 @@ def test_a_mixture_with_labels_summed_out() -> None:
         for k, members in enumerate(members_of(ESTIMATE)):
             slot, _ = matched_by_loops(labels[draw], members)
             np.testing.assert_allclose(found["parameters"].values[0, draw, k], values[draw, slot], rtol=1e-6)
+
+
+def test_a_mixture_with_labels_summed_out_and_as_many_columns_as_sticks() -> None:
+    def model(X: jax.Array) -> None:
+        weights = numpyro.sample("weights", bnp.StickBreaking(1.0, N))
+        scale = numpyro.sample("scale", dist.Gamma(2.0, 2.0).expand([N]).to_event(1))
+        with numpyro.plate("clusters", N):
+            loc = numpyro.sample("loc", dist.Normal(jnp.zeros(N), 2.0).to_event(1))
+        rows = dist.Normal(loc, scale).to_event(1)
+        numpyro.deterministic("first", loc[:, 0])
+        numpyro.deterministic("responsibilities", jax.nn.softmax(jnp.log(weights) + rows.log_prob(X[:, None]), axis=1))
+        with numpyro.plate("rows", N):
+            numpyro.sample("X", dist.MixtureSameFamily(dist.Categorical(probs=weights), rows), obs=X)
+
+    mcmc = MCMC(NUTS(model, max_tree_depth=3), num_warmup=5, num_samples=10, progress_bar=False)
+    mcmc.run(jax.random.key(0), SQUARE)
+    assert set(bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE).data_vars) == {"loc", "first"}
 
 
 def test_bad_input(run: MCMC) -> None:
