@@ -719,6 +719,9 @@ def test_predict_remembers_the_names_of_the_rows(people: Path, monkeypatch: pyte
     said = " ".join(capsys.readouterr().err.split())
     assert said == "new.csv has no column 'who', which named the rows of the fit: rows are numbered"
     assert pd.read_csv(out)["item"].tolist() == list(range(60))
+    pd.read_csv(people).head(1).to_csv(people.parent / "new.csv", index=False)
+    assert _run(monkeypatch, "predict", saved, str(people.parent / "new.csv"), "--out", str(out)) == 0
+    assert capsys.readouterr().out.startswith("1 row, mean log density ")
     assert _run(monkeypatch, "predict", saved, "iris", "--items", "who") == 1
     assert "--items applies only to files" in capsys.readouterr().err
 

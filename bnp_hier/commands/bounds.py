@@ -26,6 +26,7 @@ from bnp_hier.commands.console import (
     Seed,
     Truth,
     check_positive,
+    counted,
     err,
     out,
     print_json,
@@ -87,7 +88,8 @@ def evidence(
         )
     chosen = component_for(X, family, whole.feature_names, whole.categories, whole.column_kinds)
     model = mixture(chosen.prior, concentration)
-    err.print(f"{whole.name}: {len(X)} rows, {len(whole.source_columns)} columns, family {chosen.name} ({chosen.reason})")
+    size = f"{counted(len(X), 'row')}, {counted(len(whole.source_columns), 'column')}"
+    err.print(f"{whole.name}: {size}, family {chosen.name} ({chosen.reason})")
     print_warnings(check_model(model, X, whole.feature_names, kinds=whole.column_kinds))
     table = estimators.table(model, X, num_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
     if out_file is not None:

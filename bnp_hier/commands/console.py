@@ -59,10 +59,10 @@ __all__ = [
     "method_names",
     "announced_finishing",
     "command_line",
+    "counted",
     "NAME",
     "print_notes",
     "program",
-    "rows_and_columns",
     "read_usable",
     "size_in_words",
 ]
@@ -228,12 +228,12 @@ def print_notes(data: Dataset) -> None:
 
 def size_in_words(data: Dataset) -> str:
     """The numbers of rows and of columns, as they were read."""
-    return rows_and_columns(len(data.X), len(data.source_columns))
+    return f"{counted(len(data.X), 'row')}, {counted(len(data.source_columns), 'column')}"
 
 
-def rows_and_columns(n: int, d: int) -> str:
-    """A number of rows and one of columns, with the nouns."""
-    return f"{n} {'row' if n == 1 else 'rows'}, {d} {'column' if d == 1 else 'columns'}"
+def counted(number: int, noun: str) -> str:
+    """A number with a noun, which gets an s unless there is one of it."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def program() -> str:

@@ -32,6 +32,7 @@ from bnp_hier.commands.console import (
     Truth,
     announced_finishing,
     check_positive,
+    counted,
     err,
     is_file,
     out,
@@ -115,7 +116,7 @@ def fit(
         print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
         unequal = sizes_in_words(sizes)
-        found = f"{len(sizes)} {'cluster' if len(sizes) == 1 else 'clusters'}, numbered from 0, of sizes {listed(sizes, 12)}"
+        found = f"{counted(len(sizes), 'cluster')}, numbered from 0, of sizes {listed(sizes, 12)}"
         out.print(f"{title}: {found}{f'; {unequal}' if unequal else ''}", highlight=False)
         for line in lines:
             out.print(line, highlight=False)
@@ -194,7 +195,7 @@ def predict(
         print_json({"rows": table.to_dict("records"), "clusters": probabilities.shape[1] - 1, "new": new, "file": out_file})
         return
     sizes = np.bincount(cluster, minlength=probabilities.shape[1])
-    out.print(f"{len(X)} rows, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
+    out.print(f"{counted(len(X), 'row')}, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
     if len(X) <= MOST_SHOWN:
         print_table(table.set_index("item"), "Predictions", f"cluster {len(sizes) - 1} denotes a new cluster" if new else "")
     else:

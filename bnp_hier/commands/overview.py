@@ -27,6 +27,7 @@ from bnp_hier.commands.console import (
     Truth,
     check_positive,
     command_line,
+    counted,
     is_file,
     out,
     print_json,
@@ -34,7 +35,6 @@ from bnp_hier.commands.console import (
     print_warnings,
     program,
     read_usable,
-    rows_and_columns,
     size_in_words,
 )
 from bnp_hier.commands.described_columns import leaving_out, print_columns, taking_otherwise, unusable_kinds
@@ -72,7 +72,7 @@ def datasets(
         bad = len(part.unusable)
         d = bad + (0 if data is None else len(data.source_columns))
         which = "which" if d == 1 else f"of which {bad}"
-        out.print(f"{title}: {rows_and_columns(part.rows, d)}, {which} cannot be used", highlight=False)
+        out.print(f"{title}: {counted(part.rows, 'row')}, {counted(d, 'column')}, {which} cannot be used", highlight=False)
     else:
         known = "no known classes" if classes is None else f"{classes} known classes"
         out.print(f"{title}: {description}\n{size_in_words(data)}, {known}", highlight=False)

@@ -30,6 +30,7 @@ from bnp_hier.commands.console import (
     Seed,
     Truth,
     check_positive,
+    counted,
     err,
     out,
     print_json,
@@ -160,7 +161,8 @@ def _write_merges(fit: BinaryTree, method: str, data: Dataset, threshold: float,
         )
         return
     cuts = ", ".join(f"{at:g}: {clusters}" for at, clusters in clusters_at_cuts(merges).items())
-    err.print(f"cut at merge probability {threshold:g}: {labels.max() + 1} clusters (cut at {cuts})", highlight=False)
+    found = counted(int(labels.max()) + 1, "cluster")
+    err.print(f"cut at merge probability {threshold:g}: {found} (cut at {cuts})", highlight=False)
     _tell_files(newick, files)
 
 
