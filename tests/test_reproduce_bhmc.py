@@ -148,3 +148,5 @@ def test_full_output_is_there() -> None:
         assert _verdicts(text) and "small size" not in text
     truth = (FOLDER / "output" / "bhmc_truth.txt").read_text(encoding="utf-8")
     assert truth.count("highest integrated: from") == 8 and "small size" not in truth
+    modes = (FOLDER / "output" / "bhmc_modes_fashion.txt").read_text(encoding="utf-8")
+    assert "fashion: 1000 rows, 22 columns, L 5" in modes and modes.count("capacity hits: 0") == 1
