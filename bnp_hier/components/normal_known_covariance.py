@@ -245,18 +245,8 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         return stats.log_density + form - log_det
 
     def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N.
-
-        A diagonal matrix, as two diagonal covariances give, is not decomposed, because that is slow for hundreds of columns;
-        under `vmap` over components, it is. At such a matrix, gradients with respect to correlations are zero.
-        """
-        prior = self._whitened_prior()
-        diagonal = jnp.diagonal(prior)
-        values, vectors = jax.lax.cond(
-            (prior == jnp.diag(diagonal)).all(),
-            lambda: (diagonal, jnp.eye(self.dim, dtype=prior.dtype)),
-            lambda: tuple(jnp.linalg.eigh(prior)),
-        )
+        """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N."""
+        values, vectors = jnp.linalg.eigh(self._whitened_prior())
         return jnp.maximum(values, 0.0), vectors
 
     def log_marginal_up_to(self, count: int) -> Callable[[LocationStatistics], Float[Array, "..."]]:
@@ -276,7 +266,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
         """Draw each cluster's mean from its posterior, with a single factorisation for all clusters."""
-        values, vectors = self._basis()
+        values, vectors = _undifferentiated_basis(self._whitened_prior())
         widened = 1.0 + stats.n[..., None] * values
         shrunk = values / widened
         noise = jax.random.normal(key, stats.total.shape, stats.total.dtype)
@@ -312,10 +302,10 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         factor = cholesky_factor(self.covariance)
         whitener = inverse_factor(factor)
         prior = whitener @ xp.asarray(self.prior_covariance) @ whitener.T
-        values, vectors = xp.linalg.eigh((prior + prior.T) / 2)
+        values, vectors = _undifferentiated_basis((prior + prior.T) / 2)
         at_mean = -self.dim / 2 * LOG_2PI - xp.log(xp.diagonal(factor)).sum()
         offset = whitener @ xp.subtract(self.mean, self.reference())
-        constants = (at_mean, self.reference(), whitener, offset, xp.maximum(values, 0.0), vectors)
+        constants = (at_mean, self.reference(), whitener, offset, values, vectors)
         return (Part("known", tuple(range(self.dim)), constants),)
 
     def coordinates(self, X: Num[Array | np.ndarray, "... d"]) -> Float[Array, "... d"]:
@@ -376,6 +366,24 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
     def likelihood(self, parameters: Float[Array, "... d"]) -> dist.MultivariateNormal:
         """Normal distribution centred on the cluster mean."""
         return dist.MultivariateNormal(parameters, scale_tril=self._factor)
+
+
+def _undifferentiated_basis(matrix: Float[Array | np.ndarray, "d d"]) -> tuple[Any, Any]:
+    """Eigenvalues, at least 0, and eigenvectors of a symmetric matrix, for results that are not differentiated.
+
+    A diagonal matrix, as two diagonal covariances give, is not decomposed, because that is slow for hundreds of columns: its
+    derivatives with respect to other entries would be wrong.
+    """
+    if isinstance(matrix, np.ndarray):
+        values, vectors = np.linalg.eigh(matrix)
+        return np.maximum(values, 0.0), vectors
+    diagonal = jnp.diagonal(matrix)
+    values, vectors = jax.lax.cond(
+        (matrix == jnp.diag(diagonal)).all(),
+        lambda: (diagonal, jnp.eye(len(diagonal), dtype=matrix.dtype)),
+        lambda: tuple(jnp.linalg.eigh(matrix)),
+    )
+    return jnp.maximum(values, 0.0), vectors
 
 
 @builder

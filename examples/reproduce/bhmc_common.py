@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -86,14 +86,13 @@ def sizes_of(options: argparse.Namespace, small: Sizes, full: Sizes) -> Sizes:
     return sizes._replace(**given)
 
 
-def sample(
-    model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact", all_moves: bool = False
-) -> Run:
-    """Run chains from overdispersed starts, one after the other; by default without the moves that the paper does not have."""
-    moves = {} if all_moves else PAPERS_MOVES
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "mixing=", UserWarning)  # stated in the reports
-        kernel = bnp.BHMCGibbs(model, mixing=mixing, **moves)
+def run_chains(
+    kernel: bnp.BHMCGibbs, X: np.ndarray, sizes: Sizes, seed: int, starts: Sequence[Mapping[str, np.ndarray]] | None = None
+) -> tuple[bnp.HierarchyDraws, dict[str, np.ndarray]]:
+    """Run chains one after the other, from the given values of sites if there are some.
+
+    Returns the draws, those of the warm-up included, with their log joints and the numbers of moves accepted so far.
+    """
     mcmc = MCMC(
         kernel,
         num_warmup=0,  # nothing is adapted: the warm-up is the first part of the trace
@@ -105,9 +104,22 @@ def sample(
     )
     # one program for all chains, where `MCMC` compiles one per chain; chunks that lack room for nodes are repeated
     run = bnp.ResumableRun(mcmc, sizes.thinning * max(1, 100 // sizes.thinning))
-    run.run(jax.random.key(seed), X, extra_fields=("log_joint",))
-    trace = np.asarray(run.get_extra_fields(group_by_chain=True)["log_joint"], dtype=np.float64)
-    whole = bnp.hierarchy_draws(run, X)
+    first = None if starts is None else {name: np.stack([start[name] for start in starts]) for name in starts[0]}
+    run.run(jax.random.key(seed), X, init_params=first, extra_fields=("log_joint", "accepted"))
+    fields = {name: np.asarray(values) for name, values in run.get_extra_fields(group_by_chain=True).items()}
+    return bnp.hierarchy_draws(run, X), fields
+
+
+def sample(
+    model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact", all_moves: bool = False
+) -> Run:
+    """Run chains from overdispersed starts, one after the other; by default without the moves that the paper does not have."""
+    moves = {} if all_moves else PAPERS_MOVES
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "mixing=", UserWarning)  # stated in the reports
+        kernel = bnp.BHMCGibbs(model, mixing=mixing, **moves)
+    whole, fields = run_chains(kernel, X, sizes, seed)
+    trace = np.asarray(fields["log_joint"], dtype=np.float64)
     first = sizes.warmup // sizes.thinning
     draws = replace(whole, samples={name: values[:, first:] for name, values in whole.samples.items()})
     return Run(draws, draws.summaries(), trace)

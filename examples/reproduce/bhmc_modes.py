@@ -6,7 +6,7 @@ table says where each chain ended, and how far the ends are apart. Then every ch
 with its own hyperparameters. If it stays near that end, the trees are modes, and the chains are caught in them; if it goes
 back, the hyperparameters keep them apart.
 
-All moves of `BHMCGibbs` are used, those that the paper does not have as well. The integrated log joint has the proportions and
+All moves of `BHMCGibbs` are used, also those that the paper does not have. The integrated log joint has the proportions and
 the parameters of components integrated out (see `bhmc_truth`).
 """
 
@@ -24,12 +24,12 @@ import pandas as pd
 from bhmc_text import DATA
 from bhmc_truth import Table, integrated, log_stirling, read, start_of
 from common import Report
-from numpyro.infer import MCMC
-from sklearn.metrics import mutual_info_score
 
 import bnp_hier as bnp
+from bnp_hier.distributions import NestedChineseRestaurantProcess
 from bnp_hier.models import bhmc, bhmc_paper
 from bnp_hier.posterior.convergence import chain_diagnostics
+from bnp_hier.posterior.point_estimates import expected_losses
 
 SETS = ("fashion", DATA[0])
 STARTS = ("one path", "prior", "Ward", "classes")
@@ -38,6 +38,9 @@ FULL = {
     "fashion": shared.Sizes(chains=len(STARTS), warmup=0, draws=4000, thinning=20),
     DATA[0]: shared.Sizes(chains=len(STARTS), warmup=0, draws=400, thinning=5),
 }
+ATTEMPTS = 20
+"""Attempts per sweep to split or merge components."""
+
 WINDOWS = 4
 """The last of these parts of a run has the second half of the sweeps, the one before it the second half of the rest, ..."""
 
@@ -50,27 +53,14 @@ class Chains:
 
     - **draws** - the draws.
     - **summaries** - label-invariant quantities, (chain, draw).
+    - **accepted** - accepted moves of components, nodes and subtrees over all sweeps, (chain, 3).
     """
 
     def __init__(
         self, model: Any, X: np.ndarray, starts: Sequence[Mapping[str, np.ndarray]], sizes: shared.Sizes, seed: int
     ) -> None:
-        kernel = bnp.BHMCGibbs(model, split_merge=20, sibling_split_merge=2, prune_regraft=2)
-        mcmc = MCMC(
-            kernel,
-            num_warmup=0,
-            num_samples=sizes.draws,
-            thinning=sizes.thinning,
-            num_chains=len(starts),
-            chain_method="sequential",
-            progress_bar=False,
-        )
-        # a chunk is repeated whenever there is no room for more nodes
-        run = bnp.ResumableRun(mcmc, sizes.thinning * max(1, 100 // sizes.thinning))
-        first = {name: np.stack([start[name] for start in starts]) for name in starts[0]}
-        run.run(jax.random.key(seed), X, init_params=first)
-        self.draws = bnp.hierarchy_draws(run, X)
-        self.summaries = self.draws.summaries()
+        self.draws, fields = shared.run_chains(bnp.BHMCGibbs(model, split_merge=ATTEMPTS), X, sizes, seed, starts)
+        self.summaries, self.accepted = self.draws.summaries(), fields["accepted"][:, -1]
 
     def end(self, chain: int, tree: int) -> dict[str, np.ndarray]:
         """A state with the hyperparameters of one chain, and the last tree and labels of another."""
@@ -85,22 +75,10 @@ class Chains:
 
 def from_prior(items: int, depth: int, components: int, seed: int) -> dict[str, np.ndarray]:
     """Paths from a nested Chinese restaurant process with concentration 1, and a random component for every leaf."""
-    rng, paths, following = np.random.default_rng(seed), np.zeros((items, depth), dtype=np.int64), 1
-    children: dict[int, dict[int, int]] = {}
-    for item in range(items):
-        node = 0
-        for level in range(depth):
-            counts = children.setdefault(node, {})
-            weights = np.array([*counts.values(), 1.0])
-            place = int(rng.choice(len(weights), p=weights / weights.sum()))
-            if place == len(counts):
-                child, following = following, following + 1
-            else:
-                child = list(counts)[place]
-            counts[child] = counts.get(child, 0) + 1
-            node = paths[item, level] = child
+    paths = np.asarray(NestedChineseRestaurantProcess(1.0, items, depth).sample(jax.random.key(seed)))
     leaves = np.unique(paths[:, -1], return_inverse=True)[1]
-    return {"paths": paths, "labels": rng.integers(components, size=leaves.max() + 1)[leaves]}
+    labels = np.random.default_rng(seed).integers(components, size=leaves.max() + 1)[leaves]
+    return {"paths": paths, "labels": labels}
 
 
 def windows(draws: int) -> list[slice]:
@@ -111,7 +89,7 @@ def windows(draws: int) -> list[slice]:
 
 def apart(one: np.ndarray, other: np.ndarray) -> float:
     """Variation of information between two partitions (nats)."""
-    return float(mutual_info_score(one, one) + mutual_info_score(other, other) - 2 * mutual_info_score(one, other))
+    return float(expected_losses(one[None], other[None], "vi")[0])
 
 
 def log_joints(chains: Chains, chain: int, part: slice, stirling: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -191,6 +169,11 @@ def one_model(report: Report, model: Any, table: Table, options: argparse.Namesp
     joints = [np.stack([log_joints(first, chain, part, stirling, rng) for chain in range(len(STARTS))]) for part in parts]
     last = joints[-1]
     convergence(report, first, joints, sizes)
+    of_components, of_nodes, of_subtrees = first.accepted.mean(0) / sizes.draws
+    report(
+        f"  accepted per sweep: {of_components:.4f} splits and merges of components ({of_components / ATTEMPTS:.5f} of the "
+        f"attempts), {of_nodes:.2f} of nodes, and {of_subtrees:.2f} moves of subtrees"
+    )
     ends(report, first, table, last)
     highest, spread = last.mean(1).max(), last.std(1).max()
     caught = [name for name, values in zip(STARTS, last, strict=True) if values.mean() < highest - 3 * spread]
@@ -215,9 +198,7 @@ def one_set(name: str, options: argparse.Namespace) -> None:
     report = Report(options.out, f"bhmc_modes_{name}")
     report("BHMC: chains from one path, the prior, Ward's tree and the true classes; do they agree?")
     report(f"K {options.components}; {sizes}; seed {options.seed}; {'large size' if options.full else 'small size'};")
-    report(
-        "  per sweep, 20 attempts to split or merge components, and per level 2 to split or merge nodes and 2 to move subtrees"
-    )
+    report(f"  all moves of BHMCGibbs, with {ATTEMPTS} attempts per sweep to split or merge components")
     report("integrated: log p(X, labels, tables, paths | hyperparameters), proportions and parameters integrated out\n")
     items = options.items or ((1000 if images else 2303) if options.full else SMALL_ITEMS)
     table = read(name, items, 190 if options.full else 30, options.seed)

@@ -14,18 +14,15 @@ the root with that after random exchanges of the components.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import bhmc_common as shared
-import jax
 import numpy as np
 import pandas as pd
 from bhmc_fashion import scaled
 from bhmc_text import DATA, texts
 from common import Report, load, per_class
-from numpyro.infer import MCMC
 from scipy.special import gammaln
 
 import bnp_hier as bnp
@@ -74,27 +71,6 @@ def start_of(kind: str, table: Table, depth: int) -> dict[str, np.ndarray]:
         "one path": np.zeros(len(table.X), dtype=np.int64),
     }[kind]
     return {"paths": labels[:, None] * depth + np.arange(1, depth + 1), "labels": labels}
-
-
-def chains(
-    model: Callable[..., None], X: np.ndarray, starts: Sequence[Mapping[str, np.ndarray]], sizes: shared.Sizes, seed: int
-) -> tuple[bnp.HierarchyDraws, np.ndarray]:
-    """Draws of one chain from each of the given trees, and their log joints."""
-    sweeps = sizes.warmup + sizes.draws
-    mcmc = MCMC(
-        bnp.BHMCGibbs(model),
-        num_warmup=0,
-        num_samples=sweeps,
-        thinning=sizes.thinning,
-        num_chains=len(starts),
-        chain_method="sequential",
-        progress_bar=False,
-    )
-    run = bnp.ResumableRun(mcmc, sweeps)
-    first = {name: np.stack([start[name] for start in starts]) for name in starts[0]}
-    run.run(jax.random.key(seed), X, init_params=first, extra_fields=("log_joint",))
-    joint = np.asarray(run.get_extra_fields(group_by_chain=True)["log_joint"], dtype=np.float64)
-    return bnp.hierarchy_draws(run, X), joint
 
 
 def log_stirling(largest: int) -> np.ndarray:
@@ -198,7 +174,9 @@ def one_set(report: Report, name: str, options: argparse.Namespace, sizes: share
     for title, model in models.items():
         rows, lines = {}, []
         starts = [start_of(kind, table, options.depth) for kind in STARTS]
-        draws, joints = chains(model, table.X, starts, sizes, options.seed)
+        each = sizes._replace(chains=len(starts))
+        draws, fields = shared.run_chains(bnp.BHMCGibbs(model), table.X, each, options.seed, starts)
+        joints = fields["log_joint"].astype(np.float64)
         for place, kind in enumerate(STARTS):
             tree = draws[place, kept + int(joints[place, kept:].argmax())]
             rows[kind] = row_of(tree, joints[place], table, kept, early)

@@ -249,6 +249,20 @@ def test_means_in_the_basis_of_the_prior(correlated, x64):
     assert np.abs((np.cov(draws.T) - covariance) / np.sqrt(np.outer(*[np.diagonal(covariance)] * 2) / 10_000)).max() < 4.5
     np.testing.assert_allclose(component.log_marginal_up_to(5)(sums), component.log_marginal(sums), rtol=1e-12)
 
+    def slope(by_basis):
+        """With respect to a covariance of the rows, which is zero here."""
+
+        def log_marginal(value):
+            moved = NormalKnownCovariance(
+                component.mean, prior, noise + value * (np.eye(3)[[1, 0, 2]] - np.diag([0.0, 0.0, 1.0]))
+            )
+            sums = jax.tree.map(lambda leaf: leaf.sum(0), moved.suff_stats(X))
+            return moved.log_marginal_up_to(5)(sums) if by_basis else moved.log_marginal(sums)
+
+        return jax.grad(log_marginal)(0.0)
+
+    np.testing.assert_allclose(slope(True), slope(False), rtol=1e-9)
+
 
 def test_beta_bernoulli_is_beta_binomial_without_its_coefficient(x64):
     component = BetaBernoulli(np.array([1.7, 0.8]), np.array([1.2, 2.5]))
