@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import gzip
-import io
 import shlex
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,8 +15,8 @@ from jaxtyping import Bool, Float, Shaped
 from bnp_hier.datasets.conversions import converted, features_of, order_of, owners, resolved_kind, steps
 from bnp_hier.datasets.dataset import RENAME, Dataset
 from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
+from bnp_hier.datasets.table_files import is_number, read_arrays, read_csv, read_parquet
 from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
-from bnp_hier.utils.npy_files import read_arrays
 from bnp_hier.utils.wording import listed, nearest
 
 if TYPE_CHECKING:
@@ -350,9 +346,9 @@ class Table:
         if header is not None and not suffix.startswith(".csv"):
             raise ValueError(f"{path.name}: only CSV files have a header row, so header= and --no-header do not apply")
         if suffix in (".npy", ".npz"):
-            table = cls(path.name, *_read_arrays(path))
+            table = cls(path.name, *read_arrays(path))
         else:
-            table = cls(path.name, *(_read_parquet(path) if suffix == ".parquet" else _read_csv(path, header)))
+            table = cls(path.name, *(read_parquet(path) if suffix == ".parquet" else read_csv(path, header)))
         table.check()
         return table
 
@@ -375,7 +371,7 @@ class Table:
         self.check_numbers(chosen.numbers)
         X, names = self.features(chosen.features, chosen.levels, chosen.kinds)
         apart = (chosen.truth, items)
-        scales = [name for name, kind in chosen.kinds.items() if (scale := order_of(kind)) and all(map(_is_number, scale))]
+        scales = [name for name, kind in chosen.kinds.items() if (scale := order_of(kind)) and all(map(is_number, scale))]
         written = {name: self.written(name) for name in (*chosen.numbers, *scales)}
         return Dataset(
             name=self.name.split(".")[0],
@@ -733,7 +729,7 @@ class Table:
     def _grades(self, name: str, scale: tuple[str, ...]) -> Shaped[np.ndarray, " n"]:
         """The cells as grades of a scale: numbers without what stands beside them if the grades are numbers."""
         values, cells = self.written(name).values, np.array(_texts(self.column(name)))
-        if not all(map(_is_number, scale)):
+        if not all(map(is_number, scale)):
             return cells
         return np.where(np.isin(cells, scale) | np.isnan(values), cells, [f"{value:.15g}" for value in values])
 
@@ -768,7 +764,7 @@ def _texts(column: pd.Series) -> list[str]:
 def _sorted_texts(column: pd.Series) -> list[str]:
     """The distinct values of a column as texts, numbers in their order."""
     found = {text for text, absent in zip(_texts(column), _missing(column), strict=True) if not absent}
-    return sorted(found, key=lambda text: (float(text), text) if all(map(_is_number, found)) else text)
+    return sorted(found, key=lambda text: (float(text), text) if all(map(is_number, found)) else text)
 
 
 def _scale(column: pd.Series) -> tuple[str, ...]:
@@ -778,116 +774,6 @@ def _scale(column: pd.Series) -> tuple[str, ...]:
     if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
         return tuple(str(level) for level in column.dtype.categories)
     return ordered_scale(_sorted_texts(column))
-
-
-def _read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
-    # the standard library's reader, because pandas silently pads short rows with NaN
-    import pandas as pd
-
-    text = _text(path)
-    first_line = text.partition("\n")[0]
-    if not text.strip():
-        raise ValueError(f"{path.name}: the file is empty; expected a header row and data rows")
-    if "," not in first_line and (";" in first_line or "\t" in first_line):
-        raise ValueError(f"{path.name}, line 1: found semicolons or tabs between fields; expected commas")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows, lines = [], []
-    try:
-        for fields in reader:
-            if not fields:
-                continue
-            rows.append(fields)
-            lines.append(reader.line_num)
-            if len(fields) != len(rows[0]):
-                raise ValueError(
-                    f"{path.name}, line {reader.line_num}: found {len(fields)} field(s), "
-                    f"expected {len(rows[0])} as in the header"
-                )
-    except csv.Error as error:
-        raise ValueError(
-            f"{path.name}, line {reader.line_num}: not readable as CSV ({error}); "
-            "expected commas between fields and double quotes around text"
-        ) from error
-    if header is False:
-        return pd.DataFrame(rows, columns=[f"x{j}" for j in range(len(rows[0]))], dtype=object), lines
-    names = [name.strip() for name in rows[0]]
-    if header is None and all(map(_is_number, names)):
-        raise ValueError(
-            f"{path.name}, line 1: found only numbers ({_listed(names[:3])}{', ...' if len(names) > 3 else ''}), expected the "
-            "names of the columns; if the file has no header row, use header=False or --no-header; if these are the names, use "
-            "header=True or --header"
-        )
-    return pd.DataFrame(rows[1:], columns=names, dtype=object), lines[1:]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
-
-
-def _text(path: Path) -> str:
-    """Return the text of a CSV file, decompressed if its name ends in .gz."""
-    data = path.read_bytes()
-    if path.name.lower().endswith(".gz"):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path.name}: not readable as gzip ({error}); expected a gzipped CSV file") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{path.name}, line {line}: found byte 0x{data[error.start]:02x}, which is not UTF-8; expected CSV text in UTF-8"
-        ) from error
-    if "\0" in text:
-        raise ValueError(f"{path.name}: found NUL bytes, so this is a binary file; expected CSV text in UTF-8")
-    return text
-
-
-def _read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
-    import pandas as pd
-
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"{path.name}: reading Parquet needs pyarrow: pip install 'bnp-hier[parquet]'") from error
-    try:
-        frame = pd.read_parquet(path, engine="pyarrow")
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path.name}: not readable as Parquet ({error}); expected a Parquet file") from error
-    frame.columns = frame.columns.map(str)
-    return frame, None
-
-
-def _read_arrays(path: Path) -> tuple[pd.DataFrame, None, dict[str, pd.Series]]:
-    import pandas as pd
-
-    try:
-        arrays = read_arrays(path)
-    except ValueError as error:
-        raise ValueError(f"{path.name}: not readable as arrays ({error}); expected arrays of numbers or text") from error
-    if "header" in arrays and arrays["header"].shape == ():
-        raise ValueError(f"{path.name}: found a saved fit or run, expected a table")
-    tables = [name for name, array in arrays.items() if array.ndim == 2]
-    shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
-    if "X" not in tables and len(tables) != 1:
-        raise ValueError(f"{path.name}: found {shapes}; expected a table (n, d) named X, or a single two-dimensional array")
-    key = "X" if "X" in tables else tables[0]
-    table = arrays.pop(key)
-    names = arrays.pop("feature_names", np.array([f"x{j}" for j in range(table.shape[1])]))
-    if names.shape != (table.shape[1],):
-        raise ValueError(f"{path.name}: feature_names has shape {names.shape}, but {key} has {table.shape[1]} columns")
-    wrong = [name for name, array in arrays.items() if array.shape != (len(table),)]
-    if wrong:
-        raise ValueError(
-            f"{path.name}: {wrong[0]} has shape {arrays[wrong[0]].shape}; expected one entry for each of the {len(table)} rows"
-        )
-    frame = pd.DataFrame(table, columns=[str(name) for name in names])
-    return frame, None, {name: pd.Series(array, name=name) for name, array in arrays.items()}
 
 
 def _cells(column: pd.Series) -> list[str]:
