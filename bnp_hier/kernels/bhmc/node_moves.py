@@ -14,7 +14,7 @@ from bnp_hier.distributions.tree_mixing import log_dirichlet_draw, proportions
 from bnp_hier.kernels.bhmc.sequential_allocation import divide
 from bnp_hier.partitions.seating import draw_index
 
-__all__ = ["Climb", "log_polya", "prune_regraft", "split_merge_siblings"]
+__all__ = ["Climb", "log_polya", "log_polya_of_few", "prune_regraft", "split_merge_siblings"]
 
 
 class Climb(NamedTuple):
@@ -39,6 +39,19 @@ def log_polya(customers: Float[Array, "... k"], shares: Float[Array, "... k"]) -
     terms = jnp.where(customers > 0, gammaln(shares + customers) - gammaln(shares), 0.0)
     total = shares.sum(-1)
     return terms.sum(-1) - gammaln(total + customers.sum(-1)) + gammaln(total)
+
+
+def log_polya_of_few(customers: Float[Array, " k"], shares: Float[Array, "m k"]) -> Float[Array, " m"]:
+    """Compute `log_polya` for every row of `shares`, where few components have customers: these are visited one by one."""
+    shares = jnp.maximum(shares, jnp.finfo(shares.dtype).tiny)
+    held, total = jnp.argsort(customers <= 0, stable=True), shares.sum(-1)
+
+    def add(at: Array, terms: Array) -> Array:
+        share = jnp.take(shares, held[at], axis=1)
+        return terms + gammaln(share + customers[held[at]]) - gammaln(share)
+
+    start = gammaln(total) - gammaln(total + customers.sum())
+    return jax.lax.fori_loop(0, (customers > 0).sum(), add, start)
 
 
 def split_merge_siblings(
@@ -201,16 +214,18 @@ def prune_regraft(
         begin = draw_index(jnp.where(branches, jnp.exp(log_branch - log_branch.max()), 0.0), u[1])
 
         def draw_next(shares: Array, at: Array) -> tuple[Array, Array]:
-            drawn = log_dirichlet_draw(jax.random.fold_in(key_chain, at), mixing_concentration * shares)
-            new = (at > place[begin]) & (at < level)
-            shares = jnp.where(new, proportions(drawn).astype(mixing.dtype), shares)
+            def draw(shares: Array) -> Array:
+                drawn = log_dirichlet_draw(jax.random.fold_in(key_chain, at), mixing_concentration * shares)
+                return proportions(drawn).astype(mixing.dtype)
+
+            shares = jax.lax.cond((at > place[begin]) & (at < level), draw, lambda shares: shares, shares)
             return shares, shares
 
         shares, chain = jax.lax.scan(draw_next, before.mixing[begin], jnp.arange(1, depth + 1))
         last = jnp.where(alone, before.mixing[own], shares)
         below = mixing_concentration * jnp.concatenate([before.mixing, last[None]])
         joining = jnp.append(jnp.where(there & (fresh == 0), log_weight, -jnp.inf), logsumexp(log_branch))
-        logs = jnp.where(jnp.isfinite(joining), joining + log_polya(mine[None], below), -jnp.inf)
+        logs = jnp.where(jnp.isfinite(joining), joining + log_polya_of_few(mine, below), -jnp.inf)
         choice = draw_index(jnp.exp(logs - logs.max()), u[2])
         opens, stays = (choice == nodes) & ~alone, (choice == nodes) & alone | (choice == own)
 

@@ -209,16 +209,16 @@ def without_shares(relabel: Any) -> Any:
     return lambda logs, group, labels, shares, key: relabel(logs, group, labels, jnp.ones_like(shares), key)
 
 
-def blind(log_polya: Any) -> Any:
+def blind(log_polya_of_few: Any) -> Any:
     """Grafting without a look at the components."""
-    return lambda customers, shares: 0.0 * log_polya(customers, shares)
+    return lambda customers, shares: 0.0 * log_polya_of_few(customers, shares)
 
 
 WRONG = {
     "split_merge": (component_moves, "allocate", drawn_more_often),
     "relabel": (franchise, "relabel_tables", without_shares),
     "sibling_split_merge": (tree_moves, "divide", off_by_a_nat),
-    "prune_regraft": (tree_moves, "log_polya", blind),
+    "prune_regraft": (tree_moves, "log_polya_of_few", blind),
 }
 
 
