@@ -35,9 +35,12 @@ SETS = ("fashion", DATA[0])
 STARTS = ("one path", "prior", "Ward", "classes")
 SMALL, SMALL_ITEMS = shared.Sizes(chains=len(STARTS), warmup=0, draws=80, thinning=2), 150
 FULL = {
-    "fashion": shared.Sizes(chains=len(STARTS), warmup=0, draws=4000, thinning=20),
-    DATA[0]: shared.Sizes(chains=len(STARTS), warmup=0, draws=400, thinning=5),
+    ("fashion", "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=20000, thinning=100),
+    ("fashion", "learned"): shared.Sizes(chains=len(STARTS), warmup=0, draws=1000, thinning=5),
+    (DATA[0], "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=300, thinning=5),
 }
+"""Sweeps by data set and hyperparameters: as many as take about half an hour."""
+
 ATTEMPTS = 20
 """Attempts per sweep to split or merge components."""
 
@@ -182,7 +185,7 @@ def one_model(report: Report, model: Any, table: Table, options: argparse.Namesp
         f"{spread:.0f}; caught (lower by over 3 sd): {', '.join(caught) or 'none'}"
     )
     states = [first.end(chain, (chain + 1) % len(STARTS)) for chain in range(len(STARTS))]
-    short = sizes._replace(draws=max(sizes.draws // 4, 4 * sizes.thinning))
+    short = sizes._replace(draws=max(sizes.draws // 10, 4 * sizes.thinning))
     second = Chains(model, table.X, states, short, seed + 1)
     part = windows(second.draws.shape[1])[-1]
     after = np.stack([log_joints(second, chain, part, stirling, rng) for chain in range(len(STARTS))])
@@ -194,10 +197,9 @@ def one_model(report: Report, model: Any, table: Table, options: argparse.Namesp
 def one_set(name: str, options: argparse.Namespace) -> None:
     """The report on one data set."""
     images = name == "fashion"
-    sizes = shared.sizes_of(options, SMALL, FULL[name])
     report = Report(options.out, f"bhmc_modes_{name}")
     report("BHMC: chains from one path, the prior, Ward's tree and the true classes; do they agree?")
-    report(f"K {options.components}; {sizes}; seed {options.seed}; {'large size' if options.full else 'small size'};")
+    report(f"K {options.components}; seed {options.seed}; {'large size' if options.full else 'small size'};")
     report(f"  all moves of BHMCGibbs, with {ATTEMPTS} attempts per sweep to split or merge components")
     report("integrated: log p(X, labels, tables, paths | hyperparameters), proportions and parameters integrated out\n")
     items = options.items or ((1000 if images else 2303) if options.full else SMALL_ITEMS)
@@ -209,7 +211,8 @@ def one_set(name: str, options: argparse.Namespace) -> None:
     if images:  # normal components with 190 by 190 covariance matrices are too slow
         models["learned"] = partial(bhmc, **room)
     for title in (title for title in models if title in (options.settings or models)):
-        report(f"  hyperparameters: {title}")
+        sizes = shared.sizes_of(options, SMALL, FULL[name, title])
+        report(f"  hyperparameters: {title}; {sizes}")
         one_model(report, models[title], table, options, sizes)
     report.save()
 

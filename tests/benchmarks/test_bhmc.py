@@ -158,6 +158,35 @@ def test_kernels_against_xla_programs() -> None:
     assert ratio >= 2.0
 
 
+@pytest.mark.data
+def test_cost_of_the_default_moves() -> None:
+    """Processor seconds of a sweep with the moves of nodes and components that are on by default, beside one without them."""
+    X, model = fashion(), partial(bhmc, component=normal(22, 1.0, 0.3), **{**FASHION, "max_nodes": 1024})
+
+    def prepared(**options: Any) -> tuple[Program, Any]:
+        kernel = bnp.BHMCGibbs(model, init="map_dp", **options)
+        program = sweeps(kernel, X, 20)
+        return program, timed(program, kernel.init(jax.random.key(0), 0, None, (X,), {}))[0]
+
+    def milliseconds(program: Program, state: Any) -> float:
+        start = time.process_time()
+        timed(program, state)
+        return 1e3 * (time.process_time() - start) / 20
+
+    with threadpool_limits(1, "blas"):
+        alone, default = prepared(**ITEMS_ALONE), prepared()
+        # from one state, which has the nodes that the default moves leave
+        times = [(milliseconds(alone[0], default[1]), milliseconds(*default)) for _ in range(7)]
+    one, other = np.median(times, axis=0)
+    ratio = float(np.median([with_moves / without for without, with_moves in times]))
+    nodes = int(default[1].n_nodes)
+    print(
+        f"\nFashion size, {nodes} nodes: {one:.1f} ms a sweep of items alone, {other:.1f} ms with the default moves:", end=" "
+    )
+    print(f"{ratio:.1f} times (at most 4)")
+    assert ratio <= 4.0
+
+
 MOVES: dict[str, dict[str, Any]] = {
     "gibbs": {},
     "mh": {"path": "mh"},
