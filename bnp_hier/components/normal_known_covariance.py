@@ -251,18 +251,24 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def log_marginal_up_to(self, count: int) -> Callable[[LocationStatistics], Float[Array, "..."]]:
         """`log_marginal` with a single factorisation for all clusters."""
-        values, vectors = self._basis()
+        values, vectors = jax.lax.stop_gradient(self._basis())
 
-        def log_marginal(stats: LocationStatistics) -> Float[Array, "..."]:
+        @jax.custom_jvp
+        def log_marginal(component: NormalKnownCovariance, stats: LocationStatistics) -> Float[Array, "..."]:
             widened = 1.0 + stats.n[..., None] * values
             total = stats.total @ vectors
             squares = total * total * values / widened
-            if self.origin is not None:
-                m = self._offset @ vectors
+            if component.origin is not None:
+                m = component._offset @ vectors
                 squares = squares + m * (2 * total - stats.n[..., None] * m) / widened
             return stats.log_density + (squares - jnp.log(widened)).sum(-1) / 2
 
-        return log_marginal
+        @log_marginal.defjvp
+        def derivative(at: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+            # eigenvectors have no derivatives where eigenvalues are equal, as those of spherical covariances are
+            return jax.jvp(lambda component, stats: component.log_marginal(stats), at, tangents)
+
+        return lambda stats: log_marginal(self, stats)
 
     def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
         """Draw each cluster's mean from its posterior, with a single factorisation for all clusters."""

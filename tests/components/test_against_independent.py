@@ -249,19 +249,26 @@ def test_means_in_the_basis_of_the_prior(correlated, x64):
     assert np.abs((np.cov(draws.T) - covariance) / np.sqrt(np.outer(*[np.diagonal(covariance)] * 2) / 10_000)).max() < 4.5
     np.testing.assert_allclose(component.log_marginal_up_to(5)(sums), component.log_marginal(sums), rtol=1e-12)
 
-    def slope(by_basis):
-        """With respect to a covariance of the rows, which is zero here."""
 
-        def log_marginal(value):
-            moved = NormalKnownCovariance(
-                component.mean, prior, noise + value * (np.eye(3)[[1, 0, 2]] - np.diag([0.0, 0.0, 1.0]))
-            )
-            sums = jax.tree.map(lambda leaf: leaf.sum(0), moved.suff_stats(X))
-            return moved.log_marginal_up_to(5)(sums) if by_basis else moved.log_marginal(sums)
+@pytest.mark.parametrize("prior", [2.0 * np.eye(3), np.diag([2.0, 0.5, 1.0])], ids=["spherical", "diagonal"])
+@pytest.mark.parametrize("correlation", [0.0, 0.2])
+@pytest.mark.parametrize("far", [False, True])
+def test_derivatives_where_eigenvalues_are_equal(prior, correlation, far, x64):
+    """Those by the basis and those without one, with respect to the rows and to variances and covariances, some of them 0."""
+    X, mean = RNG.normal(size=(5, 3)), np.array([0.5, -1.0, 0.0])
+    change = np.array([[0.0, correlation, 0.0], [correlation, 0.0, 0.0], [0.0, 0.0, 0.0]])
 
-        return jax.grad(log_marginal)(0.0)
+    def log_marginal(prior, noise, X, by_basis):
+        component = NormalKnownCovariance(mean, (prior + prior.T) / 2, (noise + noise.T) / 2, origin=mean + 1 if far else None)
+        sums = jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))
+        return (component.log_marginal_up_to(5) if by_basis else component.log_marginal)(sums)
 
-    np.testing.assert_allclose(slope(True), slope(False), rtol=1e-9)
+    given = prior + change, 0.5 * np.eye(3), X
+    found, expected = (
+        jax.jit(jax.value_and_grad(log_marginal, (0, 1, 2)), static_argnums=3)(*given, way) for way in (True, False)
+    )
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12), found, expected)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
 
 
 def test_beta_bernoulli_is_beta_binomial_without_its_coefficient(x64):
