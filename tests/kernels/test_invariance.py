@@ -33,7 +33,9 @@ from tests.parameters import few
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 
-DRAWS = 200_000
+DRAWS, FEWER = 200_000, 80_000
+"""Draws of a chain, and of one that mixes so well that these suffice, which the tests check."""
+
 ROWS = np.array([[-1.5], [-1.0], [0.3], [1.2], [1.6]])
 NORMAL = bnp.NormalInverseGamma(np.zeros(1), 0.4, 2.0, 0.6)
 LIMIT = 4.5
@@ -101,6 +103,7 @@ def mixture(discount: float, component: Any = NORMAL) -> Callable[..., Any]:
 
 REPEATS = dict.fromkeys(
     [
+        "no sweep",
         "no sweep, no discount",
         "no sweep, capacity",
         "no sweep, double",
@@ -148,7 +151,8 @@ def test_partition_kernels(make: Any, n: int, discount: float, options: dict[str
     if isinstance(options.get("init"), list):
         options = options | {"init": np.array(options["init"])}
     with jax.enable_x64(double):
-        labels = draw(make(mixture(discount), **options), ROWS[:n])
+        sweeps = make is bnp.ParallelSplitMerge and options.get("sweep", True)
+        labels = draw(make(mixture(discount), **options), ROWS[:n], draws=FEWER if sweeps else DRAWS)
     assert_invariant(labels, *target(n, discount, capacity=options.get("max_clusters")))
 
 
@@ -275,7 +279,7 @@ def test_bhmc(n: int, depth: int, options: dict[str, Any], tree: dict[str, Any])
         max_nodes=sizes["max_nodes"],
     )
     kernel = bnp.BHMCGibbs(partial(bhmc, depth=depth, component=component, **sizes, **FIXED), **options)
-    mcmc = MCMC(kernel, num_warmup=500, num_samples=DRAWS, progress_bar=False)
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=FEWER, progress_bar=False)
     mcmc.run(jax.random.key(0), X)
     draws = mcmc.get_samples()
     mean, error = batch_means(exact.summaries(np.asarray(draws["paths"]), np.asarray(draws["labels"])))
