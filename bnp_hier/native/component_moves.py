@@ -17,7 +17,7 @@ from bnp_hier.native.tree_mixing import Prior, draw_tree
 
 __all__ = ["DIVIDE_COMPONENTS"]
 
-TRIES = 16
+TRIES, ANEW = 16, 0.5
 """As in `kernels.bhmc.component_moves`."""
 
 
@@ -287,39 +287,47 @@ def _choose(problem, labels, key):
 
 
 @compiled
-def _allocations(problem, labels, order, two, splits):
+def _allocations(problem, labels, order, two, divides):
     """The present allocation of the items in an order, and the proposal: to be drawn but for two items, or all on one side."""
     n, m, logs = len(labels), len(problem.tree.level), np.empty(2 * problem.tree.depth + 2)
     present, proposed = np.empty(n, np.int64), np.empty(n, np.int64)
     for t in range(len(order)):
         item = order[t]
         present[item] = 1 if labels[item] == two else 0
-        proposed[item] = (t if t < 2 else -1) if splits else 0
+        proposed[item] = (t if t < 2 else -1) if divides else 0
     old = Allocation(present, True, np.empty(n, np.int64), np.zeros(2 * m, np.int64), logs)
     return old, Allocation(proposed, False, np.empty(n, np.int64), np.zeros(2 * m, np.int64), logs)
 
 
 @separate
 def _attempt(problem, labels, mixing, key):
-    """Attempt one split or merge; return whether it was accepted, and whether a split found no empty component."""
+    """Attempt a split, merge or new division; return whether labels changed, and whether a split found no empty component."""
     infinite, keys, key_choice = problem.setting.infinite, child(key, 3), child(key, 1)
     first, other, two, choices = _choose(problem, labels, key_choice)
     one, splits = labels[first], labels[first] == labels[other]
     refused = splits and choices == 0
+    anew = not splits and uniform(key_choice, 5 + TRIES, 0.0) < ANEW
     if len(labels) < 2 or refused:
         return False, refused
     order, tables = _members(labels, one, two, first, other, child(key, 2)), _tables(problem, mixing, one, two)
-    old, new = _allocations(problem, labels, order, two, splits)
+    old, new = _allocations(problem, labels, order, two, splits or anew)
     log_old, replayed = _allocate(problem, tables, order, old, child(keys, 0))
     log_new, drawn = _allocate(problem, tables, order, new, child(keys, 1))
-    log_choices = 0.0 if infinite else math.log(choices)
-    log_ratio = log_new - log_old + (log_choices - drawn if splits else replayed - log_choices)
+    log_choices = math.log1p(-ANEW) + (0.0 if infinite else math.log(choices))
+    log_ratio = log_new - log_old
+    if anew:
+        log_ratio += replayed - drawn
+    else:
+        log_ratio += log_choices - drawn if splits else replayed - log_choices
     accepted = math.log1p(-uniform(key_choice, 2, 0.0)) < log_ratio
     sides, customers = (new.sides, new.customers) if accepted else (old.sides, old.customers)
+    changed = False
     for item in order:
-        labels[item] = two if sides[item] == 1 else one
+        label = two if sides[item] == 1 else one
+        changed = changed or label != labels[item]
+        labels[item] = label
     _share_anew(problem, tables, customers, one, two, child(key, 4), mixing)
-    return accepted, False
+    return changed, False
 
 
 def divide_components(table):
@@ -327,7 +335,7 @@ def divide_components(table):
 
     Arguments: component, rows, key, γ0 with γ and the smallest proportion, numbers of attempts and of components with whether
     the root is infinite and how many nodes are drawn from the same key, paths, labels, proportions. Results: labels,
-    proportions, number of accepted attempts, number of splits that found no empty component.
+    proportions, number of attempts that changed labels, number of splits that found no empty component.
     """
     reals, counts, paths = numbers(table, 5), integers(table, 6), integers(table, 7)
     labels, mixing, key = integers(table, 10), numbers(table, 11), key_at(integers(table, 4), 0)

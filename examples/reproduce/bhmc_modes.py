@@ -35,14 +35,14 @@ SETS = ("fashion", DATA[0])
 STARTS = ("one path", "prior", "Ward", "classes")
 SMALL, SMALL_ITEMS = shared.Sizes(chains=len(STARTS), warmup=0, draws=80, thinning=2), 150
 FULL = {
-    ("fashion", "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=20000, thinning=100),
+    ("fashion", "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=10000, thinning=50),
     ("fashion", "learned"): shared.Sizes(chains=len(STARTS), warmup=0, draws=1000, thinning=5),
-    (DATA[0], "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=300, thinning=5),
+    (DATA[0], "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=100, thinning=2),
 }
-"""Sweeps by data set and hyperparameters: as many as take about half an hour."""
+"""Sweeps by data set and hyperparameters: as many as take about a quarter of an hour on two cores."""
 
 ATTEMPTS = 20
-"""Attempts per sweep to split or merge components."""
+"""Attempts per sweep to split components, to merge them, or to divide two of them anew."""
 
 WINDOWS = 4
 """The last of these parts of a run has the second half of the sweeps, the one before it the second half of the rest, ..."""
@@ -174,8 +174,8 @@ def one_model(report: Report, model: Any, table: Table, options: argparse.Namesp
     convergence(report, first, joints, sizes)
     of_components, of_nodes, of_subtrees = first.accepted.mean(0) / sizes.draws
     report(
-        f"  accepted per sweep: {of_components:.4f} splits and merges of components ({of_components / ATTEMPTS:.5f} of the "
-        f"attempts), {of_nodes:.2f} of nodes, and {of_subtrees:.2f} moves of subtrees"
+        f"  accepted per sweep: {of_components:.4f} splits, merges and new divisions of components "
+        f"({of_components / ATTEMPTS:.5f} of the attempts), {of_nodes:.2f} of nodes, and {of_subtrees:.2f} moves of subtrees"
     )
     ends(report, first, table, last)
     highest, spread = last.mean(1).max(), last.std(1).max()
@@ -200,7 +200,7 @@ def one_set(name: str, options: argparse.Namespace) -> None:
     report = Report(options.out, f"bhmc_modes_{name}")
     report("BHMC: chains from one path, the prior, Ward's tree and the true classes; do they agree?")
     report(f"K {options.components}; seed {options.seed}; {'large size' if options.full else 'small size'};")
-    report(f"  all moves of BHMCGibbs, with {ATTEMPTS} attempts per sweep to split or merge components")
+    report(f"  all moves of BHMCGibbs, with {ATTEMPTS} attempts per sweep to split, merge or divide anew components")
     report("integrated: log p(X, labels, tables, paths | hyperparameters), proportions and parameters integrated out\n")
     items = options.items or ((1000 if images else 2303) if options.full else SMALL_ITEMS)
     table = read(name, items, 190 if options.full else 30, options.seed)

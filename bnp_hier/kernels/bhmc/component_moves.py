@@ -26,6 +26,9 @@ __all__ = ["TRIES", "relabel_tables", "split_merge_components"]
 TRIES = 16
 """Number of items of which the one most like another is taken, in half of the attempts to split or merge."""
 
+ANEW = 0.5
+"""Probability that two components are divided anew, and not merged."""
+
 
 def relabel_tables(
     log_likelihood: Float[Array, "n k"],
@@ -184,10 +187,11 @@ def split_merge_components(
     count: int,
     key: Array,
 ) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
-    """Attempt to split a component in two, or to merge two, item by item, a given number of times.
+    """Attempt to split a component in two, to merge two, or to divide two anew, item by item, a given number of times.
 
     Two items are drawn. If they belong to the same component, it is split into itself and a random empty one, and the other
-    items are allocated one by one; otherwise the two components are merged. The total share of the two components at every node
+    items are allocated one by one. Otherwise, the two components are merged or, with probability `ANEW`, their items are
+    allocated anew, which avoids a state with one component less in between. The total share of the two components at every node
     (with infinitely many components, including those without items) stays fixed, and its division is integrated out through
     tables, which are drawn anew for either state. Whole tables would not work as units: a table with items of both halves would
     rule out their split.
@@ -215,7 +219,8 @@ def split_merge_components(
     Returns
     -------
     labels, mixing, accepted, refused
-        New components and proportions, the number of accepted attempts, and the number of splits that found no empty component.
+        New components and proportions, the number of attempts that changed components, and the number of splits that found
+        no empty component.
     """
     if has_calls(component):
         return _native_attempts(component, X, state, concentrations, count, key)
@@ -239,15 +244,17 @@ def split_merge_components(
     def attempt(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         labels, mixing, accepted, refused, key = state
         key, key_anchors, key_order, key_allocate, key_mixing = jax.random.split(key, 5)
-        u = jax.random.uniform(key_anchors, (5 + TRIES,), mixing.dtype)
+        u = jax.random.uniform(key_anchors, (6 + TRIES,), mixing.dtype)
         first = jnp.minimum((u[0] * n).astype(int), n - 1)
-        others = (first + 1 + jnp.minimum((jnp.append(u[1], u[5:]) * (n - 1)).astype(int), n - 2)) % n
+        others = (first + 1 + jnp.minimum((jnp.append(u[1], u[5:-1]) * (n - 1)).astype(int), n - 2)) % n
         alone = take(items.rows, others[1:])
         together = jax.tree.map(lambda leaf, rows: leaf[first][None] + rows, items.rows, alone)
         similar = others[1 + (log_marginal(together) - log_marginal(alone)).argmax()]
         anchors = jnp.stack([first, jnp.where(u[4] < 0.5, similar, others[0])])
         slot = labels[anchors]
         splits = slot[0] == slot[1]
+        anew = ~splits & (u[-1] < ANEW)
+        divides = splits | anew
         empty = (cluster_counts(labels, root.components) == 0) & root.usable
         choices = empty.sum() + (~splits).astype(int)  # empty components in the merged state
         pair = jnp.stack([slot[0], jnp.where(splits, draw_index(empty.astype(mixing.dtype), u[3]), slot[1])])
@@ -258,21 +265,23 @@ def split_merge_components(
 
         member = (labels == pair[0]) | (labels == pair[1])
         present = (labels == pair[1]).astype(labels.dtype)
-        proposed = jnp.full_like(present, jnp.where(splits, -1, 0))
-        proposed = proposed.at[anchors].set(jnp.where(splits, jnp.arange(2), 0).astype(present.dtype))
+        proposed = jnp.full_like(present, jnp.where(divides, -1, 0))
+        proposed = proposed.at[anchors].set(jnp.where(divides, jnp.arange(2), 0).astype(present.dtype))
         rank = jax.random.uniform(key_order, (n,)) + jnp.where(member, 0.0, 2.0)
         order = jnp.argsort(rank.at[anchors].set(jnp.array([-2.0, -1.0])))
         tables = Tables(log_root, log_of(opening), log_of(concentration * shares[parent, :2]))
         both = jax.vmap(lambda given, seated, key: allocate(items, tables, order, member.sum(), given, seated, key))(
             jnp.stack([present, proposed]), jnp.array([True, False]), jax.random.split(key_allocate)
         )
-        drawn = jnp.where(splits, both.log_probability[1], both.log_probability[0])
-        log_choices = jnp.zeros(()) if root.infinite else jnp.log(choices)
-        log_ratio = both.log_joint[1] - both.log_joint[0] + jnp.where(splits, 1, -1) * (log_choices - drawn)
+        # of the moves from the merged state and to it
+        log_choices = jnp.log1p(-ANEW) + (jnp.zeros(()) if root.infinite else jnp.log(choices))
+        log_ratio = both.log_joint[1] - both.log_joint[0]
+        log_ratio += jnp.where(anew, 0.0, jnp.where(splits, log_choices, -log_choices))
+        log_ratio += jnp.where(splits, 0.0, both.log_probability[0]) - jnp.where(divides, both.log_probability[1], 0.0)
         possible = (n > 1) & (~splits | (choices > 0))
         accept = possible & (jnp.log1p(-u[2]) < log_ratio)
         sides, customers = (jnp.where(accept, value[1], value[0]) for value in (both.sides, both.customers))
-        labels = jnp.where(possible & member, pair[sides], labels).astype(labels.dtype)
+        before, labels = labels, jnp.where(possible & member, pair[sides], labels).astype(labels.dtype)
         customers = jnp.pad(customers, ((0, 0), (0, int(root.infinite))))
         shared = mass[:, None] * draw_mixing(customers, tree, pair_root, opening, key_mixing)
         shared = jnp.where(shared < jnp.finfo(shared.dtype).tiny, 0.0, shared)  # as in `TreeMixing`
@@ -280,7 +289,7 @@ def split_merge_components(
         return (
             labels,
             mixing,
-            accepted + accept.astype(accepted.dtype),
+            accepted + (labels != before).any().astype(accepted.dtype),
             refused + (splits & (choices == 0)).astype(refused.dtype),
             key,
         )
