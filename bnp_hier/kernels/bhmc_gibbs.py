@@ -84,8 +84,8 @@ class BHMCGibbsState(NamedTuple):
       root, a new component.
     - **truncated_probability** - conditional probability of the branches and components that the capacity ruled out: the mean
       over all items and sweeps so far.
-    - **accepted** - numbers of accepted splits and merges of components, of accepted splits and merges of sibling nodes, and of
-      grafts that changed the tree, since the start.
+    - **accepted** - numbers of splits, merges and new divisions that changed components, of accepted splits and merges of
+      sibling nodes, and of grafts that changed the tree, since the start.
     - **i** - number of sweeps so far.
     - **rng_key** - random key.
     - **swap_rates** - shares of the proposed exchanges between neighbouring temperatures that were accepted, (R − 1,).
@@ -162,8 +162,8 @@ class BHMCGibbs(PartitionKernel):
         columns, "overdispersed" leaves out "map_dp" and "bhc", which are slow there; with more than 1,000 rows it leaves out
         "bhc", and with more than 5,000 rows "ward".
     split_merge
-        Number of attempts per step to split a component in two or merge two, item by item; None means 5, or 0 with
-        mixing="paper". Without these moves, a chain may keep its initial number of components.
+        Number of attempts per step to split a component in two, to merge two, or to divide the items of two anew, item by item;
+        None means 5, or 0 with mixing="paper". Without these moves, a chain may keep its initial number of components.
     relabel
         Whether each step redraws the component of every table at every node, for all items that the table represents. Requires
         a finite number of components; None means that it does where it can, but not with mixing="paper".
