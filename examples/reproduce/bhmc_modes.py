@@ -39,7 +39,7 @@ FULL = {
     ("fashion", "learned"): shared.Sizes(chains=len(STARTS), warmup=0, draws=1000, thinning=5),
     (DATA[0], "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=100, thinning=2),
 }
-"""Sweeps by data set and hyperparameters: as many as take about a quarter of an hour on two cores."""
+"""Sweeps by data set and hyperparameters."""
 
 ATTEMPTS = 20
 """Attempts per sweep to split components, to merge them, or to divide two of them anew."""

@@ -166,7 +166,7 @@ def check_refusal(given: Data, error: Exception, fit: Any) -> None:
     assert not results, f"a refused fit left {results}"
 
 
-@settings(max_examples=320, **CAMPAIGN)
+@settings(max_examples=200, **CAMPAIGN)
 @given(st.sampled_from(sorted(FAMILIES)), st.sampled_from(sorted(ESTIMATORS)), st.data())
 def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
     family = FAMILIES[name]

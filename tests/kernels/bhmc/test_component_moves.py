@@ -20,6 +20,7 @@ from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.native.availability import xla_programs
 from tests.oracles.hierarchies import first_come, log_labels
 from tests.oracles.monte_carlo import batch_means
+from tests.parameters import few
 
 ROWS = np.array([[-1.0], [-0.7], [0.2], [0.8], [1.1]])
 PATHS = np.array([[1, 3], [1, 3], [1, 4], [2, 5], [2, 5]])
@@ -71,10 +72,10 @@ def largest_score(infinite: bool, divided: bool, draws: int) -> float:
     return float(np.abs((mean - np.array(list(target.values()))) / np.maximum(error, 1e-9))[often].max())
 
 
-@pytest.mark.slow
 @pytest.mark.optimised
-@pytest.mark.parametrize("native", [True, False], ids=["native", "xla"])
-@pytest.mark.parametrize("root", ["finite", "infinite"])
+@pytest.mark.parametrize(
+    ("root", "native"), few([("finite", True), ("infinite", True), ("finite", False), ("infinite", False)], plain=0, slow=3)
+)
 def test_labels_on_a_fixed_tree(root: str, native: bool) -> None:
     with nullcontext() if native else xla_programs():
         assert largest_score(root == "infinite", False, 60_000) < LIMIT
@@ -85,10 +86,9 @@ def as_if_uniform(allocate: Any) -> Any:
     return lambda *arguments: (allocation := allocate(*arguments))._replace(log_probability=0.0 * allocation.log_probability)
 
 
-@pytest.mark.slow
 @pytest.mark.optimised
 @pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
-@pytest.mark.parametrize("root", ["finite", "infinite"])
+@pytest.mark.parametrize("root", few(["finite", "infinite"], plain=0, slow=1))
 def test_new_divisions_alone(root: str, wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two components are never merged, so that both always have items; a ratio without probabilities of the draws fails."""
     monkeypatch.setattr(component_moves, "ANEW", 1.0)
