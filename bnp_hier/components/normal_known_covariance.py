@@ -246,8 +246,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N."""
-        values, vectors = jnp.linalg.eigh(self._whitened_prior())
-        return jnp.maximum(values, 0.0), vectors
+        return _undifferentiated_basis(self._whitened_prior())
 
     def log_marginal_up_to(self, count: int) -> Callable[[LocationStatistics], Float[Array, "..."]]:
         """`log_marginal` with a single factorisation for all clusters."""
@@ -272,7 +271,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
         """Draw each cluster's mean from its posterior, with a single factorisation for all clusters."""
-        values, vectors = _undifferentiated_basis(self._whitened_prior())
+        values, vectors = self._basis()
         widened = 1.0 + stats.n[..., None] * values
         shrunk = values / widened
         noise = jax.random.normal(key, stats.total.shape, stats.total.dtype)

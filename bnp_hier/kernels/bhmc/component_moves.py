@@ -21,7 +21,7 @@ from bnp_hier.partitions.engine import has_calls, kernel_arguments, key_words
 from bnp_hier.partitions.seating import draw_index
 from bnp_hier.utils.arrays import in_floats, take
 
-__all__ = ["TRIES", "relabel_tables", "split_merge_components"]
+__all__ = ["ANEW", "TRIES", "relabel_tables", "split_merge_components"]
 
 TRIES = 16
 """Number of items of which the one most like another is taken, in half of the attempts to split or merge."""
