@@ -244,13 +244,9 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
         return stats.log_density + form - log_det
 
-    def _basis(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Eigenvalues and eigenvectors of the whitened prior: in this basis, (I + N V)⁻¹ is diagonal for every count N."""
-        return _undifferentiated_basis(self._whitened_prior())
-
     def log_marginal_up_to(self, count: int) -> Callable[[LocationStatistics], Float[Array, "..."]]:
         """`log_marginal` with a single factorisation for all clusters."""
-        values, vectors = jax.lax.stop_gradient(self._basis())
+        values, vectors = jax.lax.stop_gradient(_undifferentiated_basis(self._whitened_prior()))
 
         @jax.custom_jvp
         def log_marginal(component: NormalKnownCovariance, stats: LocationStatistics) -> Float[Array, "..."]:
@@ -271,7 +267,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def sample_parameters(self, key: Array, stats: LocationStatistics) -> Float[Array, "... d"]:
         """Draw each cluster's mean from its posterior, with a single factorisation for all clusters."""
-        values, vectors = self._basis()
+        values, vectors = _undifferentiated_basis(self._whitened_prior())
         widened = 1.0 + stats.n[..., None] * values
         shrunk = values / widened
         noise = jax.random.normal(key, stats.total.shape, stats.total.dtype)
@@ -338,7 +334,8 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def _mean_and_covariance(self, stats: LocationStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d d"]]:
         """Posterior mean and covariance of the cluster mean: one decomposition serves all clusters."""
-        values, vectors = self._basis()
+        values, vectors = jnp.linalg.eigh(self._whitened_prior())
+        values = jnp.maximum(values, 0.0)
         outer = jnp.asarray(self._factor) @ vectors
         shrunk = 1.0 + stats.n[..., None] * values
         total = jnp.einsum("ji,...j->...i", vectors, stats.total)
@@ -376,8 +373,8 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 def _undifferentiated_basis(matrix: Float[Array | np.ndarray, "d d"]) -> tuple[Any, Any]:
     """Eigenvalues, at least 0, and eigenvectors of a symmetric matrix, for results that are not differentiated.
 
-    A diagonal matrix, as two diagonal covariances give, is not decomposed, because that is slow for hundreds of columns: its
-    derivatives with respect to other entries would be wrong.
+    In that of a whitened prior V, (I + N V)⁻¹ is diagonal for every count N. A diagonal matrix, as two diagonal covariances give,
+    is not decomposed, because that is slow for hundreds of columns: its derivatives with respect to other entries would be wrong.
     """
     if isinstance(matrix, np.ndarray):
         values, vectors = np.linalg.eigh(matrix)
