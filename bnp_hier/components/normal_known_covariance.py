@@ -373,8 +373,9 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 def _undifferentiated_basis(matrix: Float[Array | np.ndarray, "d d"]) -> tuple[Any, Any]:
     """Eigenvalues, at least 0, and eigenvectors of a symmetric matrix, for results that are not differentiated.
 
-    In that of a whitened prior V, (I + N V)⁻¹ is diagonal for every count N. A diagonal matrix, as two diagonal covariances give,
-    is not decomposed, because that is slow for hundreds of columns: its derivatives with respect to other entries would be wrong.
+    In that of a whitened prior V, (I + N V)⁻¹ is diagonal for every count N. A diagonal matrix, as two diagonal covariances
+    give, is not decomposed, because that is slow for hundreds of columns: its derivatives with respect to other entries would
+    be wrong.
     """
     if isinstance(matrix, np.ndarray):
         values, vectors = np.linalg.eigh(matrix)
