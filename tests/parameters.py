@@ -10,7 +10,7 @@ import pytest
 __all__ = ["few"]
 
 
-def few(values: Iterable[Any], plain: int = 1, slow: int = 2) -> list[Any]:
+def few(values: Iterable[Any], plain: int = 1, slow: int = 1) -> list[Any]:
     """The first values for the plain run, the next so many marked slow, the others exhaustive; a tuple stands for several."""
     marks = (pytest.mark.slow, pytest.mark.exhaustive)
     return [

@@ -111,7 +111,7 @@ def test_compare_writes_figures_and_keeps_row_numbers(survey: Path, tmp_path: Pa
     assert list(clusters.columns) == ["column", "level", "cluster", *statistics]
 
 
-@pytest.mark.parametrize("method", few(["gibbs", *sorted({*methods.partition_methods()} - {"gibbs"})], slow=6))
+@pytest.mark.parametrize("method", few(["gibbs", *sorted({*methods.partition_methods()} - {"gibbs"})], slow=2))
 def test_compare_leaves_a_fit_that_predict_reads(
     method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -94,12 +94,12 @@ def test_padding_has_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(spread) == 8
     exact = enumerate_small("normal", 1.2, 0.3)
     model = partial(bnp.models.pitman_yor_mixture, component=component, concentration=1.2, discount=0.3)
-    mcmc = MCMC(bnp.ParallelSplitMerge(model, init="one"), num_warmup=200, num_samples=20_000, progress_bar=False)
+    mcmc = MCMC(bnp.ParallelSplitMerge(model, init="one"), num_warmup=200, num_samples=8_000, progress_bar=False)
     mcmc.run(jax.random.key(0), spread, extra_fields=("log_joint", "n_clusters"))
     z, fields = np.asarray(mcmc.get_samples()["z"]), mcmc.get_extra_fields()
     assert (z[:, 6:] == -1).all()
     labels = distributed.gather_labels(z)
-    assert labels.shape == (20_000, 6)
+    assert labels.shape == (8_000, 6)
     assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
 
 

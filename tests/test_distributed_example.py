@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,12 +15,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.parameters import few
 from tests.processes import free_address
 
 pytest.importorskip("pyarrow")
 
 ROOT = Path(__file__).resolve().parents[1]
-STEPS = {"--warmup": "10", "--samples": "20", "--checkpoint-every": "10", "--max-clusters": "8"}
+STEPS = {
+    "--warmup": "10",
+    "--samples": "60",
+    "--checkpoint-every": "10",
+    "--max-clusters": "8",
+}  # a second or two: SIGTERM takes half of one
 FILES = 4
 
 
@@ -82,8 +89,7 @@ def alone(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, l
     return summary, labels
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", few([4, 2], plain=0))
 def test_same_draws_in_several_processes(rows: Path, alone, processes: int, tmp_path: Path) -> None:
     for status, text in _ended(_start(rows, tmp_path, processes)):
         assert status == 0, text
@@ -110,5 +116,5 @@ def test_a_process_that_dies_ends_the_others_and_the_job_goes_on(
         assert "another process of this job has ended" in text or "another task died" in text, text
     again = _ended(_start(rows, tmp_path, 2))
     assert [status for status, _ in again] == [0, 0], again
-    assert "going on from step 10" in again[0][1] or "going on from step 20" in again[0][1], again
+    assert re.search("going on from step [1-6]0", again[0][1]), again
     assert _results(tmp_path) == alone

@@ -33,6 +33,7 @@ import bnp_hier as bnp
 from sklearn.model_selection import GridSearchCV, KFold
 from bnp_hier.models import MixtureModel
 from bnp_hier.native.cores import core_count
+from tests.parameters import few
 
 def listen():
     if "compiled" not in vars(jax):  # once a process
@@ -105,9 +106,8 @@ def _searched(program: Path, backend: str) -> tuple[str, list[list[Fit]]]:
     return done.stdout.splitlines()[-1], list(fits.values())
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the threads of a process are listed there")
-@pytest.mark.parametrize("estimator", PROBLEMS)
+@pytest.mark.parametrize("estimator", few(PROBLEMS, plain=0))
 def test_processes_and_threads_find_the_scores_of_one(estimator: str, tmp_path: Path) -> None:
     """No process compiles a program that a single process does not compile, nor one more often."""
     pytest.importorskip("distributed")

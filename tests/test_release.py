@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from bnp_hier.datasets import listing
+from tests.parameters import few
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -136,8 +137,7 @@ def test_archives_pass_the_check_of_pypi(archives: tuple[Path, Path]) -> None:
     assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+@pytest.mark.parametrize("kind", few(["sdist", "wheel"], plain=0))
 def test_installed_in_a_fresh_environment_it_passes_the_smoke_test(
     kind: str, archives: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -166,7 +166,7 @@ def check_refusal(given: Data, error: Exception, fit: Any) -> None:
     assert not results, f"a refused fit left {results}"
 
 
-@settings(max_examples=200, **CAMPAIGN)
+@settings(max_examples=100, **CAMPAIGN)
 @given(st.sampled_from(sorted(FAMILIES)), st.sampled_from(sorted(ESTIMATORS)), st.data())
 def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
     family = FAMILIES[name]
@@ -204,7 +204,7 @@ def test_estimators(name: str, method: str, choices: st.DataObject) -> None:
     assert scores.shape == (N,) and not np.isnan(scores).any()
 
 
-@settings(max_examples=120, **CAMPAIGN)
+@settings(max_examples=80, **CAMPAIGN)
 @given(st.sampled_from(sorted(FAMILIES)), st.sampled_from([0.0, 0.5]), st.data())
 def test_evidence(name: str, discount: float, choices: st.DataObject) -> None:
     """Exact evidence by enumeration, whatever the order of the rows; bounds of a tree below it."""

@@ -13,6 +13,7 @@ import pytest
 
 from bnp_hier import cli
 from bnp_hier.utils.labels import canonical_labels
+from tests.parameters import few
 
 pytestmark = [pytest.mark.slow]
 
@@ -189,7 +190,7 @@ def _check_fit(answer: dict[str, Any], folder: Path, line: Line, capsys: pytest.
         assert row["log_density"] is not None, (row, line)
 
 
-@pytest.mark.parametrize("seed", range(LINES))
+@pytest.mark.parametrize("seed", few(range(LINES), plain=0, slow=100))
 def test_a_line_is_answered(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Done, or refused in one line with nothing written; the file is left as it was."""
     line = _line(seed)

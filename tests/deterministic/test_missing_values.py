@@ -101,7 +101,7 @@ ESTIMATORS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", few(ESTIMATORS, plain=2, slow=3))
+@pytest.mark.parametrize("name", few(ESTIMATORS, plain=2, slow=1))
 def test_estimators_find_the_groups_despite_missing_values(name: str) -> None:
     """A tenth is missing: the groups, the missing values within their uncertainty, and the density of new rows."""
     X, holed, groups = table(200, 0, 0.1)

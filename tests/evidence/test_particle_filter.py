@@ -60,8 +60,7 @@ def resampled_at_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(particle_filter, "RESAMPLE_BELOW", 0.999)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["bernoulli", "niw", "multinomial"])
+@pytest.mark.parametrize("family", few(["niw", "bernoulli", "multinomial"], plain=0, slow=2))
 def test_unbiased(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four problems a family: false-alarm rate below 2e-3 whatever the skewness, had the keys not been fixed."""
     alphas = set()
@@ -74,8 +73,7 @@ def test_unbiased(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(alphas) < 1.0 < max(alphas)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("discount", "n"), [pytest.param(0.0, 3, marks=pytest.mark.slow), (0.0, 9), (0.4, 9)])
+@pytest.mark.parametrize(("discount", "n"), few([(0.4, 9), (0.0, 3), (0.0, 9)], plain=0))
 def test_unbiased_with_and_without_rejuvenation(discount: float, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     resampled_at_every_row(monkeypatch)
     problem = random_problem("nig", n, 5, discount)

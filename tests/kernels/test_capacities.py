@@ -46,7 +46,7 @@ def run(kernel: Any, samples: int = 60) -> MCMC:
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    few([(name, most) for most in (2, 1) for name in KERNELS], slow=3),
+    few([(name, most) for most in (2, 1) for name in KERNELS], slow=1),
 )
 def test_the_models_own_capacity_is_not_overridden(name: str, most: int) -> None:
     with pytest.warns(RuntimeWarning, match=rf'reached its capacity of {most} clusters.*; raise max_clusters of the site "z"$'):

@@ -93,7 +93,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", few(MODELS, plain=4, slow=5))
+@pytest.mark.parametrize("name", few(MODELS, plain=4, slow=3))
 def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     """Prior, likelihood and Jacobian, at random points, with rows summed at another: NumPyro's potential energy."""
     model, X = MODELS[name]
@@ -338,7 +338,7 @@ def quiet_run(kernel: Any, X: np.ndarray, method: Any, warmup: int = 5, samples:
     return mcmc
 
 
-@pytest.mark.parametrize("method", few(["vectorized", jax.vmap, "parallel"], plain=1, slow=2))
+@pytest.mark.parametrize("method", few(["vectorized", jax.vmap, "parallel"], plain=1, slow=1))
 def test_chain_methods_give_the_same_draws(method: Any) -> None:
     draws = [
         quiet_run(bnp.HyperparameterGibbs(fixed_partition), BITS, each).get_samples(group_by_chain=True)

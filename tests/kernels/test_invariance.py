@@ -107,6 +107,7 @@ REPEATS = dict.fromkeys(
         "no sweep, no discount",
         "no sweep, capacity",
         "no sweep, double",
+        "sweep, capacity",
         "sweep, double",
         "default, from labels",
         "gibbs, items alone",
@@ -166,14 +167,14 @@ def test_partition_gibbs_by_xla_programs(name: str) -> None:
 def test_parallel_moves_by_likelihood_alone() -> None:
     """A family that gives no natural parameters goes by its likelihood instead of matrix products."""
     component, X = ExponentialGamma(np.full(1, 2.0), np.full(1, 1.0)), np.exp(ROWS)
-    labels = draw(bnp.ParallelSplitMerge(mixture(0.3, component), sweep=False, init="one"), X)
-    assert_invariant(labels, *target(5, 0.3, component=component, X=X), sees=0.04)
+    labels = draw(bnp.ParallelSplitMerge(mixture(0.3, component), sweep=False, init="one"), X, draws=FEWER)
+    assert_invariant(labels, *target(5, 0.3, component=component, X=X), sees=0.07)
 
 
 def test_an_order_that_the_moves_change_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs decided before single clusters: half as many draws see it, in the number of clusters."""
+    """Pairs decided before single clusters: a quarter of the draws sees it, in the number of clusters."""
     monkeypatch.setattr(parallel_moves, "_turns", lambda units: jnp.arange(units.anchors.shape[0]))
-    labels = draw(bnp.ParallelSplitMerge(mixture(0.6), sweep=False, init="one"), ROWS, draws=DRAWS // 2)
+    labels = draw(bnp.ParallelSplitMerge(mixture(0.6), sweep=False, init="one"), ROWS, draws=DRAWS // 4)
     bias, error = deviations(labels, *target(5, 0.6))
     assert bias[0] < -LIMIT * error[0], (bias[0], error[0])
 
@@ -279,7 +280,7 @@ def test_bhmc(n: int, depth: int, options: dict[str, Any], tree: dict[str, Any])
         max_nodes=sizes["max_nodes"],
     )
     kernel = bnp.BHMCGibbs(partial(bhmc, depth=depth, component=component, **sizes, **FIXED), **options)
-    mcmc = MCMC(kernel, num_warmup=500, num_samples=FEWER, progress_bar=False)
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=FEWER // 2, progress_bar=False)
     mcmc.run(jax.random.key(0), X)
     draws = mcmc.get_samples()
     mean, error = batch_means(exact.summaries(np.asarray(draws["paths"]), np.asarray(draws["labels"])))

@@ -379,7 +379,7 @@ def test_runs_over_processes_as_written() -> None:
     assert alone.split()[1:] == both[0][1:]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_data_may_span_processes() -> None:
     """Two processes on the loopback interface, each with half of the rows: the same labels as in one."""
     both = together(DEVICES)

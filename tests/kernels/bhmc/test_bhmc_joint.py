@@ -152,13 +152,14 @@ def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite",
 MOVES = {"split_merge": 2, "relabel": True, "sibling_split_merge": 2, "prune_regraft": 2}
 CASES = [
     ("learned", 2, None, {"path": "mh"}),
-    ("columns", 2, None, {"split_merge": MOVES["split_merge"]}),
-    ("slices", 2, None, {"split_merge": MOVES["split_merge"]}),
-    ("normal", 3, None, {"split_merge": MOVES["split_merge"]}),
-    ("flat", 3, 9, {"path": "mh"}),
+    ("slices", 2, None, MOVES),
     ("diagonal", 2, None, {"root": "infinite", "split_merge": 2}),
-    ("counts", 2, None, {"path": "mh"}),
     # each of these is met by one above in part, or by a configuration of test_invariance.py
+    ("columns", 2, None, {"split_merge": 2}),
+    ("normal", 3, None, {"split_merge": 2}),
+    ("flat", 3, 9, {"path": "mh"}),
+    ("counts", 2, None, {"path": "mh"}),
+    ("slices", 2, None, {"split_merge": 2}),
     ("bits", 2, 7, MOVES),
     ("slices", 2, None, {"root": "infinite"}),
     ("flat columns", 2, None, {}),
@@ -172,7 +173,7 @@ CASES = [
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=6))
+@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=3))
 def test_joint_distribution(family: str, depth: int, max_nodes: int | None, options: dict[str, Any]) -> None:
     """Twenty statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
     found = scores(family, depth, max_nodes, **options)
@@ -244,8 +245,7 @@ WRONG_HYPERPARAMETERS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", sorted(WRONG_HYPERPARAMETERS))
+@pytest.mark.parametrize("family", few(sorted(WRONG_HYPERPARAMETERS), plain=0))
 def test_joint_distribution_finds_wrong_hyperparameters(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, wrong = WRONG_HYPERPARAMETERS[family]
     monkeypatch.setattr(bhmc_gibbs, name, wrong(getattr(bhmc_gibbs, name)))

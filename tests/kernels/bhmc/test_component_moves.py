@@ -74,7 +74,7 @@ def largest_score(infinite: bool, divided: bool, draws: int) -> float:
 
 @pytest.mark.optimised
 @pytest.mark.parametrize(
-    ("root", "native"), few([("finite", True), ("infinite", True), ("finite", False), ("infinite", False)], plain=0, slow=3)
+    ("root", "native"), few([("finite", True), ("infinite", True), ("finite", False), ("infinite", False)], plain=0, slow=2)
 )
 def test_labels_on_a_fixed_tree(root: str, native: bool) -> None:
     with nullcontext() if native else xla_programs():
