@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.parameters import few
 from tests.processes import free_address
 
 pytest.importorskip("pyarrow")
@@ -89,7 +88,8 @@ def alone(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, l
     return summary, labels
 
 
-@pytest.mark.parametrize("processes", few([4, 2], plain=0))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("processes", [2, 4])
 def test_same_draws_in_several_processes(rows: Path, alone, processes: int, tmp_path: Path) -> None:
     for status, text in _ended(_start(rows, tmp_path, processes)):
         assert status == 0, text

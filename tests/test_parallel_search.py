@@ -21,11 +21,11 @@ from threadpoolctl import threadpool_info
 
 import bnp_hier as bnp
 from bnp_hier.models import MixtureModel
+from tests.parameters import few
 
 SEARCH = """
 import json, os, sys, time, warnings
 from contextlib import ExitStack
-import jax
 import jax
 import joblib
 import numpy as np
@@ -33,7 +33,6 @@ import bnp_hier as bnp
 from sklearn.model_selection import GridSearchCV, KFold
 from bnp_hier.models import MixtureModel
 from bnp_hier.native.cores import core_count
-from tests.parameters import few
 
 def listen():
     if "compiled" not in vars(jax):  # once a process

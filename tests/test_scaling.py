@@ -56,7 +56,7 @@ def test_cells_that_fail_or_take_too_long_say_so() -> None:
     assert "NoSuchMethod" in scaling.measured(cell, 120.0)["not run"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_quick_run(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     words = [sys.executable, scaling.__file__, "--quick", "--out", str(out), "--limit", "300", "--total", "3000"]

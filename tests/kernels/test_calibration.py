@@ -75,6 +75,7 @@ def _rank_probabilities(**options) -> np.ndarray:
     return np.array([chisquare(np.bincount(rank, minlength=DRAWS + 1)).pvalue for rank in ranks.T])
 
 
+@pytest.mark.parametrize("engine", few(["kernels", "xla"], plain=0), indirect=True)
 @pytest.mark.parametrize("proposal", few(["sequential", "restricted_gibbs"], plain=0, slow=1))
 def test_ranks_of_the_truth_are_uniform(proposal: str, engine: str) -> None:
     """Four statistics, two proposals, both engines: false-alarm rate below 2e-3 in all."""

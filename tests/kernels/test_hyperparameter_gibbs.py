@@ -268,8 +268,7 @@ def test_geweke_joint_distribution(family: str) -> None:
     assert sizes.min() > 500
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("number", few([0, 2], plain=0))
 def test_agrees_with_nuts(number: int) -> None:
     """Means and spreads of the logarithms of learned hyperparameters, |z| < 5: false-alarm rate below 1e-4."""
     X, model = DATA[number], partial(dpm, component=LIKELIHOODS[number])
@@ -348,8 +347,7 @@ def test_chain_methods_give_the_same_draws(method: Any) -> None:
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3), *draws)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["sequential", "parallel", jax.vmap])
+@pytest.mark.parametrize("method", few(["parallel", jax.vmap, "sequential"], plain=0))
 def test_composition_runs_under_chain_methods(method: Any) -> None:
     """Two groups, eight standard deviations of their means apart, are told apart in most draws."""
     model = partial(dpm, component=LIKELIHOODS[0])

@@ -439,8 +439,7 @@ def test_a_uniform_draw_of_zero_accepts_no_bad_merge(monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(moved, labels)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("start", ["one", "fits, few rows"])
+@pytest.mark.parametrize("start", few(["fits, few rows", "one"], plain=0))
 def test_parallel_chains(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On two devices: from one cluster the draws of sequential chains; from fits, where the chain's key is hidden, no error."""
     if start == "fits, few rows":

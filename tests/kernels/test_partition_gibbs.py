@@ -132,7 +132,7 @@ def _geweke_statistics(alpha: jax.Array, rate: jax.Array, z: jax.Array, X: jax.A
     )
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("engine", few(["kernels", "xla"], plain=0), indirect=True)
 def test_geweke_joint_distribution_of_the_whole_composition(engine: str) -> None:
     """Alternating the kernel with fresh data must reproduce the prior (Geweke 2004).
 

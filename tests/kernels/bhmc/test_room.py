@@ -80,6 +80,7 @@ def test_components_of_an_infinite_root(small: None) -> None:
     assert np.isfinite(bnp.hierarchy_draws(grown, ROWS).summaries()["log_joint"]).all()
 
 
+@pytest.mark.slow
 def test_a_saved_run_has_its_own_room(small: None, tmp_path: Path) -> None:
     whole = run(MODEL, samples=20)
     run(MODEL, samples=10, path=tmp_path / "run.npz")
@@ -107,6 +108,7 @@ def test_given_values_have_room(small: None) -> None:
     assert state.z["mixing"].shape[0] == 43
 
 
+@pytest.mark.slow
 def test_given_trees_of_several_chains_may_differ_in_size(small: None) -> None:
     """The second chain needs room for 26 nodes and the first one for 15; its draws are those of a run with more room."""
     many = 1 + np.concatenate([np.arange(15) // 8, 2 + np.arange(15) // 2, 10 + np.arange(15)]).reshape(3, 15).T

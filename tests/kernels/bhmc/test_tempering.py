@@ -63,7 +63,7 @@ def excesses(steps: int, **options: Any) -> list[float]:
     return scores
 
 
-@pytest.mark.parametrize("options", few([{"split_merge": 1}, {"split_merge": 0, "path": "mh", "relabel": True}], slow=1))
+@pytest.mark.parametrize("options", few([{"split_merge": 1}, {"split_merge": 0, "path": "mh", "relabel": True}], plain=0))
 def test_every_replica_is_exact(options: dict[str, Any]) -> None:
     """All states of tree and partition by component, as in `test_exact`."""
     assert max(excesses(10_000, **options)) <= 1.3
@@ -109,8 +109,7 @@ def at_one(component: Any, temperature: jax.Array) -> Any:
     return tempered(component, jnp.ones_like(temperature))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "wrong"), [("exchange", always(bhmc_gibbs.exchange)), ("tempered", at_one)])
+@pytest.mark.parametrize(("name", "wrong"), few([("exchange", always(bhmc_gibbs.exchange)), ("tempered", at_one)], plain=0))
 def test_wrong_replicas_are_found(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of the test above is exceeded tenfold."""
     monkeypatch.setattr(bhmc_gibbs, name, wrong)
