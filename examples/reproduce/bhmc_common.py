@@ -103,7 +103,7 @@ def run_chains(
         progress_bar=False,
     )
     # one program for all chains, where `MCMC` compiles one per chain; chunks that lack room for nodes are repeated
-    run = bnp.ResumableRun(mcmc, sizes.thinning * max(1, 100 // sizes.thinning))
+    run = bnp.ResumableRun(mcmc, sizes.thinning * max(1, 24 // sizes.thinning))
     first = None if starts is None else {name: np.stack([start[name] for start in starts]) for name in starts[0]}
     run.run(jax.random.key(seed), X, init_params=first, extra_fields=("log_joint", "accepted"))
     fields = {name: np.asarray(values) for name, values in run.get_extra_fields(group_by_chain=True).items()}

@@ -37,7 +37,7 @@ SMALL, SMALL_ITEMS = shared.Sizes(chains=len(STARTS), warmup=0, draws=80, thinni
 FULL = {
     ("fashion", "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=10000, thinning=50),
     ("fashion", "learned"): shared.Sizes(chains=len(STARTS), warmup=0, draws=1000, thinning=5),
-    (DATA[0], "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=1000, thinning=5),
+    (DATA[0], "paper"): shared.Sizes(chains=len(STARTS), warmup=0, draws=240, thinning=2),
 }
 """Sweeps by data set and hyperparameters."""
 
