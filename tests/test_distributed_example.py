@@ -15,17 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.parameters import few
 from tests.processes import free_address
 
 pytest.importorskip("pyarrow")
 
 ROOT = Path(__file__).resolve().parents[1]
-STEPS = {
-    "--warmup": "10",
-    "--samples": "60",
-    "--checkpoint-every": "10",
-    "--max-clusters": "8",
-}  # a second or two: SIGTERM takes half of one
+# the sampling lasts some seconds, because SIGTERM takes about one to stop all processes
+STEPS = {"--warmup": "10", "--samples": "60", "--checkpoint-every": "10", "--max-clusters": "8"}
 FILES = 4
 
 
@@ -88,8 +85,7 @@ def alone(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, l
     return summary, labels
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", few([4, 2], plain=0))
 def test_same_draws_in_several_processes(rows: Path, alone, processes: int, tmp_path: Path) -> None:
     for status, text in _ended(_start(rows, tmp_path, processes)):
         assert status == 0, text

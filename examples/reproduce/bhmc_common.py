@@ -102,7 +102,7 @@ def run_chains(
         chain_method="sequential",
         progress_bar=False,
     )
-    # one program for all chains, where `MCMC` compiles one per chain; chunks that lack room for nodes are repeated
+    # one program for all chains, where `MCMC` compiles one per chain; short chunks, since those that lack room are repeated
     run = bnp.ResumableRun(mcmc, sizes.thinning * max(1, 24 // sizes.thinning))
     first = None if starts is None else {name: np.stack([start[name] for start in starts]) for name in starts[0]}
     run.run(jax.random.key(seed), X, init_params=first, extra_fields=("log_joint", "accepted"))

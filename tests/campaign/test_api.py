@@ -1,4 +1,4 @@
-"""Hundreds of fits of generated data: what is accepted is right by an oracle, what is refused is refused clearly."""
+"""Fits and evidence of generated data, 180 in all: what is accepted is right by an oracle, what is refused is so clearly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Two hundred command lines on generated files: exit codes, one line for an error, and no file lost or left half written."""
+"""Two hundred command lines on generated files: exit codes, one line for an error, and no file lost or left half written.
+
+The slow run takes a hundred of them, the exhaustive one the others.
+"""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ WRONG_HYPERPARAMETERS = {
 }
 
 
-@pytest.mark.parametrize("family", few(sorted(WRONG_HYPERPARAMETERS), plain=0))
+@pytest.mark.parametrize("family", few(["slices", "columns"], plain=0))
 def test_joint_distribution_finds_wrong_hyperparameters(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, wrong = WRONG_HYPERPARAMETERS[family]
     monkeypatch.setattr(bhmc_gibbs, name, wrong(getattr(bhmc_gibbs, name)))
