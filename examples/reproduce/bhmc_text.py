@@ -7,8 +7,8 @@ paper: by Metropolis-Hastings, during the warm-up only). Beside these, the defau
 hyperparameters. Ward's method and PERCH are run, as in the paper. PYDT is not: the paper shows its scores in a figure only, and
 says that those of `bhmc` are clearly better in purity and NMI and, on the lower levels, better in the F-measure.
 
-Our large size is 1,000 texts, 30 columns and five levels, and not the paper's 2,303, 190 and seven; the options set other
-sizes. Each data set has its own report.
+Our large size is 1,000 texts, 30 columns and five levels, and not the paper's 2,303, 190 and seven, with 500 + 2,500 sweeps;
+the options set other sizes, and choose some of the runs. Each data set and each choice has its own report.
 
 Purity and NMI increase with the number of clusters, so every competing method except recursive k-means is cut to the numbers of
 clusters in the tree of the hierarchical mixture.
@@ -34,6 +34,7 @@ from bnp_hier.models import bhmc, bhmc_paper, dpm
 DATA = ("fashion_products_2303", "newsgroups20_hier", "flipkart_products_1050")
 BASES = {"paper": "N(0, I), the paper's", "matched": "N(0, v I), v the mean variance of the columns: not the paper's"}
 EXACT, PAPER, LEARNED, SHUFFLED = "BHMC", "BHMC paper", "BHMC learned", "BHMC shuffled"
+RUNS = {"exact": EXACT, "paper": PAPER, "learned": LEARNED}
 BINARY = ("Ward", "BHC", "PERCH", "divided k-means")
 
 SMALL, SMALL_ITEMS, SMALL_COLUMNS, SMALL_DEPTH = shared.Sizes(chains=2, warmup=40, draws=80, thinning=4), 150, 20, 3
@@ -125,7 +126,9 @@ def verdicts(report: Report, scores: dict[str, list[pd.DataFrame]]) -> None:
 def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None:
     """Run and report everything on one data set."""
     base = "" if options.base == "paper" else f"_{options.base}"
-    report = Report(options.out, f"bhmc_text_{name}{base}")
+    chosen = [title for run, title in RUNS.items() if run in (options.run or RUNS)]
+    file = f"{name}{base}" + "".join(f"_{run}" for run in RUNS if options.run and run in options.run)
+    report = Report(options.out, f"bhmc_text_{file}")
     report("BHMC Figure 6: scores by level on a substitute for the paper's Amazon texts, which are not available")
     report("paper: alpha ~ Gamma(3, 1), gamma0 ~ Gamma(3.5, 1), gamma ~ Uniform(0, 1.5), sigma^2 ~ Uniform(0, 0.1);")
     report(f"  H = {BASES[options.base]}; learned: the defaults of bhmc")
@@ -150,25 +153,28 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
     report(f"{name}: {X.shape[0]} texts, {X.shape[1]} columns (the threshold of Gavish & Donoho would keep {threshold}), with")
     report(f"  variances {X.var(0)[0]:.4f} to {X.var(0)[-1]:.4f}; true clusters per level {shared.counts_of(truth)}")
     runs = {}
-    for title, own, mixing in ((EXACT, model, "exact"), (PAPER, model, "paper"), (LEARNED, partial(bhmc, **capacity), "exact")):
+    for title in chosen:
+        mixing, own = "paper" if title == PAPER else "exact", partial(bhmc, **capacity) if title == LEARNED else model
         runs[title] = run = shared.sample(own, X, sizes, options.seed, mixing, title == LEARNED)
         report(f'{title} (mixing="{mixing}")')
         report(shared.written(shared.convergence(run), 4))
         report("  " + shared.capacity(run))
-    binary = binary_trees(runs[EXACT], X, prior_variance, options.seed)
-    for first, suffix in ((EXACT, ""), (LEARNED, "_learned")):
-        mine = {first: runs[first]} | ({PAPER: runs[PAPER]} if first == EXACT else {})
+    binary = binary_trees(runs[chosen[0]], X, prior_variance, options.seed)
+    printed = {title: run for title, run in runs.items() if title != LEARNED}
+    learned = {title: run for title, run in runs.items() if title == LEARNED}
+    for mine in filter(None, (printed, learned)):
         scores: dict[str, list[pd.DataFrame]] = {}
         numbers: dict[str, list[list[int]]] = {}
         for each in trees_of(mine, binary, X, options.seed):
             for method, tree in each.items():
                 scores.setdefault(method, []).append(tree.scores(paths))
                 numbers.setdefault(method, []).append(shared.counts_of(tree))
-        report(f"\n{'the settings of the paper' if first == EXACT else 'learned hyperparameters'}")
+        report(f"\n{'the settings of the paper' if mine is printed else 'learned hyperparameters'}")
         report(shared.score_table(scores, numbers))
         verdicts(report, scores)
         shown = {method: tables for method, tables in scores.items() if method != SHUFFLED}
-        bnp.plots.level_scores(shown).savefig(report.out / f"bhmc_figure6_{name}{base}{suffix}.png", dpi=100)
+        suffix = "_learned" if mine is learned and len(chosen) > 1 else ""
+        bnp.plots.level_scores(shown).savefig(report.out / f"bhmc_figure6_{file}{suffix}.png", dpi=100)
     purities = ", ".join(f"{method} {dendrogram.purity(truth.labels_at(1)):.3f}" for method, dendrogram in binary.items())
     report(f"  dendrogram purity for the true level 1: {purities}")
     report.save()
@@ -177,6 +183,7 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
 def main() -> None:
     parser = shared.own_arguments(__doc__)
     parser.add_argument("--data", choices=DATA, action="append", help="data set; fashion products by default, all with --full")
+    parser.add_argument("--run", choices=RUNS, action="append", help="run; all by default")
     parser.add_argument("--columns", type=int, help="principal components; 20, or 30 with --full")
     parser.add_argument("--depth", type=int, help="levels L; 3, or 5 with --full")
     parser.add_argument("--components", type=int, help="components K; 20, or 50 with --full")
