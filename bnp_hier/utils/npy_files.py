@@ -44,7 +44,13 @@ def read_arrays(path: str | os.PathLike[str], names: Iterable[str] | None = None
             if zipfile.is_zipfile(file):
                 file.seek(0)
                 with np.load(file, allow_pickle=False) as arrays:
-                    return {name: arrays[name] for name in (arrays.files if names is None else names)}
+                    found = {name: arrays[name] for name in (arrays.files if names is None else names)}
+                    if not arrays.files:
+                        raise ValueError("it contains no arrays")
+                for name, array in found.items():
+                    if not isinstance(array, np.ndarray):  # NumPy returns the bytes of a member without an array's first bytes
+                        raise ValueError(f"its member {name} is not an array")
+                return found
         # a memory map cannot be longer than its file, whatever the header claims
         return {"X": np.array(np.lib.format.open_memmap(path, mode="r"))}
     except (*_ERRORS, KeyError, TypeError, AttributeError, SyntaxError) as error:
