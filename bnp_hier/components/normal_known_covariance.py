@@ -334,15 +334,26 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     def _mean_and_covariance(self, stats: LocationStatistics) -> tuple[Float[Array, "... d"], Float[Array, "... d d"]]:
         """Posterior mean and covariance of the cluster mean: one decomposition serves all clusters."""
-        values, vectors = jnp.linalg.eigh(self._whitened_prior())
-        values = jnp.maximum(values, 0.0)
-        outer = jnp.asarray(self._factor) @ vectors
-        shrunk = 1.0 + stats.n[..., None] * values
-        total = jnp.einsum("ji,...j->...i", vectors, stats.total)
-        start = jnp.zeros(self.dim, total.dtype) if self.origin is None else vectors.T @ self._offset
-        mean = jnp.einsum("ij,...j->...i", outer, (start + values * total) / shrunk)
-        covariance = jnp.einsum("ij,...j,kj->...ik", outer, values / shrunk, outer)
-        return jnp.asarray(self.reference()) + mean, covariance
+        values, vectors = jax.lax.stop_gradient(_undifferentiated_basis(self._whitened_prior()))
+
+        @jax.custom_jvp
+        def moments(component: NormalKnownCovariance, stats: LocationStatistics) -> tuple[Array, Array]:
+            outer = component._factor @ vectors
+            shrunk = 1.0 + stats.n[..., None] * values
+            start = jnp.zeros_like(values) if component.origin is None else component._offset @ vectors
+            mean = ((start + values * (stats.total @ vectors)) / shrunk) @ outer.T
+            covariance = jnp.einsum("ij,...j,kj->...ik", outer, values / shrunk, outer)
+            return jnp.asarray(component.reference()) + mean, covariance
+
+        @moments.defjvp
+        def derivative(at: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+            def of_posterior(component: NormalKnownCovariance, stats: LocationStatistics) -> tuple[Array, Array]:
+                posterior = component.posterior(stats)
+                return posterior.loc, posterior.covariance_matrix
+
+            return jax.jvp(of_posterior, at, tangents)
+
+        return moments(self, stats)
 
     def elliptical(self, stats: LocationStatistics) -> Elliptical:
         """Mean and covariance matrix of the normal predictive."""

@@ -270,6 +270,16 @@ def test_derivatives_where_eigenvalues_are_equal(prior, correlation, far, x64):
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12), found, expected)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
 
+    def moments(prior, noise, X, by_basis):
+        component = NormalKnownCovariance(mean, (prior + prior.T) / 2, (noise + noise.T) / 2, origin=mean + 1 if far else None)
+        sums = jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(X))
+        normal = component.elliptical(sums) if by_basis else component.predictive(sums)
+        return jax.numpy.sin(normal.loc).sum() + jax.numpy.sin(normal.scale if by_basis else normal.covariance_matrix).sum()
+
+    found, expected = (jax.jit(jax.value_and_grad(moments, (0, 1, 2)), static_argnums=3)(*given, way) for way in (True, False))
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12), found, expected)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+
 
 def test_beta_bernoulli_is_beta_binomial_without_its_coefficient(x64):
     component = BetaBernoulli(np.array([1.7, 0.8]), np.array([1.2, 2.5]))
