@@ -35,7 +35,8 @@ def claims(item: Item) -> list[Verdict]:
     for path, lines in texts.items():
         mine = [verdict for verdict in verdicts_in(lines) if re.search(item.only, verdict.claim)]
         name = re.sub("^" + item.texts[0].rstrip("*") + "_?", "", path.stem)
-        found += [verdict._replace(claim=f"{name}: {verdict.claim}") for verdict in mine] if len(texts) > 1 else mine
+        named = name and len(texts) > 1
+        found += [verdict._replace(claim=f"{name}: {verdict.claim}") for verdict in mine] if named else mine
     return found
 
 
