@@ -16,6 +16,7 @@ from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_on
 from bnp_hier.posterior.draws import Draws, draws_of, summaries
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
 from bnp_hier.posterior.parameter_draws import replicated_data
+from bnp_hier.posterior.renumbering import numbered_sites
 
 if TYPE_CHECKING:
     import arviz as az
@@ -90,9 +91,10 @@ def to_arviz(
     sample = ("chain", "draw")
     coords = {"chain": np.arange(draws.labels.shape[0]), "draw": np.arange(draws.labels.shape[1])}
     posterior: dict[str, Any] = {}
+    of_clusters = numbered_sites(draws)
     for name, value in draws.hyperparameters.items():
         dims = [f"{name}_dim_{i}" for i in range(value.ndim - 2)]
-        if name in draws.of_clusters:
+        if name in of_clusters:
             dims[0] = "cluster"  # excludes them from convergence diagnostics
         posterior[name] = ((*sample, *dims), value)
     posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}

@@ -21,6 +21,7 @@ from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.partitions.imputation import impute
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_summaries, summaries
+from bnp_hier.posterior.renumbering import numbered_sites
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -248,7 +249,7 @@ def _diagnostics(name: str, fit: Any, X: Data) -> dict[str, Any]:
     draws = draws_of(fit, X)
     values = summaries(draws)
     scalars = {name: getattr(values, name) for name in LABEL_INVARIANT}
-    left_out = (*draws.of_clusters, draws.missing)
+    left_out = (*numbered_sites(draws), draws.missing)
     others = {name: value for name, value in draws.hyperparameters.items() if name not in left_out}
     chains = chain_diagnostics(scalars | entries(others))
     hits = _capacity_hits(fit.last_state)

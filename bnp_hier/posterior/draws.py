@@ -76,12 +76,6 @@ class Draws(NamedTuple):
         return self.mixture.observed
 
     @property
-    def of_clusters(self) -> tuple[str, ...]:
-        """Sites with one value per numbered cluster; cluster numbers are not comparable across draws and chains."""
-        entries = self.mixture.entries
-        return tuple(name for name, value in self.hyperparameters.items() if value.shape[2:3] == (entries,))
-
-    @property
     def missing(self) -> str | None:
         """The site of missing values, if the model has one."""
         return self.mixture.sites.missing if isinstance(self.mixture, CollapsedMixture) else None

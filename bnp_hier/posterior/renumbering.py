@@ -17,7 +17,7 @@ from bnp_hier.posterior.draws import Draws, map_draws, of_many_draws, thinned
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.utils.wording import listed
 
-__all__ = ["renumbered_sites"]
+__all__ = ["numbered_sites", "renumbered_sites"]
 
 Trace = dict[str, Any]
 """Name of a site -> the site."""
@@ -30,6 +30,22 @@ MOST_SUBSETS = 500
 
 PRECISION = 1e-5
 """Relative and absolute difference between two computations of the same number in a model with 32-bit constants."""
+
+
+def numbered_sites(draws: Draws) -> tuple[str, ...]:
+    """Latent sites with one entry per numbered cluster, the weights of sticks included.
+
+    Cluster numbers are not comparable across draws and chains, so that summaries of these sites are meaningless. If the model
+    does not show which of the sites with the number of entries these are, all of them are returned.
+    """
+    mixture = draws.mixture
+    of_size = tuple(name for name, value in draws.hyperparameters.items() if value.shape[2:3] == (mixture.entries,))
+    weights = mixture.sites.weights if isinstance(mixture, StickMixture) else None
+    try:
+        own = renumbered_sites(draws, [name for name in of_size if name != weights])
+    except ValueError:
+        return of_size
+    return tuple(name for name in of_size if name in {*own, weights})
 
 
 def renumbered_sites(draws: Draws, candidates: Collection[str]) -> tuple[str, ...]:
@@ -52,7 +68,7 @@ def renumbered_sites(draws: Draws, candidates: Collection[str]) -> tuple[str, ..
     ValueError
         If there is no such set, as where the prior depends on the number of a cluster, or there are several.
     """
-    if len(candidates) == 1:
+    if len(candidates) <= 1:
         return tuple(candidates)
     mixture = draws.mixture
     assert isinstance(mixture, SlotMixture | StickMixture)

@@ -17,6 +17,8 @@ from numpyro.infer import MCMC, NUTS, CustomGibbs, Gibbs
 
 import bnp_hier as bnp
 from bnp_hier.models import dpm_stick_breaking
+from bnp_hier.posterior.draws import draws_of
+from bnp_hier.posterior.renumbering import numbered_sites
 from bnp_hier.posterior.slot_parameters import match_slots
 from tests.oracles.monte_carlo import effective_draws
 from tests.oracles.partitions import Enumeration
@@ -188,6 +190,10 @@ def test_vectors_over_columns_and_rows_of_the_same_length_are_left_out(centred: 
     found = bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE)
     assert set(found.data_vars) == {"loc", "width", "spread", "first", "members"}
     assert set(bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE, sites="scale").data_vars) == {"scale"}  # as asked
+    posterior = bnp.to_arviz(mcmc, SQUARE)["posterior"]
+    first = {name: values.dims[2] for name, values in posterior.data_vars.items() if values.shape[2:3] == (N,) and name != "z"}
+    assert {name for name, dimension in first.items() if dimension == "cluster"} == {"loc", "width", "spread"}
+    assert first["scale"] == "scale_dim_0" and first["middle"] == "middle_dim_0"
 
 
 def test_slots_with_priors_of_their_own_need_names() -> None:
@@ -195,6 +201,7 @@ def test_slots_with_priors_of_their_own_need_names() -> None:
     with pytest.raises(ValueError, match=r"have 6 entries, but the model does not show which .*; name these in sites="):
         bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE)
     assert list(bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE, sites="loc").data_vars) == ["loc"]
+    assert set(numbered_sites(draws_of(mcmc, SQUARE))) == {"loc", "width", "spread", "middle", "scale"}  # any of these
 
 
 def test_a_mixture_with_labels_summed_out() -> None:
@@ -236,6 +243,7 @@ def test_a_mixture_with_labels_summed_out_and_as_many_columns_as_sticks() -> Non
     mcmc = MCMC(NUTS(model, max_tree_depth=3), num_warmup=5, num_samples=10, progress_bar=False)
     mcmc.run(jax.random.key(0), SQUARE)
     assert set(bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE).data_vars) == {"loc", "first"}
+    assert set(numbered_sites(draws_of(mcmc, SQUARE))) == {"weights", "loc"}
 
 
 def test_bad_input(run: MCMC) -> None:
