@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.deterministic.bhc import BHC
+from bnp_hier.evidence.tree_bounds import check_all_observed
 from bnp_hier.trees import Dendrogram
 
 __all__ = ["FEWEST_HITS", "OccupancyEstimate", "occupancy"]
@@ -57,7 +58,7 @@ def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
     Raises
     ------
     NotFittedError, ValueError
-        If the estimator is not fitted, or the draws are not labels of its rows.
+        If the estimator is not fitted or has imputed missing values, or the draws are not labels of its rows.
 
     Notes
     -----
@@ -68,6 +69,7 @@ def occupancy(bhc: BHC, draws: ArrayLike) -> OccupancyEstimate:
     to 1/s, the equivalent of one draw.
     """
     check_is_fitted(bhc, "dendrogram_")
+    check_all_observed(bhc)
     labels = np.asarray(draws)
     n = bhc.dendrogram_.n_items
     if labels.ndim not in (2, 3) or labels.size == 0:

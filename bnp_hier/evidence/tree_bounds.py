@@ -19,7 +19,7 @@ from bnp_hier.evidence.union_family import UnionFamily, union_masses
 from bnp_hier.utils.options import WholeNumber, check_options, require_count
 from bnp_hier.utils.randomness import random_key
 
-__all__ = ["KINDS", "TreeBound", "tree_bound"]
+__all__ = ["KINDS", "TreeBound", "check_all_observed", "tree_bound"]
 
 KINDS = ("bhc", "alternatives", "recursive", "pairs", "intervals")
 """Bounds available in `tree_bound`."""
@@ -159,8 +159,8 @@ def tree_bound(
     Raises
     ------
     NotFittedError, ValueError
-        If the estimator is not fitted, the kind is unknown, an option is out of range, or the log marginal likelihood of a
-        union of rows is not finite.
+        If the estimator is not fitted or has imputed missing values, the kind is unknown, an option is out of range, or the
+        log marginal likelihood of a union of rows is not finite.
 
     Notes
     -----
@@ -178,6 +178,7 @@ def tree_bound(
         },
         locals(),
     )
+    check_all_observed(bhc)
     tree = bhc.dendrogram_
     n = tree.n_items
     if start > n - 2:
@@ -210,6 +211,16 @@ def tree_bound(
             return TreeBound(float(reached[-1]) + constant, kind, 0, n * (n + 1) // 2 - 2 * n + 1)
         family = UnionFamily(component, X, alpha, tree, 1 if kind == "recursive" else None, max_pairs, start)
     return TreeBound(family.log_mass + constant, kind, start, family.n_unions, None, family)
+
+
+def check_all_observed(bhc: Any) -> None:
+    """Raise ValueError if a tree is that of a completed table, whose evidence is not that of the observed cells."""
+    if hasattr(bhc, "missing_values_"):
+        cells = len(bhc.missing_values_)
+        raise ValueError(
+            f"the tree is that of a table in which {cells} missing values were imputed, so that its masses say nothing of the "
+            "evidence of the observed cells; use a component with independent columns, which integrates missing values out"
+        )
 
 
 def _relocations(

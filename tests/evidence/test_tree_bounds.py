@@ -307,3 +307,17 @@ def test_bad_input() -> None:
         tree_bound(bhc, "intervals").coclustering()
     with pytest.raises(ValueError, match="num_samples must be a whole number"):
         tree_bound(bhc, "pairs").sample_partitions(0, 0)
+
+
+def test_trees_of_completed_tables_have_no_bounds() -> None:
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    X[[1, 5, 7], [0, 1, 0]] = np.nan
+    by_column = bnp.BHC(partial(dpm, component=bnp.NormalInverseGamma(np.zeros(2), 0.5, 2.0, 1.0))).fit(X)
+    bounds = [tree_bound(by_column, kind) for kind in KINDS]
+    assert max(bounds) == max(bounds[-2:]) and bounds[0] <= bounds[1] <= bounds[2] <= bounds[3]
+    bhc = bnp.BHC(partial(dpm, component=bnp.NormalInverseWishart(np.zeros(2), 0.5, 4.0, np.eye(2)))).fit(X)
+    for kind in KINDS:
+        with pytest.raises(ValueError, match=r"a table in which 3 missing values were imputed.*independent columns"):
+            tree_bound(bhc, kind)
+    with pytest.raises(ValueError, match="3 missing values were imputed"):
+        bnp.evidence.occupancy(bhc, np.zeros((4, 12), int))
