@@ -145,8 +145,8 @@ def recommend(
 ) -> Recommendation:
     """Recommend a component with its default prior and the methods that fit the time budget, and warn about dubious choices.
 
-    The component is inferred from the columns (bits, counts, continuous numbers, missing values). For complete continuous
-    columns, full, diagonal, shared and spherical covariance matrices are fitted to at most 1,000 rows, and the best is chosen
+    The component is inferred from the columns (bits, counts, continuous numbers, missing values). For continuous columns,
+    full, diagonal, shared and spherical covariance matrices are fitted to at most 1,000 rows, and the best is chosen
     (`compare_structures`). Methods are chosen in order of priority as long as they fit the remaining time; none is run.
 
     Parameters
@@ -156,7 +156,7 @@ def recommend(
         its categories and the kinds of its columns.
     family
         Likelihood of one cluster: "auto" for the one that suits the columns, or "normal" (any covariance), "diagonal",
-        "known", "bernoulli", "multinomial", "poisson" or "mixed".
+        "known", "spherical", "bernoulli", "multinomial", "poisson" or "mixed".
     feature_names
         Names of the columns.
     kinds

@@ -185,6 +185,12 @@ class ParallelSplitMerge(PartitionKernel):
         """Return the state at `init_params` (labels of the partition site) or at the kernel's `init` option."""
         model_args, model_kwargs, self._places, spread, there = spread_arguments(model_args, model_kwargs)
         sites = find_sites(self._model, model_args, model_kwargs)
+        if sites.missing in sites.others:
+            raise ValueError(
+                f"ParallelSplitMerge needs complete rows for components with full or shared covariance matrices, but the model "
+                f'has the site {sites.missing!r} of missing values: use Gibbs([(PartitionGibbs(model), ["{sites.partition}", '
+                f'"{sites.missing}"]), (HyperparameterGibbs(model), None)]), or a component with independent columns'
+            )
         self._refuse_other_sites(sites.partition, sites.others)
         values = read_values(self._model, sites, {}, model_args, model_kwargs)
         if stays_on_device(values.X):

@@ -395,6 +395,7 @@ def test_data_may_span_processes() -> None:
         (1.0, np.full((4, 4), np.inf), {}, "infinite value at row 0, column 0"),
         (1.0, np.eye(4), {"init": np.zeros(3, int)}, "initial labels must be 4 whole numbers"),
         (1.0, np.eye(4)[:1], {}, "clustering needs at least 2"),
+        (1.0, np.where(np.eye(4) > 0, np.nan, 1.0), {}, r"complete rows .*PartitionGibbs\(model\), \[\"z\", \"missing\"\]"),
     ],
 )
 def test_bad_input(alpha, X: np.ndarray, options, match: str) -> None:
