@@ -70,7 +70,8 @@ def joint_and_densities(
     if has_calls(values.component):
         from bnp_hier.native.densities import ROW_DENSITIES
 
-        real, most = jnp.result_type(float), int(min(max_clusters, len(values.X)))
+        # beside n rows that are all alone, a new row can still open a cluster
+        real, most = jnp.result_type(float), int(min(max_clusters, len(values.X) + 1))
         shapes = [(), (len(values.X) if leave_out else 0,), (len(rows),)]
         results = [jax.ShapeDtypeStruct(shape, real) for shape in shapes]
         given = kernel_arguments(values.component, values.X)

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bnp_hier.partitions.leave_one_out import leave_one_out_densities
+from bnp_hier.inspection.collapsed import MixtureValues
+from bnp_hier.partitions.leave_one_out import joint_and_densities, leave_one_out_densities
 from bnp_hier.partitions.seating import Prior
 from tests.oracles.problems import FAMILIES, random_problem
 
@@ -28,3 +29,18 @@ def test_equals_taking_rows_out(family: str, discount: float, x64: None) -> None
             terms = [np.log(len(c) - discount) + problem.log_predictive(c, problem.X[i]) for c in clusters]
             terms.append(np.log(problem.alpha + len(clusters) * discount) + problem.log_predictive([], problem.X[i]))
             assert found[i] == pytest.approx(np.logaddexp.reduce(terms) - np.log(7 + problem.alpha), abs=1e-8)
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.4])
+@pytest.mark.parametrize("most", [np.inf, 3.0])
+def test_a_new_row_beside_rows_that_are_all_alone(most: float, discount: float, engine: str, x64: None) -> None:
+    """It opens a cluster of its own, unless the model allows no more."""
+    problem = random_problem("nig", 4, 0)
+    X, new = problem.X[:3], problem.X[3:]
+    values = MixtureValues(jnp.asarray(problem.alpha), jnp.asarray(discount), problem.component, jnp.asarray(X))
+    found = joint_and_densities(values, jnp.arange(3), 8, most, jnp.asarray(new)).new
+    terms = [np.log(1 - discount) + problem.log_predictive([i], new[0]) for i in range(3)]
+    if most > 3:
+        terms.append(np.log(problem.alpha + 3 * discount) + problem.log_predictive([], new[0]))
+    total = 3 + problem.alpha if most > 3 else 3 * (1 - discount)
+    assert found[0] == pytest.approx(np.logaddexp.reduce(terms) - np.log(total), abs=1e-9)
