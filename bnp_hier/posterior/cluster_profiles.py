@@ -127,7 +127,8 @@ def describe_columns(
     if not 0 < credible < 1:
         raise ValueError(f"credible must be a probability between 0 and 1, but it is {credible!r}")
     n = len(as_arguments(X))
-    labels = one_partition(partition_of(fit, X) if estimate is None else estimate, n)
+    given = one_partition(partition_of(fit, X) if estimate is None else estimate, n)
+    clusters, labels = np.unique(given, return_inverse=True)
     draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, n)
     draws = draws[np.linspace(0, len(draws) - 1, min(num_samples, len(draws))).round().astype(int)]
     values = np.concatenate([column.values for column in columns], axis=1)
@@ -143,13 +144,13 @@ def describe_columns(
     overall, profiles, place = np.nanmean(values, axis=0), [], 0
     for column in columns:
         for name in column.levels:
-            for k in range(labels.max() + 1):
+            for k, cluster in enumerate(clusters.tolist()):
                 inside = values[labels == k, place]
                 inside = inside[~np.isnan(inside)]
                 mean = inside.mean() if len(inside) else np.nan
                 sd = inside.std(ddof=1) if len(inside) > 1 else np.nan
                 numbers = mean, sd, overall[place], averaged[k, place], low[k, place], high[k, place]
-                profiles.append((column.name, name, k, len(inside), *_in_units(column.kind, numbers)))
+                profiles.append((column.name, name, cluster, len(inside), *_in_units(column.kind, numbers)))
             place += 1
     spread = np.mean(effects, axis=0), *np.quantile(effects, tails, axis=0)
     association = [

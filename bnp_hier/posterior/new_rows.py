@@ -60,12 +60,13 @@ def cluster_probabilities(
     labels = one_partition(estimate, len(draws.mixture.data))
     if isinstance(fit, Clustering) and np.array_equal(labels, fit.labels_):
         return fit.predict_proba(as_table(new_rows))
+    clusters, which = np.unique(labels, return_inverse=True)
     mixture = draws.mixture
     rows = mixture.data.new_rows(new_rows)
     few = thinned(draws, num_samples)
     kept = few.labels, few.hyperparameters
     slots = mixture.slots(draws.labels)
-    members = np.eye(int(labels.max()) + 1)[labels]
+    members = np.eye(len(clusters))[which]
 
     def one(chunk: ModelArguments, item: tuple[Array, dict[str, Array]]) -> tuple[Array, Array]:
         log_weights = mixture.log_weights(*item, slots, chunk)

@@ -72,6 +72,17 @@ def test_the_mean_of_a_few_rows_is_theirs_whatever_the_draws(draws: Any) -> None
     assert empty["rows"] == 0 and pd.isna(empty["mean"]) and pd.isna(empty["sd"])
 
 
+def test_any_whole_numbers_name_the_clusters(draws: Any) -> None:
+    """Labels with gaps or below zero, as of a method that calls outliers −1: the same numbers under these labels."""
+    draws([0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 2])
+    others = pd.DataFrame({"site": list("aabbcc")})
+    plain = describe(FIT, X, [0, 0, 1, 1, 2, 2], others=others)
+    named = describe(FIT, X, [-1, -1, 7, 7, 40, 40], others=others)
+    assert named.profiles.index.get_level_values("cluster").unique().tolist() == [-1, 7, 40]
+    np.testing.assert_array_equal(named.profiles, plain.profiles)
+    pd.testing.assert_frame_equal(named.association, plain.association)
+
+
 def test_effects_against_other_implementations(draws: Any) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 90)

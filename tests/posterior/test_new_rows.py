@@ -58,6 +58,15 @@ def test_an_estimators_own_partition() -> None:
     np.testing.assert_allclose(found, by_hand(fit.labels_[None], other), rtol=1e-9)
 
 
+def test_any_whole_numbers_name_the_clusters() -> None:
+    """One column for each label that occurs, with gaps or below zero, as of a method that calls outliers −1."""
+    fit = bnp.MAPDP(MODEL, n_init=2).fit(X)
+    plain = np.arange(8) % 3
+    found = bnp.cluster_probabilities(fit, X, np.array([-1, 4, 30])[plain], NEW)
+    np.testing.assert_allclose(found, bnp.cluster_probabilities(fit, X, plain, NEW), rtol=1e-12)
+    assert found.shape == (3, 4)
+
+
 def test_bad_input() -> None:
     fit = bnp.MAPDP(MODEL, n_init=1).fit(X)
     with pytest.raises(ValueError, match="8"):
