@@ -131,6 +131,8 @@ def describe_columns(
     clusters, labels = np.unique(given, return_inverse=True)
     draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, n)
     draws = draws[np.linspace(0, len(draws) - 1, min(num_samples, len(draws))).round().astype(int)]
+    origins = [_origin(column) for column in columns]
+    columns = [column._replace(values=column.values - origin) for column, origin in zip(columns, origins, strict=True)]
     values = np.concatenate([column.values for column in columns], axis=1)
     ends = np.cumsum([len(column.levels) for column in columns])
     means, effects = [], []
@@ -142,14 +144,15 @@ def describe_columns(
     tails = (1 - credible) / 2, (1 + credible) / 2
     averaged, (low, high) = np.mean(means, axis=0), np.quantile(means, tails, axis=0)
     overall, profiles, place = np.nanmean(values, axis=0), [], 0
-    for column in columns:
+    for column, origin in zip(columns, origins, strict=True):
         for name in column.levels:
             for k, cluster in enumerate(clusters.tolist()):
                 inside = values[labels == k, place]
                 inside = inside[~np.isnan(inside)]
                 mean = inside.mean() if len(inside) else np.nan
                 sd = inside.std(ddof=1) if len(inside) > 1 else np.nan
-                numbers = mean, sd, overall[place], averaged[k, place], low[k, place], high[k, place]
+                over_draws = (origin + table[k, place] for table in (averaged, low, high))
+                numbers = origin + mean, sd, origin + overall[place], *over_draws
                 profiles.append((column.name, name, cluster, len(inside), *_in_units(column.kind, numbers)))
             place += 1
     spread = np.mean(effects, axis=0), *np.quantile(effects, tails, axis=0)
@@ -157,8 +160,8 @@ def describe_columns(
         (column.name, column.kind, column.used, "Cramér's V" if column.kind == "category" else "ε²", *numbers)
         for column, *numbers in zip(columns, *spread, strict=True)
     ]
-    over_draws = [f"{name}_over_draws" for name in ("mean", "low", "high")]
-    heads = ["column", "level", "cluster", "rows", "mean", "sd", "overall", *over_draws]
+    heads = ["column", "level", "cluster", "rows", "mean", "sd", "overall"]
+    heads += [f"{name}_over_draws" for name in ("mean", "low", "high")]
     table = pd.DataFrame(association, columns=["column", "kind", "used", "measure", "effect", "low", "high"])
     table = table.sort_values("effect", ascending=False, kind="stable").set_index("column")
     return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
@@ -241,6 +244,14 @@ def column_of(name: str, cells: pd.Series, used: bool) -> Column:
 
 def _kind(numbers: Float[np.ndarray, " n"]) -> str:
     return "binary" if np.isin(numbers[~np.isnan(numbers)], (0.0, 1.0)).all() else "number"
+
+
+def _origin(column: Column) -> float:
+    """The first value of numbers and dates, 0 for shares: counted from it, equal values have no variance, not even rounding."""
+    if column.kind in ("binary", "category"):
+        return 0.0
+    there = column.values[:, 0][~np.isnan(column.values[:, 0])]
+    return float(there[0]) if len(there) else 0.0
 
 
 def _in_units(kind: str, numbers: tuple[float, ...]) -> tuple[Any, ...]:

@@ -123,6 +123,21 @@ def test_unrelated_columns_have_no_effect_and_determined_ones_have_all(draws: An
     np.testing.assert_array_equal(shares, np.eye(3))
 
 
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 12345.678, -1e9 / 3])
+def test_a_constant_column_has_no_effect(value: float, draws: Any) -> None:
+    """The mean of equal numbers is often another number, by rounding, whose difference from them is no effect."""
+    for n in (7, 10, 13, 23, 101):
+        labels = np.arange(n) % 3
+        draws(list(labels), list(np.minimum(labels, 1)))
+        others = pd.DataFrame({"same": np.full(n, value), "day": pd.Timestamp("2024-01-01 10:11:12")})
+        found = describe(FIT, np.arange(n)[:, None] / 7, labels, others=others)
+        assert (found.association.loc[["same", "day"], ["effect", "low", "high"]] == 0.0).all(axis=None)
+        profiles = found.profiles.sort_index()
+        assert (profiles.loc["same"][["mean", "overall", *OVER_DRAWS]] == value).all(axis=None)
+        spread = cluster_profiles.deviations(profiles)
+        assert (spread.loc[["same", "day"], "spread"] == 0.0).all() and spread.loc["same", "deviation"].isna().all()
+
+
 def test_chains_and_files(tmp_path: Path) -> None:
     import jax
     from numpyro.infer import MCMC
