@@ -14,6 +14,7 @@ from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_argumen
 from bnp_hier.posterior.draws import draws_of, partition_of
 from bnp_hier.posterior.partitions import one_partition
 from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.options import require_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +100,7 @@ def describe(
     ------
     NotFittedError, ValueError, TypeError
         If the fit has not run or does not match X; if `others` does not have n rows, has a column of X, or a column that is
-        neither numbers, dates nor few texts.
+        neither finite numbers, dates nor few texts.
 
     Examples
     --------
@@ -126,6 +127,7 @@ def describe_columns(
 
     if not 0 < credible < 1:
         raise ValueError(f"credible must be a probability between 0 and 1, but it is {credible!r}")
+    require_count("num_samples", num_samples)
     n = len(as_arguments(X))
     given = one_partition(partition_of(fit, X) if estimate is None else estimate, n)
     clusters, labels = np.unique(given, return_inverse=True)
@@ -209,11 +211,16 @@ def _columns(X: Data, others: pd.DataFrame | None) -> list[Column]:
     found = [Column(name, _kind(one), True, ("",), one[:, None]) for name, one in zip(names, columns.values(), strict=True)]
     if others is None:
         return found
+    if not hasattr(others, "columns"):
+        raise TypeError(f"others must be a DataFrame, but it is of the type {type(others).__name__}")
     if len(others) != len(found[0].values):
         raise ValueError(f"others must have one row for each of the {len(found[0].values)} rows of X, but it has {len(others)}")
     twice = sorted(set(names) & set(map(str, others.columns)))
     if twice:
         raise ValueError(f"others has columns that X has too: {', '.join(twice)}")
+    repeated = others.columns[others.columns.duplicated()]
+    if len(repeated):
+        raise ValueError(f"others has several columns of the name {repeated[0]!r}: rename or leave out all but one")
     return found + [column_of(str(name), others[name], False) for name in others.columns]
 
 
@@ -229,6 +236,11 @@ def column_of(name: str, cells: pd.Series, used: bool) -> Column:
         return Column(name, "date", used, ("",), days[:, None])
     if pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
         numbers = cells.astype("Float64").to_numpy(float, na_value=np.nan)
+        if np.isinf(numbers).any():
+            raise ValueError(
+                f"column {name!r} of others is infinite in row {np.isinf(numbers).argmax()}, so that it has no mean: leave out "
+                "the column, or mark the value as missing"
+            )
         return Column(name, _kind(numbers), used, ("",), numbers[:, None])
     texts = cells.astype(str).to_numpy()
     levels = np.unique(texts[there])

@@ -17,6 +17,7 @@ from bnp_hier.partitions.scoring import CHUNK, check_log_weights
 from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws, thinned
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.utils.options import require_count
 
 __all__ = ["cluster_probabilities"]
 
@@ -54,8 +55,10 @@ def cluster_probabilities(
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not match X or has no labels, or the rows are not valid for the model.
+        If the fit has not run, does not match X or has no labels, the rows are not valid for the model, or `num_samples` is
+        not a whole number of at least 1.
     """
+    require_count("num_samples", num_samples)
     draws = draws_of(fit, X, num_samples=num_samples)
     labels = one_partition(estimate, len(draws.mixture.data))
     if isinstance(fit, Clustering) and np.array_equal(labels, fit.labels_):

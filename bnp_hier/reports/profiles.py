@@ -66,7 +66,8 @@ def columns_of(data: Dataset) -> list[Column]:
         others["known class"] = pd.Series(data.classes.astype(str))
     for name, column in others.items():
         is_text = not pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_datetime64_any_dtype(column)
-        if name not in used and column.notna().any() and not (is_text and column.nunique() > MOST_LEVELS):
+        endless = column.dtype.kind == "f" and np.isinf(column).any()  # no mean
+        if name not in used and column.notna().any() and not endless and not (is_text and column.nunique() > MOST_LEVELS):
             found.append(column_of(name, column, False))
     return found
 

@@ -160,6 +160,8 @@ def test_chains_and_files(tmp_path: Path) -> None:
         (pd.DataFrame({"a": [1, 2]}), "one row for each of the 6 rows"),
         (pd.DataFrame({"x0": range(6)}), "X has too: x0"),
         (pd.DataFrame({"a": [np.nan] * 6}), "all values are missing in column 'a'"),
+        (pd.DataFrame({"a": [0.0, 1.0, -np.inf, 2.0, 3.0, np.inf]}), "column 'a' of others is infinite in row 2"),
+        (pd.DataFrame(np.zeros((6, 3)), columns=["a", "b", "a"]), "several columns of the name 'a'"),
     ],
 )
 def test_bad_input(others: pd.DataFrame, message: str) -> None:
@@ -174,3 +176,7 @@ def test_many_texts_and_impossible_probabilities_are_refused() -> None:
         describe(fit, rows, others=pd.DataFrame({"who": [f"name {i}" for i in range(60)]}))
     with pytest.raises(ValueError, match="between 0 and 1"):
         describe(FIT, X, credible=95)
+    with pytest.raises(ValueError, match="num_samples must be a whole number of at least 1, but it is 0"):
+        describe(FIT, X, num_samples=0)
+    with pytest.raises(TypeError, match="others must be a DataFrame, but it is of the type ndarray"):
+        describe(FIT, X, others=X)  # type: ignore[arg-type]

@@ -73,3 +73,5 @@ def test_bad_input() -> None:
         bnp.cluster_probabilities(fit, X, np.zeros(3, dtype=int), NEW)
     with pytest.raises(ValueError, match="3"):
         bnp.cluster_probabilities(fit, X, np.zeros(8, dtype=int), np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="num_samples must be a whole number of at least 1, but it is 0"):
+        bnp.cluster_probabilities(fit, X, np.zeros(8, dtype=int), NEW, num_samples=0)
