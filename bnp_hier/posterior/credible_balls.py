@@ -65,6 +65,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     distance = expected_losses(labels, one_partition(estimate, labels.shape[1])[None], loss)
     order = np.argsort(distance, kind="stable")
     held = np.cumsum(weight[order])
+    held[-1] = 1.0  # but for rounding, by more than 1e-12 of 100,000 draws
     radius = float(distance[order][np.searchsorted(held, level - 1e-12)])
     inside = distance <= radius + 1e-12
     clusters = labels.max(1) + 1

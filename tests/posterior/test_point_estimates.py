@@ -138,6 +138,13 @@ def test_credible_ball(loss: str) -> None:
         )
 
 
+def test_a_ball_of_all_of_many_draws() -> None:
+    """The shares of 100,000 distinct draws, each 1e-5, sum to less than one by rounding."""
+    draws = np.arange(100_000)[:, None] >> np.arange(17) & 1
+    ball = bnp.credible_ball(np.column_stack([np.zeros(100_000, int), draws]), np.zeros(18, int), level=1.0)
+    assert ball.radius == pytest.approx(np.log(2.0)) and ball.share == pytest.approx(1.0)
+
+
 def test_number_of_clusters() -> None:
     found = bnp.number_of_clusters(np.array([[0, 0, 0], [0, 1, 0], [5, 5, 2], [1, 2, 3]]))
     assert found.tolist() == [0.0, 0.25, 0.5, 0.25]
