@@ -118,4 +118,5 @@ def replicated_rows(draws: Draws, count: int, key: Array) -> Float[np.ndarray, "
     with jax.enable_x64(True):
         keys = jax.random.split(key, shape)
         (rows,) = map_draws(of_many_draws(some), (keys, draws.labels, draws.hyperparameters), batch=1)
-    return np.asarray(rows, dtype=np.float64).reshape(total * each, -1)[:count]
+    kept = np.linspace(0, total * each - 1, count).round().astype(int)  # evenly spaced, so that no chain is left out
+    return np.asarray(rows, dtype=np.float64).reshape(total * each, -1)[kept]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -59,6 +60,23 @@ def test_rows_of_the_fit_have_uniform_p_values(name: str) -> None:
     far = bnp.outlier_pvalues(fit, X, [[40.0, -40.0], [np.nan, 60.0]])
     assert (far <= 5 / 1001).all()
     np.testing.assert_array_equal(found, bnp.outlier_pvalues(fit, X, rows, random_state=1))
+
+
+@pytest.mark.parametrize("count", [1, 7, 25, 50])
+def test_rows_come_from_all_draws_alike(count: int) -> None:
+    """Two chains that differ: in every draw of the second one, all rows are in one cluster, far from those of the first one."""
+    component = bnp.NormalInverseGamma(np.zeros(1), 1e-3, 50.0, 1.0)
+    fit = bnp.MAPDP(partial(dpm, component=component, concentration=1e-9)).fit(np.ones((40, 1)))
+    draws = draws_of(fit, np.ones((40, 1)))
+    levels = np.repeat([[-9.0], [9.0]], 10, axis=0).reshape(2, 10, 1)
+    mixture = SimpleNamespace(
+        slots=draws.mixture.slots,
+        sites=draws.mixture.sites,
+        conjugate=lambda level: draws.mixture.conjugate({})._replace(X=jnp.ones((40, 1)) * level["level"]),
+    )
+    many: Any = draws._replace(labels=np.zeros((2, 10, 40), int), hyperparameters={"level": levels}, mixture=mixture)
+    rows = replicated_rows(many, count, jax.random.key(0))
+    assert rows.shape == (count, 1) and abs(int((rows > 0).sum()) - int((rows < 0).sum())) <= 1
 
 
 def test_one_cluster_by_hand() -> None:
