@@ -175,10 +175,10 @@ def _hyperparameters(fit: Any, X: Data) -> Mapping[str, ArrayLike]:
 
 
 def _same(one: Mapping[str, ArrayLike], other: Mapping[str, ArrayLike]) -> bool:
-    """Whether hyperparameters have the same names and, but for rounding, the same values."""
+    """Whether hyperparameters have the same names and, but for rounding, the same values, in whatever units."""
     if set(one) != set(other):
         return False
-    return all(np.shape(one[n]) == np.shape(other[n]) and np.allclose(one[n], other[n], rtol=1e-6) for n in one)
+    return all(np.shape(one[n]) == np.shape(other[n]) and np.allclose(one[n], other[n], rtol=1e-6, atol=0.0) for n in one)
 
 
 def _log_joints_at(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
@@ -81,6 +83,21 @@ def test_bounds_at_different_hyperparameters_are_marked() -> None:
     assert list(table["same_hyperparameters"]) == [True, False, True]
     assert table.loc["BHC", "log_joint_shared"] != table.loc["BHC", "log_joint"]
     assert table.loc["again", "log_joint_shared"] == pytest.approx(table.loc["again", "log_joint"], abs=1e-6)
+
+
+def test_hyperparameters_in_small_units_differ_as_in_any_other() -> None:
+    """Variances of 1e-12 and 1e-11, as of nanometres in metres, are not the same."""
+
+    def model(rows: Any) -> None:
+        variance = numpyro.sample("variance", dist.LogNormal(np.log(1e-12), 1.0))
+        component = bnp.NormalKnownCovariance(np.zeros(2), 1e-10 * np.eye(2), variance * jnp.eye(2))
+        dpm(rows, component, 1.0)
+
+    rows = X * 1e-6
+    first, other = (bnp.MAPDP(model, optimize={"variance": variance}).fit(rows) for variance in (1e-12, 1e-11))
+    table = bnp.compare({"first": first, "other": other}, rows)
+    assert list(table["same_hyperparameters"]) == [True, False]
+    assert abs(table.loc["other", "log_joint_shared"] - table.loc["other", "log_joint"]) > 1.0
 
 
 def test_optional_columns_are_left_out(fits: dict) -> None:
