@@ -70,8 +70,8 @@ def compare(
           partition.
         - `same_hyperparameters`: whether `log_joint` and `evidence_bound` are at the shared hyperparameters. Where it is False,
           do not compare them with those of other methods.
-        - `held_out`, `held_out_se`: mean log predictive density per held-out row and its standard error over rows (nats); for
-          MCMC, the density is averaged over the draws. Only with `held_out`.
+        - `held_out`, `held_out_se`: mean log predictive density per held-out row and its standard error over rows (nats), NaN
+          for a single row; for MCMC, the density is averaged over the draws. Only with `held_out`.
         - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
         - `NMI <method>`: agreement between the point estimates of two methods.
         - `seconds`: run time.
@@ -115,7 +115,8 @@ def tabulate(
             row["same_hyperparameters"] = _same(_hyperparameters(fit, X), values)
             if held_out is not None:
                 scores = _held_out(fit, X, held_out)
-                row |= {"held_out": scores.mean(), "held_out_se": scores.std(ddof=1) / np.sqrt(len(scores))}
+                error = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
+                row |= {"held_out": scores.mean(), "held_out_se": error}
             if truth is not None:
                 row |= {
                     "NMI": normalized_mutual_info_score(truth, labels[name]),

@@ -100,6 +100,11 @@ def test_hyperparameters_in_small_units_differ_as_in_any_other() -> None:
     assert abs(table.loc["other", "log_joint_shared"] - table.loc["other", "log_joint"]) > 1.0
 
 
+def test_a_single_held_out_row_has_no_standard_error(fits: dict) -> None:
+    table = bnp.compare({"BHC": fits["BHC"]}, X, held_out=Y[:1])
+    assert table.loc["BHC", "held_out"] == fits["BHC"].score_samples(Y[:1])[0] and np.isnan(table.loc["BHC", "held_out_se"])
+
+
 def test_optional_columns_are_left_out(fits: dict) -> None:
     table = bnp.compare({"BHC": fits["BHC"]}, X)
     assert not {"held_out", "NMI", "ARI"} & set(table.columns)
