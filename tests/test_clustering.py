@@ -210,6 +210,7 @@ ROWS = np.random.default_rng(0).normal(size=(20, 2))
         (ROWS, {"budget": 0}, ValueError, "budget must be a positive number of seconds, but it is 0"),
         (ROWS, {"held_out": 1.0}, ValueError, "held_out must be at least 0 and less than 1, but it is 1.0"),
         (ROWS, {"held_out": 0.97}, ValueError, "holds out 19 of 20 rows and leaves 1"),
+        (ROWS, {"held_out": 0.02}, ValueError, "held-out 0.02 of 20 rows is less than one row; expected 0 or at least 0.05"),
         (ROWS, {"family": "cauchy"}, ValueError, "cauchy"),
         (ROWS, {"truth": [1, 2]}, ValueError, r"one class per row, shape \(20,\), but it has shape \(2,\)"),
         (ROWS, {"truth": [np.nan, *range(19)]}, ValueError, "that of row 0 is missing"),

@@ -174,9 +174,12 @@ def _scored(structure: Structure) -> str:
 
 def _split(n: int, share: float, seed: int) -> tuple[Int[np.ndarray, " kept"], Int[np.ndarray, " rest"]]:
     """Rows to fit and rows to hold out."""
+    if share == 0:
+        return np.arange(n), np.arange(0)
     m = round(share * n)
     if m == 0:
-        return np.arange(n), np.arange(0)
+        least = f"expected 0 or at least {1 / n:.2g}"
+        raise ValueError(f"held_out= or --held-out {share:g} of {n} rows is less than one row; {least}")
     if n - m < 2:
         raise ValueError(
             f"held_out= or --held-out {share:g} holds out {m} of {n} rows and leaves {n - m} for the methods, "
