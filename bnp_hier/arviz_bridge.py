@@ -217,6 +217,10 @@ LEAST_KISH, MOST_MCSE, MOST_RHAT, LEAST_ESS = 0.1, 0.1, 1.01, 400
 """Thresholds at which `loo` warns: Kish share and Monte Carlo error of a row; R-hat and effective sample size of summaries."""
 
 
+FEWEST_DRAWS = 4
+"""Number of draws per chain below which R-hat and effective sample sizes are undefined."""
+
+
 def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array = 0) -> Any:
     """Compute the leave-one-out expected log predictive density (nats), with the label of each left-out row summed out.
 
@@ -236,9 +240,9 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
     Warns
     -----
     RuntimeWarning
-        If there is a single Markov chain, the R-hat of a label-invariant summary exceeds 1.01 or its effective sample size is
-        below 400, or if a row has a Kish share below 0.1 or a Monte Carlo error above 0.1 nats; for such rows, refit the model
-        without them.
+        If there is a single Markov chain, the chains have fewer than four draws, the R-hat of a label-invariant summary exceeds
+        1.01 or its effective sample size is below 400, or if a row has a Kish share below 0.1 or a Monte Carlo error above
+        0.1 nats; for such rows, refit the model without them.
 
     Raises
     ------
@@ -297,8 +301,14 @@ def cross_validate(fit: Any, X: Data, num_samples: int, random_state: int | Arra
         values = summaries(draws_of(fit, X, num_samples, random_state))
         log_likelihood, scalars = values.log_likelihood, {name: getattr(values, name) for name in LABEL_INVARIANT}
     found = importance_leave_one_out(log_likelihood, _ess)
-    single = isinstance(fit, Chains) and fit.num_chains == 1
-    return found, int(np.prod(log_likelihood.shape[:2])), _trouble(found, chain_diagnostics(scalars), single)
+    trouble = _trouble(found, chain_diagnostics(scalars), isinstance(fit, Chains) and fit.num_chains == 1)
+    length = log_likelihood.shape[1]
+    if isinstance(fit, Chains) and length < FEWEST_DRAWS:
+        trouble.append(
+            f"the chains have {length} draws each, too few to see whether they have mixed: R-hat and effective sample sizes "
+            f"need at least {FEWEST_DRAWS}"
+        )
+    return found, int(np.prod(log_likelihood.shape[:2])), trouble
 
 
 def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:

@@ -76,6 +76,14 @@ def test_short_runs_and_unstable_rows_warn() -> None:
         assert bnp.loo(mcmc, X)["warning"]
 
 
+def test_chains_too_short_for_diagnostics_warn() -> None:
+    """R-hat and effective sample sizes of three draws are NaN, which is no sign of mixing."""
+    mcmc = MCMC(bnp.PartitionGibbs(MODEL), num_warmup=0, num_samples=3, num_chains=2, chain_method="vectorized")
+    mcmc.run(jax.random.key(0), X)
+    with pytest.warns(RuntimeWarning, match="the chains have 3 draws each, too few .* need at least 4"):
+        assert bnp.loo(mcmc, X)["warning"]
+
+
 def test_weights_by_hand() -> None:
     """One draw in ten makes row 0 unlikely; row 1 is the same in all."""
     log_likelihood = np.full((2, 50, 2), -1.0)
