@@ -83,13 +83,18 @@ def compare(
     Raises
     ------
     ValueError, TypeError, NotFittedError
-        If `fits` is empty, a fit has not run or does not match X, or lengths disagree.
+        If `fits` is empty, a fit has not run or does not match X, lengths disagree, or a true class is missing.
     """
+    import pandas as pd
+
     if not fits:
         raise ValueError("compare needs at least one fit")
     n = len(as_arguments(X))
     if truth is not None and np.shape(truth) != (n,):
         raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {np.shape(truth)}")
+    missing = np.zeros(n, bool) if truth is None else pd.isna(np.asarray(truth, dtype=object))
+    if missing.any():
+        raise ValueError(f"truth must have one class per row, but that of row {missing.argmax()} is missing")
     return tabulate(fits, X, {name: partition_of(fit, X) for name, fit in fits.items()}, held_out, truth, seconds)
 
 

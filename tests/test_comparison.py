@@ -144,6 +144,9 @@ def test_bad_input(fits: dict) -> None:
         bnp.compare({}, X)
     with pytest.raises(ValueError, match=r"truth must have one class per row, shape \(40,\)"):
         bnp.compare(fits, X, truth=TRUTH[:3])
+    for missing in (None, np.nan):
+        with pytest.raises(ValueError, match="truth must have one class per row, but that of row 24 is missing"):
+            bnp.compare(fits, X, truth=["a"] * 24 + [missing] + ["b"] * 15)
     with pytest.raises(ValueError, match="X has 3 features"):
         bnp.compare({"BHC": fits["BHC"]}, X, held_out=np.zeros((2, 3)))
     with pytest.raises(TypeError, match="expected an MCMC object or a fitted bnp_hier estimator"):
