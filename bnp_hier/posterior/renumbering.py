@@ -29,7 +29,8 @@ MOST_SUBSETS = 500
 """Number of sets of sites that are tried, all those of up to eight sites."""
 
 PRECISION = 1e-5
-"""Relative and absolute difference between two computations of the same number in a model with 32-bit constants."""
+"""Difference between two computations of the same number in a model with 32-bit constants, relative to the number and to 1 nat
+or the largest number of the site."""
 
 
 def numbered_sites(draws: Draws) -> tuple[str, ...]:
@@ -143,8 +144,13 @@ class _RenumberedModel:
     def renumbers(self, sites: Collection[str]) -> list[str]:
         """The deterministic sites whose entries are renumbered, too; constants are not of the clusters."""
         pairs = zip(self.deterministic, self.before, self._values(sites), strict=False)  # followed by densities
-        return [name for name, old, new in pairs if _same(np.roll(old, 1, axis=2), new) and not _same(old, new)]
+        found = []
+        for name, old, new in pairs:
+            largest = float(np.abs(old, where=np.isfinite(old), out=np.zeros(old.shape)).max())  # in the units of the site
+            if _same(np.roll(old, 1, axis=2), new, largest) and not _same(old, new, largest):
+                found.append(name)
+        return found
 
 
-def _same(one: Num[np.ndarray, "..."], other: Num[np.ndarray, "..."]) -> bool:
-    return np.allclose(one, other, rtol=PRECISION, atol=PRECISION, equal_nan=True)
+def _same(one: Num[np.ndarray, "..."], other: Num[np.ndarray, "..."], unit: float = 1.0) -> bool:
+    return np.allclose(one, other, rtol=PRECISION, atol=PRECISION * unit, equal_nan=True)

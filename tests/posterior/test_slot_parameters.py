@@ -157,7 +157,7 @@ SQUARE = np.column_stack([y + shift for shift in np.linspace(-1.0, 1.0, N)])  # 
 
 
 def square(X: jax.Array, *, centred: bool = False, prior: float | np.ndarray = 0.0) -> None:
-    """As many slots as columns and rows; only `loc`, `width`, `spread`, `first` and `members` have one entry per slot."""
+    """As many slots as columns and rows; `loc`, `width`, `spread`, `first`, `small` and `members` have one entry per slot."""
     z = numpyro.sample("z", bnp.ChineseRestaurantProcess(ALPHA, N, max_clusters=N))
     scale = numpyro.sample("scale", dist.Gamma(2.0, 2.0).expand([N]).to_event(1))
     with numpyro.plate("columns", N):
@@ -167,6 +167,7 @@ def square(X: jax.Array, *, centred: bool = False, prior: float | np.ndarray = 0
         loc = numpyro.sample("loc", dist.Normal(middle + jnp.asarray(prior), width[:, None]).to_event(1))
         spread = numpyro.sample("spread", dist.Gamma(3.0, 3.0))
     numpyro.deterministic("first", loc[:, 0] - loc[:, 0].mean())
+    numpyro.deterministic("small", 1e-9 * spread)
     numpyro.deterministic("members", jnp.bincount(z, length=N))
     numpyro.deterministic("fitted", loc[z])
     numpyro.deterministic("sd", jnp.sqrt(scale))
@@ -188,7 +189,7 @@ def test_vectors_over_columns_and_rows_of_the_same_length_are_left_out(centred: 
     mcmc = run_of(partial(square, centred=centred), SQUARE)
     assert all(value.shape[1] == N for value in mcmc.get_samples().values())
     found = bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE)
-    assert set(found.data_vars) == {"loc", "width", "spread", "first", "members"}
+    assert set(found.data_vars) == {"loc", "width", "spread", "first", "small", "members"}
     assert set(bnp.cluster_parameters(mcmc, SQUARE, ESTIMATE, sites="scale").data_vars) == {"scale"}  # as asked
     posterior = bnp.to_arviz(mcmc, SQUARE)["posterior"]
     first = {name: values.dims[2] for name, values in posterior.data_vars.items() if values.shape[2:3] == (N,) and name != "z"}
