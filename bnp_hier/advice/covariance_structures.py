@@ -12,11 +12,12 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.advice.column_kinds import Family, component_for
+from bnp_hier.advice.column_kinds import Family, component_for, names_of_columns
 from bnp_hier.components import FAMILIES, FORMS, LearnedPrior
 from bnp_hier.components.learned import prior_of
 from bnp_hier.deterministic import MAPDP
 from bnp_hier.models import dpm
+from bnp_hier.utils.wording import listed
 
 __all__ = ["Structure", "best_component", "compare_structures"]
 
@@ -33,6 +34,12 @@ MOST_ROWS = 1000
 
 MOST_COLUMNS = 12
 """Largest number of columns for which a shared matrix is tried: its correlations are fitted one by one."""
+
+CORRELATED = ("normal", "known")
+"""Families with correlations within clusters, whose densities have no bound where columns are linearly dependent."""
+
+LEAST_EIGENVALUE = 1e-12
+"""Eigenvalue of the correlation matrix, divided by its size, up to which columns count as linearly dependent."""
 
 
 class Structure(NamedTuple):
@@ -55,7 +62,8 @@ def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tu
     """Fit covariance matrices of several forms to at most 1,000 random rows; the best score comes first.
 
     They are full, diagonal, full and shared by all clusters (of up to 12 columns), or spherical in columns of equal variance
-    and shared.
+    and shared. Where columns are linearly dependent, matrices with correlations are left out: the more exactly they fit the
+    dependence, the larger the density, whatever the clusters.
 
     The score approximates the log joint with the hyperparameters integrated out: as in the Bayesian information criterion
     (Schwarz 1978), each hyperparameter costs ½ log(n / 2π). The share of the data's correlations in a full matrix has this
@@ -71,13 +79,14 @@ def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tu
     random_state
         Seed for the sample and the fits.
     """
+    correlated = not dependent_columns(X)
     if len(X) > MOST_ROWS:
         X = X[np.sort(np.random.default_rng(random_state).choice(len(X), MOST_ROWS, replace=False))]
     n, d = X.shape
     found: list[Structure] = []
     start: np.ndarray | str = "sequential"
     for family, covariance in TITLES.items():
-        if family == "known" and d > MOST_COLUMNS:
+        if (family == "known" and d > MOST_COLUMNS) or (family in CORRELATED and not correlated):
             continue
         prior = prior_of(FAMILIES[family], X, learn=True, **FORMS.get(family, {}))
         model = partial(dpm, component=prior, concentration=dist.Gamma(1.0, 1.0))
@@ -91,6 +100,18 @@ def compare_structures(X: Float[np.ndarray, "n d"], random_state: int = 0) -> tu
         score = fit.log_joint_ - _cost(prior, fit.hyperparameters_, n, d)
         found.append(Structure(family, covariance, score, fit.log_joint_, fit.n_clusters_))
     return tuple(sorted(found, key=lambda structure: -structure.score))
+
+
+def dependent_columns(X: Float[np.ndarray, "n d"]) -> tuple[int, ...]:
+    """Columns that are linearly dependent up to rounding in the complete rows, such as a copy or a total; none for few rows."""
+    rows, d = X[~np.isnan(X).any(axis=1)], X.shape[1]
+    # at most d rows always lie in a plane
+    if len(rows) <= d or (rows == rows[0]).all(axis=0).any():
+        return ()
+    values, vectors = np.linalg.eigh(np.corrcoef(rows.T))
+    if values[0] > LEAST_EIGENVALUE * d:
+        return ()
+    return tuple(np.flatnonzero(np.abs(vectors[:, 0]) > 1e-3).tolist())
 
 
 def _cost(prior: object, hyperparameters: Mapping[str, ArrayLike], n: int, d: int) -> float:
@@ -135,6 +156,12 @@ def best_component(
     better = f"{best.score - second.score:.1f} nats better than {_described(second)} ones"
     complete = f"with {absent.mean():.1%} of the values missing" if absent.any() else "and complete"
     reason = f"the columns are continuous {complete}, and {_described(best)} covariance matrices fit best, {better}"
+    dependent = dependent_columns(X)
+    if dependent:
+        names = listed([names_of_columns(X, feature_names)[j] for j in dependent], 8)
+        reason += (
+            f"; correlations within clusters were not tried, because {names} are linearly dependent: leave one of them out"
+        )
     return component_for(X, best.family, feature_names, categories, kinds)._replace(reason=reason), structures
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bnp_hier as bnp
-from bnp_hier.advice.covariance_structures import best_component, compare_structures
+from bnp_hier.advice.covariance_structures import best_component, compare_structures, dependent_columns
 from tests.parameters import few
 
 MEANS = np.repeat([[0.0, 0.0, 0.0], [6.0, 0.0, 3.0], [0.0, 7.0, -3.0]], 50, axis=0)
@@ -70,3 +70,24 @@ def test_missing_values_do_not_change_the_structure(kind: str) -> None:
     X[7] = np.nan
     suited, structures = best_component(X)
     assert suited.name == "diagonal" and "row 7" in suited.reason and structures == ()
+
+
+def test_dependent_columns_are_found() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 4)) * [1.0, 1e6, 1e-6, 1.0] + [0.0, 1e7, 0.0, 5.0]
+    assert dependent_columns(X) == ()
+    copied = np.column_stack([X, 32 + 1.8 * X[:, 2]])
+    assert dependent_columns(copied) == (2, 4)
+    total = np.column_stack([X[:, 0], X[:, 3], X[:, 2], X[:, 0] + X[:, 3]])
+    total[3, 1] = np.nan
+    assert dependent_columns(total) == (0, 1, 3)
+    assert dependent_columns(total[:5]) == ()  # these always are
+
+
+def test_a_copied_column_does_not_matter() -> None:
+    """Temperatures in two units: densities with correlations would have no bound, and a correlation of 1 is no matrix."""
+    rng = np.random.default_rng(0)
+    x = np.repeat([0.0, 8.0], 20) + rng.normal(size=40)
+    found, structures = best_component(np.column_stack([x, 32 + 1.8 * x]), feature_names=["celsius", "fahrenheit"])
+    assert [structure.clusters for structure in structures if structure.family == found.name] == [2]
+    assert {structure.family for structure in structures} == {"diagonal", "spherical"}
+    assert found.reason.endswith("celsius, fahrenheit are linearly dependent: leave one of them out")
