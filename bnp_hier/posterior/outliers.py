@@ -26,7 +26,7 @@ MOST_DRAWS = 200
 
 
 def outlier_pvalues(
-    fit: Any, X: Data, new_rows: Data, *, num_samples: int = 1000, random_state: int | Array = 0
+    fit: Any, X: Data | None, new_rows: Data, *, num_samples: int = 1000, random_state: int | Array = 0
 ) -> Float[np.ndarray, " m"]:
     """Compute the probability that a row of the model is at most as probable as each new row.
 
@@ -75,9 +75,9 @@ def outlier_pvalues(
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, but it is {num_samples}")
-    fit, X, new_rows = unwrapped(fit, X, new_rows)
+    fit, known, new_rows = unwrapped(fit, X, new_rows)
     key, key_of_draws = jax.random.split(random_key(random_state))
-    draws = thinned(draws_of(fit, X, num_samples=MOST_DRAWS, random_state=key_of_draws), MOST_DRAWS)
+    draws = thinned(draws_of(fit, known, num_samples=MOST_DRAWS, random_state=key_of_draws), MOST_DRAWS)
     mixture = draws.mixture
     if not isinstance(mixture, CollapsedMixture):
         raise ValueError("outlier_pvalues needs a model whose cluster parameters are integrated out")
