@@ -83,12 +83,16 @@ def compare(
     Raises
     ------
     ValueError, TypeError, NotFittedError
-        If `fits` is empty, a fit has not run or does not match X, lengths disagree, or a true class is missing.
+        If `fits` is empty, a fit has not run or does not match X, lengths disagree, a true class is missing, or `seconds` has
+        a name that `fits` does not have.
     """
     import pandas as pd
 
     if not fits:
         raise ValueError("compare needs at least one fit")
+    unknown = sorted(set(seconds or {}) - set(fits))
+    if unknown:
+        raise ValueError(f"seconds has run times of {', '.join(unknown)}, but the fits are {', '.join(fits)}")
     n = len(as_arguments(X))
     if truth is not None and np.shape(truth) != (n,):
         raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {np.shape(truth)}")

@@ -142,6 +142,8 @@ def test_a_users_own_family_runs_on_every_method() -> None:
 def test_bad_input(fits: dict) -> None:
     with pytest.raises(ValueError, match="needs at least one fit"):
         bnp.compare({}, X)
+    with pytest.raises(ValueError, match="seconds has run times of MAPDP, but the fits are "):
+        bnp.compare(fits, X, seconds={"MAPDP": 1.0})
     with pytest.raises(ValueError, match=r"truth must have one class per row, shape \(40,\)"):
         bnp.compare(fits, X, truth=TRUTH[:3])
     for missing in (None, np.nan):

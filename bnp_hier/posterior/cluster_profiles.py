@@ -99,8 +99,8 @@ def describe(
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run or does not match X; if `others` does not have n rows, has a column of X, or a column that is
-        neither finite numbers, dates nor few texts.
+        If the fit has not run or does not match X; if `others` does not have n rows, has the index of X in another order, a
+        column of X, or a column that is neither finite numbers, dates nor few texts.
 
     Examples
     --------
@@ -206,6 +206,8 @@ def as_number(value: Any) -> float:
 
 def _columns(X: Data, others: pd.DataFrame | None) -> list[Column]:
     """The columns of the data and the others, as numbers."""
+    import pandas as pd
+
     columns = as_arguments(X).columns
     names = list(columns) if isinstance(X, ModelArguments) else [str(name) for name in getattr(X, "columns", columns)]
     found = [Column(name, _kind(one), True, ("",), one[:, None]) for name, one in zip(names, columns.values(), strict=True)]
@@ -215,6 +217,14 @@ def _columns(X: Data, others: pd.DataFrame | None) -> list[Column]:
         raise TypeError(f"others must be a DataFrame, but it is of the type {type(others).__name__}")
     if len(others) != len(found[0].values):
         raise ValueError(f"others must have one row for each of the {len(found[0].values)} rows of X, but it has {len(others)}")
+    if isinstance(X, pd.DataFrame) and isinstance(others, pd.DataFrame):
+        own, given = X.index, others.index
+        if not own.equals(given) and own.is_unique and set(own) == set(given):
+            at = int(np.argmax(own != given))
+            raise ValueError(
+                f"others has the rows of X in another order, first in row {at} ({given[at]!r} instead of {own[at]!r}): "
+                "pass others.loc[X.index]"
+            )
     twice = sorted(set(names) & set(map(str, others.columns)))
     if twice:
         raise ValueError(f"others has columns that X has too: {', '.join(twice)}")

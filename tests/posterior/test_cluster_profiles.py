@@ -169,6 +169,16 @@ def test_bad_input(others: pd.DataFrame, message: str) -> None:
         describe(FIT, X, others=others)
 
 
+def test_rows_in_another_order_are_refused() -> None:
+    names, site = [*"fedcb", 1], pd.DataFrame({"site": [*"aabbbb"]})
+    table = pd.DataFrame(X, index=names, columns=[f"x{i}" for i in range(X.shape[1])])
+    fit = bnp.MAPDP().fit(table)
+    expected = describe(fit, table, others=site)  # another index: by position
+    pd.testing.assert_frame_equal(describe(fit, table, others=site.set_axis(names)).profiles, expected.profiles)
+    with pytest.raises(ValueError, match=r"in another order, first in row 0 \(1 instead of 'f'\): pass others.loc\[X.index\]"):
+        describe(fit, table, others=site.set_axis(names[::-1]))
+
+
 def test_many_texts_and_impossible_probabilities_are_refused() -> None:
     rows = np.arange(60.0)[:, None]
     fit = bnp.MAPDP().fit(rows)
