@@ -49,8 +49,9 @@ def to_arviz(
     Parameters
     ----------
     fit
-        `MCMC` that has run a kernel with a partition site, or NUTS on a model such as `dpm_stick_breaking` (labels `z` are
-        recovered); `BHC` (partitions are drawn from its tree posterior); or another estimator (its single partition).
+        `MCMC` or `ResumableRun` that has run a kernel with a partition site, or NUTS on a model such as `dpm_stick_breaking`
+        (labels `z` are recovered); `BHC` (partitions are drawn from its tree posterior); or another estimator (its single
+        partition).
     X
         The data the model was fitted to, (n, d), or `ModelArguments` of a model with several data arguments.
     num_samples, random_state
@@ -60,6 +61,11 @@ def to_arviz(
         If True, replicate the data for every draw; if a whole number, for that many evenly spaced draws of every chain.
     feature_names, item_names
         Coordinates of the columns and rows of X, such as those of a data set; by default, 0, 1, ....
+
+    Returns
+    -------
+    idata
+        `arviz.InferenceData` under ArviZ 0.23, `xarray.DataTree` under 1.x.
 
     Raises
     ------

@@ -42,8 +42,8 @@ def compare(
     Parameters
     ----------
     fits
-        Name -> fit: `MCMC` objects that have run a kernel with a partition site, or NUTS on `dpm_stick_breaking` (whose
-        labels are then recovered), and fitted estimators.
+        Name -> fit: `MCMC` objects or `ResumableRun`s that have run a kernel with a partition site, or NUTS on
+        `dpm_stick_breaking` (whose labels are then recovered), and fitted estimators.
     X
         The data, (n, d), or `ModelArguments` of a model with several data arguments.
     held_out
@@ -51,7 +51,7 @@ def compare(
     truth
         True classes of the rows of X, (n,).
     seconds
-        Run time of each method; needed for fits that do not record their own (`MCMC` objects).
+        Run time of each method (s); without it, that of fits that do not record their own (chains) is NaN.
 
     Returns
     -------

@@ -26,8 +26,8 @@ def dpm(
 ) -> None:
     """Dirichlet-process mixture with cluster parameters integrated out.
 
-    Sites: `alpha` (if `concentration` is a distribution), `z` (the partition, (n,) labels), `missing` (the NaN cells of X, if
-    the columns of the component depend on each other), `X` (observed).
+    Sites: `alpha` (if `concentration` is a distribution), those of the component's hyperparameters, `z` (the partition, (n,)
+    labels), `missing` (the NaN cells of X, if the columns of the component depend on each other), `X` (observed).
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ def pitman_yor_mixture(
 ) -> None:
     """Pitman-Yor mixture with cluster parameters integrated out, which favours more small clusters than a Dirichlet process.
 
-    Sites: `alpha` and `discount` (if distributions), `z` (the partition, (n,) labels), `missing` as in `dpm`, `X` (observed).
+    Sites: `alpha` and `discount` (if distributions), those of the component's hyperparameters, `z` (the partition, (n,)
+    labels), `missing` as in `dpm`, `X` (observed).
 
     Parameters
     ----------
@@ -79,13 +80,16 @@ def dpm_stick_breaking(
 ) -> None:
     """Truncated stick-breaking mixture with explicit parameters and labels summed out, for NUTS.
 
-    Sites: `alpha` (if `concentration` is a distribution), `weights` (truncation,), `parameters` (truncation, ...), one
-    array per component as drawn from `component.prior()`, and `X` (observed). Label switching makes convergence diagnostics of
-    the sites meaningless; compare only label-invariant summaries. `bnp_hier.recover_labels` draws the labels afterwards.
+    Sites: `alpha` (if `concentration` is a distribution), those of the component's hyperparameters, `weights` (truncation,),
+    `parameters` (truncation, ...), one array per component as drawn from `component.prior()`, and `X` (observed). Label
+    switching makes convergence diagnostics of the sites meaningless; compare only label-invariant summaries.
+    `bnp_hier.recover_labels` draws the labels afterwards.
 
     Parameters
     ----------
-    X, component, concentration
+    X
+        Data, (n, d). Missing values are possible only if the component allows them (`allows_missing`); they are not completed.
+    component, concentration
         As in `dpm`.
     truncation
         Number of components K ≥ 1; the last weight is the rest of the stick.

@@ -76,12 +76,14 @@ def bhmc(
         returns; or a function of X that returns one and may place priors on its hyperparameters with `numpyro.sample`. None
         uses `NormalInverseWishart.from_data(X)`, as in `dpm`.
     concentration
-        Concentration α of the nested Chinese restaurant process, or its prior; larger values favour more branches.
+        Concentration α of the nested Chinese restaurant process, or its prior, by default Gamma(1, 10); larger values favour
+        more branches.
     root_concentration
-        Concentration γ0 of the root's proportions, or its prior; larger values favour more components.
+        Concentration γ0 of the root's proportions, or its prior, by default Gamma(1, 1); larger values favour more components.
     mixing_concentration
-        Concentration γ of the proportions below the root, or its prior; smaller values make them sparser. The data say little
-        about it (see Notes): with the default prior, nearly all items of a node have the same component.
+        Concentration γ of the proportions below the root, or its prior, by default Uniform(0, 0.1); smaller values make them
+        sparser. The data say little about it (see Notes): with the default prior, nearly all items of a node have the same
+        component.
     max_components
         Number of components K. None means 50 or, with an infinite root, n + 1, so that all items may have their own.
     max_nodes
@@ -182,15 +184,18 @@ def bhmc_finite(
     drawn from the mixture with weights Σ_leaves p(leaf) β_leaf. As b grows, the tree converges to the nested Chinese restaurant
     process (the same limit in which a finite mixture becomes a Dirichlet-process mixture).
 
-    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions); for each level l below the root `branches_l`
-    (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), with the children of a node adjacent;
-    `mixing_0` (max_components,) at the root; `parameters` (max_components, ...); `X` (observed, pointwise); and the
-    deterministic sites `leaf_weights` (branching^depth,) and `leaf_mixing` (branching^depth, max_components).
+    Sites: `alpha`, `gamma0` and `gamma` (those given as distributions); those of the component's hyperparameters; for each
+    level l below the root `branches_l` (branching^(l−1), branching) and `mixing_l` (branching^l, max_components), with the
+    children of a node adjacent; `mixing_0` (max_components,) at the root; `parameters` (max_components, ...); `X` (observed,
+    pointwise); and the deterministic sites `leaf_weights` (branching^depth,) and `leaf_mixing` (branching^depth,
+    max_components).
 
     Parameters
     ----------
-    X, depth, component, concentration, root_concentration, mixing_concentration, max_components
+    X, depth, component, concentration, root_concentration, mixing_concentration
         As in `bhmc`.
+    max_components
+        Number of components K.
     branching
         Number of children b of every node above the leaves.
 

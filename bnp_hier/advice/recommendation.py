@@ -145,9 +145,10 @@ def recommend(
 ) -> Recommendation:
     """Recommend a component with its default prior and the methods that fit the time budget, and warn about dubious choices.
 
-    The component is inferred from the columns (bits, counts, continuous numbers, missing values). For continuous columns,
-    full, diagonal, shared and spherical covariance matrices are fitted to at most 1,000 rows, and the best is chosen
-    (`compare_structures`). Methods are chosen in order of priority as long as they fit the remaining time; none is run.
+    The component is inferred from the columns (bits, counts, continuous numbers, missing values). For several continuous
+    columns, MAP-DP is fitted to at most 1,000 rows with full, diagonal, spherical and (for up to 12 columns) shared covariance
+    matrices, and those with the largest log joint, less a cost for their hyperparameters, are chosen. Methods are chosen in
+    order of priority as long as they fit the remaining time; none is run.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def recommend(
     Raises
     ------
     ValueError
-        If X is not a table of numbers, or does not fit the family.
+        If X is not a table of numbers or does not fit the family, or an option is invalid.
 
     Examples
     --------

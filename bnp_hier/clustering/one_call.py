@@ -45,7 +45,7 @@ def cluster(
     budget
         Time budget for all methods together, in seconds on two cores, excluding the first compilation on a machine; it
         determines which methods run and how long the chains are. By default, from 115 s for few rows to 360 s for 10,000 rows
-        or more, which small data do not use up.
+        or more; small tables take less.
     family
         Likelihood of one cluster, as in `bnp_hier.recommend`.
     methods
@@ -56,7 +56,7 @@ def cluster(
     items
         Column of a DataFrame with the names of the rows, instead of its index.
     drop
-        Column or columns of a DataFrame to leave out; what they have to do with the clusters is described.
+        Column or columns of a DataFrame to leave out; the result describes how they are associated with the clusters.
     kinds
         What to take columns for, as in `bnp_hier.datasets.from_frame`: name -> "count", "category", "log", ....
     held_out

@@ -170,7 +170,7 @@ class ClusteringResult:
 
     @property
     def profiles(self) -> ClusterProfiles:
-        """Means and shares of the columns in each cluster, and how far each column goes with the clusters."""
+        """Means and shares of the columns in each cluster, and how strongly each column is associated with the clusters."""
         return self.findings.profiles
 
     @cached_property
@@ -346,8 +346,9 @@ class ClusteringResult:
 
         Raises
         ------
-        ValueError
-            If a column is missing, or a value does not suit it.
+        ValueError, TypeError
+            If a column is missing, or a value does not suit it; if an array has another number of columns, or columns of the
+            data were converted.
         """
         return cluster_probabilities(self.fits[self.method], self.data.X, self.labels_, rows_like(self.data, X))
 

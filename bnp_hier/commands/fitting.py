@@ -168,7 +168,7 @@ def predict(
     """Assign new rows to the clusters of a saved fit.
 
     For every row, report the most probable cluster and its probability, the probability of a new cluster, the log density, and
-    (except for bhmc) the p-value of this density: the probability that a row of the model is at most as probable.
+    (except for bhmc) the p-value of this density: the probability that a row of the model has at most this density.
     """
     import pandas as pd
 

@@ -85,7 +85,8 @@ class DirichletMultinomial(PlainStatistics, Component):
     concentration
         Pseudo-counts per category: a vector of length d, > 0.
     total_count
-        Total of each row when data are drawn; densities use the actual totals of the rows.
+        Total of each row when data are drawn, which is not possible if it is None, the default; densities use the actual totals
+        of the rows.
 
     Notes
     -----

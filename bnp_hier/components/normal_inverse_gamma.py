@@ -107,7 +107,8 @@ class NormalInverseGamma(AboutOrigin, Component):
         """Build a prior centred on the data: mean = column means and E[variance] = `within` × column variances.
 
         Learned hyperparameters are the sites `within`, (d,), log-normal with median 0.3; `kappa`, log-normal with median 0.1;
-        and `extra_shape` = shape − 1, log-normal with median 2.5. Their logarithms have standard deviation 1.
+        and `extra_shape` = shape − 1, log-normal with median 2.5. Their logarithms have standard deviation 1. To the
+        expected variance of a column with many equal values, such as grades, at least that of their rounding errors is added.
 
         Parameters
         ----------
@@ -131,7 +132,8 @@ class NormalInverseGamma(AboutOrigin, Component):
         Raises
         ------
         ValueError
-            If there are fewer than two rows, or a column is constant, empty or contains infinite values.
+            If there are fewer than two rows, a column is constant, empty or contains infinite values, or `shape` is not greater
+            than 1.
         """
         if shape is not None:
             check_positive(cls.__name__, "shape", shape, above=1.0)

@@ -174,15 +174,16 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
 
         If they are learned, the expected covariance matrix of a cluster is the matrix with entries √(w_i w_j) S_ij, where S
         lies between the diagonal of the data's covariance matrix and the whole of it. The sites are `within`, (d,): w, the
-        expected fraction of each column's variance within a cluster, log-normal with median 0.3; `correlation`: the share of
-        the data's correlations in S, half-normal and the narrower the more correlations there are for the rows; `kappa`,
-        log-normal with median 0.1; and `extra_nu` = nu − d − 1, log-normal with median 5. The logarithms of the log-normal
-        ones have standard deviation 1.
+        expected fraction of each column's variance within a cluster, log-normal with median 0.3; for more than one column,
+        `correlation`: the share of the data's correlations in S, half-normal on [0, 1], and narrower the more columns and rows
+        there are; `kappa`, log-normal with median 0.1; and `extra_nu` = nu − d − 1, log-normal with median 5. The logarithms of
+        the log-normal ones have standard deviation 1. To the expected variance of a column with many equal values, such as
+        grades, at least that of their rounding errors is added.
 
         Parameters
         ----------
         X
-            Data, (n, d).
+            Data, (n, d); NaN is ignored, but the rules "me" and "agglomerative" need complete rows.
         learn
             True: return the component with priors on its hyperparameters, for use as `component` of a model. False: return
             the component with the hyperparameters of `rule`.
@@ -197,9 +198,10 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
             "within".
         nu
             Degrees of freedom, which are then not learned; overrides the rule's value. d + 2 is the smallest whole number for
-            which E[Σ] exists.
+            which E[Σ] exists; without `learn=False`, nu must be greater than d + 1.
         within
-            Expected fraction of a column's variance within a cluster, which is then not learned; 0.3 under the rule "within".
+            Expected fraction of a column's variance within a cluster, which is then not learned; 0.3 under the rule "within",
+            and ignored under the other rules.
         random_state
             Seed for the random sample, a tenth of the rows, whose nearest neighbours determine s: the mean distance of the
             three closest pairs.
@@ -212,8 +214,8 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
         Raises
         ------
         ValueError
-            If there are fewer than two rows, a column is constant or contains infinite values, the rule is unknown, or a rule
-            is given without `learn=False`.
+            If there are fewer than two rows; if a column is constant, empty or contains infinite values; if the rule is
+            unknown, is given without `learn=False`, or needs complete rows but values are missing; or if nu is too small.
 
         Examples
         --------

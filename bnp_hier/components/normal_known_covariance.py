@@ -77,7 +77,8 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
 
     Notes
     -----
-    The parameter of a cluster is its mean, shape (d,). Missing values are not supported, because the columns may be dependent.
+    The parameter of a cluster is its mean, shape (d,). As with `NormalInverseWishart`, missing values are cells of the model:
+    see `bnp_hier.complete_rows`. In new rows, they are integrated out.
     """
 
     mean: ArrayLike
@@ -111,18 +112,19 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         means relative to those of the columns, log-normal with median 1. The logarithms of the log-normal ones have standard
         deviation 1.
 
-        With `covariance_type="diagonal"`, R is the identity matrix and not a site; with "spherical", `within` is one number,
-        too, so that clusters are spherical in columns of equal variance.
+        With `covariance_type="diagonal"`, R is the identity matrix and not a site; with "spherical", `within` is also a single
+        number, so that clusters are spherical in columns of equal variance. To the learned variance of a column with many
+        equal values, such as grades, that of their rounding errors is added.
 
         Parameters
         ----------
         X
-            Data, (n, d).
+            Data, (n, d); NaN is ignored.
         learn
             True: return the component with priors on its hyperparameters, for use as `component` of a model. False: return
             the component with diagonal covariance matrices.
         covariance_type
-            What is learned: "full", "diagonal" or "spherical".
+            What is learned: "full", "diagonal" or "spherical". Ignored for `learn=False`.
         within
             Fraction of a column's variance within a cluster, which is then not learned; 0.3 for `learn=False`.
         spread
@@ -136,7 +138,7 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         Raises
         ------
         ValueError
-            If there are fewer than two rows, a column is constant or contains infinite values, or the type is unknown.
+            If there are fewer than two rows, a column is constant, empty or contains infinite values, or the type is unknown.
         """
         if covariance_type not in COVARIANCE_TYPES:
             raise ValueError(f"covariance_type must be one of {', '.join(COVARIANCE_TYPES)}, but it is {covariance_type!r}")

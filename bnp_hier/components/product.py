@@ -151,7 +151,8 @@ class ProductComponent(Component):
         Raises
         ------
         ValueError
-            If only one of `families` and `columns` is given, `columns` does not match X, or a group does not fit its family.
+            If there are fewer than two rows, only one of `families` and `columns` is given, `columns` does not match X, a group
+            does not fit its family, or a column without a given family has only missing values.
         """
         matrix = as_matrix(X, min_rows=2)
         if (families is None) != (columns is None):

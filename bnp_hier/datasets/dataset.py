@@ -45,7 +45,8 @@ class Dataset:
     class_names
         Label in ``y`` -> name of its class, where the labels are numeric codes; labels without a name keep their number.
     kinds
-        Name of each column of the file whose kind was given -> its kind, as in `read_table`, or its ordered scale.
+        Name of each column of the file whose kind was given -> its kind, as in `read_table`; "logit%" for the log odds of
+        percentages, and the scale itself, such as "low<medium<high", for an ordered one.
     sources
         Name -> values, (n,), of columns that were converted, as they were read; numbers are float64 and texts are strings,
         empty where missing.

@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.arrays import as_matrix, first_cell
 
 __all__ = ["principal_components"]
 
@@ -17,7 +17,7 @@ def principal_components(X: ArrayLike, n_components: int | None = None) -> Float
     Parameters
     ----------
     X
-        Rows, (n, d).
+        Rows, (n, d), without missing values.
     n_components
         Number of components. None keeps those whose singular values exceed the optimal hard threshold for unknown noise level,
         ω(β) times the median singular value, where ω(β) ≈ 0.56β³ − 0.95β² + 1.82β + 1.43 and β ≤ 1 is the ratio of the two
@@ -31,7 +31,7 @@ def principal_components(X: ArrayLike, n_components: int | None = None) -> Float
     Raises
     ------
     ValueError
-        If `n_components` is not a whole number from 1 to min(n − 1, d), or X has a single row.
+        If `n_components` is not a whole number from 1 to min(n − 1, d), X has a single row, or a value is missing or infinite.
     """
     X = as_matrix(X)
     n, d = X.shape
@@ -43,6 +43,8 @@ def principal_components(X: ArrayLike, n_components: int | None = None) -> Float
         )
     if most < 1:
         raise ValueError("principal components need at least two rows, but X has one")
+    if not np.isfinite(X).all():
+        raise ValueError(f"X has a missing or infinite value at {first_cell(~np.isfinite(X))}; expected finite numbers")
     left, values, _ = np.linalg.svd(X - X.mean(0), full_matrices=False)
     if n_components is None:
         ratio = min(n, d) / max(n, d)

@@ -56,13 +56,13 @@ def read_table(
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
     A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells and the
-    spellings NA, N/A, NaN, null and ? are missing values (NaN), True and False are read as 1 and 0, and infinite values are
-    kept. The same unit beside every number of a column (``10.6 kg``, ``45%``, ``$3``) is removed and kept in ``units``.
-    Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the column (``separators``); a
-    decimal comma is an error, unless three digits follow in all numbers that have one, which cannot be told from thousands. How
-    such columns were read is said in ``notes``. A column of text with 2 to 30 distinct values, none of them
-    a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`; so is
-    one of numbers in different units, such as "500 mg" and "1 g", with a note.
+    spellings NA, N/A, #N/A, NaN, NaT, null and ?, in upper or lower case, are missing values (NaN), True and False are read as
+    1 and 0, and infinite values are kept. The same unit beside every number of a column (``10.6 kg``, ``45%``, ``$3``) is
+    removed and kept in ``units``. Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the
+    column (``separators``); a decimal comma is an error, unless three digits follow in all numbers that have one, which cannot
+    be told from thousands. The ``notes`` say how such columns were read. A column of text with 2 to 30 distinct values, none of
+    them a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`;
+    so is one of numbers in different units, such as "500 mg" and "1 g", with a note.
     Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file
     contains one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its
     only two-dimensional array, optionally the names of the columns as ``feature_names``, and any number of arrays (n,) that
@@ -87,7 +87,8 @@ def read_table(
         "log(column)", and so on).
     header
         Whether the first row of a CSV file contains the names of the columns. If False, they are named x0, x1, .... If None,
-        the first row is the header, but a row that contains only numbers raises an error, as it is more likely data.
+        the first row is the header, but a row that contains only numbers raises an error, as it is more likely data. Must be
+        None for other files.
 
     Returns
     -------
@@ -101,9 +102,10 @@ def read_table(
     ImportError
         If the file is Parquet and pyarrow is not installed.
     ValueError
-        If the suffix is unknown; the first row of a CSV file contains only numbers; the file is empty, not readable in its
-        format, or without data rows; the number of fields in a CSV row differs from the header; column names are empty,
-        repeated or equal to the name of an indicator; a named column does not exist; a label is missing; a column contains
+        If the suffix is unknown; the first row of a CSV file contains only numbers and `header` is None, or `header` is given
+        for another file; the file is empty, not readable in its format, or without data rows; the number of fields in a CSV row
+        differs from the header; column names are empty, repeated or equal to the name of an indicator; a named column does not
+        exist; a label is missing; a column contains
         both text and numbers, different units in numbers that are not repeated, separators that are ambiguous, or too many
         distinct texts for a category; a kind does not exist or does not suit a column; or no column is left. Messages refer to
         rows of CSV files by line and to rows of other files by number, starting at 1.

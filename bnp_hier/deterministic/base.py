@@ -146,10 +146,23 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         y
             Ignored.
 
+        Returns
+        -------
+        self
+            The fitted estimator.
+
         Raises
         ------
-        ValueError
-            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior.
+        ValueError, TypeError
+            If an option, the model or the data are invalid, or `optimize` is True but no hyperparameter has a prior; also if X
+            is an object on disk or on a cluster that would be read as a whole.
+
+        Warns
+        -----
+        RuntimeWarning
+            If a learned hyperparameter lies at the edge of its prior; of `VariationalDP`, also if it has not converged.
+        UserWarning
+            If the hyperparameters are learned and all of 20 or more rows are in one cluster.
         """
         started = time.perf_counter()
         self._check_options()

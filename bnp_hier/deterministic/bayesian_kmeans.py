@@ -124,7 +124,8 @@ class BayesianKMeans(StreamingClustering):
         Whether every series of passes converged within `max_iter`; for a table that is read in parts, whether the last pass
         lowered the free energy by less than 10⁻⁵ nats per row.
     init_free_energies_ : ndarray
-        Final free energy for each initialisation, on at most 8,192 rows.
+        Final free energy for each initialisation, in increasing order of their numbers of clusters, on at most 8,192 rows. A
+        number above that of the distinct rows is reduced to it, and equal numbers are tried once.
     assignment_ : str
         "dense" or "kd_tree": the method used in the last pass.
     visited_nodes_, touched_rows_ : int

@@ -60,8 +60,8 @@ class BHC(DeterministicClustering):
     ----------
     model
         NumPyro model with one `ChineseRestaurantProcess` site (discount 0, no `max_clusters`) and one observed
-        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances; its
-        hyperparameters, those of `NormalInverseWishart.from_data` and the concentration, have weakly informative priors.
+        `ConjugateMixture` on it. The default has normal clusters with unrestricted covariances; its hyperparameters, those of
+        `NormalInverseWishart.from_data` and the concentration, have weakly informative priors.
     method
         "exact": consider all pairs, in O(n²) time and O(n) memory. "randomized": build exact trees of random subsets and
         filter the other rows through them, in O(n log n). "bayes_kmeans": assign the rows one by one to small clusters and
@@ -85,7 +85,8 @@ class BHC(DeterministicClustering):
     random_state
         Integer or JAX key for the search and for the random subsets and orders.
     progress_bar
-        Whether to show a progress bar for large data sets.
+        Whether to show progress bars: of the rounds of `refine="full"` and, for 2,000 rows or more, of the construction of the
+        initial tree.
 
     Attributes
     ----------
@@ -316,6 +317,11 @@ class BHC(DeterministicClustering):
         -------
         labels
             (num_samples, items) cluster labels, integers from 0 in order of appearance.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            If the estimator is not fitted, or `num_samples` is not an integer of at least 1.
         """
         check_is_fitted(self, "counts_")
         require_count("num_samples", num_samples)
@@ -333,7 +339,13 @@ class BHC(DeterministicClustering):
         return np.stack([canonical_labels(draw) for draw in top[:items].T])
 
     def coclustering(self) -> Float[np.ndarray, "n n"]:
-        """Posterior co-clustering probability of each pair of items, over the partitions of the tree."""
+        """Posterior co-clustering probability of each pair of items, over the partitions of the tree.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        """
         check_is_fitted(self, "counts_")
         tree = self.dendrogram_
         n, order, sizes = tree.n_items, tree.leaf_order(), tree.sizes

@@ -150,11 +150,17 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If the penalty is not positive, if both or neither of `penalty` and `n_clusters` are given, or if X is not a table
-            of finite numbers or would be read as a whole although it need not be in memory.
+            If an option is out of range, if both or neither of `penalty` and `n_clusters` are given, if `n_clusters` exceeds
+            the number of rows, or if X is not a table of finite numbers or would be read as a whole although it need not be in
+            memory.
         Exception
             Any exception raised when parts are read; the estimator keeps the result of the last complete pass, as a note on
             the exception says.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the sweeps or passes have not converged within `max_iter`, or no penalty yields `n_clusters` clusters.
         """
         started = time.perf_counter()
         self._validate_params()

@@ -36,7 +36,7 @@ def recursive_kmeans(X: ArrayLike, depth: int, branching: int, random_state: int
     Raises
     ------
     ValueError
-        If `depth` or `branching` is not an integer of at least 1.
+        If `depth` or `branching` is not an integer of at least 1, or X has missing or infinite values.
     """
     from sklearn.cluster import KMeans
 

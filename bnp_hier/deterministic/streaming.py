@@ -54,15 +54,29 @@ class StreamingClustering(LateLabels, DeterministicClustering):
         y
             Ignored.
 
+        Returns
+        -------
+        self
+            The fitted estimator.
+
         Raises
         ------
         ValueError, TypeError
-            If an option, the model or the data are invalid, or `optimize` is set but no hyperparameter has a prior; also if X
-            is an object on disk or on a cluster that would be read as a whole. The message says what to pass instead.
+            If an option, the model or the data are invalid, or `optimize` is True or "leave_one_out" but no hyperparameter has
+            a prior; also if X is an object on disk or on a cluster that would be read as a whole. The message says what to pass
+            instead.
         Exception
             Any exception raised by the function or its iterator. If reading the chunks fails, the estimator keeps the best
             clusters found in the completed passes or, if there are none, the clusters of the rows read so far; a note on the
             exception says which.
+
+        Warns
+        -----
+        RuntimeWarning
+            If a learned hyperparameter lies at the edge of its prior; of `MAPDP`, also if it has not converged.
+        UserWarning
+            If the hyperparameters are learned and all of 20 or more rows are in one cluster; of `MAPDP`, also if `init` is
+            "single".
         """
         source = row_source(X)
         if source is None:

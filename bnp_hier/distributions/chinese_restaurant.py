@@ -72,6 +72,12 @@ class ChineseRestaurantProcess(RememberedDraws):
         If given, partitions into more clusters have probability zero. The density is not renormalised, so that the joint
         density with a prior on `concentration` is the untruncated one restricted to the remaining partitions.
 
+    Raises
+    ------
+    ValueError
+        If the size or `max_clusters` is not a whole number of at least 1, the discount is not in [0, 1), or the concentration
+        is not finite and above −discount.
+
     Notes
     -----
     Draws are labelled in order of appearance (item 0 has label 0, the first item in another cluster has label 1, ...).
@@ -112,8 +118,10 @@ class ChineseRestaurantProcess(RememberedDraws):
             d, c = np.asarray(discount), np.asarray(concentration)
             if not ((d >= 0) & (d < 1)).all():
                 raise ValueError(f"ChineseRestaurantProcess: discount must lie in [0, 1), but it is {d}")
-            if not (c > -d).all() or not np.isfinite(c).all():
+            if not (c > -d).all():
                 raise ValueError(f"ChineseRestaurantProcess: concentration must exceed {0.0 - np.min(d):g}, but it is {c}")
+            if not np.isfinite(c).all():
+                raise ValueError(f"ChineseRestaurantProcess: concentration must be finite, but it is {c}")
         self.concentration, self.discount = concentration, discount
         self.size, self.max_clusters = int(size), max_clusters
         batch = jnp.broadcast_shapes(jnp.shape(concentration), jnp.shape(discount))

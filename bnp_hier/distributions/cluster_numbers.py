@@ -22,8 +22,10 @@ def _check(n: int, discount: float, concentration: float = 1.0) -> None:
         raise ValueError(f"n must be a whole number of items, at least 1, but it is {n!r}")
     if not (_is_number(discount) and 0 <= discount < 1):
         raise ValueError(f"discount must be a number in [0, 1), but it is {discount!r}")
-    if not (_is_number(concentration) and -discount < concentration < np.inf):
+    if not (_is_number(concentration) and concentration > -discount):
         raise ValueError(f"concentration must be a number above {0.0 - discount:g}, but it is {concentration!r}")
+    if concentration == np.inf:
+        raise ValueError(f"concentration must be finite, but it is {concentration!r}")
 
 
 def _is_number(value: Any) -> bool:
@@ -112,6 +114,11 @@ def concentration_for(expected_clusters: float, n: int, discount: float = 0.0) -
     discount
         Pitman-Yor discount δ in [0, 1). With a large discount, the expected number at α = 0 may already exceed the requested
         one; the result is then negative, but above −δ.
+
+    Returns
+    -------
+    concentration
+        α.
 
     Raises
     ------

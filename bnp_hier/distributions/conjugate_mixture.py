@@ -87,6 +87,13 @@ class ConjugateMixture(dist.Distribution):
     max_clusters
         If given, all labels must be below this number, and the density requires this many marginal likelihoods instead of n.
 
+    Raises
+    ------
+    TypeError
+        If `component` is not a component.
+    ValueError
+        If the assignments are not whole numbers in the allowed range, or `max_clusters` is not a whole number of at least 1.
+
     Notes
     -----
     `log_prob` is the sum over clusters of the log marginal likelihood of their rows, and is differentiable in the component's

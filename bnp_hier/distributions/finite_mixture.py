@@ -26,6 +26,11 @@ class FiniteMixture(dist.MixtureSameFamily):
         (K,) weights that sum to one.
     parameters
         (K, ...) parameters, as drawn from `component.prior()`.
+
+    Raises
+    ------
+    TypeError
+        If `component` is not a component.
     """
 
     pytree_data_fields = ("component",)

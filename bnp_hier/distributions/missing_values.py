@@ -81,6 +81,11 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
     missing
         Which cells are missing, (n, d); by default, those that are NaN. It must be given if X is traced by JAX.
 
+    Returns
+    -------
+    rows
+        X with its missing values replaced by those of the site; X itself if there are none.
+
     Raises
     ------
     ValueError

@@ -28,6 +28,11 @@ class StickBreaking(dist.Distribution):
     truncation
         Number of weights K ≥ 1; the last weight is the whole remainder of the stick.
 
+    Raises
+    ------
+    ValueError
+        If the concentration is not finite and positive, or the truncation is not a whole number of at least 1.
+
     Notes
     -----
     `log_prob` is the log density of the first K − 1 weights on the simplex: the product of the Beta densities, divided by

@@ -166,7 +166,7 @@ class BHMCGibbs(PartitionKernel):
         None means 5, or 0 with mixing="paper". Without these moves, a chain may keep its initial number of components.
     relabel
         Whether each step redraws the component of every table at every node, for all items that the table represents. Requires
-        a finite number of components; None means that it does where it can, but not with mixing="paper".
+        a finite number of components; None means True if it is finite, but False with mixing="paper".
     sibling_split_merge
         Number of attempts per step and level to split a node in two, or merge two children of the same parent; None means 2, or
         0 with mixing="paper".
@@ -177,13 +177,21 @@ class BHMCGibbs(PartitionKernel):
         Temperatures of parallel tempering, increasing from 1. Each belongs to a replica of the chain, whose target is the prior
         times the likelihood to the power 1/T and which makes the same steps. Afterwards, neighbouring replicas propose to
         exchange their values. The draws are those at temperature 1. The cost is proportional to the number of temperatures;
-        `swap_rates` of the state should be well above zero. Requires `NormalKnownCovariance`.
+        `swap_rates` of the state should be well above zero. Requires `NormalKnownCovariance`, of whose hyperparameters only a
+        variance may have a prior.
 
     Raises
     ------
     ValueError
-        If an option is unknown, or the temperatures do not increase from 1. At `init`, if the model does not have this form,
-        the data are invalid, or a latent site that belongs to no other block has no conditional of known form.
+        If an option is out of range, the temperatures do not increase from 1, or mixing="paper" is combined with temperatures
+        or with moves that require mixing="exact". At `init`, if the model does not have this form, the data are invalid, a
+        latent site that belongs to no other block has no conditional of known form, or `relabel` is True although the number of
+        components is infinite. At `init` or in the first step, if the model does not allow several temperatures.
+
+    Warns
+    -----
+    UserWarning
+        If mixing is "paper".
 
     Notes
     -----

@@ -64,7 +64,7 @@ class HyperparameterGibbs(ModelKernel):
     model
         NumPyro model whose sites that belong to no other block are continuous. Any such model is supported, but evaluations
         cost time proportional to the number of rows unless the rows have a `ConjugateMixture` on a `ChineseRestaurantProcess`
-        whose component has an `anchor`, as all families of this package do.
+        whose component has an `anchor`, as all families of this package with proper priors do.
     width
         Initial width of the intervals, in unconstrained units (for a positive number, those of its logarithm).
     max_steps_out
@@ -72,7 +72,7 @@ class HyperparameterGibbs(ModelKernel):
     sweeps
         Number of updates of each coordinate per step.
     random_order
-        Whether the coordinates are updated in a new random order in each sweep, and not in the order of the sites.
+        Whether the coordinates are updated in a new random order in each sweep, instead of in the order of the sites.
     adapt
         Whether warm-up adapts the slices. The coordinates become those in which the draws of warm-up are uncorrelated, as in
         the factor slice sampler (Tibbits et al. 2014), and their widths three times the mean distance moved. Both are fixed

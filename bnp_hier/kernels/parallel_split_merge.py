@@ -114,8 +114,8 @@ class ParallelSplitMerge(PartitionKernel):
         "fits": the clusters of `BayesianKMeans` or `MAPDP`, chosen at random, fitted to at most 5,000 rows drawn with a
         seed from the key of the chain. If there are more rows, 100 steps without sweeps follow on these, and each of the
         others joins a cluster drawn from its probabilities. Under chain methods that hide the key, all chains start from
-        the same fit; of rows that are distributed over devices, those are gathered. "one": one cluster. An array: labels
-        from 0, (n,). The `init_params` of `MCMC.run` take precedence.
+        the same fit; if the rows are distributed over devices, those that were drawn are gathered. "one": one cluster. An
+        array: labels from 0, (n,). The `init_params` of `MCMC.run` take precedence.
     sweep
         Whether a step ends with a sweep of single-row moves. None means yes for up to 10,000 rows with up to a million features
         in total, and no otherwise.

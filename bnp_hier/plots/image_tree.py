@@ -81,7 +81,8 @@ def montage(
     ------
     ValueError
         If there is not one image or row per item, if images have another shape, missing values or colours out of range, if
-        the tree does not have this level below the root, or if `count` or `max_nodes` is below 1.
+        the tree does not have this level below the root, if `count` or `max_nodes` is below 1, or if there is no colormap of
+        this name.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure

@@ -40,17 +40,16 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     """Plot the means and shares of the columns in each cluster as a table whose cells are coloured by their deviation.
 
     Rows are the columns of the data, or up to five levels of categories, those most strongly associated with the clusters
-    first, and up to 25. Columns are the clusters in order of their numbers, with their sizes, and only the largest if there are
-    more than ten. A cell contains the mean and the standard deviation, or the share, of the cluster's own rows. Below, in
+    first, and at most 25. Columns are the clusters in order of their numbers, with their sizes, but only the ten largest if
+    there are more. A cell contains the mean and the standard deviation, or the share, of the cluster's own rows. Below, in
     parentheses, is the interval over the draws of the mean in the cluster that these rows belong to there, as
     `bnp_hier.describe` explains, unless it is the same number. The colour is the difference of the rows' mean from that of all
-    rows, in standard deviations over all rows. Names of columns that were not
-    used to find the clusters are in italics.
+    rows, in standard deviations over all rows. Names of columns that were not used to find the clusters are in italics.
 
     Parameters
     ----------
     description
-        Of `bnp_hier.describe`.
+        Result of `bnp_hier.describe`.
     ax
         Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
 
@@ -97,12 +96,12 @@ def associations(description: ClusterProfiles, *, ax: Axes | None = None) -> Axe
 
     A dot is the mean of ε² (numbers and dates) or Cramér's V (categories) over the draws, and a line its interval; both
     measures lie between 0 and 1. The dots of columns that were not used to find the clusters are hollow; the others are
-    associated with the clusters by construction. Up to 25 columns are shown, the strongest first.
+    associated with the clusters by construction. At most 25 columns are shown, the strongest first.
 
     Parameters
     ----------
     description
-        Of `bnp_hier.describe`.
+        Result of `bnp_hier.describe`.
     ax
         Axes to draw in; by default, those of a new figure (`ax.figure`) that is not registered with pyplot.
 

@@ -41,7 +41,7 @@ def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) ->
     ------
     ValueError
         If there is nothing to plot, a value is not a table, tables have different measures, tables of one method have
-        different levels, or a score is missing or infinite.
+        different levels, levels are not whole numbers, or a score is missing or infinite.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

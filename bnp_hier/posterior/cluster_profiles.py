@@ -66,9 +66,9 @@ def describe(
     Missing values are left out.
 
     How much the uncertainty of the partition matters is shown by a second mean: in each draw, that of the cluster that a random
-    one of these rows belongs to. Its average and its interval over the draws have names that end in `_over_draws`. They are no
-    sampling error, and the interval need not contain the mean of the rows: a cluster of two rows that are with many others in
-    most draws has their mean there.
+    one of these rows belongs to. Its average and its interval over the draws have names that end in `_over_draws`. They do not
+    measure sampling error, and the interval need not contain the mean of the rows: a cluster of two rows that are with many
+    others in most draws has the mean of all these there.
 
     The association of a column with the partition is measured in each draw: for numbers and dates by ε², the share of the
     variance that lies between clusters, less what is expected by chance (Kelley 1935); for categories by Cramér's V with
@@ -87,7 +87,7 @@ def describe(
     others
         Further columns, with n rows: numbers, bits, dates or texts with at most 50 distinct values.
     credible
-        Probability of the intervals.
+        Probability of the intervals, in (0, 1).
     num_samples
         Maximum number of draws used, over all chains together, evenly spaced.
 
@@ -100,7 +100,8 @@ def describe(
     ------
     NotFittedError, ValueError, TypeError
         If the fit has not run or does not match X; if `others` does not have n rows, has the index of X in another order, a
-        column of X, or a column that is neither finite numbers, dates nor few texts.
+        column of X, or a column that is neither finite numbers, dates nor few texts; or if `credible` or `num_samples` is out of
+        range.
 
     Examples
     --------

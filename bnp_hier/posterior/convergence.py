@@ -47,7 +47,7 @@ def diagnostics(idata: Any, var_names: str | Sequence[str] | None = None) -> pd.
     table
         One row per variable, or per entry of an array-valued variable. Columns `rhat`, `ess_bulk` and `ess_tail` as defined by
         ArviZ. All are NaN if a variable never changes or there are fewer than four draws per chain; R-hat is also NaN for a
-        single chain.
+        single chain, and infinite if every chain is stuck at a value of its own.
 
     Warns
     -----

@@ -52,7 +52,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If an argument has the wrong shape or type, or is out of range.
 
     Notes
@@ -91,9 +91,14 @@ def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
     draws
         Label draws, (s, n) or (chain, draw, n) whole numbers.
 
+    Returns
+    -------
+    probabilities
+        (K + 1,) shares of the draws with so many clusters; the first is 0.
+
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If the draws have the wrong shape or type.
 
     Examples

@@ -49,6 +49,11 @@ def part_gains(component: Component, X: object, labels: Int[np.ndarray, " n"]) -
     labels
         (n,) labels of the partition.
 
+    Returns
+    -------
+    gains
+        One `PartGain` for each part, in the order of the parts (nats).
+
     Raises
     ------
     ValueError

@@ -62,6 +62,11 @@ def hierarchy_draws(fit: Chains, X: Data) -> HierarchyDraws:
     X
         The data the model was fitted to, (n, d).
 
+    Returns
+    -------
+    draws
+        `HierarchyDraws`; ``draws[chain, draw]`` is a `Hierarchy`.
+
     Raises
     ------
     TypeError, ValueError

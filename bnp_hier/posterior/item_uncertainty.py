@@ -65,7 +65,7 @@ def assignment_uncertainty(draws: ArrayLike, estimate: ArrayLike, loss: str = "v
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If the draws or the estimate have the wrong shape or type, or the loss is unknown.
 
     Notes
@@ -113,7 +113,7 @@ def cluster_affinities(draws: ArrayLike, estimate: ArrayLike, num_samples: int |
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If the draws or the estimate have the wrong shape or type, or `num_samples` is not positive.
 
     Examples
@@ -156,7 +156,7 @@ def membership_probabilities(draws: ArrayLike, estimate: ArrayLike, num_samples:
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If the draws or the estimate have the wrong shape or type, or `num_samples` is not positive.
 
     Examples

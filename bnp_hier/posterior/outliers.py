@@ -28,13 +28,13 @@ MOST_DRAWS = 200
 def outlier_pvalues(
     fit: Any, X: Data | None, new_rows: Data, *, num_samples: int = 1000, random_state: int | Array = 0
 ) -> Float[np.ndarray, " m"]:
-    """Compute the probability that a row of the model is at most as probable as each new row.
+    """Compute a p-value for each new row: the probability that a row of the model has at most its predictive density.
 
-    Rows are drawn from the predictive distribution of the fit: a cluster or a new one, its parameters given its rows, and a
-    row. The p-value of a new row is the share of these rows, and of the row itself, whose log predictive density is at most
-    that of the new row (Box 1980). If a new row comes from the model, its p-value has a uniform distribution (up to the
-    number of rows drawn, and larger where densities are tied); a small one marks an outlier. With missing values in a new
-    row, densities are those of the cells that are there.
+    Rows are drawn from the predictive distribution of the fit: first a cluster, possibly a new one, then its parameters given
+    its rows, and then a row. The p-value of a new row is the share of rows, among these and the new row itself, whose log
+    predictive density is at most that of the new row (Box 1980). If a new row comes from the model, its p-value has a uniform
+    distribution (up to the number of rows drawn, and larger where densities are tied); a small one marks an outlier. With
+    missing values in a new row, densities are those of the cells that are there.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def outlier_pvalues(
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not match X or has no conjugate component, the rows are not valid for the component, or
-        columns of a result were converted and the new rows are an array.
+        If the fit has not run, does not match X or has no conjugate component, the rows are not valid for the component,
+        columns of a result were converted and the new rows are an array, or `num_samples` is below 1.
 
     Examples
     --------

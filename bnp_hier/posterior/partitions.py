@@ -37,7 +37,7 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If the draws are not whole numbers in two or three dimensions, or an iterator is empty or its arrays differ in n.
 
     Examples

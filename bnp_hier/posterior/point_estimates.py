@@ -190,8 +190,8 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
 
     Raises
     ------
-    ValueError
-        If the draws have the wrong shape or type, or the loss is unknown.
+    ValueError, TypeError
+        If the draws have the wrong shape or type, the loss is unknown, or `n_init` is not a whole number of at least 0.
 
     Notes
     -----

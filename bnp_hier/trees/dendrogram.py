@@ -225,6 +225,11 @@ class Dendrogram:
         ----------
         heights
             Kind of heights, see `heights`. Nodes are renumbered in order of height, as SciPy requires; the tree is the same.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown.
         """
         n = self.n_items
         height = self.heights(heights)
