@@ -93,9 +93,15 @@ def dpm_stick_breaking(
         As in `dpm`.
     truncation
         Number of components K ≥ 1; the last weight is the rest of the stick.
+
+    Raises
+    ------
+    ValueError
+        If the data do not fit the component (see `Component.validate`).
     """
     alpha = _concentration(concentration, component)
     component = _component(component, X)
+    component.validate(X)  # the density of an incomplete row would be NaN or 0
     weights = numpyro.sample("weights", StickBreaking(alpha, truncation))
     with numpyro.plate("components", truncation):
         parameters = numpyro.sample("parameters", component.prior())

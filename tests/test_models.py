@@ -320,3 +320,12 @@ def test_settings_that_do_not_exist(settings: dict, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         model.set_params(**settings)
     assert model.get_params()["family"] == "normal" and model.get_params()["within"] == 0.5  # nothing has changed
+
+
+def test_sticks_need_rows_that_their_component_can_have() -> None:
+    X = np.array([[0.0, 1.0], [np.nan, 2.0], [1.0, 0.5]])
+    full = partial(dpm_stick_breaking, component=NormalInverseWishart(np.zeros(2), 1.0, 4.0, np.eye(2)))
+    with pytest.raises(ValueError, match="missing value .* at row 1, column 0; NormalInverseWishart needs complete rows"):
+        log_density(handlers.seed(full, 0), (X,), {}, {})
+    by_column = partial(dpm_stick_breaking, component=NormalInverseGamma(np.zeros(2), 1.0, 2.0, 1.0))
+    assert np.isfinite(log_density(handlers.seed(by_column, 0), (X,), {}, {})[0])

@@ -100,8 +100,8 @@ def describe(
     ------
     NotFittedError, ValueError, TypeError
         If the fit has not run or does not match X; if `others` does not have n rows, has the index of X in another order, a
-        column of X, or a column that is neither finite numbers, dates nor few texts; or if `credible` or `num_samples` is out of
-        range.
+        column of X, or a column that is neither finite numbers, dates nor few texts; or if `credible` or `num_samples` is out
+        of range.
 
     Examples
     --------
