@@ -43,7 +43,7 @@ from bnp_hier.components.linear_algebra import (
 from bnp_hier.components.parameter_spaces import NormalInverseWishartParameters
 from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.native import Part
-from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced
 
 __all__ = ["NormalInverseWishart"]
 
@@ -244,6 +244,11 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
             scale = factor * (np.diag(variance) if isinstance(variance, np.ndarray) else jnp.diag(variance))
             return cls(mean=mean, kappa=kappa, nu=nu, scale=scale)
         matrix = as_matrix(X)
+        if np.isnan(matrix).any():
+            raise ValueError(
+                f"{cls.__name__}: rule={rule!r} needs complete rows, but X has a missing value at "
+                f'{first_cell(np.isnan(matrix))}; impute it, or use rule="within"'
+            )
         square = close_distance(matrix, random_state) ** 2
         if rule == "agglomerative":
             return cls(mean=mean, kappa=kappa, nu=nu, scale=0.01 * square * np.eye(d))

@@ -6,7 +6,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from bnp_hier.trees import Hierarchy
-from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.arrays import as_matrix, first_cell
+from bnp_hier.utils.options import require_count
 
 __all__ = ["recursive_kmeans"]
 
@@ -40,10 +41,12 @@ def recursive_kmeans(X: ArrayLike, depth: int, branching: int, random_state: int
     """
     from sklearn.cluster import KMeans
 
-    for name, value in (("depth", depth), ("branching", branching)):
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, but it is {value!r}")
+    require_count("depth", depth)
+    require_count("branching", branching)
     X = as_matrix(X)
+    for what, bad in (("a missing", np.isnan(X)), ("an infinite", np.isinf(X))):
+        if bad.any():
+            raise ValueError(f"X has {what} value at {first_cell(bad)}; k-means needs complete rows of finite numbers")
     rng = np.random.default_rng(random_state)
     node, first, paths = np.zeros(len(X), dtype=np.int64), 1, []
     for _ in range(int(depth)):

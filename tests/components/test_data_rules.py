@@ -46,6 +46,9 @@ def test_one_column() -> None:
 def test_bad_input(rule: str) -> None:
     with pytest.raises(ValueError, match="X is constant in column 0"):
         bnp.NormalInverseWishart.from_data(np.ones((5, 2)), rule=rule, learn=False)
+    holed = np.where(np.arange(2) == np.arange(len(X))[:, None], np.nan, X)
+    with pytest.raises(ValueError, match=f"rule='{rule}' needs complete rows, but X has a missing value at row 0, column 0"):
+        bnp.NormalInverseWishart.from_data(holed, rule=rule, learn=False)
     with pytest.raises(ValueError, match="all 5 rows of X are equal"):
         close_distance(np.ones((5, 2)), 0)
     with pytest.raises(ValueError, match="rule must be one of within, me, agglomerative, but it is 'best'"):

@@ -26,3 +26,11 @@ def test_fewer_distinct_rows_than_branches() -> None:
 def test_bad_sizes(depth: float, branching: int, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1"):
         recursive_kmeans(np.zeros((3, 1)), depth, branching)
+
+
+def test_bad_rows() -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    with pytest.raises(ValueError, match="X has a missing value at row 1, column 0; k-means needs complete rows"):
+        recursive_kmeans(np.where(X == 2, np.nan, X), 2, 2)
+    with pytest.raises(ValueError, match="X has an infinite value at row 2, column 1"):
+        recursive_kmeans(np.where(X == 5, np.inf, X), 2, 2)
