@@ -173,6 +173,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _fit_rows(self, X: ArrayLike) -> Problem:
         problem = Problem(self.model, input_rows(self, X, reset=True, min_rows=2), allow_missing=True)
+        for name in ("missing_values_", "missing_std_"):  # those of an earlier fit
+            self.__dict__.pop(name, None)
         if isinstance(self.optimize, Mapping):
             problem.set(self.optimize)
         elif self.optimize not in (False, "auto") and not problem.unconstrained:

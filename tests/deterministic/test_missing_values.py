@@ -101,6 +101,18 @@ ESTIMATORS: dict[str, Any] = {
 }
 
 
+def test_a_fit_to_complete_rows_forgets_the_imputation_of_an_earlier_one() -> None:
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(-6, 1, (8, 2)), rng.normal(6, 1, (8, 2))])
+    holed = X.copy()
+    holed[3, 1] = NAN
+    bhc = bnp.BHC(partial(dpm, component=FAMILIES["full"]), refine=None, progress_bar=False).fit(holed)
+    assert len(bhc.missing_values_) == 1
+    bhc.fit(X)
+    assert not hasattr(bhc, "missing_values_") and not hasattr(bhc, "missing_std_")
+    assert bnp.evidence.tree_bound(bhc) == bhc.log_evidence_bound_  # refused for a tree of completed rows
+
+
 @pytest.mark.parametrize("name", few(ESTIMATORS, plain=2, slow=1))
 def test_estimators_find_the_groups_despite_missing_values(name: str) -> None:
     """A tenth is missing: the groups, the missing values within their uncertainty, and the density of new rows."""
