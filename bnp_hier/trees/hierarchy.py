@@ -94,6 +94,11 @@ class Hierarchy:
                     f"Hierarchy: weights must have a row for every node number up to {max(given)}, "
                     f"but they have shape {weights.shape}"
                 )
+            if min(given) < 0:
+                raise ValueError(
+                    f"Hierarchy: node {min(given)} has no row of weights, which are indexed by the numbers in paths: number "
+                    "the nodes from 1"
+                )
             object.__setattr__(self, "weights", weights[given])
 
     @classmethod

@@ -495,6 +495,13 @@ def test_nodes_are_renamed_level_by_level():
     assert (tree.n_items, tree.depth, tree.n_nodes) == (5, 2, 6)
 
 
+def test_negative_node_numbers_have_no_weights():
+    """They would be those of other nodes, counted from the end."""
+    np.testing.assert_array_equal(Hierarchy(np.array([[-1], [1]])).paths, [[1], [2]])
+    with pytest.raises(ValueError, match="node -1 has no row of weights"):
+        Hierarchy(np.array([[-1], [1]]), weights=np.eye(3))
+
+
 @many_examples
 @given(hierarchies())
 def test_levels_and_items_follow_the_prefixes(names):
