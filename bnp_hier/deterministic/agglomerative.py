@@ -13,6 +13,7 @@ from scipy.special import gammaln
 from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
+from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.deterministic.agglomeration.conga_lines import conga_line_merges
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
 from bnp_hier.deterministic.agglomeration.leaves import Merges, row_leaves
@@ -43,11 +44,11 @@ def _energies(
     sizes = Dendrogram(children, merges.log_odds).sizes
     cluster = evidence_of(component, X, alpha, children).single  # log α + lgamma(n_k) + log marginal
     if labels == "finite":
-        cluster = cluster - np.log(alpha) - gammaln(sizes) + gammaln(sizes + alpha) - gammaln(alpha)
+        cluster = cluster - np.log(alpha) - gammaln(sizes) + log_gamma_ratio_in_numpy(alpha, sizes)
     change = cluster[n:] - cluster[children].sum(1)
     inside = cluster[:n].sum() + np.concatenate([np.zeros(1), np.cumsum(change)])
     total = alpha if labels == "dp" else alpha * np.arange(n, 0, -1)
-    return -(inside + gammaln(total) - gammaln(n + total))
+    return -(inside - log_gamma_ratio_in_numpy(total, n))
 
 
 class _Found(NamedTuple):

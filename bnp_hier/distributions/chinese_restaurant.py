@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
+from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.distributions.model_draws import RememberedDraws
 from bnp_hier.native.availability import calls_arrive
 from bnp_hier.utils.arrays import is_traced
@@ -40,7 +41,7 @@ def log_partition_prior(
     alpha, discount = jnp.asarray(concentration), jnp.asarray(discount)
     rank = jnp.cumsum(counts > 0, axis=-1, dtype=counts.dtype) - 1
     clusters = log_cluster_priors(counts, rank, alpha[..., None], discount[..., None])
-    return clusters.sum(-1) - gammaln(alpha + counts.sum(-1)) + gammaln(alpha + 1.0)
+    return clusters.sum(-1) - log_gamma_ratio(alpha + 1.0, counts.sum(-1) - 1.0)
 
 
 def log_cluster_priors(

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln
 
 from bnp_hier.components.checks import no_log_marginal
+from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 
@@ -77,7 +78,7 @@ def exact(model: Model, X: ArrayLike) -> float:
     opening = np.concatenate([[0.0], np.cumsum(np.log(alpha + discount * np.arange(1, n)))])
     # partitions into more clusters than the model's max_clusters are left out; the prior is not renormalised
     allowed = slice(0, problem.sites.max_clusters)
-    return float(np.logaddexp.reduce((by_count + opening)[allowed]) - gammaln(alpha + n) + gammaln(alpha + 1))
+    return float(np.logaddexp.reduce((by_count + opening)[allowed]) - log_gamma_ratio_in_numpy(alpha + 1.0, n - 1.0))
 
 
 def _sum_by_count(block: Float[np.ndarray, " subsets"], n: int) -> Float[np.ndarray, " n"]:

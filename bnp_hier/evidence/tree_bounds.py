@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Array, Float, Int
-from scipy.special import gammaln as log_gamma
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.evidence.union_family import UnionFamily, union_masses
 from bnp_hier.utils.options import WholeNumber, check_options, require_count
 from bnp_hier.utils.randomness import random_key
@@ -186,7 +186,7 @@ def tree_bound(
     if kind == "bhc":
         return TreeBound(bhc.log_evidence_bound_, kind)
     component, X, alpha = bhc.component_, bhc.X_fit_, bhc.concentration_
-    constant = float(log_gamma(alpha) - log_gamma(n + alpha))
+    constant = -float(log_gamma_ratio_in_numpy(alpha, n))
     with jax.enable_x64(True):
         if kind == "alternatives":
             moves, at_merge = _relocations(tree.children, tree.sizes, start, both_children)

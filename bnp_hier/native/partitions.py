@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from bnp_hier.native.families.gamma_functions import log_gamma_ratio
 from bnp_hier.native.memory import compiled, separate
 from bnp_hier.native.mixtures import cluster_statistics, log_marginals
 
@@ -43,7 +44,7 @@ def log_joint(mixture, prior, labels, k):
     for label in labels:
         sizes[label] += 1
     log_marginals(mixture, cluster_statistics(mixture, labels, k), k, marginals)
-    log = math.lgamma(prior.concentration + 1.0) - math.lgamma(prior.concentration + len(labels))
+    log = -log_gamma_ratio(prior.concentration + 1.0, len(labels) - 1.0)
     for cluster in range(k):
         if sizes[cluster] > 0:
             log += marginals[cluster] + math.lgamma(sizes[cluster] - prior.discount) - math.lgamma(1.0 - prior.discount)

@@ -15,6 +15,7 @@ from scipy.special import gammaln
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.components.incomplete_rows import DependentColumns
+from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments, settings
@@ -69,7 +70,7 @@ def joint_and_statistics(
 def joint_of_clusters(component: Component, stats: Statistics, counts: Num[np.ndarray, " k"], prior: Prior) -> float:
     """Log p(X, labels) from the statistics and sizes of the clusters, all of them with rows (nats)."""
     k, (alpha, discount) = len(counts), settings(prior)
-    seating = np.log(alpha + discount * np.arange(1, k)).sum() + gammaln(alpha + 1.0) - gammaln(alpha + counts.sum())
+    seating = np.log(alpha + discount * np.arange(1, k)).sum() - log_gamma_ratio_in_numpy(alpha + 1.0, counts.sum() - 1.0)
     seating += (gammaln(counts - discount) - gammaln(1.0 - discount)).sum()
     return float(seating + marginals_of(component, stats, counts).sum())
 

@@ -44,6 +44,29 @@ def test_equals_enumeration_for_other_sizes(n: int) -> None:
         check(random_problem("nig", n, seed, discount))
 
 
+@pytest.mark.parametrize("alpha", [1e-10, 1e10, 1e16])
+def test_evidence_joints_and_bounds_keep_their_digits_at_extreme_concentrations(alpha: float) -> None:
+    """Differences of log gamma functions of α would lose them: lgamma(10¹⁶) is 3.6 × 10¹⁷."""
+    problem = random_problem("nig", 3, 1)
+    model, X = partial(dpm, component=problem.component, concentration=alpha), problem.X
+    expected = Enumeration(3, problem.log_marginal, alpha)
+    assert bnp.evidence.exact(model, X) == pytest.approx(expected.log_evidence, abs=1e-9)
+    bhc = bnp.BHC(model, refine=None).fit(X)
+    assert bnp.evidence.tree_bound(bhc, "pairs") == pytest.approx(expected.log_evidence, abs=1e-9)  # all partitions of 3 rows
+    assert bhc.log_evidence_bound_ < expected.log_evidence + 1e-9
+    agglomerative = bnp.AgglomerativeBayesianClustering(model).fit(X)
+    variational = bnp.VariationalDP(model, truncation=3, n_init=1).fit(X)
+    for fit in (bhc, agglomerative, bnp.BayesianKMeans(model, polish=False, n_init=1).fit(X), variational):
+        z = tuple(fit.labels_.tolist())
+        assert fit.log_joint_ == pytest.approx(expected.log_joint[expected.index[z]], abs=1e-9)
+        if hasattr(fit, "free_energy_"):
+            assert -fit.free_energy_ == pytest.approx(fit.log_joint_, abs=1e-9)
+    assert bnp.tree_of_clusters(agglomerative).log_evidence_bound < expected.log_evidence + 1e-9
+    for inference in ("stick_breaking", "collapsed_stick_breaking"):
+        bound = bnp.VariationalDP(model, inference=inference, truncation=3, n_init=1).fit(X).infinite_bound_
+        assert bound is not None and bound < expected.log_evidence + 1e-9
+
+
 def test_one_row_is_one_cluster() -> None:
     problem = random_problem("nig", 1, 0)
     assert bnp.evidence.exact(problem.model, problem.X) == pytest.approx(problem.component.log_evidence(problem.X), abs=1e-13)

@@ -11,6 +11,7 @@ from scipy.special import gammaln
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.partitions.cluster_unions import Unions
 from bnp_hier.trees import Dendrogram
 
@@ -60,5 +61,5 @@ def tree_from_statistics(
             unions.merge(one, other)
             children[t] = sorted((node[one], node[other]))
             node[one] = k + t
-    bound = mass[0] + gammaln(concentration) - gammaln(counts.sum() + concentration)
+    bound = mass[0] - log_gamma_ratio_in_numpy(concentration, counts.sum())
     return ClusterTree(Dendrogram(children, log_odds), np.asarray(counts), float(bound))

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int
 
+from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.deterministic.agglomeration.tree_evidence import (
     evidence_of,
     node_weights,
@@ -93,7 +93,7 @@ def _expected_log_joint(structure: Any) -> Callable[..., Float[Array, ""]]:
         source, stats = jax.tree.unflatten(structure, leaves)
         alpha = jnp.asarray(values.concentration)
         marginals = values.component.log_marginal(values.component.restated(stats, source))
-        return (weights * (jnp.log(alpha) + marginals)).sum() + gammaln(alpha) - gammaln(n + alpha)
+        return (weights * (jnp.log(alpha) + marginals)).sum() - log_gamma_ratio(alpha, n)
 
     return objective
 

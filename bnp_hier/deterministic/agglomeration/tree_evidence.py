@@ -9,13 +9,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.special import log_gamma_ratio, log_gamma_ratio_in_numpy
 from bnp_hier.partitions.clusters import row_length, unpacked
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments
 from bnp_hier.utils.padding import masked, padded_size
@@ -116,7 +116,7 @@ def evidence_of(
         single, mass = map(
             np.asarray, _masses(component, jnp.asarray(X), np.asarray(concentration, float), jnp.asarray(children))
         )
-    bound = mass[-1] + scipy.special.gammaln(concentration) - scipy.special.gammaln(n + concentration)
+    bound = mass[-1] - log_gamma_ratio_in_numpy(concentration, n)
     return TreeEvidence(single, single[n:] - mass[children].sum(1), float(bound))
 
 
@@ -171,7 +171,7 @@ def tree_bound(
     alpha = jnp.asarray(concentration)
     n = jnp.asarray(children.shape[0] + 1 if items is None else items, alpha.dtype)
     mass, _ = tree_masses(single_cluster_mass(component, X, alpha, children, items), children)
-    return mass[-1] + gammaln(alpha) - gammaln(n + alpha)
+    return mass[-1] - log_gamma_ratio(alpha, n)
 
 
 def padded_tree(children: Int[np.ndarray, "m 2"]) -> tuple[Int[np.ndarray, "p 2"], Int[np.ndarray, ""]]:

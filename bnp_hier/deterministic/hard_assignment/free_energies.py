@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma, gammaln
+from jax.scipy.special import digamma
 from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.deterministic.alternation import Labelled, Objective, by_gradient, labels_and_slots
 from bnp_hier.deterministic.hard_assignment.assignment import Scores
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
@@ -43,8 +44,8 @@ def label_log_prior(counts: Num[Array, " k"], prior: Prior, labels: str) -> Floa
     used = counts > 0
     alpha = jnp.asarray(prior.concentration, float)
     total = alpha * used.sum(dtype=alpha.dtype)
-    each = jnp.where(used, gammaln(counts + alpha) - gammaln(alpha), 0.0)
-    return gammaln(total) - gammaln(counts.sum() + total) + each.sum()
+    each = jnp.where(used, log_gamma_ratio(alpha, counts), 0.0)
+    return each.sum() - log_gamma_ratio(total, counts.sum())
 
 
 _label_log_prior = jax.jit(label_log_prior, static_argnames="labels")

@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from bnp_hier.components.special import log_beta
+from bnp_hier.components.special import log_gamma_ratio
 
 __all__ = [
     "INFERENCES",
@@ -52,11 +52,13 @@ def poisson_binomial(probabilities: Float[Array, " n"]) -> Float[Array, " m"]:
     return factors[0]
 
 
-def _expected_log_gammas(probabilities: Float[Array, "n k"], shifts: Float[Array, " s"]) -> Float[Array, "k s"]:
-    """E[lgamma(c + N_k)] for the count N_k of every column and every shift c, computed exactly (nats)."""
+def _expected_log_gammas(
+    probabilities: Float[Array, "n k"], base: ArrayLike, shifts: Float[Array, " s"]
+) -> Float[Array, "k s"]:
+    """E[lgamma(b + c + N_k)] − lgamma(b) for the count N_k of every column, base b and every shift c, exactly (nats)."""
     n = probabilities.shape[0]
     size = (1 << max(n - 1, 0).bit_length()) + 1
-    tables = gammaln(shifts[None] + jnp.arange(size, dtype=probabilities.dtype)[:, None])
+    tables = log_gamma_ratio(base, shifts[None] + jnp.arange(size, dtype=probabilities.dtype)[:, None])
     return jax.lax.map(lambda p: poisson_binomial(p) @ tables, probabilities.T, batch_size=max(1, BATCH // size))
 
 
@@ -78,7 +80,7 @@ def _later(counts: Float[Array, " k"]) -> Float[Array, " k"]:
 def log_stick_pieces(counts: Float[Array, " k"], concentration: ArrayLike) -> Float[Array, " k"]:
     """Log B(1 + N_k, α + N_>k) − log B(1, α) for every stick proportion, where N_k is the (expected) count (nats)."""
     alpha = jnp.asarray(concentration, counts.dtype)
-    return log_beta(1.0 + counts, alpha + _later(counts)) + jnp.log(alpha)
+    return gammaln(1.0 + counts) - log_gamma_ratio(alpha + _later(counts), 1.0 + counts) + jnp.log(alpha)
 
 
 def log_label_prior(
@@ -105,15 +107,14 @@ def log_label_prior(
     n, k = responsibilities.sum(), responsibilities.shape[1]
     alpha = jnp.asarray(concentration, responsibilities.dtype)
     if inference == "collapsed_dirichlet":
-        share = alpha / k
-        terms = _expected_log_gammas(responsibilities, share[None])
-        return gammaln(alpha) - gammaln(n + alpha) + terms.sum() - k * gammaln(share)
+        terms = _expected_log_gammas(responsibilities, alpha / k, jnp.zeros(1, alpha.dtype))
+        return terms.sum() - log_gamma_ratio(alpha, n)
     pieces = k if infinite else k - 1
     if inference == "stick_breaking":
         return log_stick_pieces(responsibilities.sum(0), alpha)[:pieces].sum()
-    own = _expected_log_gammas(responsibilities, jnp.ones(1, alpha.dtype))
-    tails = _expected_log_gammas(_tail_probabilities(responsibilities), jnp.stack([alpha, 1.0 + alpha]))
-    later = jnp.append(tails[1:, 0], gammaln(alpha))  # nothing lies beyond the last component
+    own = _expected_log_gammas(responsibilities, jnp.ones((), alpha.dtype), jnp.zeros(1, alpha.dtype))
+    tails = _expected_log_gammas(_tail_probabilities(responsibilities), alpha, jnp.arange(2, dtype=alpha.dtype))
+    later = jnp.append(tails[1:, 0], 0.0)  # nothing lies beyond the last component
     return (own[:, 0] + later - tails[:, 1] + jnp.log(alpha))[:pieces].sum()
 
 
