@@ -16,7 +16,10 @@ from bnp_hier.distributions import ConjugateMixture, MissingValues
 from bnp_hier.inspection.trace import (
     Model,
     feasible,
+    influences,
+    is_scaled,
     listed_sites,
+    log_density_of,
     partition_site,
     placeholder,
     run_model,
@@ -72,7 +75,8 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
     ------
     ValueError
         If the model does not have exactly one site with a partition prior and exactly one observed `ConjugateMixture` on it,
-        if either is inside a plate, or if their sizes disagree.
+        if either is inside a plate or its density is scaled, if their sizes disagree, or if anything but the mixture depends on
+        the labels.
     """
     trace: dict[str, Any] = {}
     # abstract evaluation: nothing is computed or compiled
@@ -96,13 +100,16 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
             f"component {mixture.component.dim} columns; expected ({prior.size}, {mixture.component.dim})"
         )
     if mixture.assignments is not samples[partition]["value"]:
-        # these may be the same labels after a conversion: compare the values
-        concrete = run_model(model, args, kwargs or {}, feasible)
+        # these may be the same labels after a conversion: compare the values, all different if the model allows it
+        limits = [most for most in (prior.max_clusters, mixture.max_clusters) if most is not None]
+        different = np.arange(prior.size) % min([prior.size, *limits])
+        concrete = run_model(model, args, kwargs or {}, lambda site: different if site["name"] == partition else feasible(site))
         if not np.array_equal(concrete[likelihoods[0]]["fn"].assignments, concrete[partition]["value"]):
             raise ValueError(
                 f'the ConjugateMixture of site "{likelihoods[0]}" must take its assignments from the partition site '
                 f'"{partition}", but it has different labels'
             )
+    _check_densities(model, samples, partition, likelihoods[0], (args, kwargs or {}))
     missing = [name for name, site in latent.items() if isinstance(site["fn"], MissingValues)]
     if len(missing) > 1:
         raise ValueError(f"the model has several sites of missing values, {', '.join(missing)}; expected one at most")
@@ -110,6 +117,39 @@ def find_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | 
     return MixtureSites(
         partition, likelihoods[0], hyperparameters, prior.size, prior.max_clusters, missing[0] if missing else None
     )
+
+
+def _check_densities(
+    model: Model,
+    samples: Mapping[str, Any],
+    partition: str,
+    observed: str,
+    arguments: tuple[tuple[Any, ...], Mapping[str, Any]],
+) -> None:
+    """Raise `ValueError` if the density of a partition given all else is not that of its prior and its mixture alone."""
+    for name in (partition, observed):
+        if is_scaled(samples[name]):
+            raise ValueError(
+                f'the density of site "{name}" is scaled (numpyro.handlers.scale), but the '
+                "partition and its ConjugateMixture are sampled as they are: move them out of the scale"
+            )
+    names = list(samples)
+    later = [name for name in names[names.index(partition) + 1 :] if name != observed]
+
+    def read(values: Mapping[str, Any]) -> dict[str, Any]:
+        trace = run_model(model, *arguments, lambda site: values[partition] if site["name"] == partition else feasible(site))
+        mixture = trace[observed]
+        own = {"the component": mixture["fn"].component, "the observed table": mixture["value"]}
+        return own | {f'site "{name}"': log_density_of(trace[name]) for name in later}
+
+    labels = {partition: jax.ShapeDtypeStruct(samples[partition]["fn"].event_shape, jnp.result_type(int))}
+    for what, sources in influences(read, labels).items():
+        if sources:
+            raise ValueError(
+                f'{what} depends on the labels of "{partition}", which would be ignored: nothing but the assignments of the '
+                f'ConjugateMixture "{observed}" may. For several likelihoods of the same clusters, put their columns in one '
+                "table with a ProductComponent, or make the clusters' parameters sites of the model and use AuxiliaryGibbs"
+            )
 
 
 def read_values(

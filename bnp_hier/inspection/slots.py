@@ -18,7 +18,9 @@ from bnp_hier.inspection.trace import (
     TRACING,
     Model,
     feasible,
+    is_scaled,
     listed_sites,
+    log_density_of,
     partition_site,
     run_model,
     sample_sites,
@@ -69,8 +71,8 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     ------
     ValueError
         If the model does not have exactly one site with a partition prior; if this site is inside a plate, has fewer than two
-        items or sets no `max_clusters`; if no observed site depends on its labels; or if a site that depends on them does not
-        have one density per item.
+        items or sets no `max_clusters`, or its density is scaled; if no observed site depends on its labels; or if a site that
+        depends on them does not have one density per item.
     """
     trace: dict[str, Any] = {}
     jax.eval_shape(lambda: trace.update(run_model(model, args, kwargs or {}, feasible)))
@@ -87,9 +89,15 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
             "ChineseRestaurantProcess(..., max_clusters=K), where K is the size of the plate over the cluster parameters"
         )
 
+    if is_scaled(samples[partition]):
+        raise ValueError(
+            f'the density of the partition site "{partition}" is scaled (numpyro.handlers.scale), but it is sampled as it is: '
+            "move it out of the scale"
+        )
+
     def densities(labels: Array) -> dict[str, Array]:
         inner = run_model(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else feasible(site))
-        return {name: _log_density(inner[name]) for name in samples if name != partition}
+        return {name: log_density_of(inner[name]) for name in samples if name != partition}
 
     labels = jax.ShapeDtypeStruct((prior.size,), jnp.result_type(int))
     shapes = jax.eval_shape(densities, labels)
@@ -214,10 +222,4 @@ def _trace_at(
 
 def _rows(trace: Mapping[str, Any], sites: SlotSites) -> Float[Array, " n"]:
     """Log density of each row, summed over all sites that depend on the labels (nats)."""
-    return sum((_log_density(trace[name]) for name in (*sites.observed, *sites.local)), start=jnp.zeros(()))
-
-
-def _log_density(site: Mapping[str, Any]) -> Float[Array, "..."]:
-    """Log density of a site's value, multiplied by the site's scale if it has one (nats)."""
-    log_prob = site["fn"].log_prob(site["value"])
-    return log_prob if site["scale"] is None else site["scale"] * log_prob
+    return sum((log_density_of(trace[name]) for name in (*sites.observed, *sites.local)), start=jnp.zeros(()))

@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jaxtyping import Array, Float
 from numpyro import handlers
+from numpyro.ops.provenance import eval_provenance
 
 from bnp_hier.distributions import ChineseRestaurantProcess, MissingValues
+from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.input_cells import real_cells
 
 __all__ = [
@@ -20,7 +23,10 @@ __all__ = [
     "TRACING",
     "base_distribution",
     "feasible",
+    "influences",
+    "is_scaled",
     "listed_sites",
+    "log_density_of",
     "partition_site",
     "placeholder",
     "run_model",
@@ -67,6 +73,40 @@ def sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 def listed_sites(samples: Mapping[str, Any]) -> str:
     """Format the names and distributions of sites for messages."""
     return ", ".join(f"{name}: {type(site['fn']).__name__}" for name, site in samples.items()) or "no sample sites"
+
+
+def log_density_of(site: Mapping[str, Any]) -> Float[Array, "..."]:
+    """Log density of a site's value, multiplied by the site's scale if it has one (nats)."""
+    log_prob = site["fn"].log_prob(site["value"])
+    return log_prob if site["scale"] is None else site["scale"] * log_prob
+
+
+def is_scaled(site: Mapping[str, Any]) -> bool:
+    """Whether the density of a site is multiplied by another number than one, as by `numpyro.handlers.scale`."""
+    scale = site["scale"]
+    return scale is not None and (is_traced(scale) or bool(np.any(np.asarray(scale) != 1.0)))
+
+
+def influences(read: Callable[[Mapping[str, Any]], Mapping[str, Any]], values: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """For every result of a function of the values of sites, the names of the sites on which it depends; nothing is computed.
+
+    Parameters
+    ----------
+    read
+        A function of the values of sites, by name, that returns trees of arrays by name.
+    values
+        Arrays, or their shapes and types, by name of the site.
+    """
+
+    def traced(**inputs: Any) -> dict[str, list[Any]]:
+        found = read({name.removeprefix("of "): value for name, value in inputs.items()})
+        return {name: [leaf for leaf in jax.tree.leaves(tree) if is_traced(leaf)] for name, tree in found.items()}
+
+    # the prefix keeps the names of sites apart from those of arguments
+    sources = eval_provenance(traced, **{f"of {name}": value for name, value in values.items()})
+    return {
+        name: frozenset(source.removeprefix("of ") for leaf in leaves for source in leaf) for name, leaves in sources.items()
+    }
 
 
 def base_distribution(distribution: dist.Distribution) -> dist.Distribution:

@@ -168,6 +168,29 @@ def no_sites(x):
     return x
 
 
+def scaled(x, site="x"):
+    with numpyro.handlers.scale(scale=0.5 if site == "z" else 1.0):
+        z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
+    with numpyro.handlers.scale(scale=0.5 if site == "x" else 1.0):
+        numpyro.sample("x", ConjugateMixture(NormalInverseWishart.from_data(X, learn=False), z), obs=x)
+
+
+def other_uses_of_the_labels(x, use):
+    """The labels affect something other than the mixture."""
+    z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
+    rate = 1.0 + (z == 0).sum() if use == "component" else 1.0
+    assignments = z[::-1] if use == "order" else z // 2 if use == "pairs" else z
+    table = x + z[:, None] if use == "table" else x
+    numpyro.sample("x", ConjugateMixture(NormalInverseGamma(np.zeros(2), 0.1, 2.0, rate), assignments), obs=table)
+    if use == "factor":
+        numpyro.factor("bonus", -1.0 * (z[0] == z[1]))
+    if use == "second":
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(jnp.arange(6.0)[z], 1.0), obs=x[:, 0])
+    if use == "latent":
+        numpyro.sample("share", dist.Beta(1.0 + (z == 0).sum(), 1.0))
+
+
 BAD = {
     "no partition": (no_partition, r"no partition site; expected exactly one.*ChineseRestaurantProcess.*mu: Normal"),
     "no sites": (no_sites, "no partition site.*no sample sites"),
@@ -187,6 +210,15 @@ BAD = {
     "fewer items": (fewer_items, r'"x" is observed with shape \(6, 2\), but the partition has 4 items'),
     "other columns": (other_columns, r"observed with shape \(6, 2\).*component 1 columns; expected \(6, 1\)"),
     "one dimension": (one_dimension, r"observed with shape \(6,\).*expected \(6, 1\)"),
+    "scaled partition": (partial(scaled, site="z"), 'the density of site "z" is scaled'),
+    "scaled likelihood": (partial(scaled, site="x"), 'the density of site "x" is scaled'),
+    "component": (partial(other_uses_of_the_labels, use="component"), 'the component depends on the labels of "z"'),
+    "table": (partial(other_uses_of_the_labels, use="table"), 'the observed table depends on the labels of "z"'),
+    "factor": (partial(other_uses_of_the_labels, use="factor"), 'site "bonus" depends on the labels of "z", which would be'),
+    "second": (partial(other_uses_of_the_labels, use="second"), 'site "y" depends on the labels.*use AuxiliaryGibbs'),
+    "latent": (partial(other_uses_of_the_labels, use="latent"), 'site "share" depends on the labels'),
+    "order": (partial(other_uses_of_the_labels, use="order"), "it has different labels"),
+    "pairs": (partial(other_uses_of_the_labels, use="pairs"), "it has different labels"),
 }
 
 
@@ -195,6 +227,18 @@ def test_models_that_are_no_mixtures(name):
     model, match = BAD[name]
     with pytest.raises(ValueError, match=match):
         find_sites(model, (X,))
+
+
+def test_scales_of_one_and_labels_that_affect_no_density():
+    find_sites(partial(scaled, site=""), (X,))
+
+    def model(x):
+        z = numpyro.sample("z", ChineseRestaurantProcess(1.0, x.shape[0]))
+        numpyro.deterministic("first", (z == 0).sum())
+        numpyro.sample("x", ConjugateMixture(FIXED, z.astype(jnp.int16)), obs=x)
+        numpyro.sample("apart", dist.Normal(0.0, 1.0))
+
+    assert find_sites(model, (X,)).hyperparameters == ("apart",)
 
 
 # ---- reading values --------------------------------------------------------------------------------------------------
@@ -314,6 +358,7 @@ def columns_in_the_batch(x):
 
 
 NO_SLOTS = {
+    "scaled partition": (numpyro.handlers.scale(lines, 0.5), 'the density of the partition site "z" is scaled'),
     "no partition": (no_partition, "no partition site"),
     "two partitions": (two_partitions, r"2 partition sites \['z', 'w'\]"),
     "plate": (in_a_plate, "outside any plate"),
