@@ -15,7 +15,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, MissingValues
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_cluster_priors
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics, cluster_statistics_in_any_order
-from bnp_hier.inspection.trace import Model, feasible, run_model, sample_sites
+from bnp_hier.inspection.trace import Model, feasible, influences, run_model, sample_sites
 from bnp_hier.utils.arrays import own_arrays, take
 
 __all__ = ["Conditional", "find_continuous_sites", "read_conditional"]
@@ -105,7 +105,8 @@ def read_conditional(
 
     Where a `ConjugateMixture` takes its assignments from a `ChineseRestaurantProcess` and its component converts statistics
     between hyperparameters (`Component.anchor`), the rows are summed here, once, and evaluations of the density take time
-    proportional to the number of clusters. Otherwise, each evaluation computes the densities of all rows.
+    proportional to the number of clusters. Otherwise, or if the rows depend on the latent sites, as residuals do on regression
+    coefficients, each evaluation computes the densities of all rows.
 
     Parameters
     ----------
@@ -124,7 +125,10 @@ def read_conditional(
 
     sites = run(lambda site: values[site["name"]])
     unconstrained = {name: biject_to(sites[name]["fn"].support).inv(sites[name]["value"]) for name in values}
-    partitions, summaries = _summarise(sites)
+    mixtures = {name: site for name, site in sites.items() if isinstance(site["fn"], ConjugateMixture)}
+    tables = lambda given: {name: run(lambda site: given[site["name"]])[name]["value"] for name in mixtures}  # noqa: E731
+    moving = {name for name, sources in influences(tables, values).items() if sources}
+    partitions, summaries = _summarise({name: site for name, site in sites.items() if name not in moving})
 
     def log_density(unconstrained: Mapping[str, Any]) -> Float[Array, ""]:
         total = jnp.zeros(())

@@ -78,7 +78,16 @@ def normal_means(X: np.ndarray) -> None:
         numpyro.sample("X", dist.StudentT(4.0, loc[z], 1.0), obs=X)
 
 
+def residuals(X: np.ndarray) -> None:
+    """Rows that depend on a hyperparameter: what a regression leaves."""
+    z = numpyro.sample("z", bnp.ChineseRestaurantProcess(1.0, len(X)))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    component = bnp.NormalKnownCovariance(np.zeros(2), 2.0 * np.eye(2), np.eye(2))
+    numpyro.sample("X", bnp.ConjugateMixture(component, z), obs=X - slope * np.arange(float(len(X)))[:, None])
+
+
 MODELS = {
+    "rows that depend on a site": (residuals, REAL),
     "many kinds of sites": (
         partial(pitman_yor_mixture, component=shapes, concentration=ALPHA, discount=dist.Beta(1.0, 3.0)),
         REAL,
@@ -93,7 +102,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", few(MODELS, plain=4, slow=3))
+@pytest.mark.parametrize("name", few(MODELS, plain=5, slow=3))
 def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     """Prior, likelihood and Jacobian, at random points, with rows summed at another: NumPyro's potential energy."""
     model, X = MODELS[name]
