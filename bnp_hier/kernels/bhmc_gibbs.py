@@ -40,7 +40,7 @@ from bnp_hier.kernels.bhmc.room import enlargement, is_restricted, larger_room, 
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.kernels.bhmc.summaries import tree_summaries
 from bnp_hier.kernels.bhmc.table_counts import draw_mixing, papers_customers, tables_of_counts
-from bnp_hier.kernels.bhmc.tempering import check_temperatures, exchange, tempered
+from bnp_hier.kernels.bhmc.tempering import check_temperatures, check_tempered, exchange, tempered
 from bnp_hier.kernels.reports import count_refused, report_capacity, stop_if_undefined
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix, is_traced, split_arrays
@@ -185,8 +185,8 @@ class BHMCGibbs(PartitionKernel):
     ValueError
         If an option is out of range, the temperatures do not increase from 1, or mixing="paper" is combined with temperatures
         or with moves that require mixing="exact". At `init`, if the model does not have this form, the data are invalid, a
-        latent site that belongs to no other block has no conditional of known form, or `relabel` is True although the number of
-        components is infinite. At `init` or in the first step, if the model does not allow several temperatures.
+        latent site that belongs to no other block has no conditional of known form, `relabel` is True although the number of
+        components is infinite, or the model does not allow several temperatures.
 
     Warns
     -----
@@ -311,6 +311,8 @@ class BHMCGibbs(PartitionKernel):
                 f"temperatures require a component with fixed hyperparameters or a variance that scales its covariance, but "
                 f'this one depends on the sites "{listed(sites.component, 8)}"'
             )
+        if len(self._temperatures) > 1:
+            check_tempered(values.component)
         if not is_traced(values.X):
             as_matrix(values.X)
             values.component.validate(values.X)

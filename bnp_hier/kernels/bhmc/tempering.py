@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component, NormalKnownCovariance
 
-__all__ = ["check_temperatures", "exchange", "tempered"]
+__all__ = ["check_temperatures", "check_tempered", "exchange", "tempered"]
 
 
 def check_temperatures(temperatures: Any) -> tuple[float, ...]:
@@ -34,10 +34,21 @@ def check_temperatures(temperatures: Any) -> tuple[float, ...]:
     return tuple(found.tolist())
 
 
-def tempered(component: Component, temperature: Float[Array, ""]) -> NormalKnownCovariance:
-    """The component whose likelihood is proportional to the given one's to the power 1/T, as a function of its parameters."""
+def check_tempered(component: Component) -> None:
+    """Check that components can be tempered.
+
+    Raises
+    ------
+    ValueError
+        If they are not normal with a known covariance.
+    """
     if not isinstance(component, NormalKnownCovariance):
         raise ValueError(f"temperatures require NormalKnownCovariance, but the components are {type(component).__name__}")
+
+
+def tempered(component: Component, temperature: Float[Array, ""]) -> NormalKnownCovariance:
+    """The component whose likelihood is proportional to the given one's to the power 1/T, as a function of its parameters."""
+    assert isinstance(component, NormalKnownCovariance)
     return dataclasses.replace(component, covariance=jnp.asarray(component.covariance) * temperature)
 
 

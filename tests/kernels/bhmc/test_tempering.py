@@ -192,7 +192,10 @@ def test_bad_temperatures() -> None:
     bits = partial(bhmc, component=bnp.BetaBernoulli(np.ones(2), np.ones(2)), max_components=3, **FIXED)
     kernel = bnp.BHMCGibbs(bits, temperatures=(1.0, 2.0), init="one_path")
     with pytest.raises(ValueError, match="temperatures require NormalKnownCovariance, but the components are BetaBernoulli"):
-        kernel.sample(kernel.init(jax.random.key(0), 0, None, (np.zeros((3, 2)),), {}), (np.zeros((3, 2)),), {})
+        kernel.init(jax.random.key(0), 0, None, (np.zeros((3, 2)),), {})
+    kernel = bnp.BHMCGibbs(partial(bits, component=bnp.NormalInverseWishart.from_data(ROWS, learn=False)), temperatures=(1, 2))
+    with pytest.raises(ValueError, match="temperatures require NormalKnownCovariance, .* NormalInverseWishart"):
+        kernel.init(jax.random.key(0), 0, None, (ROWS,), {})
     kernel = bnp.BHMCGibbs(partial(bhmc, max_components=3), temperatures=(1.0, 2.0), init="one_path")
     with pytest.raises(ValueError, match="temperatures require a component with fixed hyperparameters .* sites"):
         kernel.init(jax.random.key(0), 0, None, (np.arange(8.0).reshape(4, 2) ** 2,), {})
