@@ -19,11 +19,11 @@ from bnp_hier.inspection.trace import (
     influences,
     is_scaled,
     listed_sites,
-    log_density_of,
     partition_site,
     placeholder,
     run_model,
     sample_sites,
+    sources_of,
 )
 from bnp_hier.utils.arrays import own_arrays
 
@@ -140,7 +140,7 @@ def _check_densities(
         trace = run_model(model, *arguments, lambda site: values[partition] if site["name"] == partition else feasible(site))
         mixture = trace[observed]
         own = {"the component": mixture["fn"].component, "the observed table": mixture["value"]}
-        return own | {f'site "{name}"': log_density_of(trace[name]) for name in later}
+        return own | {f'site "{name}"': sources_of(trace[name]) for name in later}
 
     labels = {partition: jax.ShapeDtypeStruct(samples[partition]["fn"].event_shape, jnp.result_type(int))}
     for what, sources in influences(read, labels).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,17 +17,22 @@ from bnp_hier.inspection.trace import (
     Model,
     base_distribution,
     feasible,
+    influences,
+    is_scaled,
     listed_sites,
     run_model,
     sample_sites,
+    sources_of,
 )
-from bnp_hier.utils.arrays import own_arrays
+from bnp_hier.utils.arrays import is_traced, own_arrays
+from bnp_hier.utils.quick_compilation import compiled_quickly
 
 __all__ = [
     "VARIANCE_PRIORS",
     "TreeHyperparameters",
     "TreeSites",
     "TreeValues",
+    "check_tree_densities",
     "find_tree_sites",
     "has_tree",
     "prior_of_each",
@@ -121,7 +126,8 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     Raises
     ------
     ValueError
-        If the model does not have exactly one of each site listed in `TreeSites`, or if their sizes disagree.
+        If the model does not have exactly one of each site listed in `TreeSites`, if their sizes disagree or their densities
+        are scaled, or if anything else depends on the tree, the proportions, the labels or the parameters.
     """
     trace: dict[str, Any] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -171,13 +177,26 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
             f'site "{observed}" is observed with shape {shape}, but the tree has {n} items; expected ({n}, columns)'
         )
 
+    uses = _uses(model, samples, (paths, mixing, observed), args, kwargs or {})
+    _check_uses(samples, uses, (paths, mixing, labels, parameters, observed))
     free = [name for name in rest if name not in (labels, parameters)]
     given = (tree.concentration, mixture.root_concentration, mixture.concentration)
-    # a site that is used in two roles has no conditional of known form
+    # a site that is used in two roles, or for anything else, has no conditional of known form
     serves = {name: [role for role, value in enumerate(given) if value is rest[name]["value"]] for name in free}
-    roles = {places[0]: name for name, places in serves.items() if len(places) == 1}
+    of_role = [{_site(name), what} for name, what in zip((paths, mixing, mixing), CONCENTRATIONS, strict=True)]
+    roles = {
+        places[0]: name
+        for name, places in serves.items()
+        if len(places) == 1 and not is_scaled(rest[name]) and uses[name] <= of_role[places[0]]
+    }
     left = [name for name in free if name not in roles.values()]
-    conjugate = [name for name in left if isinstance(prior_of_each(rest[name]["fn"]), VARIANCE_PRIORS)]
+    conjugate = [
+        name
+        for name in left
+        if isinstance(prior_of_each(rest[name]["fn"]), VARIANCE_PRIORS)
+        and not is_scaled(rest[name])
+        and uses[name] <= {_site(observed), _site(parameters)}
+    ]
     scales = (name for name in conjugate if _scales_the_covariance(model, name, observed, left, args, kwargs or {}))
     variance = next(scales, None)
     names = TreeHyperparameters(roles.get(0), roles.get(1), roles.get(2), variance)
@@ -188,6 +207,140 @@ def find_tree_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     others = tuple(name for name in left if name not in own)
     sizes = n, tree.depth, tree.max_nodes, components
     return TreeSites(paths, mixing, labels, parameters, observed, names, own, others, *sizes, mixture.root == "infinite")
+
+
+ROWS, CONCENTRATIONS = "the observed table", ("the concentration of the tree", "that of the root", "that below the root")
+"""Results in `_uses` that are no sites."""
+
+
+def _uses(
+    model: Model, samples: Mapping[str, Any], names: tuple[str, str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, set[str]]:
+    """For every latent site, the other sites whose densities depend on it, and which of the observed table and concentrations.
+
+    The names are those of the paths, the proportions and the observed site.
+    """
+    paths, mixing, observed = names
+
+    def read(values: Mapping[str, Any]) -> dict[str, Any]:
+        def at(site: dict[str, Any]) -> Any:
+            return values[site["name"]] if site["name"] in values else _stand_in(site)
+
+        trace = run_model(model, args, kwargs, at)
+        densities: dict[str, Any] = {_site(name): sources_of(trace[name]) for name in samples}
+        tree, mixture = trace[paths]["fn"], trace[mixing]["fn"]
+        given = (tree.concentration, mixture.root_concentration, mixture.concentration)
+        return densities | dict(zip(CONCENTRATIONS, given, strict=True)) | {ROWS: trace[observed]["value"]}
+
+    latent = {name: site["value"] for name, site in samples.items() if not site["is_observed"]}
+    found = influences(read, {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in latent.items()})
+    return {name: {what for what, sources in found.items() if name in sources} - {_site(name)} for name in latent}
+
+
+def _site(name: str) -> str:
+    """The name of a site in `_uses`."""
+    return f'site "{name}"'
+
+
+def _check_uses(samples: Mapping[str, Any], uses: Mapping[str, set[str]], names: tuple[str, str, str, str, str]) -> None:
+    """Raise `ValueError` if a density is scaled, or the tree, proportions, labels or parameters affect other sites."""
+    for name in names:
+        if is_scaled(samples[name]):
+            raise ValueError(
+                f'the density of site "{name}" is scaled (numpyro.handlers.scale, or a plate with a subsample), but it is '
+                "sampled as it is: move it out of the scale, or pass the subsample as the data"
+            )
+    paths, mixing, labels, parameters, observed = names
+    allowed = {paths: (mixing, labels), mixing: (labels,), labels: (observed,), parameters: (observed,)}
+    for name, those in allowed.items():
+        for what in sorted(uses[name] - set(map(_site, those))):
+            raise ValueError(
+                f'{what} depends on the site "{name}", which would be ignored: in a hierarchical mixture, nothing but '
+                f"{' and '.join(map(_site, those))} may depend on it"
+            )
+
+
+MOST_NUMBERS = 1_000_000
+"""Most numbers in parameters that `check_tree_densities` makes up."""
+
+
+def check_tree_densities(
+    model: Model, sites: TreeSites, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> None:
+    """Check numerically that labels, parameters and rows have the distributions from which they are sampled.
+
+    Raises
+    ------
+    ValueError
+        If the labels are not drawn from the proportions at the leaves, the parameters not from the component's prior, or the
+        rows not from the components of their labels.
+    """
+    n, depth, components = sites.size, sites.depth, sites.components
+    few = min(sites.max_nodes, 2 * depth + 1)  # two paths if there is room
+    paths = np.arange(1, depth + 1) + np.where(np.arange(n) % 2 & (few > 2 * depth), depth, 0)[:, None]
+    mixing = np.random.default_rng(0).dirichlet(np.full(components, 2.0), few) + 1e-3
+    mixing /= mixing.sum(1, keepdims=True)
+    labels = np.arange(n) % components
+
+    def run(given: Mapping[str, Any]) -> dict[str, Any]:
+        return run_model(
+            model, args, kwargs or {}, lambda site: given[site["name"]] if site["name"] in given else _stand_in(site)
+        )
+
+    kinds: list[type] = []
+
+    def of_model() -> dict[str, tuple[Any, Any]]:
+        given = {sites.paths: paths, sites.mixing: jnp.asarray(mixing, float), sites.labels: labels}
+        shape = run(given)[sites.parameters]["fn"].shape()
+        numbers = np.arange(components).reshape(-1, *[1] * (len(shape) - 1))
+        few_numbers = np.prod(shape[1:]) * (n + components) <= MOST_NUMBERS
+        if few_numbers:  # each component's parameters consist of its number
+            given |= {sites.parameters: jnp.broadcast_to(jnp.asarray(numbers, float), shape)}
+        trace = run(given)
+        rows = base_distribution(trace[sites.observed]["fn"])
+        own, prior = base_distribution(trace[sites.parameters]["fn"]), rows.component.prior()
+        kinds.extend(map(type, (own, prior)))
+        return {
+            "labels": (trace[sites.labels]["fn"].log_prob(labels), jnp.log(given[sites.mixing])[paths[:, -1], labels]),
+            "parameters": (jax.tree.leaves(own), jax.tree.leaves(prior)),
+            "rows": (rows.parameters, jnp.asarray(numbers[labels], float)) if few_numbers else ((), ()),
+        }
+
+    def of_parameters() -> dict[str, tuple[Any, Any]]:
+        trace = run({})
+        prior = base_distribution(trace[sites.observed]["fn"]).component.prior()
+        drawn = prior.sample(jax.random.key(0), (components,))
+        return {"parameters": (trace[sites.parameters]["fn"].log_prob(drawn), prior.log_prob(drawn))}
+
+    def found(densities: Callable[[], Any]) -> dict[str, bool]:
+        # compiled ahead of time, so that it runs on concrete values even where a chain method traces `init`
+        values = compiled_quickly(jax.jit(densities).lower())()
+        return {name: _alike(one, other) for name, (one, other) in values.items()}
+
+    if is_traced(args, kwargs):
+        return
+    same = found(of_model)
+    if not same["parameters"] or kinds[0] is not kinds[1]:
+        same |= found(of_parameters)
+    expected = {
+        "labels": f'the distribution of "{sites.labels}" is not that of the proportions "{sites.mixing}" at the leaves of '
+        f'"{sites.paths}"; expected dist.Categorical(probs={sites.mixing}[{sites.paths}[:, -1]])',
+        "parameters": f'the prior of "{sites.parameters}" is not that of the component of "{sites.observed}", which would '
+        "replace it; expected component.prior()",
+        "rows": f'the parameters of the rows "{sites.observed}" are not those of the components of their labels; expected '
+        f"ComponentLikelihood(component, {sites.parameters}[{sites.labels}])",
+    }
+    for name, text in expected.items():
+        if not same[name]:
+            raise ValueError(text)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether the arrays of two trees have the same numbers, up to rounding."""
+    both = jax.tree.leaves(one), jax.tree.leaves(other)
+    return len(both[0]) == len(both[1]) and all(
+        np.allclose(a, b, rtol=1e-3, atol=1e-3, equal_nan=True) for a, b in zip(*both, strict=True)
+    )
 
 
 def prior_of_each(prior: dist.Distribution) -> dist.Distribution:

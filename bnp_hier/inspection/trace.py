@@ -31,6 +31,7 @@ __all__ = [
     "placeholder",
     "run_model",
     "sample_sites",
+    "sources_of",
 ]
 
 Model = Callable[..., Any]
@@ -81,6 +82,19 @@ def log_density_of(site: Mapping[str, Any]) -> Float[Array, "..."]:
     return log_prob if site["scale"] is None else site["scale"] * log_prob
 
 
+def sources_of(site: Mapping[str, Any]) -> list[Any]:
+    """Everything on which the log density of a site depends, without computing it: its distribution, value and scale."""
+
+    def parameters(fn: dist.Distribution) -> list[Any]:
+        # all attributes, since those of a user's distribution need not be declared as leaves
+        parts = [
+            parameters(part) if isinstance(part, dist.Distribution) else jax.tree.leaves(part) for part in vars(fn).values()
+        ]
+        return [leaf for part in parts for leaf in part]
+
+    return [*parameters(site["fn"]), *jax.tree.leaves((site["value"], site["scale"]))]
+
+
 def is_scaled(site: Mapping[str, Any]) -> bool:
     """Whether the density of a site is multiplied by another number than one, as by `numpyro.handlers.scale`."""
     scale = site["scale"]
@@ -93,7 +107,7 @@ def influences(read: Callable[[Mapping[str, Any]], Mapping[str, Any]], values: M
     Parameters
     ----------
     read
-        A function of the values of sites, by name, that returns trees of arrays by name.
+        A function of the values of sites, by name, that returns trees by name, whose leaves that are no arrays are ignored.
     values
         Arrays, or their shapes and types, by name of the site.
     """

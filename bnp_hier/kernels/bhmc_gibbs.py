@@ -24,6 +24,7 @@ from bnp_hier.inspection.nested import (
     VARIANCE_PRIORS,
     TreeSites,
     TreeValues,
+    check_tree_densities,
     find_tree_sites,
     prior_of_each,
     read_tree_values,
@@ -266,6 +267,7 @@ class BHMCGibbs(PartitionKernel):
         self._with_others = False  # a block of `Gibbs`, whose other blocks need values of the shapes in the model
         self._sites: TreeSites | None = None
         self._program: tuple[Any, Callable[..., BHMCGibbsState]] | None = None  # of `init`, with its key
+        self._checked: Any = None  # arguments and sites for which the model's densities were checked
 
     @property
     def default_fields(self) -> tuple[str, ...]:
@@ -317,6 +319,10 @@ class BHMCGibbs(PartitionKernel):
             as_matrix(values.X)
             values.component.validate(values.X)
             values.component.check_precision(values.X, parameters=True)
+        arrays, fill, shapes = split_arrays((model_args, dict(model_kwargs or {})))
+        if self._checked != (shapes, sites):
+            check_tree_densities(self._model, sites, model_args, model_kwargs)
+            self._checked = shapes, sites
         self._sample_fn = self._sample_one
         names = {sites.paths, sites.mixing, sites.labels, sites.parameters, *sites.hyperparameters, *sites.component}
         own = {name: value for name, value in (init_params or {}).items() if name in names}
@@ -331,7 +337,6 @@ class BHMCGibbs(PartitionKernel):
         sites = sites if self._with_others else room_at_first(sites, own)
         given = {} if sites.paths in own else self._given_trees(sites, values, model_args, model_kwargs)
         # as one program, because compiling the many small operations one by one takes longer
-        arrays, fill, shapes = split_arrays((model_args, dict(model_kwargs or {})))
         batched = not is_prng_key(rng_key)
         if self._program is None or self._program[0] != (batched, shapes, sites):
             begin = partial(self._begin, sites)
@@ -512,8 +517,9 @@ class BHMCGibbs(PartitionKernel):
             arguments = self._model, sites, state.z, mixture.labels, model_args, model_kwargs, key_component
             drawn |= draw_component_hyperparameters(*arguments)
             keys = keys._replace(parameters=key_parameters)
-            component = read_tree_values(self._model, sites, dict(state.z) | drawn, model_args, model_kwargs).component
-            values, stats = values._replace(component=component), component.suff_stats(X)
+            now = read_tree_values(self._model, sites, dict(state.z) | drawn, model_args, model_kwargs)
+            component, X = now.component, now.X
+            values, stats = values._replace(component=component, X=X), component.suff_stats(X)
         own = cluster_statistics(stats, mixture.labels, sites.components)
         mixture = mixture._replace(parameters=component.sample_parameters(keys.parameters, own))
         drawn |= _draw_variance(sites, values, state.z, mixture, 1.0 if temperature is None else temperature, keys.variance)
@@ -584,11 +590,11 @@ class BHMCGibbs(PartitionKernel):
     def wrap_model(self, wrapper: Callable[[Model], Model]) -> BHMCGibbs:
         """Return a copy of the kernel for the wrapped model."""
         kernel = super().wrap_model(wrapper)
-        kernel._program, kernel._with_others = None, True
+        kernel._program, kernel._checked, kernel._with_others = None, None, True
         return kernel
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_program": None}
+        return {**super().__getstate__(), "_program": None, "_checked": None}
 
     def _check_hyperparameters(self, sites: TreeSites, values: TreeValues) -> None:
         """Raise `ValueError` if a latent site belongs to no block."""
