@@ -121,6 +121,9 @@ class PartitionGibbs(PartitionKernel):
         "init": [StrOptions(set(STARTS)), "array-like"],
     }
 
+    _room: int | None = None
+    """See `capacity`."""
+
     def __init__(
         self,
         model: Model,
@@ -198,10 +201,23 @@ class PartitionGibbs(PartitionKernel):
         return jax.vmap(begin, (0, *own))(rng_key, start, cells)
 
     @property
+    def capacity(self) -> int:
+        """Number of clusters for which there is room.
+
+        A run that goes on sets the number with which it began, which may depend on whether native kernels run; None is that
+        of a new run.
+        """
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, clusters: int | None) -> None:
+        self._room = clusters
+
+    @property
     def _capacity(self) -> int:
         assert self._sites is not None
         size = self._sites.size
-        limits = [limit for limit in (self._max_clusters, self._sites.max_clusters) if limit is not None]
+        limits = [limit for limit in (self._max_clusters, self._sites.max_clusters, self._room) if limit is not None]
         return min([size, *limits] if limits or self._native else [default_capacity(size)])
 
     def _sample_one(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
-from numpyro.infer import MCMC
+from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import fori_collect, is_prng_key, nested_attrgetter
 from tqdm import tqdm
@@ -26,8 +26,10 @@ from bnp_hier.inspection.parameters import difference, model_parameters
 from bnp_hier.inspection.trace import TRACING
 from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.kernel_options import described_options
+from bnp_hier.kernels.partition_gibbs import PartitionGibbs
 from bnp_hier.kernels.reports import undefined_in_one_line
 from bnp_hier.kernels.spread_rows import SpreadArguments, filled, spread_arguments
+from bnp_hier.native.availability import calls_arrive
 from bnp_hier.native.cores import on_cores
 from bnp_hier.runs.checkpoint_file import Checkpoint, fingerprint, read_checkpoint, restore, write_checkpoint
 from bnp_hier.runs.distributed_parts import (
@@ -146,6 +148,7 @@ class ResumableRun:
         self._progress: _Progress | None = None
         self._data = ""
         self._parameters: dict[str, np.ndarray] = {}
+        self._capacity: int | None = None  # clusters for which the kernel had room when the run began
         self._ready = True  # whether the kernel has been initialised with the model
         self._extra_fields: tuple[str, ...] = ()
         self._programs: dict[tuple[int, tuple[str, ...]], Callable[[Any], Any]] = {}
@@ -248,7 +251,9 @@ class ResumableRun:
         self._progress, self._data, self._extra_fields = None, _fingerprint(args, kwargs), tuple(extra_fields)
         self._parameters = self._read_parameters(args, kwargs)
         self._set_arguments(args, kwargs)
+        self._set_capacity(None)
         state = self._init(rng_key, init_params, args, kwargs)
+        self._capacity = _capacity_of(self.sampler)
         self._advance(_Progress(0, state, ()), args, kwargs)
 
     def resume(self, *args: Any, **kwargs: Any) -> None:
@@ -270,6 +275,7 @@ class ResumableRun:
             raise ValueError("the run has not been started: call its run method first")
         self._check_data(args, kwargs)
         if not self._ready:
+            self._parameters = self._read_parameters(args, kwargs)
             self._first_state(jax.tree.leaves(self._progress.state), args, kwargs)
         self._advance(self._progress, args, kwargs)
 
@@ -304,8 +310,13 @@ class ResumableRun:
         """Initialise the kernel and return an arbitrary initial state with random keys of the type in the saved leaves."""
         saved = [leaf for leaf in leaves if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
         key = jax.random.key(0, impl=str(jax.random.key_impl(saved[0]))) if saved else jax.random.PRNGKey(0)
+        self._set_capacity(self._capacity)
         self._ready = True
         return self._init(jax.random.split(key, self.num_chains) if self.num_chains > 1 else key, None, args, kwargs)
+
+    def _set_capacity(self, clusters: int | None) -> None:
+        for kernel in _partition_kernels(self.sampler):
+            kernel.capacity = clusters
 
     def _for_chains(self, function: Callable[..., Any], alike: Callable[[list[Any]], list[Any]] = list) -> Callable[..., Any]:
         """Apply a function of one chain to all chains with the chain method; `alike` gives results of chains equal shapes."""
@@ -476,6 +487,7 @@ class ResumableRun:
                 draws = {run.sampler.sample_field: run.get_samples(True), **run.get_extra_fields(True)}
                 whole._progress = _Progress(whole._total, _without_rows(run.last_state), (jax.tree.map(np.asarray, draws),))
                 whole._data = _fingerprint(args, {})
+                whole._capacity = _capacity_of(run.sampler)
             run = whole
         mcmc = run.mcmc
         if run._progress is None:
@@ -485,6 +497,7 @@ class ResumableRun:
         chains = {name: getattr(mcmc, name) for name in (*SAME, "num_samples", "chain_method", "progress_bar")}
         own = {"checkpoint_every": run.checkpoint_every, "time_limit": run.time_limit, "chunk_fields": run.chunk_fields}
         began = {"data": run._data, "extra_fields": run._extra_fields, "steps": run.steps, "state": run._progress.state}
+        began["capacity"] = run._capacity
         return {"kernel": mcmc.sampler, "mcmc": chains, "run": own, **began, "draws": run._collected(True)}
 
     @classmethod
@@ -494,6 +507,7 @@ class ResumableRun:
             warnings.simplefilter("ignore", UserWarning)
             run = cls(MCMC(parts["kernel"], **parts["mcmc"]), **parts["run"])
         run._data, run._extra_fields = parts["data"], tuple(parts["extra_fields"])
+        run._capacity = parts.get("capacity")  # files of older versions have none
         run._progress = _Progress(parts["steps"], parts["state"], (parts["draws"],))
         run._ready = False
         return run
@@ -520,6 +534,7 @@ class ResumableRun:
             "num_samples": self.mcmc.num_samples,
             "versions": _versions(),
             "kernel": described_options(self.sampler),
+            "capacity": self._capacity,
             **{name: getattr(self.mcmc, name) for name in SAME},
         }
         draws: dict[str, Any] = {}
@@ -556,7 +571,8 @@ class ResumableRun:
         Warns
         -----
         RuntimeWarning
-            If the file was saved with other versions of the libraries, with which subsequent draws may differ.
+            If the file was saved with other versions of the libraries, or where native kernels run and here they do not, or the
+            reverse: further draws may then differ.
         """
         run = cls(mcmc, checkpoint_every, path=path)
         common = is_common((args, kwargs))
@@ -580,6 +596,7 @@ class ResumableRun:
             if (given := getattr(mcmc, name)) != value:
                 raise ValueError(f"{os.fspath(path)} was saved with {name}={value}, but the MCMC object has {given}")
         run._check_kernel(path, options)
+        run._capacity = header.get("capacity")  # files of older versions have none
         run._parameters = run._read_parameters(args, kwargs)
         if unlike := difference(parameters, run._parameters):
             raise ValueError(f"{os.fspath(path)} was saved with {unlike}")
@@ -590,7 +607,7 @@ class ResumableRun:
             )
         if versions != _versions():
             warnings.warn(
-                f"{os.fspath(path)} was saved with {versions}, but {_versions()} are installed: further draws may differ",
+                f"{os.fspath(path)} was saved with {versions}, but here there are {_versions()}: further draws may differ",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -655,6 +672,16 @@ def _together(chains: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
 
 
+def _partition_kernels(kernel: MCMCKernel) -> list[PartitionGibbs]:
+    """The kernels whose number of clusters may depend on whether native kernels run."""
+    kernels = [block for block, _ in kernel.blocks] if isinstance(kernel, Gibbs) else [kernel]
+    return [each for each in kernels if isinstance(each, PartitionGibbs)]
+
+
+def _capacity_of(kernel: MCMCKernel) -> int | None:
+    return next((each.capacity for each in _partition_kernels(kernel)), None)
+
+
 def _fingerprint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Hash of the data; of distributed ones, each process has that of its own rows."""
     if not any_sharded((args, kwargs)):
@@ -686,4 +713,6 @@ def _in_arrays_of(state: Any, saved: Mapping[str, Any]) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("jax", "numpyro")}
+    """Versions of what determines the draws, and whether native kernels run."""
+    found = {name: version(name) for name in ("bnp-hier", "jax", "numpyro")}
+    return found | {"native kernels": "on" if calls_arrive() else "off"}

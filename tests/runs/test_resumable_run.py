@@ -18,8 +18,11 @@ import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
 
 import bnp_hier as bnp
+from bnp_hier.kernels import partition_gibbs
 from bnp_hier.models import dpm
 from bnp_hier.posterior.draws import draws_of
+from bnp_hier.runs import resumable_run
+from tests.parameters import few
 
 X = np.random.default_rng(0).normal(size=(12, 2)) + np.repeat([[0.0], [4.0]], 6, axis=0)
 COMPONENT = bnp.NormalInverseWishart.from_data(X, learn=False)
@@ -176,6 +179,37 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_goes_on_only_where_it_began(saved: Path, build, data: np.ndarray, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         bnp.ResumableRun.load(saved, build(), data)
+
+
+@pytest.mark.parametrize("composed", few([False, True]))
+def test_a_run_keeps_its_room_where_native_kernels_do_not_run(
+    composed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is less for XLA programs at first; labels beyond it would be lost."""
+    rows = np.arange(70.0)[:, None] - 34.5
+    model = partial(dpm, component=bnp.NormalKnownCovariance(np.zeros(1), 400.0 * np.eye(1), 0.05 * np.eye(1)))
+
+    def build() -> MCMC:
+        fixed = partial(model, concentration=LEARNED.keywords["concentration"] if composed else 70.0)
+        kernel = bnp.PartitionGibbs(fixed, 0, init="prior" if composed else np.arange(70))
+        if composed:
+            kernel = Gibbs([(kernel, ["z"]), (bnp.HyperparameterGibbs(fixed), None)])
+        return MCMC(kernel, num_warmup=0, num_samples=2, progress_bar=False)
+
+    path = tmp_path / "run.npz"
+    run = bnp.ResumableRun(build(), checkpoint_every=1, path=path, time_limit=1e-9)
+    run.run(jax.random.key(0), rows)
+    assert run.steps == 1
+    monkeypatch.setattr(partition_gibbs, "has_calls", lambda component: False)
+    monkeypatch.setattr(resumable_run, "calls_arrive", lambda: False)
+    with pytest.warns(RuntimeWarning, match="'native kernels': 'on'.*'native kernels': 'off'.* further draws may differ"):
+        again = bnp.ResumableRun.load(path, build(), rows)
+    again.resume(rows)
+    kernel = again.sampler.blocks[0][0] if composed else again.sampler
+    assert kernel.capacity == 70
+    assert np.asarray(again.get_samples()["z"])[-1].max() > (0 if composed else 64)
+    kernel.capacity = None  # as at the start of a new run
+    assert kernel.capacity == 64
 
 
 def test_bad_files(saved: Path, tmp_path: Path) -> None:
