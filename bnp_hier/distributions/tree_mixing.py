@@ -184,7 +184,7 @@ class TreeMixing(dist.Distribution):
         normaliser = gammaln(jnp.where(used[:, 0], total, 1.0))
         rows = jnp.where(used[:, 0], terms.sum(-1) + normaliser, 0.0)
         if self.root == "infinite":
-            named = (value[0, :-1] > 0).sum()
+            named = (value[0, :-1] > 0).sum(dtype=value.dtype)
             rows = rows.at[0].set(named * jnp.log(root_concentration) + root_concentration * logs[0, -1])
         return rows.sum()
 

@@ -36,6 +36,13 @@ def test_equals_numpyro_s_dirichlet_in_its_measure(root, concentration, x64):
         np.testing.assert_allclose(prior.log_prob(value), expected, rtol=1e-12)
 
 
+def test_an_infinite_root_counts_its_components():
+    """With concentrations that are plain numbers, under strict promotion: γ0^K β_rest^γ0 at a root without children."""
+    prior = TreeMixing(np.zeros((1, 0), int), 1.5, 1.0, 4, 1, "infinite")
+    value = np.array([[0.5, 0.2, 0.0, 0.3]], np.float32)
+    np.testing.assert_allclose(prior.log_prob(value), 2 * np.log(1.5) + 1.5 * np.log(0.3), rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_density_and_zeros_together_have_mass_one(x64):
     """Two components at the root with Dir(a, a): the density in the measure dβ/β over (ε, 1 − ε), and a zero at either end.
