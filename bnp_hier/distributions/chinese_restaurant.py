@@ -19,7 +19,13 @@ from bnp_hier.distributions.model_draws import RememberedDraws
 from bnp_hier.native.availability import calls_arrive
 from bnp_hier.utils.arrays import is_traced
 
-__all__ = ["ChineseRestaurantProcess", "cluster_counts", "log_cluster_priors", "log_partition_prior", "seat_customers"]
+__all__ = [
+    "ChineseRestaurantProcess",
+    "cluster_counts",
+    "log_cluster_priors",
+    "log_partition_prior",
+    "seat_customers",
+]
 
 
 def cluster_counts(labels: Int[Array, "... n"], size: int) -> Int[Array, "... k"]:

@@ -12,6 +12,7 @@ from numpyro.distributions import biject_to
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
+from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, MissingValues
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_cluster_priors
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics, cluster_statistics_in_any_order
@@ -200,7 +201,7 @@ def _log_partition(prior: ChineseRestaurantProcess, partition: _Occupancy) -> Fl
     alpha, discount = (jnp.asarray(value, float) for value in (prior.concentration, prior.discount))
     clusters = lambda block: log_cluster_priors(block[0], block[1], alpha, discount)  # noqa: E731
     total = _sum_over_blocks(clusters, (partition.counts, partition.rank), partition.used)
-    return total - jax.lax.lgamma(alpha + partition.counts.sum()) + jax.lax.lgamma(alpha + 1.0)
+    return total - log_gamma_ratio(alpha + 1.0, partition.counts.sum() - 1.0)
 
 
 def _log_marginal(component: Component, summary: _Summary) -> Float[Array, ""]:

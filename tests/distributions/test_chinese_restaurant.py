@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jax import jit
 from scipy import stats
 
+from bnp_hier.components.special import log_gamma_ratio
 from bnp_hier.distributions import ChineseRestaurantProcess
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from tests.oracles.partitions import all_partitions, log_crp, log_prior
@@ -59,6 +60,20 @@ def test_equals_the_chain_rule(alpha, discount, x64):
 def test_equals_the_closed_form_of_the_dirichlet_process(x64):
     expected = [log_crp(np.bincount(z).tolist(), 1.7) for z in partitions(6)]
     np.testing.assert_allclose(log_prob(partitions(6), 1.7, 0.0), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [-0.4, 1e-8, 0.3, 25.0, 1e4, 1e6, 1e8])
+def test_large_concentrations_and_many_items_in_single_precision(alpha):
+    """A difference of log gammas alone would be wrong by up to hundreds of nats."""
+
+    def seating(alpha, n):
+        return log_gamma_ratio(alpha + 1.0, n - 1.0)
+
+    for n in (1, 2, 30, 100, 100_000):
+        expected = np.log(alpha + np.arange(1.0, n)).sum()
+        found, slope = jax.value_and_grad(seating)(jnp.float32(alpha), jnp.float32(n))
+        np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-5)
+        np.testing.assert_allclose(slope, (1.0 / (alpha + np.arange(1.0, n))).sum(), rtol=1e-3, atol=1e-6)
 
 
 def test_float32_agrees_with_float64():
