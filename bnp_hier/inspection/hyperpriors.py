@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to, constraints
 
 from bnp_hier.inspection.collapsed import MixtureSites
 from bnp_hier.inspection.scipy_distributions import scipy_distribution
-from bnp_hier.inspection.trace import Model, placeholder, run_model
+from bnp_hier.inspection.trace import Model, influences, log_density_of, placeholder, run_model, sources_of
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.programs import compiled
 
@@ -27,7 +27,8 @@ class Hyperprior(NamedTuple):
     - **start** - unconstrained values at the prior medians.
     - **constrain** - maps unconstrained values to constrained values of the sites.
     - **unconstrain** - the inverse of `constrain`.
-    - **log_prob** - log prior density at constrained values (nats), without a Jacobian.
+    - **log_prob** - log prior density at constrained values (nats), without a Jacobian; with the densities of factors and other
+      observed sites that depend on these values.
     - **tails** - smaller tail probability of constrained values under the priors of unbounded hyperparameters that have a
       distribution function; 1 where the density is as high as at the median.
     - **starts** - further unconstrained values to start from: those that sites have as ``infer={"starts": (first, ...)}``,
@@ -65,6 +66,16 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
         if trace[name]["fn"].support.is_discrete:
             raise ValueError(f'hyperparameter site "{name}" is discrete; only continuous hyperparameters can be set or fitted')
 
+    def read(values: Mapping[str, Any]) -> dict[str, Any]:
+        inner = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
+        return {name: sources_of(inner[name]) for name in others}
+
+    # factors, and other data that depend on the hyperparameters
+    apart = {*sites.hyperparameters, sites.partition, sites.observed, sites.missing}
+    others = [name for name, site in trace.items() if site["type"] == "sample" and name not in apart]
+    given = {name: jnp.asarray(trace[name]["value"]) for name in sites.hyperparameters}
+    further = tuple(name for name, sources in influences(read, given).items() if sources) if others else ()
+
     def to_constrained(unconstrained: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
 
@@ -84,8 +95,8 @@ def hyperprior(model: Model, sites: MixtureSites, args: tuple[Any, ...], kwargs:
     def log_density(values: Mapping[str, Any]) -> Float[Array, ""]:
         trace = run_model(model, args, kwargs, lambda site: values.get(site["name"], placeholder(site)))
         total = jnp.zeros(())
-        for name in sites.hyperparameters:
-            total = total + jnp.sum(trace[name]["fn"].log_prob(values[name]))
+        for name in (*sites.hyperparameters, *further):
+            total = total + jnp.sum(log_density_of(trace[name]))
         return total
 
     constrained, unconstrained, log_prob = map(_one_program, (to_constrained, to_unconstrained, log_density))

@@ -554,6 +554,23 @@ def test_log_prob_is_the_models_own(x64):
     assert float(prior.log_prob(values)) == pytest.approx(expected, rel=1e-9)
 
 
+def test_log_prob_has_factors_scales_and_other_data(x64):
+    """All of the model's density that depends on the hyperparameters, except for the partition's prior and the likelihood."""
+
+    def model(x):
+        numpyro.sample("unrelated", dist.Normal(0.0, 1.0), obs=0.3)
+        with numpyro.handlers.scale(scale=0.5):
+            alpha = numpyro.sample("alpha", dist.Gamma(2.0, 2.0))
+        numpyro.sample("alphas", dist.Normal(alpha, 0.5), obs=1.2)
+        numpyro.factor("penalty", -3.0 * alpha)
+        z = numpyro.sample("z", ChineseRestaurantProcess(alpha, x.shape[0]))
+        numpyro.sample("x", ConjugateMixture(FIXED, z), obs=x)
+
+    prior = hyperprior(model, find_sites(model, (X,)), (X,))
+    expected = 0.5 * stats.gamma.logpdf(0.7, 2.0, scale=0.5) + stats.norm.logpdf(1.2, 0.7, 0.5) - 2.1
+    assert float(prior.log_prob({"alpha": jnp.array(0.7)})) == pytest.approx(expected, rel=1e-9)
+
+
 def test_fitting_functions_are_differentiable(x64):
     """Gradient of the log prior through `constrain`, under ``jit``, against differences."""
     prior = hyperprior(users_model, find_sites(users_model, (X,)), (X,))
