@@ -290,7 +290,7 @@ def check_tree_densities(
     kinds: list[type] = []
 
     def of_model() -> dict[str, tuple[Any, Any]]:
-        given = {sites.paths: paths, sites.mixing: jnp.asarray(mixing, float), sites.labels: labels}
+        given: dict[str, Any] = {sites.paths: paths, sites.mixing: jnp.asarray(mixing, float), sites.labels: labels}
         shape = run(given)[sites.parameters]["fn"].shape()
         numbers = np.arange(components).reshape(-1, *[1] * (len(shape) - 1))
         few_numbers = np.prod(shape[1:]) * (n + components) <= MOST_NUMBERS
