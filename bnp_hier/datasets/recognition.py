@@ -10,11 +10,13 @@ from jaxtyping import Float
 
 __all__ = [
     "DATE",
+    "DATE_WITHOUT_YEAR",
     "bounds_of_shares",
     "identifier",
     "ordered_scale",
     "uninformative_numbers",
     "useless_numbers",
+    "with_month_first",
     "written_date",
 ]
 
@@ -25,16 +27,22 @@ _MONTH_ALONE = (
 )
 """Months of dates without a year, where other words that start like a month, such as "5 marks", may be units."""
 
+_WITHOUT_YEAR = rf"\d{{1,2}}:\d{{2}}(:\d{{2}})?$|\d{{1,2}}\.?[ .-]?{_MONTH_ALONE}$"
+
 DATE = re.compile(
     r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$"
     r"|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([, ].*)?$"
     r"|\d{4}/\d{1,2}/\d{1,2}( .*)?$"
-    r"|\d{1,2}:\d{2}(:\d{2})?$"
     rf"|\d{{1,2}}\.?[ -]{_MONTH}[ -]\d{{2,4}}$|{_MONTH} \d{{1,2}},? \d{{2,4}}$|{_MONTH} \d{{4}}$"
-    rf"|\d{{1,2}}\.?[ .-]?{_MONTH_ALONE}$",
+    rf"|{_WITHOUT_YEAR}",
     re.IGNORECASE,
 )
 """Common notations of dates and times in tables."""
+
+DATE_WITHOUT_YEAR = re.compile(_WITHOUT_YEAR, re.IGNORECASE)
+"""Those of times of the day, and of days of any year."""
+
+_DAY_AND_MONTH = re.compile(r"^(\d{1,2})([./-])(\d{1,2})(?=[./-]\d)")
 
 _IDENTIFIER = re.compile(
     r"(?:^|[_ .-])(?:id|ids|nr|no|uid|uuid|guid|index|idx|key|row|serial|zip|zipcode|postcode|phone)(?:$|[_ .-])"
@@ -119,6 +127,19 @@ def written_date(cells: Float[np.ndarray, " m"]) -> str:
     if ((month < 1) | (month > 12) | (day < 1) | (day > 31)).any():
         return ""
     return f"dates from {cells.min():.0f} to {cells.max():.0f}"
+
+
+def with_month_first(texts: Sequence[str]) -> list[str]:
+    """Dates with the numbers of day and month in this order: 31.1.2024 becomes 1.31.2024.
+
+    All have the same order: the day is first if a first number is too large for a month or, if no number tells, in dates with
+    dots.
+    """
+    found = [match for match in map(_DAY_AND_MONTH.match, texts) if match is not None]
+    told = any(int(match[3]) > 12 for match in found)
+    if any(int(match[1]) > 12 for match in found) or (not told and any(match[2] == "." for match in found)):
+        return [_DAY_AND_MONTH.sub(r"\3\2\1", text) for text in texts]
+    return list(texts)
 
 
 def bounds_of_shares(name: str, cells: Float[np.ndarray, " m"]) -> float | None:

@@ -243,7 +243,8 @@ def column_of(name: str, cells: pd.Series, used: bool) -> Column:
     if not there.any():
         raise ValueError(f"all values are missing in column {name!r} of others")
     if pd.api.types.is_datetime64_any_dtype(cells):
-        days = (cells.dt.tz_localize(None) - pd.Timestamp(0)).dt.total_seconds().to_numpy(float) / 86_400
+        times = cells.dt.tz_localize(None).to_numpy("datetime64[us]")  # which holds any year, unlike nanoseconds
+        days = np.where(np.isnat(times), np.nan, times.astype(np.int64) / 86_400e6)
         return Column(name, "date", used, ("",), days[:, None])
     if pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
         numbers = cells.astype("Float64").to_numpy(float, na_value=np.nan)
@@ -284,7 +285,7 @@ def _in_units(kind: str, numbers: tuple[float, ...]) -> tuple[Any, ...]:
     import pandas as pd
 
     return tuple(
-        number if place == 1 or np.isnan(number) else (pd.Timestamp(0) + pd.Timedelta(days=number)).round("s")
+        number if place == 1 or np.isnan(number) else pd.Timestamp(np.datetime64(round(number * 86_400), "s"))
         for place, number in enumerate(numbers)
     )
 

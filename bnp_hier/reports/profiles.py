@@ -13,7 +13,7 @@ import pandas as pd
 from jaxtyping import Int, Shaped
 
 from bnp_hier.datasets import Dataset
-from bnp_hier.datasets.recognition import DATE
+from bnp_hier.datasets.recognition import DATE, DATE_WITHOUT_YEAR, with_month_first
 from bnp_hier.posterior.cluster_profiles import (
     MOST_LEVELS,
     ClusterProfiles,
@@ -73,14 +73,16 @@ def columns_of(data: Dataset) -> list[Column]:
 
 
 def _series(values: Shaped[np.ndarray, " n"]) -> pd.Series:
-    """A column as numbers, as dates if all texts are written so, or as texts."""
+    """A column as numbers, as dates if all texts are written so and have a year, or as texts."""
     if values.dtype.kind != "U":
         return pd.Series(values)
     column = pd.Series(values, dtype=object).where(values != "", None)
-    if all(DATE.match(text) for text in column.dropna()):
+    there = column.dropna()
+    if all(DATE.match(text) and not DATE_WITHOUT_YEAR.match(text) for text in there):
+        dates = pd.Series(with_month_first(there.tolist()), index=there.index, dtype=object).reindex(column.index)
         with suppress(ValueError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the order of day and month is a guess
-            return pd.to_datetime(column, format="mixed")
+            warnings.simplefilter("ignore")  # the order of day and month may be a guess, but it is the same in all rows
+            return pd.to_datetime(dates, format="mixed")
     return column
 
 
