@@ -54,13 +54,20 @@ def _whole_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> list[ColumnKin
         order = f", which seem ordered: {' < '.join(scale)}" if scale else ""
         reason = f"{len(levels)} values{order}" if levels else f"from low to high: {(kind or '').replace('<', ', ')}"
         what = "category" if levels else "ordered"
-        whole |= dict.fromkeys(names, ColumnKind(name, what, reason, of[names[0]].missing, "<".join(scale)))
+        whole |= dict.fromkeys(names, ColumnKind(name, what, reason, of[names[0]].missing, _as_option(scale)))
     for name, unit in data.units.items():
         for feature in features_of(name, data.kinds.get(name), ()):
             one = whole.get(feature, of[feature])
             if not one.reason.startswith("percentages"):
                 whole[feature] = one._replace(reason=f"{one.reason}, in {unit}")
     return list(dict.fromkeys(whole.get(kind.name, kind) for kind in kinds))
+
+
+def _as_option(scale: Sequence[str]) -> str:
+    """How --kinds takes a recognised scale: as its grades if they can be written there; empty if it cannot be taken."""
+    if any("<" in grade for grade in scale):
+        return ""
+    return "ordered" if any("," in grade or "=" in grade for grade in scale) else "<".join(scale)
 
 
 def taking_otherwise(part: UsablePart, shown: Sequence[ColumnKind]) -> str:

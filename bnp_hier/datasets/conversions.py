@@ -108,15 +108,26 @@ def resolved_kind(name: str, kind: str, cells: Float[np.ndarray, " m"] | None, s
     if cells is None:
         if kind == "ordered":
             if scale:
-                return "<".join(scale)
+                return _joined(name, scale)
             raise ValueError(f"column {name!r}: the order of its texts is unknown; write it as {name}=low<medium<high")
         if kind != "category":
             raise ValueError(f"column {name!r} contains text, so it cannot be taken as {kind}: expected category or ordered")
     elif kind == "logit" and len(cells) and cells.max() > 1:
         return "logit%"
     elif kind == "ordered":
-        return "<".join(scale or _grades(name, cells))
+        return _joined(name, scale or _grades(name, cells))
     return kind
+
+
+def _joined(name: str, scale: Sequence[str]) -> str:
+    """A scale as a kind, in which < stands between the grades."""
+    wrong = next((grade for grade in scale if "<" in grade), None)
+    if wrong is not None:
+        raise ValueError(
+            f"column {name!r}: found the grade {wrong!r}, expected grades without '<', which separates them: rename it in the "
+            "data"
+        )
+    return "<".join(scale)
 
 
 def _grades(name: str, cells: Float[np.ndarray, " m"]) -> list[str]:
