@@ -411,9 +411,8 @@ class Table:
         apart = [self.column(name).name for name in (truth, items) if name is not None] + dropped
         features = [name for name in self.frame.columns if name not in apart]
         if not features:
-            raise NoColumnsError(
-                f"{self.name}: no columns left besides {_listed(apart)}; expected at least one column of numbers"
-            )
+            besides = f" left besides {_listed(apart)}" if apart else ""
+            raise NoColumnsError(f"{self.name}: no columns{besides}; expected at least one column of numbers")
         given = self.kinds_of(kinds, features)
         levels = {name: found for name in features if (found := self.levels_of(name, given.get(name)))}
         numbers = [name for name in features if name not in levels and not order_of(given.get(name, ""))]
@@ -439,6 +438,11 @@ class Table:
         if names.has_duplicates:
             repeated = names[names.duplicated()].unique()
             raise ValueError(f"{self.name}: found repeated column names {_listed(repeated)}; expected distinct names")
+        twice = [name for name in self.beside if name in names]
+        if twice:
+            raise ValueError(
+                f"{self.name}: found {twice[0]!r} both among the feature_names and as an array; expected distinct names"
+            )
         complex_columns = [name for name in names if self.frame[name].dtype.kind == "c"]
         if complex_columns:
             raise ValueError(

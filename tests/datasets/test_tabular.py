@@ -635,3 +635,10 @@ def test_the_usable_part_of_a_file(tmp_path: Path) -> None:
         read_usable_part(path, drop=["who,day,size,n,id,version,note,comma"])
     with pytest.raises(ValueError, match="there is no column 'nota'"):
         read_usable_part(path, drop=["nota"])
+
+
+def test_a_column_and_an_array_of_the_same_name(tmp_path: Path) -> None:
+    """The column would be left out without a word."""
+    np.savez(tmp_path / "t.npz", X=np.eye(3), y=np.arange(3), feature_names=np.array(["x", "y", "z"]))
+    with pytest.raises(ValueError, match="found 'y' both among the feature_names and as an array; expected distinct names"):
+        read_table(tmp_path / "t.npz")
