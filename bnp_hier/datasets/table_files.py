@@ -17,7 +17,7 @@ from bnp_hier.utils.wording import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["is_number", "read_arrays", "read_csv", "read_parquet"]
+__all__ = ["as_text", "decoded", "is_number", "read_arrays", "read_csv", "read_parquet"]
 
 
 def read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
@@ -93,8 +93,25 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
         frame = pd.read_parquet(path, engine="pyarrow")
     except (ValueError, OSError) as error:
         raise ValueError(f"{path.name}: not readable as Parquet ({error}); expected a Parquet file") from error
-    frame.columns = frame.columns.map(str)
-    return frame, None
+    return decoded(frame), None
+
+
+def decoded(frame: pd.DataFrame) -> pd.DataFrame:
+    """A new table with texts as names of columns; cells that are bytes become the texts that they are in UTF-8."""
+    frame = frame.set_axis([str(as_text(name)) for name in frame.columns], axis=1)
+    for place, (_, column) in enumerate(frame.items()):
+        if _has_bytes(column):
+            frame.isetitem(place, column.map(as_text))
+    return frame
+
+
+def _has_bytes(column: pd.Series) -> bool:
+    return column.dtype.kind not in "biufcmM" and any(isinstance(cell, bytes) for cell in column)
+
+
+def as_text(cell: object) -> object:
+    """The text of bytes in UTF-8; anything else as it is."""
+    return cell.decode(errors="replace") if isinstance(cell, bytes) else cell
 
 
 def read_arrays(path: Path) -> tuple[pd.DataFrame, None, dict[str, pd.Series]]:
@@ -121,8 +138,11 @@ def read_arrays(path: Path) -> tuple[pd.DataFrame, None, dict[str, pd.Series]]:
         raise ValueError(
             f"{path.name}: {wrong[0]} has shape {arrays[wrong[0]].shape}; expected one entry for each of the {len(table)} rows"
         )
-    frame = pd.DataFrame(table, columns=[str(name) for name in names])
-    return frame, None, {name: pd.Series(array, name=name) for name, array in arrays.items()}
+    beside = {
+        name: pd.Series(list(map(as_text, array)) if array.dtype.kind == "S" else array, name=name)
+        for name, array in arrays.items()
+    }
+    return decoded(pd.DataFrame(table, columns=names.tolist())), None, beside
 
 
 def is_number(text: str) -> bool:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Shaped
 from bnp_hier.datasets.conversions import converted, features_of, order_of, owners, resolved_kind, steps
 from bnp_hier.datasets.dataset import RENAME, Dataset
 from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
-from bnp_hier.datasets.table_files import is_number, read_arrays, read_csv, read_parquet
+from bnp_hier.datasets.table_files import as_text, decoded, is_number, read_arrays, read_csv, read_parquet
 from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
 from bnp_hier.utils.wording import listed, nearest
 
@@ -281,14 +281,18 @@ def read_columns(
 
 
 def as_labels(values: Iterable[object]) -> Shaped[np.ndarray, " n"]:
-    """Convert labels to an array, (n,), of int64 if all are written as whole numbers, otherwise of text."""
-    text = [str(value).strip() for value in values]
+    """Convert labels to an array, (n,), of int64 if all are whole numbers or are written as such, otherwise of text."""
+    text = [f"{value:.0f}" if _is_whole(value) else str(as_text(value)).strip() for value in values]
     try:
         numbers = np.array([int(label) for label in text], dtype=np.int64)
     except (ValueError, OverflowError):
         return np.array(text, dtype=np.str_)
     # int() also accepts 01 and 1_0, which are names rather than numbers
     return numbers if list(map(str, numbers)) == text else np.array(text, dtype=np.str_)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float | np.floating) and float(value).is_integer()
 
 
 class NoColumnsError(ValueError):
@@ -362,7 +366,7 @@ class Table:
         found = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
         if not isinstance(found, pd.DataFrame):
             raise TypeError(f"expected a pandas or polars DataFrame, but got {type(frame).__name__}")
-        table = cls(name, found.reset_index(drop=True).set_axis(found.columns.map(str), axis=1), None)
+        table = cls(name, decoded(found.reset_index(drop=True)), None)
         table.check()
         return table
 
@@ -636,7 +640,7 @@ class Table:
         first = str(cells.iloc[int(written.is_text.argmax())])
         if (~np.isnan(written.values)).any():
             return f"text beside numbers, such as {first!r}"
-        return f"{cells[~_missing(cells)].nunique()} different texts, such as {first!r}"
+        return f"{len(_different(cells))} different texts, such as {first!r}"
 
     def _refers_to_text(self, rows: Mapping[str, int], useless: Mapping[str, str]) -> str:
         """Error message about columns of text: location of the first text, and advice depending on the apparent content.
@@ -678,12 +682,12 @@ class Table:
         return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
 
     def _has_few_values(self, name: str) -> bool:
-        cells = self.column(name)[~_missing(self.column(name))]
-        return cells.nunique() <= _most_levels(len(cells))
+        column = self.column(name)
+        return len(_different(column)) <= _most_levels(int((~_missing(column)).sum()))
 
     def _names_rows(self, name: str) -> bool:
         cells = self.column(name)
-        every = len(cells) > 2 and cells.nunique() > 0.9 * len(cells) and bool(self.written(name).is_text.all())
+        every = len(cells) > 2 and len(_different(cells)) > 0.9 * len(cells) and bool(self.written(name).is_text.all())
         return every and not self._holds_dates(name)
 
     def _holds_dates(self, name: str) -> bool:
@@ -762,14 +766,21 @@ def _texts(column: pd.Series) -> list[str]:
     """The cells as texts; whole numbers without decimals."""
     import pandas as pd
 
+    if pd.api.types.is_integer_dtype(column):  # all digits, which identifiers may have more of than a float
+        return [str(cell) for cell in column]
     if pd.api.types.is_numeric_dtype(column):
         return [f"{value:.15g}" for value in column.to_numpy(dtype=np.float64, na_value=np.nan)]
     return [str(cell).strip() for cell in column]
 
 
+def _different(column: pd.Series) -> set[str]:
+    """The distinct values of a column as texts; cells of a Parquet file or a DataFrame may be lists, which have no hash."""
+    return {text for text, absent in zip(_texts(column), _missing(column), strict=True) if not absent}
+
+
 def _sorted_texts(column: pd.Series) -> list[str]:
     """The distinct values of a column as texts, numbers in their order."""
-    found = {text for text, absent in zip(_texts(column), _missing(column), strict=True) if not absent}
+    found = _different(column)
     return sorted(found, key=lambda text: (float(text), text) if all(map(is_number, found)) else text)
 
 

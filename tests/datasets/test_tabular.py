@@ -637,6 +637,45 @@ def test_the_usable_part_of_a_file(tmp_path: Path) -> None:
         read_usable_part(path, drop=["nota"])
 
 
+def test_bytes_are_texts(tmp_path: Path) -> None:
+    """As in arrays of NumPy's type S, tables of scipy.io.loadarff, and binary columns of Parquet; b"?" is missing."""
+    labels = np.array(["a", "b", "a", "b"], dtype="S3")
+    np.savez(tmp_path / "t.npz", X=np.eye(4)[:, :2], y=labels, who=labels, feature_names=np.array(["p", "q"], dtype="S1"))
+    data = read_table(tmp_path / "t.npz", items="who")
+    assert data.y is not None and data.y.tolist() == ["a", "b", "a", "b"] and data.item_names == ("a", "b", "a", "b")
+    assert data.feature_names == ("p", "q")
+    frame = pd.DataFrame({"kind": [b"x", b"?", b"y", b"x", b"y"], "size": [b"1", b"2.5", b"4", b"?", b"3"]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    for found in (from_frame(frame), read_table(tmp_path / "t.parquet")):
+        assert found.levels == {"kind": ("x", "y")}
+        np.testing.assert_array_equal(found.X, [[0, 1], [np.nan, 2.5], [1, 4], [0, np.nan], [1, 3]])
+    assert frame["kind"][0] == b"x"
+
+
+def test_columns_of_lists_can_be_left_out(tmp_path: Path) -> None:
+    """The message says which column it is, and the others can be used."""
+    frame = pd.DataFrame({"parts": [[1, 2], [3], [4], [5]], "length": [0.5, 1.5, 4.5, 9.0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"data row 1, column 'parts': found the text '\[1 2\]', expected a number"):
+        read_table(tmp_path / "t.parquet")
+    part = read_usable_part(tmp_path / "t.parquet")
+    assert [column.name for column in part.unusable] == ["parts"] and part.data is not None
+    assert part.data.feature_names == ("length",)
+
+
+def test_long_whole_numbers_stay_different_categories() -> None:
+    """Even where they are the same float64."""
+    codes = [1234567890123456789, 1234567890123456790]
+    data = from_frame(pd.DataFrame({"code": codes * 2, "length": [0.5, 1.5, 4.5, 9.0]}), kinds={"code": "category"})
+    assert data.levels == {"code": tuple(map(str, codes))} and data.X[:, 0].tolist() == [0, 1, 0, 1]
+
+
+def test_whole_numbers_as_labels_are_integers_in_any_type() -> None:
+    frame = pd.DataFrame({"class": [0.0, 1.0, 0.0], "length": [0.5, 1.5, 4.5]})
+    labels = from_frame(frame, truth="class").y
+    assert labels is not None and labels.dtype == np.int64 and labels.tolist() == [0, 1, 0]
+
+
 def test_a_column_and_an_array_of_the_same_name(tmp_path: Path) -> None:
     """The column would be left out without a word."""
     np.savez(tmp_path / "t.npz", X=np.eye(3), y=np.arange(3), feature_names=np.array(["x", "y", "z"]))
