@@ -748,3 +748,20 @@ def test_lines_to_type_name_the_program_as_it_is_found(
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert not stop.value.code and "\nto run them: .venv/bin/bnp-hier compare" in capsys.readouterr().out
+
+
+def test_paths_are_printed_in_one_line(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """However long: a path that is broken cannot be copied."""
+    folder = tmp_path / " ".join(["a long name of a folder"] * 5)
+    frame = pd.read_csv(survey).assign(
+        **{"which of the two groups " * 5 + "is it": lambda table: np.where(table["group"], "b", "a")}
+    )
+    frame.to_csv(survey, index=False)
+    columns = ["--drop", "who,group"]
+    assert _run(monkeypatch, "fit", str(survey), *columns, "--out", str(folder / "fit.npz"), "--no-progress") == 0
+    captured = capsys.readouterr()
+    assert f"fit: {folder / 'fit.npz'}\n" in captured.out and f"--truth {shlex.quote(frame.columns[-1])}\n" in captured.err
+    assert _run(monkeypatch, "predict", str(folder / "fit.npz"), str(survey), "--out", str(folder / "p.csv")) == 0
+    assert f"predictions: {folder / 'p.csv'}\n" in capsys.readouterr().out
+    assert _run(monkeypatch, "tree", str(survey), *columns, "--out", str(folder / "tree.nwk"), "--no-progress") == 0
+    assert f"tree: {folder / 'tree.nwk'}\n" in capsys.readouterr().out

@@ -119,7 +119,7 @@ def evidence(
             out.print(f"• {note}", highlight=False)
         for path in (out_file, plot):
             if path is not None:
-                out.print(f"written: {path}", highlight=False)
+                out.print(f"written: {path}", highlight=False, soft_wrap=True)
     if table["verdict"].str.contains("interrupted").any():
         raise typer.Exit(INCOMPLETE)
 

@@ -176,7 +176,7 @@ def compare(
     else:
         _print(result.findings, report)
         predict = f"{shlex.quote(program())} {command_line('predict', str(out_dir / FIT), {}, {}, header)}"
-        out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False)
+        out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False, soft_wrap=True)
         out.print(f"to assign new rows to its clusters: {predict} NEW.csv", highlight=False, soft_wrap=True)
     if result.problems:
         raise typer.Exit(INCOMPLETE)
@@ -204,7 +204,7 @@ def _print(findings: Any, report: Path) -> None:
     print_table(table.rename(columns=SHOWN).dropna(axis=1, how="all"), "Methods compared", caption)
     for note in findings.notes:
         out.print(f"• {note}", highlight=False)
-    out.print(f"report: {report}", highlight=False)
+    out.print(f"report: {report}", highlight=False, soft_wrap=True)
 
 
 def _write_files(folder: Path, result: ClusteringResult, figures: str | None) -> dict[str, str]:

@@ -180,6 +180,7 @@ def read_data(
             f"text columns are treated as categories (number of categories in parentheses): {held}{'' if truth else known}",
             highlight=False,
             markup=False,
+            soft_wrap=True,
         )
     return table
 

@@ -121,7 +121,7 @@ def fit(
         for line in lines:
             out.print(line, highlight=False)
         print_warnings(problems)
-        out.print(f"fit: {path}", highlight=False)
+        out.print(f"fit: {path}", highlight=False, soft_wrap=True)
     if problems:
         raise typer.Exit(INCOMPLETE)
 
@@ -201,7 +201,7 @@ def predict(
     else:
         found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
         out.print(f"rows assigned to {found or 'no cluster of the fit'}; to a new cluster: {new}", highlight=False)
-    out.print(f"predictions: {out_file}", highlight=False)
+    out.print(f"predictions: {out_file}", highlight=False, soft_wrap=True)
 
 
 def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:

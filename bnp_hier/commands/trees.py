@@ -213,4 +213,4 @@ def _tell_files(newick: str, files: list[Path]) -> None:
     if not files:
         out.print(newick, soft_wrap=True, highlight=False, markup=False)
     for file in files:
-        out.print(f"tree: {file}", highlight=False)
+        out.print(f"tree: {file}", highlight=False, soft_wrap=True)
