@@ -81,7 +81,8 @@ def level_scores(scores: Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]) ->
     figure.supxlabel("level (1: children of the root)", fontsize=9)
     seeds = max(map(len, tables.values()))
     key = figure.legend(
-        *panels[0].get_legend_handles_labels(),
+        panels[0].containers,  # given one by one, as those whose name begins with an underscore would be left out
+        [short_name(name, 40) for name in tables],
         title="mean ± 2 standard errors over seeds" if seeds > 1 else None,
         loc="outside upper center",
         ncols=min(len(tables), across + 1),

@@ -431,6 +431,12 @@ def test_scores_have_means_and_intervals() -> None:
     assert not any(key.get_window_extent().overlaps(axes.get_tightbbox()) for axes in figure.axes)
 
 
+def test_methods_whose_names_begin_with_an_underscore_are_in_the_key() -> None:
+    """Matplotlib leaves them out of legends that it collects itself."""
+    figure = plots.level_scores({"_old": table(0, 2, ("ARI",)), "new$_{": table(1, 2, ("ARI",))})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["_old", "new$_{"]
+
+
 @pytest.mark.slow
 def test_scores_of_a_hierarchy() -> None:
     truth = [["a", str(i % 3)] for i in range(15)]
