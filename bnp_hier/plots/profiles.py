@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bnp_hier.plots.palette import cluster_colors, short_name
-from bnp_hier.posterior.cluster_profiles import ClusterProfiles, deviations, is_share
+from bnp_hier.posterior.cluster_profiles import ClusterProfiles, deviations, is_share, sizes_of
 from bnp_hier.utils.rounding import rounded, with_sd
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
 
     profiles = description.profiles.sort_index()
     table = profiles.join(deviations(profiles))
-    sizes = table["rows"].groupby("cluster").max()
+    sizes = sizes_of(description)
     shown = np.sort(sizes.sort_values(ascending=False, kind="stable").index[:_MOST_CLUSTERS])
     rows = _strongest(description, table["deviation"])
     colored = np.array([table.loc[row, "deviation"].reindex(shown) for row in rows], dtype=np.float64)

@@ -19,7 +19,17 @@ from bnp_hier.utils.options import require_count
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClusterProfiles", "Column", "as_number", "column_of", "describe", "describe_columns", "deviations", "is_share"]
+__all__ = [
+    "ClusterProfiles",
+    "Column",
+    "as_number",
+    "column_of",
+    "describe",
+    "describe_columns",
+    "deviations",
+    "is_share",
+    "sizes_of",
+]
 
 MOST_LEVELS = 50
 """Largest number of distinct texts of a column that is described."""
@@ -31,7 +41,8 @@ class ClusterProfiles(NamedTuple):
     - **profiles** - one row for each column, level (of a category) and cluster. Of the cluster's own rows: `rows`, the number
       of those with a value; `mean`, the mean of a number or date, or the share of a level; and `sd`, the standard deviation.
       Of all rows: `overall`, the mean or share. Of the posterior: `mean_over_draws`, the mean averaged over the draws, as
-      `describe` explains; and `low_over_draws` and `high_over_draws`, its interval over the draws.
+      `describe` explains; and `low_over_draws` and `high_over_draws`, its interval over the draws. Its ``attrs["sizes"]`` are
+      the numbers of rows of the clusters, with or without a value.
     - **association** - one row for each column, the strongest first: `kind`, "number", "binary" (only 0 and 1), "date" or
       "category"; `used`, whether it is a column of X; `measure`; `effect`, its mean over the draws; and `low` and `high`, an
       interval over the draws.
@@ -167,7 +178,17 @@ def describe_columns(
     heads += [f"{name}_over_draws" for name in ("mean", "low", "high")]
     table = pd.DataFrame(association, columns=["column", "kind", "used", "measure", "effect", "low", "high"])
     table = table.sort_values("effect", ascending=False, kind="stable").set_index("column")
-    return ClusterProfiles(pd.DataFrame(profiles, columns=heads).set_index(heads[:3]), table)
+    described = pd.DataFrame(profiles, columns=heads).set_index(heads[:3])
+    described.attrs["sizes"] = dict(zip(clusters.tolist(), np.bincount(labels).tolist(), strict=True))
+    return ClusterProfiles(described, table)
+
+
+def sizes_of(description: ClusterProfiles) -> pd.Series:
+    """Cluster, in the order of their numbers -> its number of rows; without the sizes, the most rows that have a value."""
+    import pandas as pd
+
+    sizes = description.profiles.attrs.get("sizes") or description.profiles["rows"].groupby("cluster").max()
+    return pd.Series(sizes).sort_index()
 
 
 def deviations(profiles: pd.DataFrame) -> pd.DataFrame:

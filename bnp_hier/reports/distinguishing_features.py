@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from bnp_hier.posterior.cluster_profiles import ClusterProfiles, as_number, deviations, is_share
+from bnp_hier.posterior.cluster_profiles import ClusterProfiles, as_number, deviations, is_share, sizes_of
 from bnp_hier.reports.cluster_sizes import large_clusters
 from bnp_hier.utils.rounding import rounded
 
@@ -107,7 +107,7 @@ class _Table:
     @classmethod
     def of(cls, found: ClusterProfiles) -> Self:
         profiles = found.profiles.join(deviations(found.profiles))
-        is_large = large_clusters(profiles["rows"].groupby("cluster").max().sort_index().to_numpy())
+        is_large = large_clusters(sizes_of(found).to_numpy())
         used = found.association.index[found.association["used"].to_numpy(dtype=bool)]
         profiles = profiles[profiles.index.get_level_values("column").isin(used)]
         keys = list(dict.fromkeys(zip(*(profiles.index.get_level_values(name) for name in ("column", "level")), strict=True)))

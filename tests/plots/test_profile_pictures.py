@@ -109,3 +109,12 @@ def test_of_many_levels_those_that_differ_most_are_shown() -> None:
     found = bnp.describe(bnp.MAPDP(n_init=1).fit(X.to_numpy()), X, LABELS, others=pd.DataFrame({"level": level}))
     names = [text.get_text() for text in plots.cluster_profiles(found).get_yticklabels()]
     assert len(names) == 7 and {"level = level 8", "level = level 9", "steep", "flat"} <= set(names)
+
+
+def test_sizes_of_clusters_count_the_rows_without_a_value() -> None:
+    """Also if no column is complete."""
+    gaps = X.where([[i % 3 != 0, i % 3 != 1] for i in range(len(X))])
+    found = bnp.describe(bnp.MAPDP(n_init=1).fit(gaps), gaps, LABELS + 5)
+    assert found.profiles["rows"].max() == 10 and found.profiles.attrs["sizes"] == {5: 15, 6: 15}
+    ticks = [text.get_text() for text in plots.cluster_profiles(found).get_xticklabels()]
+    assert ticks == ["cluster 5\n15 rows", "cluster 6\n15 rows"]
