@@ -79,10 +79,13 @@ def taking_otherwise(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
 
 
 def _examples(data: Dataset, shown: Sequence[ColumnKind]) -> list[str]:
-    """Columns of numbers with another kind that they can be taken for; the order of texts is not guessed."""
+    """Columns of numbers with another kind that they can be taken for, unless they had better be left out.
+
+    The order of texts is not guessed.
+    """
     values = dict(zip(data.feature_names, data.X.T, strict=True))
     found = []
-    for name, kind in ((kind.name, kind.kind) for kind in shown):
+    for name, kind in ((kind.name, kind.kind) for kind in shown if kind.alternative != "drop"):
         if kind in ("binary", "count") and name in values:
             found.append(f"{name}=continuous")
         elif kind == "continuous" and name in values and np.nanmin(values[name]) > 0:

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from bnp_hier.advice.column_kinds import infer_column_kinds
-from bnp_hier.commands.described_columns import print_columns, taking_otherwise
+from bnp_hier.commands.described_columns import leaving_out, print_columns, taking_otherwise
 from bnp_hier.datasets import read_table
 from bnp_hier.datasets.conversions import parse_kinds
 from bnp_hier.datasets.tabular import read_usable_part
@@ -50,3 +50,13 @@ def test_the_offered_option_takes_a_scale_as_ordered(tmp_path, grades: list[str]
     else:
         with pytest.raises(ValueError, match="column 'age': found the grade '1: <18', expected grades without '<'"):
             read_table(path, kinds={"age": "ordered"})
+
+
+def test_no_other_kind_is_offered_for_a_column_that_had_better_be_left_out(tmp_path) -> None:
+    """Both options can be given together."""
+    path = tmp_path / "bits.csv"
+    path.write_text("a,b\n" + "".join(f"{i % 2},0\n" for i in range(12)))
+    part = read_usable_part(path)
+    assert part.data is not None
+    shown = print_columns(part, infer_column_kinds(part.data.X, part.data.feature_names))
+    assert taking_otherwise(part, shown) == "--kinds a=continuous" and leaving_out(part, shown) == "--drop b"
