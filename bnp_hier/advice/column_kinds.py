@@ -301,13 +301,20 @@ def component_for(
     Raises
     ------
     ValueError
-        If the family is unknown or does not fit the data, or if empty or constant columns leave its prior undefined; the
-        message also names identifiers and dates, so that all can be left out at once.
+        If the family is unknown or does not fit the data, if a value is infinite, or if empty or constant columns leave its
+        prior undefined; the message on them also names identifiers and dates, so that all can be left out at once.
     """
     if family != "auto" and family not in FAMILIES:
         raise ValueError(f"family must be one of auto, {', '.join(FAMILIES)}, but it is {family!r}")
     matrix = as_matrix(X, min_rows=2)
     found = infer_column_kinds(matrix, names_of_columns(X, feature_names), categories, kinds)
+    infinite = np.argwhere(np.isinf(matrix))
+    if len(infinite):
+        row, column = infinite[0].tolist()
+        raise ValueError(
+            f"X has an infinite value at row {row}, column {column} ({found[column].name!r}); expected finite numbers: mark it "
+            "as missing, or leave out the column"
+        )
     if any(kind.kind == "empty" for kind in found):
         raise ValueError(_useless(found))
     reason = "as requested"

@@ -206,3 +206,10 @@ def test_the_first_family_of_the_registry_models_a_kind_of_column(monkeypatch: p
     after = component_for(X, "mixed").component
     assert [type(part) for part in after.parts] == [type(part) for part in before.parts]
     assert bnp.GammaPoisson in map(type, after.parts)
+
+
+def test_the_message_about_an_infinite_value_names_the_column() -> None:
+    X = np.arange(12.0).reshape(6, 2) ** 1.5
+    X[3, 1] = np.inf
+    with pytest.raises(ValueError, match=r"infinite value at row 3, column 1 \('speed'\); expected finite numbers: mark it as"):
+        component_for(X, feature_names=["length", "speed"])
