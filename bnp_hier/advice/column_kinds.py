@@ -176,8 +176,9 @@ def _kind(name: str, column: Float[np.ndarray, " n"], given: str | None) -> Colu
         raise ValueError(
             f"column {name!r}, row {wrong}: found {column[wrong]:g}, expected {expected}, as the column is taken as {given}"
         )
-    constant = cells.min() == cells.max() and given == "continuous"
-    return ColumnKind(name, "constant" if constant else given, "as requested", missing)
+    if cells.min() == cells.max() and given == "continuous":
+        return ColumnKind(name, "constant", f"{cells[0]:g} in every row", missing, "drop")
+    return ColumnKind(name, given, "as requested", missing)
 
 
 def _judge(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str, str]:

@@ -213,3 +213,9 @@ def test_the_message_about_an_infinite_value_names_the_column() -> None:
     X[3, 1] = np.inf
     with pytest.raises(ValueError, match=r"infinite value at row 3, column 1 \('speed'\); expected finite numbers: mark it as"):
         component_for(X, feature_names=["length", "speed"])
+
+
+def test_a_constant_column_that_is_taken_as_continuous_is_named() -> None:
+    X = np.column_stack([np.arange(6) ** 1.5, np.ones(6)])
+    with pytest.raises(ValueError, match=r"'flat': 1 in every row; leave them out with --drop flat \(drop= in Python\)"):
+        component_for(X, feature_names=["length", "flat"], kinds={"flat": "continuous"})
