@@ -156,9 +156,8 @@ def best_component(
     better = f"{best.score - second.score:.1f} nats better than {_described(second)} ones"
     complete = f"with {absent.mean():.1%} of the values missing" if absent.any() else "and complete"
     reason = f"the columns are continuous {complete}, and {_described(best)} covariance matrices fit best, {better}"
-    dependent = dependent_columns(X)
-    if dependent:
-        names = listed([names_of_columns(X, feature_names)[j] for j in dependent], 8)
+    if not any(structure.family in CORRELATED for structure in structures):
+        names = listed([names_of_columns(X, feature_names)[j] for j in dependent_columns(X)], 8)
         reason += (
             f"; correlations within clusters were not tried, because {names} are linearly dependent: leave one of them out"
         )

@@ -17,10 +17,10 @@ from bnp_hier.inspection.trace import (
     Model,
     feasible,
     influences,
-    is_scaled,
     listed_sites,
     partition_site,
     placeholder,
+    refuse_scales,
     run_model,
     sample_sites,
     sources_of,
@@ -127,12 +127,7 @@ def _check_densities(
     arguments: tuple[tuple[Any, ...], Mapping[str, Any]],
 ) -> None:
     """Raise `ValueError` if the density of a partition given all else is not that of its prior and its mixture alone."""
-    for name in (partition, observed):
-        if is_scaled(samples[name]):
-            raise ValueError(
-                f'the density of site "{name}" is scaled (numpyro.handlers.scale), but the '
-                "partition and its ConjugateMixture are sampled as they are: move them out of the scale"
-            )
+    refuse_scales(samples, (partition, observed))
     names = list(samples)
     later = [name for name in names[names.index(partition) + 1 :] if name != observed]
 

@@ -20,6 +20,7 @@ from bnp_hier.inspection.trace import (
     influences,
     is_scaled,
     listed_sites,
+    refuse_scales,
     run_model,
     sample_sites,
     sources_of,
@@ -244,12 +245,7 @@ def _site(name: str) -> str:
 
 def _check_uses(samples: Mapping[str, Any], uses: Mapping[str, set[str]], names: tuple[str, str, str, str, str]) -> None:
     """Raise `ValueError` if a density is scaled, or the tree, proportions, labels or parameters affect other sites."""
-    for name in names:
-        if is_scaled(samples[name]):
-            raise ValueError(
-                f'the density of site "{name}" is scaled (numpyro.handlers.scale, or a plate with a subsample), but it is '
-                "sampled as it is: move it out of the scale, or pass the subsample as the data"
-            )
+    refuse_scales(samples, names)
     paths, mixing, labels, parameters, observed = names
     allowed = {paths: (mixing, labels), mixing: (labels,), labels: (observed,), parameters: (observed,)}
     for name, those in allowed.items():

@@ -18,10 +18,10 @@ from bnp_hier.inspection.trace import (
     TRACING,
     Model,
     feasible,
-    is_scaled,
     listed_sites,
     log_density_of,
     partition_site,
+    refuse_scales,
     run_model,
     sample_sites,
 )
@@ -89,11 +89,7 @@ def find_slot_sites(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
             "ChineseRestaurantProcess(..., max_clusters=K), where K is the size of the plate over the cluster parameters"
         )
 
-    if is_scaled(samples[partition]):
-        raise ValueError(
-            f'the density of the partition site "{partition}" is scaled (numpyro.handlers.scale), but it is sampled as it is: '
-            "move it out of the scale"
-        )
+    refuse_scales(samples, [partition])
 
     def densities(labels: Array) -> dict[str, Array]:
         inner = run_model(model, args, kwargs or {}, lambda site: labels if site["name"] == partition else feasible(site))

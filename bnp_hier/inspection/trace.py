@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ __all__ = [
     "log_density_of",
     "partition_site",
     "placeholder",
+    "refuse_scales",
     "run_model",
     "sample_sites",
     "sources_of",
@@ -99,6 +100,16 @@ def is_scaled(site: Mapping[str, Any]) -> bool:
     """Whether the density of a site is multiplied by another number than one, as by `numpyro.handlers.scale`."""
     scale = site["scale"]
     return scale is not None and (is_traced(scale) or bool(np.any(np.asarray(scale) != 1.0)))
+
+
+def refuse_scales(samples: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `ValueError` if the density of one of these sites is scaled, although it is sampled as it is."""
+    for name in names:
+        if is_scaled(samples[name]):
+            raise ValueError(
+                f'the density of site "{name}" is scaled (numpyro.handlers.scale, or a plate with a subsample), but it is '
+                "sampled as it is: move it out of the scale, or pass the subsample as the data"
+            )
 
 
 def influences(read: Callable[[Mapping[str, Any]], Mapping[str, Any]], values: Mapping[str, Any]) -> dict[str, frozenset[str]]:

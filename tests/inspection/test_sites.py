@@ -358,7 +358,7 @@ def columns_in_the_batch(x):
 
 
 NO_SLOTS = {
-    "scaled partition": (numpyro.handlers.scale(lines, 0.5), 'the density of the partition site "z" is scaled'),
+    "scaled partition": (numpyro.handlers.scale(lines, 0.5), 'the density of site "z" is scaled'),
     "no partition": (no_partition, "no partition site"),
     "two partitions": (two_partitions, r"2 partition sites \['z', 'w'\]"),
     "plate": (in_a_plate, "outside any plate"),
