@@ -92,8 +92,8 @@ class ResumableRun:
         far are written each time, so use long chunks if draws are large.
     time_limit
         Time limit in seconds for each call of `run` and `resume`, or None for no limit. When it is exceeded, the call returns
-        without an error at the end of the current chunk, but not before there are draws; `finished` reports whether the run is
-        complete.
+        without an error at the end of the current chunk, but not before it has completed a chunk and there are draws;
+        `finished` reports whether the run is complete.
     chunk_fields
         Fields of the kernel's state that are collected once per chunk, at its end, and returned among the extra fields: for
         example "z", the labels of a very large number of rows, if the kernel does not collect them at every step.
@@ -341,7 +341,10 @@ class ResumableRun:
         bar = tqdm(total=self._total, initial=progress.steps, disable=hidden, unit="step")
         advice = "it begins anew" if self.path is None else f"the run goes on from {os.fspath(self.path)}"
         with interruptible(), other_process_named(advice), bar:
-            while progress.steps < self._total and (not progress.draws or agreed(lambda: time.perf_counter() < until, common)):
+            begun = progress.steps  # a call completes at least one chunk, however short its time limit
+            while progress.steps < self._total and (
+                not progress.draws or progress.steps == begun or agreed(lambda: time.perf_counter() < until, common)
+            ):
                 end = self._first_kept if progress.steps < self._first_kept else self._total
                 steps = min(self.checkpoint_every, end - progress.steps)
                 # the first call traces the model, in NumPyro's own kernels as well

@@ -15,6 +15,7 @@ import bhmc_common as shared
 import numpy as np
 from common import Report, load
 from perch import perch
+from stored_chains import StoredChains
 
 import bnp_hier as bnp
 from bnp_hier.models import bhmc, bhmc_paper, dpm
@@ -185,13 +186,16 @@ def main() -> None:
     report(f"alpha 0.4, gamma0 1, gamma 0.5, sigma^2 1, L 4, H = N(0, I); {sizes};")
     report(f"  seed {options.seed}; {'paper sizes' if options.full else 'small sizes'}")
     report("path Gibbs from overdispersed starts (the paper: Metropolis-Hastings updates of paths, starts not given)\n")
-    exact = shared.sample(MODEL, X, sizes, options.seed)
-    figure3(report, exact, sizes.thinning)
-    names = list(data.item_names or ())
-    figure4(report, exact, names, options.seed)
-    others(report, X, exact, shared.sample(LEARNED, X, sizes, options.seed, all_moves=True), names, options.seed)
-    papers_draw(report, exact, shared.sample(MODEL, X, sizes, options.seed + 1, mixing="paper"))
-    report.save()
+    with StoredChains(options, __file__) as chains:
+        exact = shared.sample(MODEL, X, sizes, options.seed, chains.path("exact"))
+        learned = shared.sample(LEARNED, X, sizes, options.seed, chains.path("learned"), all_moves=True)
+        paper = shared.sample(MODEL, X, sizes, options.seed + 1, chains.path("paper"), mixing="paper")
+        figure3(report, exact, sizes.thinning)
+        names = list(data.item_names or ())
+        figure4(report, exact, names, options.seed)
+        others(report, X, exact, learned, names, options.seed)
+        papers_draw(report, exact, paper)
+        report.save()
 
 
 if __name__ == "__main__":

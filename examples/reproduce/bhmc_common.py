@@ -6,6 +6,7 @@ import argparse
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from common import Report, arguments
 from numpyro.infer import MCMC
 from scipy.stats import t as student
 from sklearn.cluster import KMeans
+from stored_chains import run_stored
 
 import bnp_hier as bnp
 from bnp_hier.posterior.convergence import chain_diagnostics
@@ -87,9 +89,14 @@ def sizes_of(options: argparse.Namespace, small: Sizes, full: Sizes) -> Sizes:
 
 
 def run_chains(
-    kernel: bnp.BHMCGibbs, X: np.ndarray, sizes: Sizes, seed: int, starts: Sequence[Mapping[str, np.ndarray]] | None = None
+    kernel: bnp.BHMCGibbs,
+    X: np.ndarray,
+    sizes: Sizes,
+    seed: int,
+    path: Path,
+    starts: Sequence[Mapping[str, np.ndarray]] | None = None,
 ) -> tuple[bnp.HierarchyDraws, dict[str, np.ndarray]]:
-    """Run chains one after the other, from the given values of sites if there are some.
+    """Run chains, which are stored at the path meanwhile, from the given values of sites if there are some.
 
     Returns the draws, those of the warm-up included, with their log joints and the numbers of moves accepted so far.
     """
@@ -103,22 +110,28 @@ def run_chains(
         progress_bar=False,
     )
     # one program for all chains, where `MCMC` compiles one per chain; short chunks, since those that lack room are repeated
-    run = bnp.ResumableRun(mcmc, sizes.thinning * max(1, 24 // sizes.thinning))
+    every = sizes.thinning * max(1, 24 // sizes.thinning)
     first = None if starts is None else {name: np.stack([start[name] for start in starts]) for name in starts[0]}
-    run.run(jax.random.key(seed), X, init_params=first, extra_fields=("log_joint", "accepted"))
+    run = run_stored(path, mcmc, every, seed, X, first)
     fields = {name: np.asarray(values) for name, values in run.get_extra_fields(group_by_chain=True).items()}
     return bnp.hierarchy_draws(run, X), fields
 
 
 def sample(
-    model: Callable[..., None], X: np.ndarray, sizes: Sizes, seed: int, mixing: str = "exact", all_moves: bool = False
+    model: Callable[..., None],
+    X: np.ndarray,
+    sizes: Sizes,
+    seed: int,
+    path: Path,
+    mixing: str = "exact",
+    all_moves: bool = False,
 ) -> Run:
-    """Run chains from overdispersed starts, one after the other; by default without the moves that the paper does not have."""
+    """Run chains from overdispersed starts; by default without the moves that the paper does not have."""
     moves = {} if all_moves else PAPERS_MOVES
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "mixing=", UserWarning)  # stated in the reports
         kernel = bnp.BHMCGibbs(model, mixing=mixing, **moves)
-    whole, fields = run_chains(kernel, X, sizes, seed)
+    whole, fields = run_chains(kernel, X, sizes, seed, path)
     trace = np.asarray(fields["log_joint"], dtype=np.float64)
     first = sizes.warmup // sizes.thinning
     draws = replace(whole, samples={name: values[:, first:] for name, values in whole.samples.items()})

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from common import Report, load, per_class
 from perch import perch
+from stored_chains import StoredChains
 
 import bnp_hier as bnp
 from bnp_hier.models import bhmc, bhmc_paper, dpm
@@ -131,21 +132,23 @@ def main() -> None:
         "  numbers of clusters of BHMC's tree; BHMC shuffled: its tree with the items in random order; "
         "the same classes at all levels\n"
     )
-    for name in options.run or (RUNS if options.full else list(RUNS)[:1]):
-        scaling, settings, file = RUNS[name]
-        X = scaled(pixels, scaling)
-        variance = X.var(0)
-        report(f'scaling "{scaling}", settings "{settings}":')
-        report(f"  variance of the columns {variance[0]:.1f} to {variance[-1]:.2f}, mean {variance.mean():.2f}")
-        run = shared.sample(models[settings], X, sizes, options.seed, all_moves=settings == "learned")
-        report(shared.written(shared.convergence(run)))
-        report("  " + shared.capacity(run))
-        scores = compare(report, run, X, y, options.seed)
-        verdicts(report, run, scores)
-        report("")
-        figure = bnp.plots.montage(run.draws[run.best()], pixels.reshape(-1, 28, 28) / 255.0, X=X)
-        figure.savefig(report.out / f"{file}.png", dpi=100)
-    report.save()
+    with StoredChains(options, __file__) as chains:
+        for name in options.run or (RUNS if options.full else list(RUNS)[:1]):
+            scaling, settings, file = RUNS[name]
+            X = scaled(pixels, scaling)
+            variance = X.var(0)
+            report(f'scaling "{scaling}", settings "{settings}":')
+            report(f"  variance of the columns {variance[0]:.1f} to {variance[-1]:.2f}, mean {variance.mean():.2f}")
+            path = chains.path(name)
+            run = shared.sample(models[settings], X, sizes, options.seed, path, all_moves=settings == "learned")
+            report(shared.written(shared.convergence(run)))
+            report("  " + shared.capacity(run))
+            scores = compare(report, run, X, y, options.seed)
+            verdicts(report, run, scores)
+            report("")
+            figure = bnp.plots.montage(run.draws[run.best()], pixels.reshape(-1, 28, 28) / 255.0, X=X)
+            figure.savefig(report.out / f"{file}.png", dpi=100)
+        report.save()
 
 
 if __name__ == "__main__":

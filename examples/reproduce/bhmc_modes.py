@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import bhmc_common as shared
@@ -24,6 +25,7 @@ import pandas as pd
 from bhmc_text import DATA
 from bhmc_truth import Table, integrated, log_stirling, read, start_of
 from common import Report
+from stored_chains import StoredChains
 
 import bnp_hier as bnp
 from bnp_hier.distributions import NestedChineseRestaurantProcess
@@ -60,9 +62,16 @@ class Chains:
     """
 
     def __init__(
-        self, model: Any, X: np.ndarray, starts: Sequence[Mapping[str, np.ndarray]], sizes: shared.Sizes, seed: int
+        self,
+        model: Any,
+        X: np.ndarray,
+        starts: Sequence[Mapping[str, np.ndarray]],
+        sizes: shared.Sizes,
+        seed: int,
+        path: Path,
     ) -> None:
-        self.draws, fields = shared.run_chains(bnp.BHMCGibbs(model, split_merge=ATTEMPTS), X, sizes, seed, starts)
+        kernel = bnp.BHMCGibbs(model, split_merge=ATTEMPTS)
+        self.draws, fields = shared.run_chains(kernel, X, sizes, seed, path, starts)
         self.summaries, self.accepted = self.draws.summaries(), fields["accepted"][:, -1]
 
     def end(self, chain: int, tree: int) -> dict[str, np.ndarray]:
@@ -159,15 +168,15 @@ def again(report: Report, first: Chains, second: Chains, last: np.ndarray, joint
     report(f"  {stays} of {len(STARTS)} chains stay closer to the end at which they start than to their own")
 
 
-def one_model(report: Report, model: Any, table: Table, options: argparse.Namespace, sizes: shared.Sizes) -> None:
-    """All tables for one data set and model."""
+def one_model(report: Report, model: Any, table: Table, options: argparse.Namespace, sizes: shared.Sizes, path: Path) -> None:
+    """All tables for one data set and model, whose chains are stored at the path meanwhile, and beside it."""
     stirling, rng = log_stirling(len(table.X)), np.random.default_rng(options.seed)
     depth, seed = model.keywords["depth"], options.seed
     starts = [
         from_prior(len(table.X), depth, options.components, seed) if name == "prior" else start_of(name, table, depth)
         for name in STARTS
     ]
-    first = Chains(model, table.X, starts, sizes, seed)
+    first = Chains(model, table.X, starts, sizes, seed, path)
     parts = windows(first.draws.shape[1])
     joints = [np.stack([log_joints(first, chain, part, stirling, rng) for chain in range(len(STARTS))]) for part in parts]
     last = joints[-1]
@@ -186,7 +195,7 @@ def one_model(report: Report, model: Any, table: Table, options: argparse.Namesp
     )
     states = [first.end(chain, (chain + 1) % len(STARTS)) for chain in range(len(STARTS))]
     short = sizes._replace(draws=max(sizes.draws // 10, 4 * sizes.thinning))
-    second = Chains(model, table.X, states, short, seed + 1)
+    second = Chains(model, table.X, states, short, seed + 1, path.with_stem(f"{path.stem}_again"))
     part = windows(second.draws.shape[1])[-1]
     after = np.stack([log_joints(second, chain, part, stirling, rng) for chain in range(len(STARTS))])
     again(report, first, second, last, after)
@@ -194,7 +203,7 @@ def one_model(report: Report, model: Any, table: Table, options: argparse.Namesp
     report(f"  capacity hits: {hits}\n")
 
 
-def one_set(name: str, options: argparse.Namespace) -> None:
+def one_set(name: str, options: argparse.Namespace, chains: StoredChains) -> None:
     """The report on one data set."""
     images = name == "fashion"
     report = Report(options.out, f"bhmc_modes_{name}")
@@ -213,7 +222,7 @@ def one_set(name: str, options: argparse.Namespace) -> None:
     for title in (title for title in models if title in (options.settings or models)):
         sizes = shared.sizes_of(options, SMALL, FULL[name, title])
         report(f"  hyperparameters: {title}; {sizes}")
-        one_model(report, models[title], table, options, sizes)
+        one_model(report, models[title], table, options, sizes, chains.path(f"{name}_{title}"))
     report.save()
 
 
@@ -224,8 +233,9 @@ def main() -> None:
     parser.add_argument("--depth", type=int, help="levels L; 3, or with --full the paper's 5 for images and 7 for texts")
     parser.add_argument("--settings", choices=("paper", "learned"), action="append", help="hyperparameters; both by default")
     options = parser.parse_args()
-    for name in options.data or (SETS if options.full else SETS[:1]):
-        one_set(name, options)
+    with StoredChains(options, __file__) as chains:
+        for name in options.data or (SETS if options.full else SETS[:1]):
+            one_set(name, options, chains)
 
 
 if __name__ == "__main__":

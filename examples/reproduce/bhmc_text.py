@@ -9,7 +9,7 @@ says that those of `bhmc` are clearly better in purity and NMI and, on the lower
 
 Our large size is 1,000 texts, 30 columns and five levels, and not the paper's 2,303, 190 and seven, with 500 + 2,500 sweeps;
 the options set other sizes, and choose some of the runs. Each data set and each choice has its own report. One run of titles
-at the paper's size takes an hour and a half on two cores:
+at the paper's size takes an hour and a half on two cores; started again, it goes on where it was stopped:
 
     python examples/reproduce/bhmc_text.py --full --base matched --data fashion_products_2303 --run exact --items 2303 \\
         --columns 190 --depth 7 --warmup 500 --draws 2500 --thinning 20
@@ -31,6 +31,7 @@ import pandas as pd
 from common import Report, load
 from perch import perch
 from sklearn.feature_extraction.text import TfidfTransformer
+from stored_chains import StoredChains
 
 import bnp_hier as bnp
 from bnp_hier.models import bhmc, bhmc_paper, dpm
@@ -127,7 +128,7 @@ def verdicts(report: Report, scores: dict[str, list[pd.DataFrame]]) -> None:
     )
 
 
-def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None:
+def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes, chains: StoredChains) -> None:
     """Run and report everything on one data set."""
     base = "" if options.base == "paper" else f"_{options.base}"
     chosen = [title for run, title in RUNS.items() if run in (options.run or RUNS)]
@@ -159,7 +160,8 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None
     runs = {}
     for title in chosen:
         mixing, own = "paper" if title == PAPER else "exact", partial(bhmc, **capacity) if title == LEARNED else model
-        runs[title] = run = shared.sample(own, X, sizes, options.seed, mixing, title == LEARNED)
+        path = chains.path(f"{name}_{title.replace(' ', '_')}")
+        runs[title] = run = shared.sample(own, X, sizes, options.seed, path, mixing, title == LEARNED)
         report(f'{title} (mixing="{mixing}")')
         report(shared.written(shared.convergence(run), 4))
         report("  " + shared.capacity(run))
@@ -195,8 +197,9 @@ def main() -> None:
     parser.add_argument("--base", choices=BASES, default="paper", help="H: N(0, I), or with the mean variance of the columns")
     options = parser.parse_args()
     sizes = shared.sizes_of(options, SMALL, FULL)
-    for name in options.data or (DATA if options.full else DATA[:1]):
-        one_set(name, options, sizes)
+    with StoredChains(options, __file__) as chains:
+        for name in options.data or (DATA if options.full else DATA[:1]):
+            one_set(name, options, sizes, chains)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from bhmc_fashion import scaled
 from bhmc_text import DATA, texts
 from common import Report, load, per_class
 from scipy.special import gammaln
+from stored_chains import StoredChains
 
 import bnp_hier as bnp
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
@@ -157,7 +158,7 @@ def row_of(tree: bnp.Hierarchy, joint: np.ndarray, table: Table, kept: int, earl
     }
 
 
-def one_set(report: Report, name: str, options: argparse.Namespace, sizes: shared.Sizes) -> None:
+def one_set(report: Report, name: str, options: argparse.Namespace, sizes: shared.Sizes, chains: StoredChains) -> None:
     """Both tables for one data set."""
     items = options.items or (FULL_ITEMS if options.full else SMALL_ITEMS)
     table = read(name, items, options.columns, options.seed)
@@ -175,7 +176,8 @@ def one_set(report: Report, name: str, options: argparse.Namespace, sizes: share
         rows, lines = {}, []
         starts = [start_of(kind, table, options.depth) for kind in STARTS]
         each = sizes._replace(chains=len(starts))
-        draws, fields = shared.run_chains(bnp.BHMCGibbs(model), table.X, each, options.seed, starts)
+        path = chains.path(f"{name}_{'learned' if title == 'learned' else 'paper'}")
+        draws, fields = shared.run_chains(bnp.BHMCGibbs(model), table.X, each, options.seed, path, starts)
         joints = fields["log_joint"].astype(np.float64)
         for place, kind in enumerate(STARTS):
             tree = draws[place, kept + int(joints[place, kept:].argmax())]
@@ -225,9 +227,10 @@ def main() -> None:
     report("  integrated out; the log joint, by which the paper chooses its tree, takes them as given")
     report("K: components in use; K purity, K F: of the partition of the items by component, means over the true levels")
     report("purity, F: of this tree, means over its levels, beside those of Ward's tree cut to as many clusters\n")
-    for name in options.data or (SETS if options.full else SETS[:1]):
-        one_set(report, name, options, sizes)
-    report.save()
+    with StoredChains(options, __file__) as chains:
+        for name in options.data or (SETS if options.full else SETS[:1]):
+            one_set(report, name, options, sizes, chains)
+        report.save()
 
 
 if __name__ == "__main__":

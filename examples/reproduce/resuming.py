@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+PROGRESS = "progress.json"
+"""File in the folder of a script's chains: which are running, and how many sweeps are done."""
+
 
 def sources(script: Path) -> list[Path]:
     """The script and the modules beside it that it imports, directly or through one another."""
@@ -145,3 +148,20 @@ def stored_lines(path: Path) -> list[dict[str, Any]]:
             except json.JSONDecodeError:
                 break
     return found
+
+
+def unfinished(out: Path, name: str) -> list[Path]:
+    """Files of cells and folders of chains that a script of that name, whose runs were stopped, would go on with."""
+    return sorted([*(out / "cells").glob(f"{name}*.jsonl"), *(out / "cells").glob(f"{name}-*/")])
+
+
+def progress(out: Path, name: str) -> str:
+    """Cells that are finished, of all cells, and sweeps of the chains that are running."""
+    shown = []
+    for path in unfinished(out, name):
+        if path.suffix == ".jsonl" and (lines := stored_lines(path)):
+            shown.append(f"{len(lines) - 1}/{lines[0]['total']} cells")
+        elif (path / PROGRESS).exists():
+            chains = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+            shown.append(f"{chains['chains']} {chains['done']}/{chains['total']} sweeps")
+    return ", ".join(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from resuming import stored_lines, version
+from resuming import progress, unfinished, version
 from tqdm import tqdm
 
 FOLDER = Path(__file__).resolve().parent
-STATE, LOGS, CELLS = "runs.json", "logs", "cells"
+STATE, LOGS = "runs.json", "logs"
 MOST_HOURS = 10
 """That all scripts together may take at the papers' sizes, on two cores."""
 
@@ -82,7 +83,7 @@ class Record(NamedTuple):
     """What is known of a run.
 
     - **words**, **version** - options, and hash of the script's sources.
-    - **seconds** - wall time, that of earlier tries included as far as their cells were used.
+    - **seconds** - wall time, that of earlier tries included as far as their cells or chains were used.
     - **status** - exit status, or `STOPPED`.
     - **outputs** - names of the files that it wrote.
     """
@@ -120,16 +121,6 @@ def finished(record: Record | None, words: list[str], sources: str, out: Path) -
     )
 
 
-def _cell_files(out: Path, name: str) -> list[Path]:
-    return sorted((out / CELLS).glob(f"{name}*.jsonl"))
-
-
-def _progress(out: Path, name: str) -> str:
-    """Cells that are finished, of all cells."""
-    files = [lines for lines in map(stored_lines, _cell_files(out, name)) if lines]
-    return ", ".join(f"{len(lines) - 1}/{lines[0]['total']} cells" for lines in files)
-
-
 @contextmanager
 def _process(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process whose output goes to the log; it is ended when the block is left early."""
@@ -152,7 +143,7 @@ def _process(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 def run(script: Script, full: bool, out: Path, state: dict[str, Record], bar: tqdm) -> Record:
     """Run a script to its end, and keep its record up to date meanwhile."""
     words, sources, before = script.words(full), version(script.path), state.get(script.name)
-    goes_on = before and _cell_files(out, script.name) and (before.words, before.version) == (words, sources)
+    goes_on = before and unfinished(out, script.name) and (before.words, before.version) == (words, sources)
     earlier = before.seconds if before and goes_on else 0.0
     began, started, saved = time.time(), time.monotonic(), -60.0
     command = [sys.executable, str(script.path), "--out", str(out), *words]
@@ -172,9 +163,9 @@ def run(script: Script, full: bool, out: Path, state: dict[str, Record], bar: tq
                 saved = seconds
             if status is not None:
                 return state[script.name]
-            cells = _progress(out, script.name)
-            bar.set_postfix_str(cells, refresh=cells != shown or sys.stderr.isatty())
-            shown = cells
+            now = progress(out, script.name)
+            bar.set_postfix_str(now, refresh=now != shown or sys.stderr.isatty())
+            shown = now
             time.sleep(INTERVAL)
 
 
@@ -189,8 +180,8 @@ def run_all(scripts: Iterable[Script], full: bool, out: Path, again: bool) -> li
                 tqdm.write(f"{script.name}: finished earlier")
             else:
                 if again:
-                    for path in _cell_files(out, script.name):
-                        path.unlink()
+                    for path in unfinished(out, script.name):
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
                 record = run(script, full, out, state, bar)
                 log = out / LOGS / f"{script.name}.log"
                 if record.status:

@@ -181,6 +181,19 @@ def test_a_file_goes_on_only_where_it_began(saved: Path, build, data: np.ndarray
         bnp.ResumableRun.load(saved, build(), data)
 
 
+def test_every_call_completes_a_chunk_however_short_its_time_limit() -> None:
+    """So that calls in a loop end."""
+    run = bnp.ResumableRun(_partition(num_warmup=0, num_samples=20), checkpoint_every=5, time_limit=1e-9)
+    run.run(jax.random.key(0), X)
+    steps = [run.steps]
+    for _ in range(3):
+        run.resume(X)
+        steps.append(run.steps)
+    assert steps == [5, 10, 15, 20] and run.finished
+    run.resume(X)
+    assert run.steps == 20
+
+
 @pytest.mark.parametrize("composed", few([False, True]))
 def test_a_run_keeps_its_room_where_native_kernels_do_not_run(
     composed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
