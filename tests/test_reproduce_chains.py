@@ -43,6 +43,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_chains_that_were_stopped_go_on(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same draws as chains that were not."""
     expected, fields = _draws(tmp_path / "whole.npz")
@@ -88,6 +89,7 @@ def test_other_sources_and_options_begin_anew(script: Path, tmp_path: Path) -> N
     assert not kept(depth=3) and len(unfinished(tmp_path, "script")) == 2
 
 
+@pytest.mark.slow
 def test_chains_of_another_model_begin_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As after an update of the package, which is not among the sources of a script."""
     first, _ = _draws(tmp_path / "chains.npz")

@@ -35,6 +35,9 @@ MOST_ROWS = 1000
 MOST_COLUMNS = 12
 """Largest number of columns for which a shared matrix is tried: its correlations are fitted one by one."""
 
+MOST_COMPARED = 100
+"""Largest number of columns for which structures are compared: full matrices of so many columns take half a minute."""
+
 CORRELATED = ("normal", "known")
 """Families with correlations within clusters, whose densities have no bound where columns are linearly dependent."""
 
@@ -141,11 +144,18 @@ def best_component(
     Returns
     -------
     family, structures
-        The family, and what was compared; nothing if the family was given or there was nothing to choose.
+        The family, and what was compared; nothing if the family was given, there was nothing to choose, or there are more than
+        100 columns, which are then independent within clusters.
     """
     suited = component_for(X, family, feature_names, categories, kinds)
     if family != "auto" or suited.name not in TITLES or X.shape[1] < 2:
         return suited, ()
+    if X.shape[1] > MOST_COMPARED:
+        reason = (
+            f"the columns are continuous, and more than {MOST_COMPARED}, for which covariance matrices take long to compare: "
+            "principal components have fewer (bnp_hier.datasets.principal_components)"
+        )
+        return component_for(X, "diagonal", feature_names, categories, kinds)._replace(reason=reason), ()
     absent = np.isnan(X)
     if absent.all(axis=1).any():
         empty = ", ".join(map(str, np.flatnonzero(absent.all(axis=1))[:5]))

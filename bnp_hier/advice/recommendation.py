@@ -146,9 +146,9 @@ def recommend(
     """Recommend a component with its default prior and the methods that fit the time budget, and warn about dubious choices.
 
     The component is inferred from the columns (bits, counts, continuous numbers, missing values). For several continuous
-    columns, MAP-DP is fitted to at most 1,000 rows with full, diagonal, spherical and (for up to 12 columns) shared covariance
-    matrices, and those with the largest log joint, less a cost for their hyperparameters, are chosen. Methods are chosen in
-    order of priority as long as they fit the remaining time; none is run.
+    columns, up to 100, MAP-DP is fitted to at most 1,000 rows with full, diagonal, spherical and (for up to 12 columns) shared
+    covariance matrices, and those with the largest log joint, less a cost for their hyperparameters, are chosen. Methods are
+    chosen in order of priority as long as they fit the remaining time; none is run.
 
     Parameters
     ----------

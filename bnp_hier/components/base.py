@@ -161,6 +161,10 @@ class Component(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not convert statistics")
 
+    def log_marginal_of_restated(self, stats: Statistics, anchor: Any) -> Float[Array, "..."]:
+        """``log_marginal(restated(stats, anchor))``, which families may compute with less work."""
+        return self.log_marginal(self.restated(stats, anchor))
+
     def prior(self) -> dist.Distribution:
         """Prior distribution of a cluster's parameters, as a NumPyro distribution."""
         return self.posterior(self.empty())

@@ -29,11 +29,14 @@ from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, correlation_prior, given_or_learned
 from bnp_hier.components.linear_algebra import (
+    UNROLLED_UP_TO,
     cholesky_factor,
     cholesky_with_rank_one,
     identity_plus,
     inverse_and_log_det,
     inverse_factor,
+    log_det,
+    log_det_and_form,
     log_det_and_form_of_identity_plus,
     log_det_of_identity_plus,
     matrix_vector,
@@ -65,17 +68,12 @@ class NormalStatistics(NamedTuple):
     outer: Float[Array, "... d d"]
 
 
-def normal_sums(
-    stats: NormalStatistics, anchor: NormalInverseWishart, factor: Float[Array, "d d"], reference: ArrayLike
-) -> NormalStatistics:
-    """Statistics under `anchor` in the coordinates (factor)⁻¹ (x − reference)."""
-    matrix = whiten(factor, anchor._factor.T).T
-    shift = whiten(factor, jnp.asarray(anchor.reference()) - jnp.asarray(reference))
-    turned = jnp.einsum("ij,...j->...i", matrix, stats.total)
-    cross = turned[..., :, None] * shift
-    outer = jnp.einsum("ij,...jk,lk->...il", matrix, stats.outer, matrix) + cross + jnp.swapaxes(cross, -1, -2)
-    count = stats.n[..., None]
-    return NormalStatistics(stats.n, turned + count * shift, outer + count[..., None] * shift[:, None] * shift)
+def coordinates(
+    anchor: NormalInverseWishart, factor: Float[Array, "d d"], reference: ArrayLike
+) -> tuple[Float[Array, "d d"], Float[Array, " d"]]:
+    """A and b of A y + b = (factor)⁻¹ (x − reference), where y are the coordinates of statistics under `anchor`."""
+    shift = jnp.asarray(anchor.reference()) - jnp.asarray(reference)
+    return whiten(factor, anchor._factor.T).T, whiten(factor, shift)
 
 
 class NormalCache(NamedTuple):
@@ -330,7 +328,25 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
 
     def restated(self, stats: NormalStatistics, anchor: Any) -> NormalStatistics:
         """Sums in this component's coordinates: y' = A y + b, with A = L'⁻¹L and b = L'⁻¹ (origin − origin')."""
-        return normal_sums(stats, anchor, self._factor, self.reference())
+        matrix, shift = coordinates(anchor, self._factor, self.reference())
+        turned = jnp.einsum("ij,...j->...i", matrix, stats.total)
+        cross = turned[..., :, None] * shift
+        outer = jnp.einsum("ij,...jk,lk->...il", matrix, stats.outer, matrix) + cross + jnp.swapaxes(cross, -1, -2)
+        count = stats.n[..., None]
+        return NormalStatistics(stats.n, turned + count * shift, outer + count[..., None] * shift[:, None] * shift)
+
+    def log_marginal_of_restated(self, stats: NormalStatistics, anchor: Any) -> Float[Array, "..."]:
+        """For many columns in the anchor's coordinates, where only the scale matrix of the prior has to be converted."""
+        if self.dim <= UNROLLED_UP_TO:
+            return super().log_marginal_of_restated(stats, anchor)
+        factor, average = anchor._factor, self._average(stats)
+        turned = whiten(factor, self._factor.T).T
+        scale = turned @ turned.T
+        centre = whiten(factor, jnp.asarray(self.mean) - jnp.asarray(anchor.reference()))
+        scatter = scale + stats.outer - stats.total[..., :, None] * average[..., None, :]
+        determinant, form = log_det_and_form(scatter, average - centre)
+        determinant += jnp.log1p(self._pull_weight(stats.n) * form) - log_det(scale)
+        return self._log_count_terms(stats.n) - (self.nu + stats.n) / 2 * determinant
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""

@@ -23,7 +23,7 @@ from bnp_hier.components.hints import Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
 from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, given_or_learned
 from bnp_hier.components.linear_algebra import cholesky_factor, inverse_factor, whiten
-from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart, NormalStatistics, normal_sums
+from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart, NormalStatistics, coordinates
 from bnp_hier.native import Part
 from bnp_hier.utils.arrays import is_traced
 
@@ -200,10 +200,14 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
     def restated(self, stats: NormalStatistics, anchor: Any) -> LocationStatistics:
         """Sums in this component's coordinates, and the log density of the rows."""
         factor = self._factor
-        sums = normal_sums(stats, anchor, factor, self.reference())
-        squares = jnp.trace(sums.outer, axis1=-2, axis2=-1)
+        matrix, shift = coordinates(anchor, factor, self.reference())
+        turned = jnp.einsum("ij,...j->...i", matrix, stats.total)
+        # the trace of the restated outer products, without these
+        squares = (stats.outer * (matrix.T @ matrix)).sum((-2, -1)) + (shift * (2.0 * turned + stats.n[..., None] * shift)).sum(
+            -1
+        )
         constant = self.dim / 2 * LOG_2PI + jnp.log(jnp.diagonal(factor)).sum()
-        return LocationStatistics(sums.n, sums.total, -squares / 2 - sums.n * constant)
+        return LocationStatistics(stats.n, turned + stats.n[..., None] * shift, -squares / 2 - stats.n * constant)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""

@@ -248,6 +248,10 @@ class ProductComponent(Component):
         """Tuple of the statistics of the parts."""
         return tuple(p.restated(s, a) for p, s, a in zip(self.parts, stats, anchor.parts, strict=True))
 
+    def log_marginal_of_restated(self, stats: Any, anchor: Any) -> Float[Array, "..."]:
+        """Sum over the parts."""
+        return _total(p.log_marginal_of_restated(s, a) for p, s, a in zip(self.parts, stats, anchor.parts, strict=True))
+
     def suff_stats(self, X: Num[Array | np.ndarray, "... d"]) -> Any:
         """Tuple of the statistics of the parts."""
         X = X if isinstance(X, np.ndarray) else jnp.asarray(X)

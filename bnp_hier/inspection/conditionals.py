@@ -206,7 +206,7 @@ def _log_partition(prior: ChineseRestaurantProcess, partition: _Occupancy) -> Fl
 
 def _log_marginal(component: Component, summary: _Summary) -> Float[Array, ""]:
     """Sum over clusters of the log marginal likelihood under a component with other hyperparameters (nats)."""
-    clusters = lambda stats: component.log_marginal(component.restated(stats, summary.anchor))  # noqa: E731
+    clusters = lambda stats: component.log_marginal_of_restated(stats, summary.anchor)  # noqa: E731
     used, kept = summary.partition.used, len(jax.tree.leaves(summary.stats)[0])
     total = _sum_over_blocks(clusters, summary.stats, jnp.minimum(used, kept))
     if kept == len(summary.partition.counts):

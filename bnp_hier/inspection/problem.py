@@ -36,6 +36,7 @@ def _blas() -> ThreadpoolController:
 @in_common
 @contextmanager
 def _blas_on_one_core() -> Iterator[None]:
+    """For a handful of numbers, or matrices of some columns, more threads only wait for each other, and for other processes."""
     with ThreadPoolExecutor(1) as thread:  # as long as a thread that has set a limit lives, threadpoolctl heeds no other
         limits = thread.submit(_blas().limit, limits=1).result()
     with limits:
@@ -141,7 +142,8 @@ class Problem:
     def value(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike) -> float:
         """Objective + log prior at the current hyperparameters (nats); see `climb`."""
         flat, _ = _as_vector(self.unconstrained)
-        return float(self._value_and_gradient(objective, *fixed)(flat, *fixed)[0])
+        with _blas_on_one_core():
+            return float(self._value_and_gradient(objective, *fixed)(flat, *fixed)[0])
 
     def climb(
         self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike, max_iter: int = 100, own_rows: bool = False
@@ -177,10 +179,10 @@ class Problem:
             # the line search rejects a step that leaves the floating-point range
             return (-float(value), -gradient) if finite else (1e300, np.zeros_like(vector))
 
-        before, _ = evaluate(start)
-        if not self.unconstrained:
-            return -before
-        with _blas_on_one_core():  # for a handful of numbers, more threads only wait for each other
+        with _blas_on_one_core():
+            before, _ = evaluate(start)
+            if not self.unconstrained:
+                return -before
             result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
         if result.fun < before:
             self.unconstrained = unravel(result.x)

@@ -60,6 +60,13 @@ def test_nothing_is_compared_if_there_is_no_choice() -> None:
     assert best_component((X > 0).astype(float))[1] == ()
 
 
+def test_many_columns_are_taken_as_independent() -> None:
+    """At once: full matrices of 4,000 columns would take minutes."""
+    X = np.random.default_rng(0).standard_normal((40, 4000))
+    found, structures = best_component(X)
+    assert found.name == "diagonal" and structures == () and "more than 100" in found.reason
+
+
 @pytest.mark.parametrize("kind", few(["diagonal", "normal", "known"]))
 def test_missing_values_do_not_change_the_structure(kind: str) -> None:
     X, rng = rows(kind), np.random.default_rng(1)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bnp_hier as bnp
+from bnp_hier.components.linear_algebra import UNROLLED_UP_TO
 from tests.components.user_family import ExponentialGamma
 
 
@@ -94,6 +96,33 @@ def test_restated_statistics_are_those_of_the_rows(make: Any, kind: str, origin:
     found = other.restated(summed, anchor)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), found, wanted)
     np.testing.assert_allclose(other.log_marginal(found), other.log_marginal(wanted), rtol=1e-10)
+
+
+@pytest.mark.parametrize("family", [bnp.NormalInverseWishart, bnp.NormalKnownCovariance])
+@pytest.mark.parametrize("origin", [None, 1.5])
+def test_log_marginals_of_many_columns(family: Any, origin: float | None, x64: None) -> None:
+    """They are computed in another way, and so are their derivatives; with an empty cluster, and as a part of a product."""
+    d, rng = UNROLLED_UP_TO + 3, np.random.default_rng(4)
+    A, B, shift = rng.normal(size=(d, d)), rng.normal(size=(d, d)), rng.normal(size=d)
+    normal = family is bnp.NormalInverseWishart
+    about = None if origin is None else np.full(d, origin)
+    one = family(shift, *(0.5, d + 2.0) * normal, *(A @ A.T + np.eye(d),) * (2 - normal), origin=about)
+
+    def other(width: Any) -> bnp.Component:
+        scale = width * B @ B.T + 0.3 * np.eye(d)
+        return family(2 * shift, *(2.0, d + 5.5), scale) if normal else family(2 * shift, np.eye(d) + A.T @ A, scale)
+
+    anchor = one.anchor()
+    stats = jax.tree.map(lambda leaf: leaf.reshape(3, 5, *leaf.shape[1:]).sum(1), anchor.suff_stats(rng.normal(size=(15, d))))
+    stats = jax.tree.map(lambda leaf, none: jnp.concatenate([leaf, none[None]]), stats, anchor.empty())
+    plain = lambda width: other(width).log_marginal(other(width).restated(stats, anchor))  # noqa: E731
+    found = lambda width: other(width).log_marginal_of_restated(stats, anchor)  # noqa: E731
+    np.testing.assert_allclose(found(1.7), plain(1.7), rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(found(1.7)[-1], 0.0, atol=1e-9)
+    np.testing.assert_allclose(jax.jacobian(found)(1.7), jax.jacobian(plain)(1.7), rtol=1e-8, atol=1e-8)
+    places = [tuple(range(d)), tuple(range(d, 2 * d))]
+    both, source = (bnp.ProductComponent([part, part], places) for part in (other(1.7), anchor))
+    np.testing.assert_allclose(both.log_marginal_of_restated((stats, stats), source), 2 * plain(1.7), rtol=1e-10, atol=1e-9)
 
 
 def test_a_family_of_ones_own_has_no_anchor_and_says_so() -> None:

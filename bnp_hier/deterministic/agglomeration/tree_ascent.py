@@ -92,7 +92,7 @@ def _expected_log_joint(structure: Any) -> Callable[..., Float[Array, ""]]:
     def objective(values: MixtureValues, weights: Float[Array, " k"], n: Float[Array, ""], *leaves: Array) -> Float[Array, ""]:
         source, stats = jax.tree.unflatten(structure, leaves)
         alpha = jnp.asarray(values.concentration)
-        marginals = values.component.log_marginal(values.component.restated(stats, source))
+        marginals = values.component.log_marginal_of_restated(stats, source)
         return (weights * (jnp.log(alpha) + marginals)).sum() - log_gamma_ratio(alpha, n)
 
     return objective

@@ -27,6 +27,9 @@ from bnp_hier.partitions.seating import Prior
 
 __all__ = ["LABEL_MODELS", "free_energy", "label_log_prior", "log_joint_objective", "scores_from"]
 
+LARGE = 5000
+"""Numbers in the sums of a cluster from which on empty clusters take longer than compiling one more program without them."""
+
 LABEL_MODELS = ("dp", "finite")
 """Label priors: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
 
@@ -93,12 +96,13 @@ def log_joint_objective(problem: Problem, model: str, X: Num[np.ndarray, "m d"] 
     if anchor is None:
         return by_gradient(problem, _LOG_JOINTS[model], labels_and_slots)
     anchor = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), anchor)
-    structure, rows = jax.tree.structure((anchor, jax.eval_shape(anchor.empty))), np.asarray(values.X if X is None else X)
+    none, rows = jax.eval_shape(anchor.empty), np.asarray(values.X if X is None else X)
+    structure, large = jax.tree.structure((anchor, none)), sum(leaf.size for leaf in jax.tree.leaves(none)) > LARGE
 
     def arrays(fit: Labelled) -> tuple[Any, ...]:
         k = int(fit.labels.max()) + 1
         problem.most_clusters = max(problem.most_clusters, k)
-        slots = in_steps(problem.most_clusters)
+        slots = in_steps(k if large else problem.most_clusters)
         _, stats = joint_and_statistics(anchor, rows, fit.labels, Prior(1.0, 0.0))
         counts = np.bincount(fit.labels, minlength=slots).astype(np.float64)
         return (counts, *jax.tree.leaves((anchor, more_slots(stats, slots - k))))
@@ -113,7 +117,7 @@ def _joint_of_sums(structure: Any, model: str) -> Callable[..., Float[Array, ""]
     def objective(values: MixtureValues, counts: Float[Array, " slots"], *leaves: Array) -> Float[Array, ""]:
         source, stats = jax.tree.unflatten(structure, leaves)
         prior = Prior(values.concentration, values.discount)
-        marginals = values.component.log_marginal(values.component.restated(stats, source))
+        marginals = values.component.log_marginal_of_restated(stats, source)
         return label_log_prior(counts, prior, model) + marginals.sum()
 
     return objective
