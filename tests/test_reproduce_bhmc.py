@@ -134,6 +134,18 @@ def test_text(tmp_path: Path) -> None:
         assert_picture(tmp_path / f"bhmc_figure6_fashion_products_2303{suffix}.png")
 
 
+@pytest.mark.data
+@pytest.mark.slow
+def test_text_with_learned_hyperparameters_alone(tmp_path: Path) -> None:
+    """No other run provides the hyperparameters of BHC, which learns them."""
+    sizes = ("--items", "40", "--columns", "8", "--components", "10", "--nodes", "64", *FEW)
+    name = "fashion_products_2303_learned"
+    written = run(tmp_path, "bhmc_text", *sizes, "--run", "learned", report=f"bhmc_text_{name}")
+    mine = _clusters(written, "BHMC learned")
+    assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC")
+    assert_picture(tmp_path / f"bhmc_figure6_{name}.png")
+
+
 STAND_INS = ("fashion_products_2303", "flipkart_products_1050", "newsgroups20_hier")
 
 

@@ -34,6 +34,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from stored_chains import StoredChains
 
 import bnp_hier as bnp
+from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.models import bhmc, bhmc_paper, dpm
 
 DATA = ("fashion_products_2303", "newsgroups20_hier", "flipkart_products_1050")
@@ -68,12 +69,18 @@ def texts(name: str, items: int | None, columns: int, seed: int) -> Texts:
 
 
 def binary_trees(run: shared.Run, X: np.ndarray, prior_variance: float, seed: int) -> dict[str, bnp.Dendrogram]:
-    """Trees that are cut to any numbers of clusters (BHC at the posterior means of the hyperparameters)."""
-    d, sigma2 = X.shape[1], float(run.draws.samples["sigma2"].mean())
-    component = bnp.NormalKnownCovariance(np.zeros(d), prior_variance * np.eye(d), sigma2 * np.eye(d))
-    model = partial(dpm, component=component, concentration=float(run.draws.samples["gamma0"].mean()))
-    fit = bnp.BHC(model, refine=None, progress_bar=False).fit(X)
-    return {"Ward": shared.ward(X), "BHC": fit.dendrogram_, "PERCH": perch(X, seed)}
+    """Trees that are cut to any numbers of clusters.
+
+    BHC has the posterior means of the hyperparameters, or, beside a run that has others, learns those of spherical clusters.
+    """
+    d = X.shape[1]
+    if "sigma2" in run.draws.samples:
+        sigma2, gamma0 = (float(run.draws.samples[name].mean()) for name in ("sigma2", "gamma0"))
+        component = bnp.NormalKnownCovariance(np.zeros(d), prior_variance * np.eye(d), sigma2 * np.eye(d))
+        bhc = bnp.BHC(partial(dpm, component=component, concentration=gamma0), refine=None, progress_bar=False)
+    else:
+        bhc = bnp.BHC(partial(dpm, component=component_for(X, "spherical").prior), refine=None, progress_bar=False)
+    return {"Ward": shared.ward(X), "BHC": bhc.fit(X).dendrogram_, "PERCH": perch(X, seed)}
 
 
 def trees_of(
