@@ -35,6 +35,7 @@ from stored_chains import StoredChains
 
 import bnp_hier as bnp
 from bnp_hier.advice.column_kinds import component_for
+from bnp_hier.advice.covariance_structures import MOST_COMPARED
 from bnp_hier.models import bhmc, bhmc_paper, dpm
 
 DATA = ("fashion_products_2303", "newsgroups20_hier", "flipkart_products_1050")
@@ -166,7 +167,14 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes, chains:
     report(f"  variances {X.var(0)[0]:.4f} to {X.var(0)[-1]:.4f}; true clusters per level {shared.counts_of(truth)}")
     runs = {}
     for title in chosen:
-        mixing, own = "paper" if title == PAPER else "exact", partial(bhmc, **capacity) if title == LEARNED else model
+        mixing, own = "paper" if title == PAPER else "exact", model
+        if title == LEARNED:
+            own = partial(bhmc, **capacity)
+            if X.shape[1] > MOST_COMPARED:
+                own = partial(own, component=component_for(X, "diagonal").prior)
+                report(
+                    f"learned: independent columns in clusters, as `recommend` advises for more than {MOST_COMPARED} columns"
+                )
         path = chains.path(f"{name}_{title.replace(' ', '_')}")
         runs[title] = run = shared.sample(own, X, sizes, options.seed, path, mixing, title == LEARNED)
         report(f'{title} (mixing="{mixing}")')
