@@ -26,6 +26,9 @@ ROW = "row {} fits no cluster: under the component, the log density of the row, 
 JOINT = "the log joint of the state is {value}"
 """Message for a state without a finite density."""
 
+SINGLE = "; if the densities are finite in double precision, call numpyro.enable_x64() first"
+"""Further advice in single precision, in which covariance matrices of many columns may not be positive definite."""
+
 
 def count_refused(
     kernel: PartitionKernel, capacity: str | None, state: Any, refused: Array, probability: Array | None = None
@@ -85,7 +88,7 @@ def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | 
     if calls_arrive():
         from bnp_hier.native.stopping import FINE, stop_where
 
-        texts = (ROW, *(JOINT.format(value=value) for value in ("NaN", "inf")))
+        texts = (ROW, *(_undefined_joint(value, log_joint) for value in ("NaN", "inf")))
         error = f"{FloatingPointError.__name__}: {kernel}: "
         codes = jnp.where(item >= 0, item, jnp.where(defined, FINE, jnp.where(jnp.isnan(log_joint), -2, -3)))
         return jnp.where(stop_where(codes, tuple(error + text for text in texts)) == FINE, log_joint, jnp.nan)
@@ -145,8 +148,12 @@ def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *argument
 
 
 def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
-    words = ROW.format(int(item)) if item >= 0 else JOINT.format(value="NaN" if np.isnan(log_joint) else "inf")
+    words = ROW.format(int(item)) if item >= 0 else _undefined_joint("NaN" if np.isnan(log_joint) else "inf", log_joint)
     raise FloatingPointError(f"{kernel}: {words}")
+
+
+def _undefined_joint(value: str, log_joint: Array) -> str:
+    return JOINT.format(value=value) + SINGLE * (log_joint.dtype == np.float32)
 
 
 def _warn(mass: ArrayLike | None = None, *, kernel: str, capacity: str, advice: str) -> None:

@@ -69,8 +69,12 @@ def test_auxiliary_gibbs():
     from numpyro.infer import NUTS, Gibbs
 
     kernel = Gibbs([(bnp.AuxiliaryGibbs(slots), ["z"]), (NUTS(slots), None)])
-    with pytest.raises(jax.errors.JaxRuntimeError, match="AuxiliaryGibbs: the log joint of the state is NaN"):
+    advice = "; if the densities are finite in double precision, call numpyro.enable_x64"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"AuxiliaryGibbs: the log joint of the state is NaN{advice}"):
         run(kernel)
+    with jax.enable_x64(True), pytest.raises(jax.errors.JaxRuntimeError) as problem:
+        run(Gibbs([(bnp.AuxiliaryGibbs(slots), ["z"]), (NUTS(slots), None)]))
+    assert "the log joint of the state is NaN" in str(problem.value) and "double precision" not in str(problem.value)
 
 
 def test_gamma_draws_without_a_shape_end():
