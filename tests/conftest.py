@@ -1,5 +1,6 @@
 """Shared fixtures; two forced CPU devices so that parallel chains are really parallel."""
 
+import ctypes
 import gc
 import os
 import shutil
@@ -21,7 +22,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 from collections.abc import Iterator  # noqa: E402
-from contextlib import nullcontext  # noqa: E402
+from contextlib import nullcontext, suppress  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import jax  # noqa: E402
@@ -44,6 +45,9 @@ if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
 from bnp_hier.native.availability import xla_programs  # noqa: E402
 from bnp_hier.utils import interruption  # noqa: E402
+
+MOST_MEMORY = 2 << 30
+"""Bytes that a process may use before it forgets its programs: 40 tests of kernels leave programs of 1.5 GB."""
 
 gc.set_threshold(200_000, 50, 100)  # programs are many objects that stay: looking through them took a 15th of the time
 
@@ -81,12 +85,18 @@ def not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
-    """Forget compiled programs before a process holds so many that the system grants it no more pieces of memory."""
+    """Forget compiled programs before they are too many for the memory, or need more pieces of it than the system grants."""
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:  # Linux allows 65,530; beyond it LLVM aborts
+    maps, pages = Path("/proc/self/maps"), Path("/proc/self/statm")
+    if not maps.exists():
+        return
+    size = int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    # Linux allows 65,530 pieces; beyond it LLVM aborts
+    if size > MOST_MEMORY or maps.read_bytes().count(b"\n") > 30_000:
         jax.clear_caches()
         gc.collect()
+        with suppress(AttributeError):  # of the GNU C library, which otherwise keeps what has been freed
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)
