@@ -26,9 +26,9 @@ from bnp_hier.models import MixtureModel, dpm
 DIAGONAL = partial(dpm, component=bnp.NormalInverseGamma.from_data)
 ESTIMATORS = [
     bnp.DPMeans(n_clusters=2),
-    pytest.param(bnp.MAPDP(DIAGONAL, n_init=2), marks=pytest.mark.slow),
+    pytest.param(bnp.MAPDP(DIAGONAL, n_init=2), marks=pytest.mark.exhaustive),
     pytest.param(bnp.BHC(DIAGONAL, refine=None, progress_bar=False), marks=pytest.mark.slow),
-    pytest.param(bnp.BayesianKMeans(DIAGONAL, n_init=(1, 2)), marks=pytest.mark.slow),
+    pytest.param(bnp.BayesianKMeans(DIAGONAL, n_init=(1, 2)), marks=pytest.mark.exhaustive),
     pytest.param(bnp.AgglomerativeBayesianClustering(DIAGONAL, progress_bar=False), marks=pytest.mark.slow),
     pytest.param(bnp.VariationalDP(DIAGONAL, truncation=5, n_init=1), marks=pytest.mark.slow),
 ]
