@@ -36,7 +36,7 @@ MOST_COLUMNS = 12
 """Largest number of columns for which a shared matrix is tried: its correlations are fitted one by one."""
 
 MOST_COMPARED = 100
-"""Largest number of columns for which structures are compared: full matrices of so many columns take half a minute."""
+"""Largest number of columns for which structures are compared: full matrices of 300 x 100 values take a minute."""
 
 CORRELATED = ("normal", "known")
 """Families with correlations within clusters, whose densities have no bound where columns are linearly dependent."""

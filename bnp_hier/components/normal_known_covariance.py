@@ -203,11 +203,11 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         matrix, shift = coordinates(anchor, factor, self.reference())
         turned = jnp.einsum("ij,...j->...i", matrix, stats.total)
         # the trace of the restated outer products, without these
-        squares = (stats.outer * (matrix.T @ matrix)).sum((-2, -1)) + (shift * (2.0 * turned + stats.n[..., None] * shift)).sum(
-            -1
-        )
+        squares = (stats.outer * (matrix.T @ matrix)).sum((-2, -1))
+        moved = stats.n[..., None] * shift
+        squares += (shift * (2.0 * turned + moved)).sum(-1)
         constant = self.dim / 2 * LOG_2PI + jnp.log(jnp.diagonal(factor)).sum()
-        return LocationStatistics(stats.n, turned + stats.n[..., None] * shift, -squares / 2 - stats.n * constant)
+        return LocationStatistics(stats.n, turned + moved, -squares / 2 - stats.n * constant)
 
     def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
         """Check that the current precision suffices, as described for `Component.check_precision`."""

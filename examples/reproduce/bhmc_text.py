@@ -73,7 +73,7 @@ def texts(name: str, items: int | None, columns: int, seed: int) -> Texts:
 def binary_trees(run: shared.Run, X: np.ndarray, prior_variance: float, seed: int) -> dict[str, bnp.Dendrogram]:
     """Trees that are cut to any numbers of clusters.
 
-    BHC has the posterior means of the hyperparameters, or, beside a run that has others, learns those of spherical clusters.
+    BHC has the posterior means of the hyperparameters; beside a run without them, it learns its own, for independent columns.
     """
     d = X.shape[1]
     if "sigma2" in run.draws.samples:
@@ -81,7 +81,7 @@ def binary_trees(run: shared.Run, X: np.ndarray, prior_variance: float, seed: in
         component = bnp.NormalKnownCovariance(np.zeros(d), prior_variance * np.eye(d), sigma2 * np.eye(d))
         bhc = bnp.BHC(partial(dpm, component=component, concentration=gamma0), refine=None, progress_bar=False)
     else:
-        bhc = bnp.BHC(partial(dpm, component=component_for(X, "spherical").prior), refine=None, progress_bar=False)
+        bhc = bnp.BHC(partial(dpm, component=component_for(X, "diagonal").prior), refine=None, progress_bar=False)
     return {"Ward": shared.ward(X), "BHC": bhc.fit(X).dendrogram_, "PERCH": perch(X, seed)}
 
 

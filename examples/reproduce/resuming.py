@@ -159,9 +159,11 @@ def progress(out: Path, name: str) -> str:
     """Cells that are finished, of all cells, and sweeps of the chains that are running."""
     shown = []
     for path in unfinished(out, name):
-        if path.suffix == ".jsonl" and (lines := stored_lines(path)):
-            shown.append(f"{len(lines) - 1}/{lines[0]['total']} cells")
-        elif (path / PROGRESS).exists():
-            chains = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
-            shown.append(f"{chains['chains']} {chains['done']}/{chains['total']} sweeps")
+        with suppress(FileNotFoundError):  # the script may end, and remove them, at any time
+            if path.suffix == ".jsonl":
+                if lines := stored_lines(path):
+                    shown.append(f"{len(lines) - 1}/{lines[0]['total']} cells")
+            else:
+                chains = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+                shown.append(f"{chains['chains']} {chains['done']}/{chains['total']} sweeps")
     return ", ".join(shown)

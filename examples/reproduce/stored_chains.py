@@ -68,8 +68,7 @@ def run_stored(
         except ValueError as error:  # of another version of the package
             print(f"these chains begin anew: {error}", file=sys.stderr)
     if run is None:
-        run = bnp.ResumableRun(mcmc, checkpoint_every)
-        run.time_limit = LOOK
+        run = bnp.ResumableRun(mcmc, checkpoint_every, time_limit=LOOK)
         run.run(jax.random.key(seed), X, init_params=starts, extra_fields=("log_joint", "accepted"))
     run.path, run.time_limit = None, LOOK  # chains are stored now and then, since all draws are written each time
     while True:
