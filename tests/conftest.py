@@ -13,7 +13,8 @@ flags = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_coun
 if "benchmark" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the choice
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones stop at a flag they do not know
-        flags.append("--xla_cpu_use_fusion_emitters=false")
+        # a program in one piece: all cores have tests to run, and its pieces cost a tenth more than the whole
+        flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ["XLA_FLAGS"] = " ".join(flags)
 os.environ.setdefault("MPLBACKEND", "Agg")
 # NumPyro compiles every run and chain anew: identical programs are compiled once per session, by all its processes
@@ -46,7 +47,7 @@ import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init
 from bnp_hier.native.availability import xla_programs  # noqa: E402
 from bnp_hier.utils import interruption  # noqa: E402
 
-MOST_MEMORY = 2 << 30
+MOST_MEMORY = 3 << 30
 """Bytes that a process may use before it forgets its programs: 40 tests of kernels leave programs of 1.5 GB."""
 
 gc.set_threshold(200_000, 50, 100)  # programs are many objects that stay: looking through them took a 15th of the time

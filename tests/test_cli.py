@@ -94,6 +94,7 @@ def test_compare_of_chosen_methods(survey: Path, tmp_path: Path, monkeypatch: py
     assert answer["methods"][0]["clusters"] == 2 and answer["methods"][0]["rhat"] is None
 
 
+@pytest.mark.slow
 def test_compare_writes_figures_and_keeps_row_numbers(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "report"
     words = ["compare", str(survey), "--drop", "group,who", "--methods", "map-dp", "--out", str(out), "--held-out", "0.2"]
@@ -111,7 +112,7 @@ def test_compare_writes_figures_and_keeps_row_numbers(survey: Path, tmp_path: Pa
     assert list(clusters.columns) == ["column", "level", "cluster", *statistics]
 
 
-@pytest.mark.parametrize("method", few(["gibbs", *sorted({*methods.partition_methods()} - {"gibbs"})], slow=2))
+@pytest.mark.parametrize("method", few(["gibbs", *sorted({*methods.partition_methods()} - {"gibbs"})], plain=0, slow=2))
 def test_compare_leaves_a_fit_that_predict_reads(
     method: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -208,7 +209,7 @@ def test_predictions_of_the_rows_of_the_fit_are_its_labels(tmp_path: Path, monke
     np.testing.assert_array_equal(found["cluster"], labels[found["item"]])
 
 
-@pytest.mark.parametrize("option", ["--header", "--no-header"])
+@pytest.mark.parametrize("option", few(["--no-header", "--header"]))
 def test_printed_prediction_reads_the_header_alike(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -656,6 +657,7 @@ def test_commands_advise_options_that_they_have(people: Path, monkeypatch: pytes
     assert "--" not in message
 
 
+@pytest.mark.slow
 def test_offered_kinds_are_of_the_file(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """What is printed to be pasted names columns of the file, and is accepted."""
     assert _run(monkeypatch, "recommend", str(people), "--drop", "colour") == 0
@@ -683,6 +685,7 @@ def test_no_order_of_texts_is_made_up(tmp_path: Path, monkeypatch: pytest.Monkey
     assert expected in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_printed_command_leaves_out_kinds_of_columns_that_it_drops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -705,6 +708,7 @@ def test_json_without_a_usable_column_is_an_error_alone(people: Path, monkeypatc
     assert "'born': dates or times" in captured.err
 
 
+@pytest.mark.slow
 def test_predict_remembers_the_names_of_the_rows(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     saved, out = str(people.parent / "fit.npz"), people.parent / "p.csv"
     assert _run(monkeypatch, "fit", str(people), "--items", "who", "--drop", "born,code,version", "--out", saved) == 0

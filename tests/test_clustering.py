@@ -276,6 +276,7 @@ def test_finished_methods_are_kept(error: BaseException, words: str, monkeypatch
         bnp.cluster(_frame(), truth="group", **SHORT | {"methods": ["gibbs"]})
 
 
+@pytest.mark.slow
 def test_the_command_line_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Labels, certainty, table and headline, from a file and from the DataFrame that it contains."""
     frame = _frame()
@@ -306,6 +307,7 @@ def test_the_command_line_makes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_allclose(associated, result.profiles.association["effect"], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_progress_goes_to_standard_error(capsys) -> None:
     bnp.cluster(ROWS, methods="map-dp")
     shown = capsys.readouterr()

@@ -155,6 +155,7 @@ def test_bad_input(fits: dict) -> None:
         bnp.compare({"x": object()}, X)
 
 
+@pytest.mark.slow
 def test_worst_diagnostics_are_those_of_the_hyperparameters_too() -> None:
     """α drawn far slower than the partition: the worst of its R-hat and the summaries' is shown, as `diagnostics` has it."""
     model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
@@ -186,6 +187,7 @@ def test_summaries_of_the_same_draws_are_computed_once(fits: dict, monkeypatch: 
     np.testing.assert_allclose(other.log_joint, alone.log_joint[:, ::2], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_shared_log_joints_are_at_the_hyperparameters_of_the_first_estimator() -> None:
     """Against the model's own density, by NumPyro, at α and the partition of each method."""
     model = partial(dpm, component=bnp.NormalInverseWishart.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))

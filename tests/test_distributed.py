@@ -85,7 +85,7 @@ def test_priors_are_those_of_the_whole_table(family, learn: bool) -> None:
         np.testing.assert_array_equal(one, third)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_padding_has_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws of six rows with two of padding follow the posterior of the six, by enumeration."""
     monkeypatch.setattr(distributed, "PADDED_TO", 2)
@@ -145,6 +145,7 @@ def test_runs_with_padding_and_reads_draws_with_the_whole_table() -> None:
         bnp.ParallelSplitMerge(alone, 16, sweep=True).init(jax.random.key(0), 0, None, (spread,), {})
 
 
+@pytest.mark.slow
 def test_large_arrays_stay_on_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """No copy is made at the start, and programs take the rows as arguments, not as constants."""
     monkeypatch.setattr(sharded_arrays, "LARGE", 1000)

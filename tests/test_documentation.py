@@ -72,6 +72,7 @@ def _documented(built: Path) -> set[str]:
     return {entry.split()[0] for entry in entries if entry.split()[1].startswith("py:")}
 
 
+@pytest.mark.slow
 def test_pages_build_and_document_every_public_name(built: Path) -> None:
     documented = _documented(built)
     public = {f"bnp_hier.{name}" for name in (*bnp_hier.__all__, *posterior.__all__)}
@@ -82,6 +83,7 @@ def test_pages_build_and_document_every_public_name(built: Path) -> None:
     assert not missing, f"not in docs/api: {missing}"
 
 
+@pytest.mark.slow
 def test_built_pages_of_the_api_have_tables_and_full_descriptions(built: Path) -> None:
     page = _text(built / "api" / "comparing.html")
     assert (
@@ -90,12 +92,14 @@ def test_built_pages_of_the_api_have_tables_and_full_descriptions(built: Path) -
     assert 'href="notebooks/which_clustering.html"' in _text(built / "notebooks.html")
 
 
+@pytest.mark.slow
 def test_pages_need_no_network(built: Path) -> None:
     pages = [_text(page) for page in built.rglob("*.html")]
     assert not any(re.search(r'(?:src|<link[^>]*href)="(?:https?:)?//', page) for page in pages)
     assert sum(page.count("<math") for page in pages) > 100
 
 
+@pytest.mark.slow
 def test_every_page_is_reached(built: Path) -> None:
     listed = set(re.findall(r'href="([^"#]+)\.html', _text(built / "index.html")))
     assert {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES} - listed <= {"index"}

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.parameters import few
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -35,7 +37,7 @@ def test_readme_is_one_page() -> None:
     assert set(re.findall(r"\]\[(\w+)\]", README)) == set(targets)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide/quick_start.md"])
+@pytest.mark.parametrize("page", few(["README.md", "docs/guide/quick_start.md"]))
 def test_the_one_call_of_a_page_runs(page: str, tmp_path: Path) -> None:
     """With the quickest method."""
     report = tmp_path / "report.html"

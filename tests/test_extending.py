@@ -83,6 +83,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
+@pytest.mark.slow
 def test_in_a_recommendation_and_a_comparison(added: None) -> None:
     advice = bnp.recommend(X, budget=30.0, progress_bar=False)
     assert advice.family == "waiting" and advice.family_reason == "all numbers are positive"
@@ -97,6 +98,7 @@ def test_in_a_recommendation_and_a_comparison(added: None) -> None:
     assert np.asarray(idata["posterior"]["z"]).shape == (1, 1, 24)
 
 
+@pytest.mark.slow
 def test_on_the_command_line(
     added: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

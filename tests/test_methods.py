@@ -18,6 +18,7 @@ from bnp_hier.advice.recommendation import default_budget, plan_methods, size_of
 from bnp_hier.methods import METHODS, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
 from bnp_hier.runs.resumable_run import ResumableRun
+from tests.parameters import few
 
 X = np.random.default_rng(0).normal(size=(30, 2)) + 8.0 * (np.arange(30) % 2)[:, None]
 MODEL = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))
@@ -33,7 +34,7 @@ def test_every_method_runs_and_they_compare() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gibbs", "parallel"])
+@pytest.mark.parametrize("name", few(["gibbs", "parallel"], plain=0))
 def test_chains_sample_hyperparameters_without_gradients(name: str) -> None:
     """A concentration and the learned hyperparameters of a component, by slice sampling."""
     model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X))
@@ -152,6 +153,7 @@ def test_recommendation_of_a_small_table() -> None:
     assert tight.chosen == () and "no time left" in str(tight)
 
 
+@pytest.mark.slow
 def test_a_recommendation_runs() -> None:
     advice = bnp.recommend(X, budget=5.0)
     assert advice.chosen == ("map-dp",)

@@ -182,7 +182,7 @@ def test_sites_of_hierarchical_models() -> None:
     assert _names(partial(bhmc, concentration=1.0, root_concentration=1.0, **{**shape, "depth": 1}))[0] == "gamma"
 
 
-@pytest.mark.parametrize("root", few(["finite", "infinite"]))
+@pytest.mark.parametrize("root", few(["finite", "infinite"], slow=0))
 def test_prior_predictive_of_a_hierarchical_mixture(root: str) -> None:
     """The whole process (Huang et al. 2021, Algorithm 1); 4,000 draws.
 
@@ -231,7 +231,7 @@ def test_fixed_branching_sums_paths_and_labels_out(x64) -> None:
     np.testing.assert_allclose(value["leaf_mixing"].sum(1), 1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_fixed_branching_under_nuts() -> None:
     """Two groups: two components hold nearly all rows, and the chain is not stuck."""
     rows = np.random.default_rng(0).normal(np.repeat([[-4.0], [4.0]], 10, 0), 0.5)

@@ -24,6 +24,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "examples" / "notebooks").glob("*.py"))
 NAMES = [source.stem for source in SOURCES]
+LATER = ["a_million_points", "mixed_and_missing", "mixture_of_regressions"]
+"""Notebooks that run with the exhaustive tests alone: guides on the same subjects run with the slow ones."""
 
 # reduced values of names in the cell tagged "parameters"; every notebook needs at least one
 SMALL: dict[str, dict[str, Any]] = {
@@ -108,7 +110,7 @@ def test_has_reduced_sizes(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in LATER)) for name in NAMES])
 def test_runs_at_reduced_size(name: str, tmp_path: Path) -> None:
     notebook = _source(name)
     parameters = _parameters(notebook)

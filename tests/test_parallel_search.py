@@ -143,6 +143,7 @@ def _scores(jobs: int) -> np.ndarray:
         return search.fit(_data()).cv_results_["mean_test_score"]
 
 
+@pytest.mark.slow
 def test_threads_of_a_search_compile_nothing_that_one_has_compiled(compilations: list[str]) -> None:
     alone = _scores(1)
     compilations.clear()
@@ -150,6 +151,7 @@ def test_threads_of_a_search_compile_nothing_that_one_has_compiled(compilations:
     assert compilations == []
 
 
+@pytest.mark.slow
 def test_threads_leave_the_libraries_of_linear_algebra_as_they_were() -> None:
     """The limit applies to the whole process: of two threads that overlap, the second finds that of the first."""
 

@@ -73,6 +73,7 @@ def test_classes_and_columns_in_pictures(tmp_path: Path) -> None:
         xml.etree.ElementTree.parse(file)
 
 
+@pytest.mark.slow
 def test_commands_print_names_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     names = [name.replace("\n", " ") for name in NASTY]
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, len(names))), columns=names)

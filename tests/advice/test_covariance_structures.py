@@ -26,7 +26,7 @@ def rows(kind: str) -> np.ndarray:
     return MEANS + np.einsum("ni,nij->nj", noise, turned[np.repeat(np.arange(3), 50)])
 
 
-@pytest.mark.parametrize("kind", ["normal", "known", "diagonal", "spherical"])
+@pytest.mark.parametrize("kind", few(["diagonal", "normal", "known", "spherical"], plain=2, slow=0))
 def test_the_structure_of_the_data_is_chosen(kind: str) -> None:
     X = rows(kind)
     structures = compare_structures(X)
@@ -67,7 +67,7 @@ def test_many_columns_are_taken_as_independent() -> None:
     assert found.name == "diagonal" and structures == () and "more than 100" in found.reason
 
 
-@pytest.mark.parametrize("kind", few(["diagonal", "normal", "known"]))
+@pytest.mark.parametrize("kind", few(["diagonal", "normal", "known"], plain=0))
 def test_missing_values_do_not_change_the_structure(kind: str) -> None:
     X, rng = rows(kind), np.random.default_rng(1)
     X[(rng.random(X.shape) < 0.04) & (np.arange(3) != rng.integers(3))] = np.nan

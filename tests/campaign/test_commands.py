@@ -1,6 +1,6 @@
 """Two hundred command lines on generated files: exit codes, one line for an error, and no file lost or left half written.
 
-The slow run takes a hundred of them, the exhaustive one the others.
+The slow run takes forty of them, the exhaustive one the others.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _check_fit(answer: dict[str, Any], folder: Path, line: Line, capsys: pytest.
         assert row["log_density"] is not None, (row, line)
 
 
-@pytest.mark.parametrize("seed", few(range(LINES), plain=0, slow=100))
+@pytest.mark.parametrize("seed", few(range(LINES), plain=0, slow=40))
 def test_a_line_is_answered(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Done, or refused in one line with nothing written; the file is left as it was."""
     line = _line(seed)

@@ -69,7 +69,7 @@ def test_the_finite_free_energy_is_the_papers(x64: None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "prior"), list(zip(FAMILIES, cycle(["dp", "finite"]), strict=False)))
+@pytest.mark.parametrize(("family", "prior"), few(zip(FAMILIES, cycle(["dp", "finite"]), strict=False), plain=0, slow=2))
 def test_traces_never_rise_and_end_at_the_free_energy(family: str, prior: str) -> None:
     """40 problems each, 200 in all."""
     for seed in range(40):

@@ -113,7 +113,7 @@ def test_a_fit_to_complete_rows_forgets_the_imputation_of_an_earlier_one() -> No
     assert bnp.evidence.tree_bound(bhc) == bhc.log_evidence_bound_  # refused for a tree of completed rows
 
 
-@pytest.mark.parametrize("name", few(ESTIMATORS, plain=2, slow=1))
+@pytest.mark.parametrize("name", few(ESTIMATORS, plain=1, slow=1))
 def test_estimators_find_the_groups_despite_missing_values(name: str) -> None:
     """A tenth is missing: the groups, the missing values within their uncertainty, and the density of new rows."""
     X, holed, groups = table(200, 0, 0.1)
@@ -146,6 +146,7 @@ def test_scores_of_new_rows_are_marginal_densities(family: str, x64: None) -> No
         np.testing.assert_allclose(fit.predict_proba(np.array([[0.7, NAN]])).sum(), 1.0)
 
 
+@pytest.mark.slow
 def test_fixed_hyperparameters_stay_fixed_and_units_do_not_matter() -> None:
     _, holed, _ = table(120, 2, 0.1)
     fit = bnp.MAPDP().fit(holed)
@@ -156,6 +157,7 @@ def test_fixed_hyperparameters_stay_fixed_and_units_do_not_matter() -> None:
     assert adjusted_rand_score(fit.labels_, scaled.labels_) == 1.0
 
 
+@pytest.mark.slow
 def test_compare_and_report_quantities() -> None:
     """Chains and estimators in one table: log joints of the observed cells, and diagnostics without the cells."""
     from bnp_hier.methods import RunOptions, run_methods

@@ -29,8 +29,8 @@ ESTIMATORS = [
     pytest.param(bnp.MAPDP(DIAGONAL, n_init=2), marks=pytest.mark.exhaustive),
     pytest.param(bnp.BHC(DIAGONAL, refine=None, progress_bar=False), marks=pytest.mark.slow),
     pytest.param(bnp.BayesianKMeans(DIAGONAL, n_init=(1, 2)), marks=pytest.mark.exhaustive),
-    pytest.param(bnp.AgglomerativeBayesianClustering(DIAGONAL, progress_bar=False), marks=pytest.mark.slow),
-    pytest.param(bnp.VariationalDP(DIAGONAL, truncation=5, n_init=1), marks=pytest.mark.slow),
+    pytest.param(bnp.AgglomerativeBayesianClustering(DIAGONAL, progress_bar=False), marks=pytest.mark.exhaustive),
+    pytest.param(bnp.VariationalDP(DIAGONAL, truncation=5, n_init=1), marks=pytest.mark.exhaustive),
 ]
 
 
@@ -112,6 +112,7 @@ def test_model_selection_by_held_out_density() -> None:
     assert search.best_score_ == pytest.approx(by_hand.mean())
 
 
+@pytest.mark.slow
 def test_settings_of_the_model_in_a_search() -> None:
     """Settings by name, with the prior of the training rows: the same scores as models made by hand for every fold."""
     X = _blobs(40) * [1.0, 30.0]

@@ -100,6 +100,7 @@ def test_a_bound_that_needs_an_undefined_union_says_so(kind: str, rows: list[int
         bnp.evidence.tree_bound(fitted, kind)
 
 
+@pytest.mark.slow
 def test_regrafting_and_streams_say_it_too() -> None:
     """Places that only `refine="full"` tries, and rows that only a later batch brings."""
     with pytest.raises(ValueError, match="prune and regraft failed: the log marginal likelihood of Hole is NaN"):

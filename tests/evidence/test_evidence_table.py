@@ -57,6 +57,7 @@ def test_all_values_are_at_the_learned_or_given_hyperparameters(given: bool) -> 
     assert (own.loc[own["kind"] == "lower bound", "value"] <= found.loc["exact", "value"] + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_medians_are_used_if_nothing_can_be_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bnp.MAPDP, "fit", lambda *_: (_ for _ in ()).throw(ValueError("no single-row moves")))
     with pytest.warns(RuntimeWarning, match="at their prior medians: no single-row moves"):

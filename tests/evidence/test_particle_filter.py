@@ -60,7 +60,7 @@ def resampled_at_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(particle_filter, "RESAMPLE_BELOW", 0.999)
 
 
-@pytest.mark.parametrize("family", few(["niw", "bernoulli", "multinomial"], plain=0, slow=2))
+@pytest.mark.parametrize("family", few(["niw", "bernoulli", "multinomial"], plain=0, slow=1))
 def test_unbiased(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four problems a family: false-alarm rate below 2e-3 whatever the skewness, had the keys not been fixed."""
     alphas = set()
@@ -150,7 +150,7 @@ def test_a_declared_capacity_is_respected() -> None:
     assert abs(found.value - exact) < 4 * found.standard_error < 0.4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_lack_of_slots_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too few slots the run is repeated with more, and ends as if there had been enough from the start."""
     resampled_at_every_row(monkeypatch)
@@ -179,7 +179,7 @@ def test_lack_of_slots_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     "n",
     [
         1,
-        pytest.param(7, marks=pytest.mark.slow),
+        pytest.param(7, marks=pytest.mark.exhaustive),
     ],
 )
 def test_one_row_and_a_users_own_family(n: int) -> None:
@@ -271,7 +271,7 @@ def test_bad_data() -> None:
 
 @pytest.mark.optimised
 @pytest.mark.slow
-@pytest.mark.parametrize("family", few(["bernoulli", "niw", "nig", "multinomial"], plain=0, slow=1))
+@pytest.mark.parametrize("family", few(["bernoulli", "niw", "nig", "multinomial"], plain=0, slow=0))
 def test_estimates_agree_with_the_exact_evidence_on_many_problems(family: str) -> None:
     """20 problems a family: the filter (40 orders) and occupancy (4000 posterior draws) within 4 standard errors.
 

@@ -76,6 +76,7 @@ def test_parameters_of_another_form_of_the_same_prior() -> None:
     check_tree_densities(same, find_tree_sites(same, (X,)), (X,))
 
 
+@pytest.mark.slow
 def test_rows_that_depend_on_a_site() -> None:
     """One component: the slope of a regression and its intercept, the parameter, are normal given the rows."""
     t = np.array([[1.0], [2.0], [3.0], [4.0]])

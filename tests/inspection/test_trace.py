@@ -49,6 +49,7 @@ def test_a_model_runs_under_its_own_handlers_alone() -> None:
     assert sites == [{"alpha": 0.5, "rate": 0.5}, {"beta": 0.25, "scale": 0.25}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fits", [16, pytest.param(400, marks=pytest.mark.exhaustive)])
 def test_fits_in_threads_are_those_of_one(fits: int) -> None:
     """Two models with priors on different hyperparameters, in turns; their answers differ."""

@@ -98,6 +98,7 @@ def test_one_slot_of_explicit_parameters() -> None:
     assert (mcmc.get_samples()["z"] == 0).all()
 
 
+@pytest.mark.slow
 def test_one_component_has_the_evidence_of_one_cluster() -> None:
     """Of every inference; and one stick has the weight 1."""
     one = COMPONENT.log_evidence(X)

@@ -232,7 +232,7 @@ FAMILIES = {"columns": columns_family, "bits": bits_family}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, plain=0))
 def test_geweke_joint_distribution(family: str) -> None:
     """Alternating the kernels with fresh data must reproduce the prior (Geweke 2004).
 
@@ -277,7 +277,7 @@ def test_geweke_joint_distribution(family: str) -> None:
     assert sizes.min() > 500
 
 
-@pytest.mark.parametrize("number", few([0, 2], plain=0))
+@pytest.mark.parametrize("number", few([0, 2], plain=0, slow=0))
 def test_agrees_with_nuts(number: int) -> None:
     """Means and spreads of the logarithms of learned hyperparameters, |z| < 5: false-alarm rate below 1e-4."""
     X, model = DATA[number], partial(dpm, component=LIKELIHOODS[number])
@@ -306,7 +306,7 @@ def prior_alone(X: np.ndarray) -> None:
     numpyro.sample("X", bnp.ConjugateMixture(bnp.BetaBernoulli(np.ones(2), np.ones(2)), z), obs=X)
 
 
-@pytest.mark.parametrize(("sweeps", "random_order"), few([(1, True), (2, False)]))
+@pytest.mark.parametrize(("sweeps", "random_order"), few([(1, True), (2, False)], slow=0))
 def test_constrained_sites_follow_their_prior(sweeps: int, random_order: bool) -> None:
     """Alone, at a fixed partition: an interval, a vector, a Cholesky factor of a correlation matrix, a simplex.
 

@@ -113,6 +113,12 @@ REPEATS = dict.fromkeys(
         "restricted, capacity",
         "gibbs, items alone",
         "siblings, relabel",
+        "trees, default",
+        "mh",
+        "grafts, three levels",
+        "restricted, no scans",
+        "one move, double",
+        "sweeps alone, discount",
     ],
     pytest.mark.exhaustive,
 )
@@ -159,12 +165,13 @@ def test_partition_kernels(make: Any, n: int, discount: float, options: dict[str
 
 
 @pytest.mark.filterwarnings("ignore:.* reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize("name", few(["restricted, capacity", "default"], plain=0, slow=1))
+@pytest.mark.parametrize("name", few(["restricted, capacity", "default"], plain=0, slow=0))
 def test_partition_gibbs_by_xla_programs(name: str) -> None:
     with xla_programs():
         test_partition_kernels(bnp.PartitionGibbs, *PARTITION[name])
 
 
+@pytest.mark.exhaustive
 def test_parallel_moves_by_likelihood_alone() -> None:
     """A family that gives no natural parameters goes by its likelihood instead of matrix products."""
     component, X = ExponentialGamma(np.full(1, 2.0), np.full(1, 1.0)), np.exp(ROWS)
@@ -192,7 +199,7 @@ def test_rows_on_two_devices_give_the_draws_of_one() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(bnp.PartitionGibbs, id="PartitionGibbs"),
+        pytest.param(bnp.PartitionGibbs, id="PartitionGibbs", marks=pytest.mark.exhaustive),
         pytest.param(partial(bnp.ParallelSplitMerge, sweep=False), id="ParallelSplitMerge", marks=pytest.mark.exhaustive),
     ],
 )
@@ -232,12 +239,10 @@ def exact_means(rng_key: jax.Array, gibbs_sites: dict, hmc_sites: dict, n: int) 
 @pytest.mark.filterwarnings("ignore:AuxiliaryGibbs reached its capacity:RuntimeWarning")
 @pytest.mark.parametrize(
     ("n", "discount", "slots", "means", "double"),
-    [
-        (5, 0.0, 5, "exact", False),
-        (4, 0.4, 7, "exact", False),
-        (5, 0.4, 3, "exact", True),
-        pytest.param(4, 0.0, 4, "nuts", False, marks=pytest.mark.exhaustive),
-    ],
+    few(
+        [(5, 0.4, 3, "exact", True), (5, 0.0, 5, "exact", False), (4, 0.4, 7, "exact", False), (4, 0.0, 4, "nuts", False)],
+        plain=0,
+    ),
 )
 def test_auxiliary_gibbs(n: int, discount: float, slots: int, means: str, double: bool) -> None:
     component = bnp.NormalKnownCovariance(np.zeros(1), 4.0 * np.eye(1), np.eye(1))
@@ -253,7 +258,7 @@ def test_auxiliary_gibbs(n: int, discount: float, slots: int, means: str, double
 FIXED = {"concentration": 0.9, "root_concentration": 1.5, "mixing_concentration": 0.8}
 MOVES = {"split_merge": 1, "sibling_split_merge": 1, "prune_regraft": 1}
 TREES = {
-    "default": (4, 2, {}, {}),
+    "trees, default": (4, 2, {}, {}),
     "gibbs, items alone": (5, 2, ITEMS_ALONE, {"max_components": 2}),
     "mh": (4, 2, ITEMS_ALONE | {"path": "mh"}, {}),
     "siblings, relabel": (4, 2, ITEMS_ALONE | {"sibling_split_merge": 2, "relabel": True}, {}),

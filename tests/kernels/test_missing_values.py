@@ -18,6 +18,7 @@ from bnp_hier.distributions.missing_values import with_cells
 from bnp_hier.models import dpm
 from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration, log_prior
+from tests.parameters import few
 
 NAN = np.nan
 X = np.array([[-1.0, NAN], [-0.8, -0.5], [NAN, 1.6], [1.7, 1.2], [2.5, 3.0]])
@@ -57,7 +58,7 @@ def exact_posterior(component: Any, functions: Any) -> tuple[Enumeration, np.nda
 FUNCTIONS = [lambda c: np.tanh(c[:, 0]), lambda c: np.tanh(c[:, 1]), lambda c: np.tanh(c[:, 0]) * np.tanh(c[:, 1])]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES))
 def test_exact_against_quadrature(family: str, x64: None) -> None:
     """All 52 partitions of five rows, with two missing values integrated out by quadrature.
 
@@ -74,6 +75,7 @@ def test_exact_against_quadrature(family: str, x64: None) -> None:
         assert abs(found.mean() - value) < 5 * found.std() / np.sqrt(effective_draws(found))
 
 
+@pytest.mark.exhaustive
 def test_nuts_samples_the_same_cells(x64: None) -> None:
     """The site is an ordinary one: NUTS agrees within five standard errors (false-alarm rate below 1e-5)."""
     component = FAMILIES["full"]
@@ -148,6 +150,7 @@ def test_geweke_joint_distribution() -> None:
     assert np.abs(scores).max() < 4.5, scores
 
 
+@pytest.mark.slow
 def test_a_sweep_refreshes_the_cells_given_the_rest_of_the_row() -> None:
     """Two columns correlated at .99 in well-separated groups: cells are close to the regression on the other column."""
     rng = np.random.default_rng(0)

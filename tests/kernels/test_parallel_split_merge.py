@@ -44,7 +44,7 @@ def _run(name: str, concentration: float, discount: float, draws: int, **options
         pytest.param("bernoulli", 0.3, marks=pytest.mark.slow),
         pytest.param("normal", 0.0, marks=pytest.mark.exhaustive),
         pytest.param("poisson", 0.0, marks=pytest.mark.exhaustive),
-        pytest.param("diagonal, missing", 0.3, marks=pytest.mark.slow),
+        pytest.param("diagonal, missing", 0.3, marks=pytest.mark.exhaustive),
         pytest.param("user family", 0.0, marks=pytest.mark.exhaustive),
     ],
 )
@@ -198,7 +198,7 @@ def test_merged_pairs_of_far_clusters_are_split() -> None:
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize(("kind", "capacity"), few([("MAPDP", 3), ("BayesianKMeans", 32)], plain=0, slow=1))
+@pytest.mark.parametrize(("kind", "capacity"), few([("MAPDP", 3), ("BayesianKMeans", 32)], plain=0, slow=0))
 def test_start_fitted_to_some_of_the_rows(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few clusters may be kept; every row has one of them, the same whenever the key is."""
     monkeypatch.setattr(parallel_split_merge, "START_ROWS", 150)
@@ -440,7 +440,7 @@ def test_a_uniform_draw_of_zero_accepts_no_bad_merge(monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(moved, labels)
 
 
-@pytest.mark.parametrize("start", few(["fits, few rows", "one"], plain=0))
+@pytest.mark.parametrize("start", few(["one", "fits, few rows"], plain=0))
 def test_parallel_chains(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On two devices: from one cluster the draws of sequential chains; from fits, where the chain's key is hidden, no error."""
     if start == "fits, few rows":
@@ -463,7 +463,7 @@ def test_parallel_chains(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(found, draws("sequential"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_parallel_chains_beside_nuts() -> None:
     X = np.concatenate([np.zeros((6, 1)), 9.0 + np.zeros((6, 1))]) + np.random.default_rng(0).normal(size=(12, 1))
     model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))

@@ -55,6 +55,7 @@ def test_parallel_split_merge():
         run(bnp.ParallelSplitMerge(model(2.0), init="one", sweep=False))
 
 
+@pytest.mark.slow
 def test_auxiliary_gibbs():
     """NaN for rows near a slot's parameter: the seating probabilities used to decide alone."""
 

@@ -103,7 +103,7 @@ def test_sweeps_of_paths(infinite: bool, metropolis: bool, x64: None) -> None:
             ]
         ),
         plain=0,
-        slow=2,
+        slow=0,
     ),
 )
 def test_sweeps_of_paths_of_all_kinds(family: str, n: int, infinite: bool, metropolis: bool, x64: None) -> None:
@@ -133,7 +133,7 @@ def test_splits_and_merges_of_components(infinite: bool, x64: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "infinite", "family"), few(itertools.product([7, 1, 30], [True, False], FAMILIES), plain=0, slow=len(FAMILIES))
+    ("n", "infinite", "family"), few(itertools.product([7, 1, 30], [True, False], FAMILIES), plain=0, slow=1)
 )
 def test_splits_and_merges_of_components_of_all_families(family: str, n: int, infinite: bool, x64: None) -> None:
     _same_divisions(family, n, infinite)

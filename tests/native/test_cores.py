@@ -78,6 +78,7 @@ assert np.isfinite(on_cores(chain, range(4))).all()
 """
 
 
+@pytest.mark.slow
 def test_chains_on_all_cores_do_not_block_each_other() -> None:
     """With XLA's own number of threads, two chains of batched LAPACK calls on two cores wait forever."""
     environment = {name: value for name, value in os.environ.items() if name != "NPROC"}

@@ -36,6 +36,7 @@ def _finished(process: subprocess.Popen[str]) -> tuple[str, int, int]:
     return folder, int(needed), int(found)
 
 
+@pytest.mark.slow
 def test_processes_compile_once_between_them(tmp_path: Path) -> None:
     started = [_started(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(3)]
     folders, needed, found = zip(*map(_finished, started), strict=True)
@@ -113,6 +114,7 @@ def test_import_does_not_load_the_compiler() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(core_count() < 2, reason="kernels are compiled ahead on a core of their own")
 def test_kernels_are_compiled_in_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Those that are missing, and nothing once they are on disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import jax
@@ -22,10 +23,10 @@ SIZES = ((12, 1, 12), (30, 3, 6), (24, 7, 24))
 """Rows, columns and slots."""
 
 
-@pytest.mark.parametrize(("n", "d", "slots"), few(SIZES))
-@pytest.mark.parametrize("family", FAMILIES)
-def test_steps(family: str, n: int, d: int, slots: int, x64: None) -> None:
+@pytest.mark.parametrize(("size", "family"), few(product(SIZES, FAMILIES), plain=len(FAMILIES), slow=3))
+def test_steps(size: tuple[int, int, int], family: str, x64: None) -> None:
     """A sweep followed by moves with sequential allocation; the log joint and all summaries are the same, too."""
+    n, d, slots = size
     draws = draws_per_step(n, 3)
 
     def step(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:

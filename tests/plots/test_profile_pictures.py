@@ -111,6 +111,7 @@ def test_of_many_levels_those_that_differ_most_are_shown() -> None:
     assert len(names) == 7 and {"level = level 8", "level = level 9", "steep", "flat"} <= set(names)
 
 
+@pytest.mark.slow
 def test_sizes_of_clusters_count_the_rows_without_a_value() -> None:
     """Also if no column is complete."""
     gaps = X.where([[i % 3 != 0, i % 3 != 1] for i in range(len(X))])

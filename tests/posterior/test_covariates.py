@@ -62,6 +62,7 @@ def table_run() -> MCMC:
     return _run(reg_of_table, np.column_stack([x, y]))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_everything_is_as_for_the_same_model_of_one_table(run: MCMC, table_run: MCMC) -> None:
     table, new = np.column_stack([x, y]), np.array([[0.5, 3.0], [1.0, -9.0], [0.0, 0.0]])

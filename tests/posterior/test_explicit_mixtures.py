@@ -295,7 +295,7 @@ def test_sticks_without_a_conjugate_component() -> None:
     np.testing.assert_allclose(log_predictive(draws, X), logsumexp(np.log(weights) + density, axis=1), rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sticks_agree_with_collapsed_gibbs_on_separated_groups() -> None:
     """Posterior of the number of clusters and of co-clustering, NUTS on sticks against `PartitionGibbs`."""
     rng = np.random.default_rng(2)

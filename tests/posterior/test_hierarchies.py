@@ -77,7 +77,7 @@ def branch_weights(paths: list[tuple[int, ...]], alpha: float) -> dict[tuple[int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [(0, 3), (1, 39)])
+@pytest.mark.parametrize("at", [(0, 3), pytest.param((1, 39), marks=pytest.mark.exhaustive)])
 def test_log_likelihood_sums_over_paths_and_labels(draws: bnp.HierarchyDraws, at: tuple[int, int]) -> None:
     """Against plain sums over everything where the row could be."""
     paths, labels = draws.paths[at], draws.labels[at]

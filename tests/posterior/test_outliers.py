@@ -24,6 +24,7 @@ import bnp_hier as bnp
 from bnp_hier.models import MixtureModel, dpm, dpm_stick_breaking
 from bnp_hier.posterior.draws import draws_of
 from bnp_hier.posterior.outliers import replicated_rows
+from tests.parameters import few
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 2)) + 7.0 * (np.arange(90) % 2)[:, None]
@@ -45,7 +46,7 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("name", few(FITS, slow=1))
 def test_rows_of_the_fit_have_uniform_p_values(name: str) -> None:
     """Kolmogorov-Smirnov tests with fixed keys; each fails by chance with probability 0.001."""
     fit = FITS[name]()
@@ -110,6 +111,7 @@ def test_other_families(family: str) -> None:
         assert bnp.outlier_pvalues(fit, table, far)[0] < 0.02
 
 
+@pytest.mark.slow
 def test_pipelines_are_their_last_step_on_transformed_rows() -> None:
     """And in other units: the p-values are those of the plain fit of the scaled rows."""
     units, rows = np.array([1000.0, 0.01]), np.array([[0.0, 0.0], [3.5, 3.5], [40.0, np.nan]])
@@ -130,6 +132,7 @@ def test_pipelines_are_their_last_step_on_transformed_rows() -> None:
         bnp.describe(search, X)
 
 
+@pytest.mark.slow
 def test_results_of_one_call_with_dataframes() -> None:
     """New rows are found by name and converted, as in `predict_proba`; the result keeps its data."""
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 0] > 3, "up", "down")})
@@ -154,6 +157,7 @@ def test_results_of_one_call_with_dataframes() -> None:
         bnp.describe(result, result.data.X)
 
 
+@pytest.mark.slow
 def test_results_of_one_call_with_transformed_columns() -> None:
     """Raw values in an array could be taken for converted ones, so they are refused where any column was converted."""
     frame = pd.DataFrame({"a": np.exp(X[:, 0]), "b": X[:, 1]})

@@ -184,7 +184,8 @@ def run_of(model: Any, *args: Any) -> MCMC:
     return mcmc
 
 
-@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.slow
+@pytest.mark.parametrize("centred", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_vectors_over_columns_and_rows_of_the_same_length_are_left_out(centred: bool) -> None:
     mcmc = run_of(partial(square, centred=centred), SQUARE)
     assert all(value.shape[1] == N for value in mcmc.get_samples().values())
@@ -229,6 +230,7 @@ def test_a_mixture_with_labels_summed_out() -> None:
             np.testing.assert_allclose(found["parameters"].values[0, draw, k], values[draw, slot], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_mixture_with_labels_summed_out_and_as_many_columns_as_sticks() -> None:
     def model(X: jax.Array) -> None:
         weights = numpyro.sample("weights", bnp.StickBreaking(1.0, N))

@@ -85,7 +85,7 @@ def _chains(model, kernel, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gibbs", "hyperparameters", "nuts", "parallel", "mcmc", "bhmc"])
+@pytest.mark.parametrize("kind", few(["bhmc", "nuts", "gibbs", "hyperparameters", "parallel", "mcmc"], plain=0, slow=3))
 def test_chains_come_back_and_go_on(kind: str, tmp_path: Path) -> None:
     model = LEARNED if kind in ("hyperparameters", "nuts") else MODEL
     kernel = {

@@ -28,6 +28,7 @@ print(hits.count("/jax/compilation_cache/cache_hits"))
 """
 
 
+@pytest.mark.slow
 def test_later_processes_find_the_programs(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     environment |= {"XDG_CACHE_HOME": str(tmp_path)}

@@ -143,7 +143,7 @@ def merged(problem: Problem, prior: str, engine: str) -> tuple[list[Pair], int]:
     return list(map(tuple, fit.dendrogram_.children.tolist())), fit.evaluations_
 
 
-@pytest.mark.parametrize(("family", "prior"), few(product(FAMILIES, ("dp", "finite"))))
+@pytest.mark.parametrize(("family", "prior"), few(product(FAMILIES, ("dp", "finite")), plain=0))
 def test_merges_and_counts_of_both_engines(family: str, prior: str) -> None:
     """Small discrete problems have many ties; both engines break them as the scan does."""
     for n, seed in ((2, 0), (3, 0), *((24, seed) for seed in range(8))):

@@ -117,6 +117,7 @@ def test_a_short_stream_is_fitted_as_in_memory() -> None:
     assert (fit.labels_ == whole.labels_).all() and fit.log_joint_ == whole.log_joint_
 
 
+@pytest.mark.slow
 def test_the_sample_is_uniform_and_does_not_depend_on_the_chunks() -> None:
     """1,000 samples of 10 of 50 rows; p = 1e-4 would fail a right sampler once in ten thousand keys, and the key is fixed."""
     X = np.arange(50.0)[:, None]

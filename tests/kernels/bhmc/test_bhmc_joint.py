@@ -173,7 +173,7 @@ CASES = [
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=3))
+@pytest.mark.parametrize(("family", "depth", "max_nodes", "options"), few(CASES, plain=0, slow=2))
 def test_joint_distribution(family: str, depth: int, max_nodes: int | None, options: dict[str, Any]) -> None:
     """Twenty statistics or so, |z| < 4.5 each: a false-alarm rate of about 1e-4 a case."""
     found = scores(family, depth, max_nodes, **options)

@@ -63,7 +63,9 @@ def excesses(steps: int, **options: Any) -> list[float]:
     return scores
 
 
-@pytest.mark.parametrize("options", few([{"split_merge": 1}, {"split_merge": 0, "path": "mh", "relabel": True}], plain=0))
+@pytest.mark.parametrize(
+    "options", few([{"split_merge": 1}, {"split_merge": 0, "path": "mh", "relabel": True}], plain=0, slow=0)
+)
 def test_every_replica_is_exact(options: dict[str, Any]) -> None:
     """All states of tree and partition by component, as in `test_exact`."""
     assert max(excesses(10_000, **options)) <= 1.3
@@ -169,11 +171,12 @@ def test_joint_distribution_at_a_temperature(monkeypatch: pytest.MonkeyPatch) ->
     assert np.abs(z_scores(monkeypatch)).max() < 4.5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_joint_distribution_finds_a_variance_at_temperature_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.abs(z_scores(monkeypatch, wrong=True)).max() > 6
 
 
+@pytest.mark.slow
 def test_temperatures_under_numpyro() -> None:
     """Chains, each with its replicas."""
     rows = np.random.default_rng(0).normal(size=(12, 1))
