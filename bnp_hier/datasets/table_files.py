@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -26,11 +27,9 @@ def read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
     import pandas as pd
 
     text = _text(path)
-    first_line = text.partition("\n")[0]
     if not text.strip():
         raise ValueError(f"{path.name}: the file is empty; expected a header row and data rows")
-    if "," not in first_line and (";" in first_line or "\t" in first_line):
-        raise ValueError(f"{path.name}, line 1: found semicolons or tabs between fields; expected commas")
+    _expect_commas(path.name, text.partition("\n")[0])
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows, lines = [], []
     try:
@@ -40,9 +39,10 @@ def read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
             rows.append(fields)
             lines.append(reader.line_num)
             if len(fields) != len(rows[0]):
+                comment = "; if lines that begin with # are comments, remove them" if rows[0][0].startswith("#") else ""
                 raise ValueError(
                     f"{path.name}, line {reader.line_num}: found {len(fields)} field(s), "
-                    f"expected {len(rows[0])} as in the header"
+                    f"expected {len(rows[0])} as in the header{comment}"
                 )
     except csv.Error as error:
         raise ValueError(
@@ -61,6 +61,20 @@ def read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
     return pd.DataFrame(rows[1:], columns=names, dtype=object), lines[1:]
 
 
+def _expect_commas(name: str, line: str) -> None:
+    """Raise a ValueError if the first line of a CSV file has semicolons or tabs between its fields."""
+    for mark, marks in ((";", "semicolons"), ("\t", "tabs")):
+        if mark not in line:
+            continue
+        if "," not in line:
+            raise ValueError(f"{name}, line 1: found {marks} between fields; expected commas")
+        if all(is_number(field.strip().replace(",", ".", 1)) for field in line.split(mark)):
+            raise ValueError(
+                f"{name}, line 1: found {marks} between numbers with decimal commas; expected commas between fields and "
+                "decimal points"
+            )
+
+
 def _text(path: Path) -> str:
     """Return the text of a CSV file, decompressed if its name ends in .gz."""
     data = path.read_bytes()
@@ -69,6 +83,8 @@ def _text(path: Path) -> str:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path.name}: not readable as gzip ({error}); expected a gzipped CSV file") from error
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{path.name}: found text in UTF-16; expected CSV text in UTF-8 (Excel offers 'CSV UTF-8' to save it)")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
