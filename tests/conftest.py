@@ -13,8 +13,7 @@ flags = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_coun
 if "benchmark" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the choice
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones stop at a flag they do not know
-        # a program in one piece: all cores have tests to run, and its pieces cost a tenth more than the whole
-        flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
+        flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join(flags)
 os.environ.setdefault("MPLBACKEND", "Agg")
 # NumPyro compiles every run and chain anew: identical programs are compiled once per session, by all its processes

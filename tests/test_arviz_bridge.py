@@ -55,6 +55,7 @@ def test_same_groups_and_names_for_every_method(mcmc: MCMC) -> None:
             assert np.isfinite(posterior[variable].values).all()
 
 
+@pytest.mark.slow
 def test_draws_are_those_of_the_run(mcmc: MCMC) -> None:
     posterior = to_arviz(mcmc, X)["posterior"]
     samples = mcmc.get_samples(group_by_chain=True)

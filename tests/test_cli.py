@@ -496,6 +496,7 @@ def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "there is no kind 'ordred'; did you mean 'ordered'" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_files_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     np.savetxt(tmp_path / "rows.csv", np.random.default_rng(0).normal(size=(30, 3)), delimiter=",")
     path = str(tmp_path / "rows.csv")
@@ -545,6 +546,7 @@ def test_main_job_on_iris(tmp_path: Path) -> None:
     assert "Gibbs" in done.stdout and (tmp_path / "report" / "report.html").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 def test_numbers_with_units_and_separators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """They are read, notes say so, and new rows must have the same units."""
     rng = np.random.default_rng(0)
@@ -596,6 +598,7 @@ def _flat(text: str) -> str:
     return " ".join(text.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_recommend_shows_columns_that_cannot_be_used(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """The reasons stand in the table, and the command at the end runs."""
     assert _run(monkeypatch, "recommend", str(people), "--minutes", "0.05") == 0

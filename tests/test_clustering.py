@@ -95,6 +95,7 @@ def test_what_the_result_says(sampled: ClusteringResult) -> None:
     assert all(f"{name!r}: " in parts for name in ("length (cm)", "visits", "member", "site")) and "columns)" not in parts
 
 
+@pytest.mark.slow
 def test_plots_files_and_draws(sampled: ClusteringResult, tmp_path: Path) -> None:
     for kind in ("pairs", "coclustering", "number_of_clusters"):
         figure = sampled.plot(kind)
@@ -165,6 +166,7 @@ def test_frames_of_polars_and_arrays_give_the_same() -> None:
         array.predict(np.zeros((1, 3)))
 
 
+@pytest.mark.slow
 def test_a_method_without_draws_says_so() -> None:
     """Its probabilities are those of the estimator, given its one partition."""
     iris = bnp.datasets.load("iris")

@@ -137,6 +137,7 @@ def test_sizes_count_rows_that_the_model_completes() -> None:
     assert size_of(full, rows).incomplete == 7 and size_of(diagonal, rows).incomplete == 0
 
 
+@pytest.mark.slow
 def test_recommendation_of_a_small_table() -> None:
     data = bnp.datasets.load("iris")
     advice = bnp.recommend(pd.DataFrame(data.X, columns=list(data.feature_names)), budget=600)

@@ -124,6 +124,7 @@ def test_kinds_that_are_given_overrule_the_values() -> None:
         infer_column_kinds(X, names, kinds={"large": "binary"})
 
 
+@pytest.mark.slow
 def test_recommendations_say_what_columns_are_taken_for() -> None:
     table = pd.DataFrame({"income": np.exp(np.random.default_rng(3).normal(0, 2, 60)), "age": RNG.integers(18, 90, 60)})
     advice = bnp.recommend(table, kinds={"age": "count"})

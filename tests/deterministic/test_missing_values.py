@@ -113,7 +113,7 @@ def test_a_fit_to_complete_rows_forgets_the_imputation_of_an_earlier_one() -> No
     assert bnp.evidence.tree_bound(bhc) == bhc.log_evidence_bound_  # refused for a tree of completed rows
 
 
-@pytest.mark.parametrize("name", few(ESTIMATORS, plain=1, slow=1))
+@pytest.mark.parametrize("name", few(ESTIMATORS, plain=0, slow=2))
 def test_estimators_find_the_groups_despite_missing_values(name: str) -> None:
     """A tenth is missing: the groups, the missing values within their uncertainty, and the density of new rows."""
     X, holed, groups = table(200, 0, 0.1)

@@ -306,7 +306,7 @@ def prior_alone(X: np.ndarray) -> None:
     numpyro.sample("X", bnp.ConjugateMixture(bnp.BetaBernoulli(np.ones(2), np.ones(2)), z), obs=X)
 
 
-@pytest.mark.parametrize(("sweeps", "random_order"), few([(1, True), (2, False)], slow=0))
+@pytest.mark.parametrize(("sweeps", "random_order"), few([(1, True), (2, False)], plain=0))
 def test_constrained_sites_follow_their_prior(sweeps: int, random_order: bool) -> None:
     """Alone, at a fixed partition: an interval, a vector, a Cholesky factor of a correlation matrix, a simplex.
 

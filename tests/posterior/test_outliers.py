@@ -46,7 +46,7 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", few(FITS, slow=1))
+@pytest.mark.parametrize("name", few(FITS, plain=0))
 def test_rows_of_the_fit_have_uniform_p_values(name: str) -> None:
     """Kolmogorov-Smirnov tests with fixed keys; each fails by chance with probability 0.001."""
     fit = FITS[name]()

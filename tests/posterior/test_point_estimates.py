@@ -81,6 +81,7 @@ def test_most_frequent_draws_are_the_candidates(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(bnp.point_estimate(draws, n_init=0), often)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_of_many_draws_some_are_searched_and_all_decide(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions are built from a quarter of the draws and improved for all; the best of all partitions is still found."""

@@ -106,6 +106,7 @@ def test_the_same_partition_under_other_numbers_has_its_own_parameters() -> None
     assert matched.slots.tolist() == [[[3, 0, 2], [0, 2, 1]]] and (matched.overlap == 1.0).all()
 
 
+@pytest.mark.slow
 def test_means_and_variances_are_the_exact_ones(run: MCMC) -> None:
     """Nine moments against enumeration, 5 Monte Carlo standard errors each: false alarms below 1e-5; the key is fixed.
 
@@ -198,6 +199,7 @@ def test_vectors_over_columns_and_rows_of_the_same_length_are_left_out(centred: 
     assert first["scale"] == "scale_dim_0" and first["middle"] == "middle_dim_0"
 
 
+@pytest.mark.slow
 def test_slots_with_priors_of_their_own_need_names() -> None:
     mcmc = run_of(partial(square, prior=np.arange(float(N))[:, None]), SQUARE)
     with pytest.raises(ValueError, match=r"have 6 entries, but the model does not show which .*; name these in sites="):
