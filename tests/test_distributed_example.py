@@ -85,7 +85,7 @@ def alone(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, l
     return summary, labels
 
 
-@pytest.mark.parametrize("processes", few([4, 2], plain=0))
+@pytest.mark.parametrize("processes", few([4, 2], plain=0, slow=0))
 def test_same_draws_in_several_processes(rows: Path, alone, processes: int, tmp_path: Path) -> None:
     for status, text in _ended(_start(rows, tmp_path, processes)):
         assert status == 0, text

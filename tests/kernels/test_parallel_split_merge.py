@@ -318,7 +318,7 @@ PROCESSES = textwrap.dedent("""
 
     model = partial(dpm, component=prior)
     kernel = Gibbs([(bnp.ParallelSplitMerge(model, 16), ["z"]), (bnp.HyperparameterGibbs(model), None)])
-    mcmc = MCMC(kernel, num_warmup=10, num_samples=6, num_chains=2, chain_method="sequential", progress_bar=False)
+    mcmc = MCMC(kernel, num_warmup=4, num_samples=5, num_chains=2, chain_method="sequential", progress_bar=False)
     mcmc.run(jax.random.key(3), spread(whole, explicit))
     z = mcmc.get_samples(group_by_chain=True)["z"]
     assert procs == 1 or not z.is_fully_replicated
