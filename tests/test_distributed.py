@@ -85,7 +85,7 @@ def test_priors_are_those_of_the_whole_table(family, learn: bool) -> None:
         np.testing.assert_array_equal(one, third)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_padding_has_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws of six rows with two of padding follow the posterior of the six, by enumeration."""
     monkeypatch.setattr(distributed, "PADDED_TO", 2)

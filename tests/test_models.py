@@ -231,7 +231,7 @@ def test_fixed_branching_sums_paths_and_labels_out(x64) -> None:
     np.testing.assert_allclose(value["leaf_mixing"].sum(1), 1.0)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_fixed_branching_under_nuts() -> None:
     """Two groups: two components hold nearly all rows, and the chain is not stuck."""
     rows = np.random.default_rng(0).normal(np.repeat([[-4.0], [4.0]], 10, 0), 0.5)

@@ -70,7 +70,7 @@ def test_quick_run(tmp_path: Path) -> None:
     assert len(re.findall(r"^\| rows ", printed, flags=re.MULTILINE)) == 3
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_quick_run_on_one_device(tmp_path: Path) -> None:
     """Two processes draw the same labels."""
     out = tmp_path / "results.json"

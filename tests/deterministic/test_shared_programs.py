@@ -99,7 +99,7 @@ def objectives(family: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-@pytest.mark.parametrize("family", few(FAMILIES, plain=0, slow=0))
+@pytest.mark.parametrize("family", few(FAMILIES, plain=0))
 def test_padding_changes_neither_objectives_nor_gradients(family: str, monkeypatch: pytest.MonkeyPatch, x64: None) -> None:
     found = objectives(family)
     without_padding(monkeypatch)

@@ -150,7 +150,7 @@ def test_a_declared_capacity_is_respected() -> None:
     assert abs(found.value - exact) < 4 * found.standard_error < 0.4
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_lack_of_slots_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too few slots the run is repeated with more, and ends as if there had been enough from the start."""
     resampled_at_every_row(monkeypatch)

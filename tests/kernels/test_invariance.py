@@ -171,7 +171,7 @@ def test_partition_gibbs_by_xla_programs(name: str) -> None:
         test_partition_kernels(bnp.PartitionGibbs, *PARTITION[name])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_parallel_moves_by_likelihood_alone() -> None:
     """A family that gives no natural parameters goes by its likelihood instead of matrix products."""
     component, X = ExponentialGamma(np.full(1, 2.0), np.full(1, 1.0)), np.exp(ROWS)

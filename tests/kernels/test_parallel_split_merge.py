@@ -198,7 +198,7 @@ def test_merged_pairs_of_far_clusters_are_split() -> None:
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize(("kind", "capacity"), few([("MAPDP", 3), ("BayesianKMeans", 32)], plain=0, slow=0))
+@pytest.mark.parametrize(("kind", "capacity"), few([("MAPDP", 3), ("BayesianKMeans", 32)], plain=0))
 def test_start_fitted_to_some_of_the_rows(kind: str, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few clusters may be kept; every row has one of them, the same whenever the key is."""
     monkeypatch.setattr(parallel_split_merge, "START_ROWS", 150)
@@ -463,7 +463,7 @@ def test_parallel_chains(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(found, draws("sequential"))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_parallel_chains_beside_nuts() -> None:
     X = np.concatenate([np.zeros((6, 1)), 9.0 + np.zeros((6, 1))]) + np.random.default_rng(0).normal(size=(12, 1))
     model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X, learn=False), concentration=dist.Gamma(1.0, 1.0))

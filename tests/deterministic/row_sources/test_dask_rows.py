@@ -187,7 +187,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_two_processes_compile_once_each(tmp_path: Path) -> None:
     """Two partitions, then about 50 of unequal sizes, on two workers, which are in single precision."""
     script = tmp_path / "cluster.py"

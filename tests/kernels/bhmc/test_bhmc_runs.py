@@ -34,7 +34,7 @@ def run(model: Any, samples: int = 20, warmup: int = 10, seed: int = 0, init: st
     return mcmc
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_hyperparameters_left_to_nuts() -> None:
     """Priors without conditionals of known form need a block of their own, and get the posterior of the exact updates."""
     odd = {"concentration": dist.LogNormal(0.0, 0.5), "mixing_concentration": dist.LogNormal(0.0, 0.5)}
