@@ -24,10 +24,17 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
+def flags(devices: int) -> str:
+    """Flags of XLA for a process with some devices: otherwise those of these tests, with which it compiles faster."""
+    count = "--xla_force_host_platform_device_count="
+    others = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(count)]
+    return " ".join([*others, f"{count}{devices}"])
+
+
 def start(code: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
     """Run a program in a process with some devices."""
     environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": flags(devices),
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": str(ROOT),
     }

@@ -175,7 +175,7 @@ def test_a_method_without_draws_says_so() -> None:
     known = fit.predict_proba(iris.X)[:, :3]
     np.testing.assert_allclose(result.probabilities, known / known.sum(1, keepdims=True))
     np.testing.assert_array_equal(result.labels_, fit.labels_)
-    assert "which does not draw from the posterior" in str(result) and "Add gibbs" in result.headline
+    assert "which does not draw from the posterior" in str(result) and "Run gibbs" in result.headline
     assert list(result.to_frame()["truth"].unique()) == list(iris.class_names.values())
 
 

@@ -16,6 +16,7 @@ from numpyro.infer.util import log_density
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import bnp_hier as bnp
+from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.models import dpm
 from bnp_hier.posterior.draws import draws_of, log_predictive
 from tests.components.user_family import ExponentialGamma
@@ -116,7 +117,7 @@ def test_capacity_hits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     mcmc = MCMC(kernel, num_warmup=2, num_samples=20, progress_bar=False)
     with pytest.warns(RuntimeWarning, match="reached its capacity of 1 clusters"):
         mcmc.run(jax.random.key(0), X)
-        jax.effects_barrier()
+        wait_for_reports(mcmc.last_state)
     with pytest.warns(RuntimeWarning, match="One reached its capacity .* raise PartitionGibbs"):
         table = bnp.compare({"One": mcmc}, X)
     assert table.loc["One", "capacity_hits"] > 0

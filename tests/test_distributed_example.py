@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from tests.parameters import few
-from tests.processes import free_address
+from tests.processes import flags, free_address
 
 pytest.importorskip("pyarrow")
 
@@ -43,7 +43,7 @@ def _start(rows: Path, results: Path, processes: int) -> list[subprocess.Popen]:
     """Start the example; each process has one thread for its computations."""
     command = [sys.executable, str(ROOT / "examples/distributed/sample.py"), str(rows), str(results)]
     command += [word for option in STEPS.items() for word in option]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": ""}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": flags(1)}
     if processes == 1:
         joined = [[]]
     else:

@@ -26,6 +26,7 @@ from bnp_hier.evidence.particle_filter import smc
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels import PartitionGibbs
+from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.partitions.capacities import default_capacity
 from bnp_hier.utils.interruption import interruptible
 from bnp_hier.utils.options import WholeNumber, check_options
@@ -221,7 +222,7 @@ class _Run:
             with warnings.catch_warnings(), jax.enable_x64(True):
                 warnings.filterwarnings("ignore", message="PartitionGibbs .*capacity", category=RuntimeWarning)
                 mcmc.run(self.key_chains, self.X, extra_fields=("log_joint",))
-                jax.effects_barrier()
+                wait_for_reports(mcmc.last_state)
             if slots == limit or not np.asarray(mcmc.last_state.capacity_hits).any():
                 return mcmc
             slots = min(2 * slots, limit)

@@ -155,7 +155,7 @@ class AuxiliaryGibbs(PartitionKernel):
         prior = Prior(values.concentration, values.discount)
         labels, refused = _sweep(values.log_density, state.z[sites.partition], prior, jnp.argsort(order), uniforms)
         refused = jnp.where(state.i < state.num_warmup, 0, refused)  # warm-up does not restrict the draws
-        hits, _ = count_refused(self, f"{sites.slots} clusters", state, refused)
+        hits, _, labels = count_refused(self, f"{sites.slots} clusters", state, labels, refused)
         joint, clusters, largest, entropy = _diagnostics(values, labels)
         # a NaN in any slot, since the sweep has used all of them
         joint = stop_if_undefined("AuxiliaryGibbs", jnp.where(jnp.isnan(values.log_density).any(), jnp.nan, joint))

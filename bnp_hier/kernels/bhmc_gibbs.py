@@ -530,9 +530,9 @@ class BHMCGibbs(PartitionKernel):
         summaries = tree_summaries(sites, read_tree_values(self._model, sites, z, model_args, model_kwargs), z)
         summaries["log_joint"] = stop_if_undefined("BHMCGibbs", summaries["log_joint"])
         lost = swept.hits + seating.refused + (lacking if sites.infinite else 0)  # with a finite root, K is the model's
-        hits, mass = count_refused(self, _in_words(sites), state, lost, swept.refused)
+        hits, mass, labels = count_refused(self, _in_words(sites), state, z[sites.labels], lost, swept.refused)
         return BHMCGibbsState(
-            z,
+            z | {sites.labels: labels},
             **summaries,
             capacity_hits=hits,
             truncated_probability=mass,

@@ -294,7 +294,7 @@ class ParallelSplitMerge(PartitionKernel):
         asked = jnp.asarray(spread_rows(sites.size))
         rows = table.component.suff_stats(table.X[asked])
         mass = truncated_probability(table.component, clusters.stats, clusters.counts, rows, labels[asked], prior)
-        hits, mass = count_refused(self, f"{slots} clusters", state, refused, mass)
+        hits, mass, labels = count_refused(self, f"{slots} clusters", state, labels, refused, mass)
         by_size, joint, k, largest, entropy = _summaries(table, prior, clusters)
         joint = stop_if_undefined("ParallelSplitMerge", joint, labels if swept else None)
         z = {sites.partition: labels}

@@ -240,9 +240,9 @@ class PartitionGibbs(PartitionKernel):
             step, cells = self._with_incomplete_rows(step, values, prior, cells, key_cells)
             joint = step.log_joint
         capacity = f"{self._capacity} clusters" if self._capacity < sites.size else None
-        hits, mass = count_refused(self, capacity, state, step.refused, step.truncated)
+        hits, mass, labels = count_refused(self, capacity, state, step.labels, step.refused, step.truncated)
         return PartitionGibbsState(
-            {sites.partition: step.labels, **cells},
+            {sites.partition: labels, **cells},
             joint,
             step.n_clusters,
             step.largest_cluster,

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Int
 from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.native.availability import calls_arrive
 
-__all__ = ["count_refused", "report_capacity", "stop_if_undefined", "undefined_in_one_line", "warn_of_capacity"]
+__all__ = ["count_refused", "report_capacity", "stop_if_undefined", "undefined_in_one_line", "wait_for_reports"]
 
 ROW = "row {} fits no cluster: under the component, the log density of the row, or of a cluster that contains it, is not finite"
 """Message for a row whose conditional is not a distribution."""
@@ -31,9 +31,9 @@ SINGLE = "; if the densities are finite in double precision, call numpyro.enable
 
 
 def count_refused(
-    kernel: PartitionKernel, capacity: str | None, state: Any, refused: Array, probability: Array | None = None
-) -> tuple[Array, Array]:
-    """Update the capacity statistics of a state after one more step, and warn at the first hit.
+    kernel: PartitionKernel, capacity: str | None, state: Any, labels: Array, refused: Array, probability: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Update the capacity statistics of a state after one more step, and warn at the first hit, also in a compiled program.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ def count_refused(
         The kernel, and its capacity in words; None if it has room for every partition.
     state
         State before the step, with `capacity_hits` and, if `probability` is given, `truncated_probability` and `i`.
+    labels
+        Labels after the step.
     refused
         Number of times that the capacity was reached in the step.
     probability
@@ -50,31 +52,30 @@ def count_refused(
     -------
     hits, mean
         Number of hits so far, and the mean truncated probability over all steps (0 if `probability` is None).
+    labels
+        The same labels, which the state after the step must have: without them, XLA leaves out the warning.
     """
     hits = state.capacity_hits + refused.astype(state.capacity_hits.dtype)
     if capacity is None:
-        return hits, jnp.zeros(())
-    if probability is None:
-        warn_of_capacity(kernel, capacity, state.capacity_hits, hits)
-        return hits, jnp.zeros(())
-    before = state.truncated_probability
-    mean = (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
-    warn_of_capacity(kernel, capacity, state.capacity_hits, hits, mean)
-    return hits, mean
+        return hits, jnp.zeros(()), labels
+    mean = jnp.zeros(())
+    known: tuple[Array, ...] = ()
+    if probability is not None:
+        before = state.truncated_probability
+        mean = (before + (probability - before) / (state.i + 1).astype(before.dtype)).astype(before.dtype)
+        known = (mean,)
+    action: Callable[..., Array | None] = partial(jax.debug.callback, partial(_warn, kernel, capacity))
+    if calls_arrive():
+        from bnp_hier.native.warning import PLACE, warn
 
-
-def warn_of_capacity(
-    kernel: PartitionKernel, capacity: str, before: Array, now: Array, truncated_probability: Array | None = None
-) -> None:
-    """Warn at the first capacity hit, also from inside a compiled program."""
-    arguments = () if truncated_probability is None else (truncated_probability,)
-    warn = partial(_warn, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
-    _tell_where((now > 0) & (before == 0), warn, *arguments)
+        action = partial(warn, _capacity_reached(kernel, capacity, PLACE if known else None))
+    nothing = _do_where((hits > 0) & (state.capacity_hits == 0), action, *known)
+    return hits, mean, labels + nothing.astype(labels.dtype)
 
 
 def report_capacity(kernel: PartitionKernel, capacity: str, truncated_probability: ArrayLike | None = None) -> None:
     """Warn that the capacity was reached, from outside any compiled program."""
-    _warn(truncated_probability, kernel=type(kernel).__name__, capacity=capacity, advice=kernel.capacity_advice)
+    _warn(kernel, capacity, truncated_probability)
 
 
 def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | None = None) -> Array:
@@ -92,7 +93,7 @@ def stop_if_undefined(kernel: str, log_joint: Array, labels: Int[Array, " n"] | 
         error = f"{FloatingPointError.__name__}: {kernel}: "
         codes = jnp.where(item >= 0, item, jnp.where(defined, FINE, jnp.where(jnp.isnan(log_joint), -2, -3)))
         return jnp.where(stop_where(codes, tuple(error + text for text in texts)) == FINE, log_joint, jnp.nan)
-    _tell_where((item >= 0) | ~defined, partial(_stop, kernel=kernel), item, log_joint)
+    _do_where((item >= 0) | ~defined, partial(jax.debug.callback, partial(_stop, kernel=kernel)), item, log_joint)
     return log_joint
 
 
@@ -123,17 +124,28 @@ def undefined_in_one_line() -> Iterator[None]:
         logger.removeFilter(of_others)
 
 
-def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *arguments: Array) -> None:
-    """Call a host function with the arguments if a condition holds.
+def wait_for_reports(results: Any) -> None:
+    """Wait for the results of compiled programs, and for what these have to report: JAX runs them in the background."""
+    jax.block_until_ready(results)
+    jax.effects_barrier()
+
+
+def _do_where(condition: Bool[Array, ""], action: Callable[..., Array | None], *arguments: Array) -> Int[Array, ""]:
+    """Trace an action, which calls the host with the arguments, so that it takes place only if a condition holds.
+
+    The result is 0. The caller must use it if the action returns something.
 
     Under `vmap`, both branches of a conditional run for every chain, and a host call at every step costs more than the step
-    itself. The function is therefore called once, for the first chain that meets the condition, if there is one.
+    itself. The action therefore takes place once, for the first chain that meets the condition, if there is one.
     """
 
     @jax.custom_batching.custom_vmap
     def look(condition: Array, *arguments: ArrayLike) -> Array:
-        jax.lax.cond(condition, lambda: jax.debug.callback(tell, *arguments), lambda: None)
-        return jnp.zeros(())
+        def act() -> Array:
+            done = action(*arguments)
+            return jnp.zeros((), np.int32) if done is None else done
+
+        return jax.lax.cond(condition, act, lambda: jnp.zeros((), np.int32))
 
     @look.def_vmap
     def look_at_all(size: int, batched: Sequence[bool], condition: Array, *arguments: ArrayLike) -> tuple[Array, bool]:
@@ -144,7 +156,7 @@ def _tell_where(condition: Bool[Array, ""], tell: Callable[..., None], *argument
         first = every[0].argmax()
         return look(every[0].any(), *(x[first] for x in every[1:])), False
 
-    look(condition, *map(jnp.asarray, arguments))
+    return look(condition, *map(jnp.asarray, arguments))
 
 
 def _stop(item: Array, log_joint: Array, *, kernel: str) -> None:
@@ -156,11 +168,14 @@ def _undefined_joint(value: str, log_joint: Array) -> str:
     return JOINT.format(value=value) + SINGLE * (log_joint.dtype == np.float32)
 
 
-def _warn(mass: ArrayLike | None = None, *, kernel: str, capacity: str, advice: str) -> None:
-    truncated = "" if mass is None else f" (mean truncated probability so far: {float(np.asarray(mass)):.1e})"
-    warnings.warn(
-        f"{kernel} reached its capacity of {capacity}: the draws are from the posterior restricted to at most {capacity}"
-        f"{truncated}; {advice}",
-        RuntimeWarning,
-        stacklevel=2,
+def _warn(kernel: PartitionKernel, capacity: str, mass: ArrayLike | None = None) -> None:
+    number = None if mass is None else f"{float(np.asarray(mass)):.1e}"
+    warnings.warn(_capacity_reached(kernel, capacity, number), RuntimeWarning, stacklevel=2)
+
+
+def _capacity_reached(kernel: PartitionKernel, capacity: str, mass: str | None) -> str:
+    truncated = "" if mass is None else f" (mean truncated probability so far: {mass})"
+    return (
+        f"{type(kernel).__name__} reached its capacity of {capacity}: the draws are from the posterior restricted to at most "
+        f"{capacity}{truncated}; {kernel.capacity_advice}"
     )

@@ -31,7 +31,7 @@ from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS
 from bnp_hier.native.registry import KERNEL_ADDRESSES, OPERATION_ADDRESSES
 from bnp_hier.native.shipped import digest_of_sources, is_shipped, shipped_address
 
-__all__ = ["Kernel", "cache_folder", "exact", "load_family", "name_of", "register"]
+__all__ = ["Kernel", "cache_folder", "exact", "load_family", "name_of", "register", "register_address"]
 
 LOCK = threading.RLock()
 """Held while anything is compiled or loaded."""
@@ -109,13 +109,17 @@ def load_family(family: int) -> None:
 
 def register(name: str, function: Callable[[int], int]) -> str:
     """Register a function of the address of a call frame with XLA, unless that has been done, and return its name."""
+    return register_address(name, lambda: _address(function, types.intp(types.intp)))
+
+
+def register_address(name: str, address: Callable[[], int]) -> str:
+    """Register machine code with XLA, whose address is asked for unless that has been done, and return its name."""
     with LOCK:
         if name in _registered:
             return name
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        address = _address(function, types.intp(types.intp))
-        jax.ffi.register_ffi_target(name, capsule(address, None, None), platform="cpu", api_version=1)
+        jax.ffi.register_ffi_target(name, capsule(address(), None, None), platform="cpu", api_version=1)
         _registered.add(name)
     return name
 

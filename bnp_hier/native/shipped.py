@@ -43,7 +43,7 @@ CODEGEN = threading.RLock()
 """Held while machine code is made."""
 
 
-NOT_COMPILED = ("availability", "check", "cores", "shipped", "shipping", "warming_up")
+NOT_COMPILED = ("availability", "check", "cores", "shipped", "shipping", "warming_up", "warning")
 """Modules of this folder without compiled functions."""
 
 

@@ -111,7 +111,7 @@ def _unsettled(lead: str, probabilities: Float[np.ndarray, " k1"]) -> str:
 def _without_probabilities(lead: str, labels: Mapping[str, Int[np.ndarray, " n"]], sizes: str) -> str:
     """Where no method samples the posterior, there is no probability to report."""
     own = int(labels[lead].max()) + 1
-    advice = "Add gibbs to the methods to see how probable this number is."
+    advice = "Run gibbs to see how probable this number is."
     shown = f"; {sizes}." if sizes else "."
     if len(labels) == 1:
         return f"{_counted(own)}, by {lead}{shown} {advice}"

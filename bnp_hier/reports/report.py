@@ -136,7 +136,7 @@ def certainty(findings: Findings) -> Section:
         doubtful = certainty.most_uncertain(findings.data.item_names, findings.data.classes)
         if len(doubtful):
             tables[f"{name}: the least certain rows, with the probabilities of their cluster and of another"] = doubtful
-    text = "" if findings.certainty else "No method draws from the posterior: add gibbs to the methods to see how sure this is."
+    text = "" if findings.certainty else "No method has drawn from the posterior: run gibbs to see how sure this is."
     return Section(
         "How sure is that?",
         text=text,

@@ -112,8 +112,8 @@ def _on_certainty(findings: Findings) -> Iterator[Check]:
             action = "use the draws or the probabilities (labels.csv, probabilities in Python) rather than one label per row"
             yield Check(f"{name}: is one partition enough?", LOOK, finding, action)
     if not findings.certainty:
-        action = "add gibbs to the methods (--methods, methods= in Python)"
-        yield Check("the certainty of the clusters", LOOK, "no method draws from the posterior", action)
+        action = "run gibbs, too (--methods, methods= in Python)"
+        yield Check("the certainty of the clusters", LOOK, "no method has drawn from the posterior", action)
 
 
 def _on_limits(findings: Findings) -> Iterator[Check]:

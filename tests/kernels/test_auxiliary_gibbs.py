@@ -16,6 +16,7 @@ from numpyro.infer import MCMC, NUTS, CustomGibbs, Gibbs
 
 import bnp_hier.kernels.auxiliary_gibbs as auxiliary_gibbs
 from bnp_hier import AuxiliaryGibbs, ChineseRestaurantProcess, NormalKnownCovariance
+from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.partitions.seating import Prior, log_slot_seating
 from tests.oracles.monte_carlo import assert_exact, effective_draws
 from tests.oracles.partitions import Enumeration
@@ -85,7 +86,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
     with pytest.warns(RuntimeWarning, match="reached its capacity of 3 clusters.*raise max_clusters of the site"):
         labels, log_joint = chain(3, 1.5, 0.0)
-        jax.effects_barrier()
+        wait_for_reports(labels)
     assert_exact(labels, exact, probabilities, log_joint)
 
 
@@ -97,7 +98,7 @@ def test_what_warm_up_lacks_does_not_count(num_warmup: int) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         mcmc.run(jax.random.key(0), table, init_params=start)
-        jax.effects_barrier()
+        wait_for_reports(mcmc.last_state)
     warned = [str(one.message) for one in caught if "reached its capacity of 3 clusters" in str(one.message)]
     state = mcmc.last_state
     assert len(warned) == (num_warmup == 0) and (int(state.capacity_hits) > 0) == (num_warmup == 0)
@@ -265,7 +266,7 @@ def test_chain_methods_labels_and_pickles() -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="AuxiliaryGibbs reached its capacity")
             mcmc.run(jax.random.key(0), table)
-            jax.effects_barrier()
+            wait_for_reports(mcmc.last_state)
         draws[method] = np.asarray(mcmc.get_samples(group_by_chain=True)["z"])
         assert int(mcmc.last_state.capacity_hits[0]) > 0
     np.testing.assert_array_equal(draws["sequential"], draws["vectorized"])

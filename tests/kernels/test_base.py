@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnp_hier.kernels.reports import _tell_where
+from bnp_hier.kernels.reports import _do_where
 
 
 def test_the_host_is_called_once_for_all_chains() -> None:
@@ -16,9 +18,12 @@ def test_the_host_is_called_once_for_all_chains() -> None:
     """
     calls: list[tuple[int, float]] = []
 
+    def note(row: jax.Array, value: jax.Array) -> None:
+        calls.append((int(row), float(value)))
+
     def count(start: jax.Array) -> jax.Array:
         def step(state: jax.Array, _: None) -> tuple[jax.Array, None]:
-            _tell_where(state == 3.0, lambda row, value: calls.append((int(row), float(value))), jnp.asarray(-1), state)
+            _do_where(state == 3.0, partial(jax.debug.callback, note), jnp.asarray(-1), state)
             return state + 1.0, None
 
         return jax.lax.scan(step, start, None, length=5)[0]

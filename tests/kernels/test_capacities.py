@@ -15,6 +15,7 @@ from numpyro.infer import MCMC, NUTS, Gibbs
 
 import bnp_hier as bnp
 from bnp_hier.inspection.collapsed import find_sites
+from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.models import dpm, dpm_stick_breaking
 from tests.oracles.monte_carlo import assert_exact
 from tests.oracles.partitions import Enumeration
@@ -40,7 +41,7 @@ def capped(X: np.ndarray, most: int | None) -> None:
 def run(kernel: Any, samples: int = 60) -> MCMC:
     mcmc = MCMC(kernel, num_warmup=20, num_samples=samples, progress_bar=False)
     mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
-    jax.effects_barrier()
+    wait_for_reports(mcmc.last_state)
     return mcmc
 
 
@@ -94,7 +95,7 @@ def test_one_slot_of_explicit_parameters() -> None:
     mcmc = MCMC(kernel, num_warmup=20, num_samples=20, progress_bar=False)
     with pytest.warns(RuntimeWarning, match="AuxiliaryGibbs reached its capacity of 1 clusters"):
         mcmc.run(jax.random.key(0), X)
-        jax.effects_barrier()
+        wait_for_reports(mcmc.last_state)
     assert (mcmc.get_samples()["z"] == 0).all()
 
 

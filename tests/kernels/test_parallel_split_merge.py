@@ -18,6 +18,7 @@ import bnp_hier as bnp
 from bnp_hier.kernels import chunked_rows, parallel_moves, parallel_split_merge
 from bnp_hier.kernels.chunked_rows import flat, in_chunks, row_chunks
 from bnp_hier.kernels.parallel_moves import Table, _log_pairing, sum_clusters, units_of_clusters, units_of_rows
+from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.partitions.seating import Prior
@@ -95,7 +96,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     probabilities = np.where(allowed, exact.probabilities, 0.0) / exact.probabilities[allowed].sum()
     with pytest.warns(RuntimeWarning, match="ParallelSplitMerge reached its capacity of 2 clusters"):
         labels, fields, mcmc = _run("bernoulli", 1.5, 0.0, 20_000, max_clusters=2)
-        jax.effects_barrier()
+        wait_for_reports(mcmc.last_state)
     assert int(mcmc.last_state.capacity_hits) > 0
     assert_exact(labels, exact, probabilities, fields["log_joint"])
 

@@ -18,6 +18,7 @@ from scipy.special import gammaln
 from scipy.stats import gamma as gamma_distribution
 
 from bnp_hier import ChineseRestaurantProcess, ConjugateMixture, NormalInverseGamma, NormalInverseWishart, PartitionGibbs
+from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.utils.labels import canonical_labels
 from tests.kernels.small_problems import PROBLEMS, N, enumerate_small
@@ -93,7 +94,7 @@ def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     mcmc = MCMC(kernel, num_warmup=200, num_samples=20_000, progress_bar=False)
     with pytest.warns(RuntimeWarning, match=r"capacity of 2 clusters.*truncated.*raise PartitionGibbs\(\.\.\., max_clusters"):
         mcmc.run(jax.random.key(0), X, extra_fields=("log_joint",))
-        jax.effects_barrier()
+        wait_for_reports(mcmc.last_state)
     labels = np.asarray(mcmc.get_samples()["z"])
     assert_exact(labels, exact, probabilities, mcmc.get_extra_fields()["log_joint"])
     assert int(mcmc.last_state.capacity_hits) > 0

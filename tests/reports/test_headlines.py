@@ -59,8 +59,8 @@ def test_headline_of_unequal_clusters_says_what_the_large_ones_hold() -> None:
     assert line.startswith(f"Eight clusters (probability 90%; nine 10%). The partition nearest to all draws has seven{words}")
     line = headline("Gibbs", {"Gibbs": UNEQUAL, "BHC": UNEQUAL}, PROBABILITIES, converged=False)
     assert f"run them longer. The partition nearest to all draws has seven clusters{words}BHC finds" in line
-    assert headline("BHC", {"BHC": UNEQUAL}).startswith(f"Seven clusters, by BHC{words}Add gibbs")
-    assert headline("BHC", {"BHC": UNEQUAL, "MAP-DP": UNEQUAL}).startswith(f"Seven clusters, by every method{words}Add gibbs")
+    assert headline("BHC", {"BHC": UNEQUAL}).startswith(f"Seven clusters, by BHC{words}Run gibbs")
+    assert headline("BHC", {"BHC": UNEQUAL, "MAP-DP": UNEQUAL}).startswith(f"Seven clusters, by every method{words}Run gibbs")
     line = headline("BHC", {"BHC": UNEQUAL, "MAP-DP": np.minimum(UNEQUAL, 2)})
     assert line.startswith(f"Seven clusters in the most probable partition found, that of BHC{words}MAP-DP")
 
@@ -78,7 +78,7 @@ def test_headline_of_one_cluster() -> None:
 
 
 def test_headline_without_chains() -> None:
-    assert headline("BHC", {"BHC": TWO, "MAP-DP": TWO}).startswith("Two clusters, by every method. Add gibbs")
+    assert headline("BHC", {"BHC": TWO, "MAP-DP": TWO}).startswith("Two clusters, by every method. Run gibbs")
     assert headline("BHC", {"BHC": TWO}).startswith("Two clusters, by BHC.")
     line = headline("BHC", {"BHC": THREE, "MAP-DP": TWO})
     assert line.startswith("Three clusters in the most probable partition found, that of BHC. MAP-DP merges clusters 1 and 2.")

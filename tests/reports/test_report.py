@@ -47,7 +47,7 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     assert "Distinguishing features: low " in page and "how far each column" not in page
     assert "Rows by cluster of MAP-DP and known class" in page and "The clusters of MAP-DP have 12, 12 rows" in page
     assert "convergence" not in page and findings.lead == "MAP-DP"
-    assert "add gibbs to the methods" in page
+    assert "run gibbs to see how sure this is" in page
     assert "averaged over the draws" not in page  # there are none
     assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
     assert page.count('class="drawing"') == 3  # profiles, associations, and the flow to the known classes
@@ -153,7 +153,7 @@ def test_checks_of_a_comparison(partition: bnp.MAPDP) -> None:
     one.labels_ = np.arange(24) % 2 * 0
     table = checks(Findings.of(DATA, {"MAP-DP": partition, "one": one}), ["column 'width' numbers the rows"])
     assert table.loc["agreement of the methods", "result"] == "○ look"
-    assert table.loc["the certainty of the clusters", "what to do"].startswith("add gibbs")
+    assert table.loc["the certainty of the clusters", "what to do"].startswith("run gibbs")
     assert table.loc["the data and the model", "what to do"] == "Column 'width' numbers the rows"
     assert checks(Findings.of(DATA, {"MAP-DP": partition})).loc["the data and the model", "result"] == "✓ passed"
 

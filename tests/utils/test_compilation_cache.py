@@ -91,6 +91,43 @@ def test_programs_of_fits_are_kept_and_those_of_the_user_are_not(tmp_path: Path)
     assert hits(XDG_CACHE_HOME=str(tmp_path / "file")) == 0  # no folder can be made there
 
 
+CHAINS = """
+import sys
+import warnings
+from functools import partial
+import jax
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.infer import MCMC
+import bnp_hier as bnp
+events = []
+jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
+bnp.enable_compilation_cache(sys.argv[1])
+X = np.repeat([[0.0], [9.0]], 10, axis=0) + np.random.default_rng(0).normal(size=(20, 1))
+component = bnp.NormalInverseGamma.from_data(X, learn=False)
+kernel = bnp.PartitionGibbs(partial(bnp.models.dpm, component=component, concentration=1.0), max_clusters=1)
+mcmc = MCMC(kernel, num_warmup=2, num_samples=2, num_chains=2, chain_method=jax.vmap, progress_bar=False)
+with warnings.catch_warnings(record=True) as found:
+    mcmc.run(jax.random.key(0), X)
+    jax.effects_barrier()
+assert any("reached its capacity of 1 clusters" in str(one.message) for one in found), found
+requests = events.count("/jax/compilation_cache/compile_requests_use_cache")
+print(requests, requests - events.count("/jax/compilation_cache/cache_hits"))
+"""
+
+
+@pytest.mark.slow
+def test_programs_that_may_warn_are_kept(tmp_path: Path) -> None:
+    """JAX does not keep programs with a Python callback; the warning about a capacity is not one of them."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    run = partial(subprocess.run, env=environment, capture_output=True, text=True, check=True)
+    (requests, missed), (again, missed_again) = (
+        map(int, run([sys.executable, "-c", CHAINS, str(tmp_path)]).stdout.split()) for _ in range(2)
+    )
+    assert requests >= missed > 0
+    assert (again, missed_again) == (requests, 0)
+
+
 def test_a_folder_that_the_user_sets_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, object] = {
         "jax_compilation_cache_dir": None,

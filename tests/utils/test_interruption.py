@@ -21,6 +21,7 @@ import pytest
 import bnp_hier as bnp
 from bnp_hier.utils import interruption
 from bnp_hier.utils.interruption import interruptible
+from tests.parameters import few
 
 
 @pytest.fixture(autouse=True)
@@ -164,8 +165,8 @@ def _table(folder: Path) -> None:
     np.savetxt(folder / "rows.csv", X, delimiter=",", header="a,b", comments="")
 
 
-@pytest.mark.slow
-def test_fit_is_stopped_at_thirty_moments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moments", few([10, 30], plain=0))
+def test_fit_is_stopped_at_any_moment(moments: int, tmp_path: Path) -> None:
     """While it reads, compiles, warms up and draws: 130 and nothing written, or 3 and the draws that there were."""
     words = [
         "fit",
@@ -185,7 +186,7 @@ def test_fit_is_stopped_at_thirty_moments(tmp_path: Path) -> None:
         folder = tmp_path / str(i)
         folder.mkdir()
         _table(folder)
-        code, errors = _pressed_after(0.02 + 0.3 * i, words, folder)
+        code, errors = _pressed_after(0.02 + 9.0 * i / moments, words, folder)
         assert code in (3, 130) and "Traceback" not in errors and "Exception ignored" not in errors, (i, code, errors)
         assert sorted(path.name for path in folder.iterdir()) == ["fit.npz", "rows.csv"][code == 130 :]
         if code == 3:
@@ -195,7 +196,7 @@ def test_fit_is_stopped_at_thirty_moments(tmp_path: Path) -> None:
         return code
 
     with ThreadPoolExecutor(4) as several:
-        assert 130 in list(several.map(attempt, range(30)))
+        assert 130 in list(several.map(attempt, range(moments)))
 
 
 @pytest.mark.slow
