@@ -141,7 +141,7 @@ def one_set(name: str, options: argparse.Namespace, sizes: shared.Sizes, chains:
     """Run and report everything on one data set."""
     base = "" if options.base == "paper" else f"_{options.base}"
     chosen = [title for run, title in RUNS.items() if run in (options.run or RUNS)]
-    file = f"{name}{base}" + "".join(f"_{run}" for run in RUNS if options.run and run in options.run)
+    file = "_".join([f"{name}{base}", *(["only", *(run for run in RUNS if run in options.run)] if options.run else [])])
     report = Report(options.out, f"bhmc_text_{file}")
     report("BHMC Figure 6: scores by level on a substitute for the paper's Amazon texts, which are not available")
     report("paper: alpha ~ Gamma(3, 1), gamma0 ~ Gamma(3.5, 1), gamma ~ Uniform(0, 1.5), sigma^2 ~ Uniform(0, 0.1);")
