@@ -139,7 +139,7 @@ def test_text(tmp_path: Path) -> None:
 def test_text_with_learned_hyperparameters_alone(tmp_path: Path) -> None:
     """No other run provides the hyperparameters of BHC, which learns them."""
     sizes = ("--items", "40", "--columns", "8", "--components", "10", "--nodes", "64", *FEW)
-    name = "fashion_products_2303_learned"
+    name = "fashion_products_2303_only_learned"
     written = run(tmp_path, "bhmc_text", *sizes, "--run", "learned", report=f"bhmc_text_{name}")
     mine = _clusters(written, "BHMC learned")
     assert len(mine) == 3 and mine == _clusters(written, "Ward") == _clusters(written, "BHC")
