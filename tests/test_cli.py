@@ -209,7 +209,7 @@ def test_predictions_of_the_rows_of_the_fit_are_its_labels(tmp_path: Path, monke
     np.testing.assert_array_equal(found["cluster"], labels[found["item"]])
 
 
-@pytest.mark.parametrize("option", few(["--no-header", "--header"]))
+@pytest.mark.parametrize("option", few(["--no-header", "--header"], plain=0))
 def test_printed_prediction_reads_the_header_alike(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -448,6 +448,7 @@ def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> N
         assert match in message, (name, message)
 
 
+@pytest.mark.slow
 def test_kinds_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     rng = np.random.default_rng(0)
     n, z = 60, np.repeat([0, 1, 2], 20)

@@ -108,6 +108,7 @@ def test_every_shift_and_scale(family, scale):
     assert refused == (len(SHIFTS) if small else 3 if large else 0)
 
 
+@pytest.mark.slow
 @families
 def test_the_origin_changes_no_answer(family, x64):
     """Posterior, predictive, natural parameters and draws are those about the prior mean, where digits do not matter."""

@@ -58,7 +58,7 @@ def exact_posterior(component: Any, functions: Any) -> tuple[Enumeration, np.nda
 FUNCTIONS = [lambda c: np.tanh(c[:, 0]), lambda c: np.tanh(c[:, 1]), lambda c: np.tanh(c[:, 0]) * np.tanh(c[:, 1])]
 
 
-@pytest.mark.parametrize("family", few(FAMILIES))
+@pytest.mark.parametrize("family", few(FAMILIES, plain=0))
 def test_exact_against_quadrature(family: str, x64: None) -> None:
     """All 52 partitions of five rows, with two missing values integrated out by quadrature.
 

@@ -428,6 +428,7 @@ def test_labels_thinned_beside_summaries(tmp_path: Path) -> None:
         bnp.ResumableRun(mcmc(), chunk_fields=("summary",))
 
 
+@pytest.mark.slow
 def test_a_uniform_draw_of_zero_accepts_no_bad_merge(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.array([-50.0, 50.0, -51.0, 51.0])[:, None]
     table = _table(bnp.NormalInverseGamma.from_data(X, learn=False), X)

@@ -208,6 +208,7 @@ def test_slots_with_priors_of_their_own_need_names() -> None:
     assert set(numbered_sites(draws_of(mcmc, SQUARE))) == {"loc", "width", "spread", "middle", "scale"}  # any of these
 
 
+@pytest.mark.slow
 def test_a_mixture_with_labels_summed_out() -> None:
     """Recovered labels; the weights are left out, unless they are asked for."""
     table = np.column_stack([x, y])
