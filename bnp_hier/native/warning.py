@@ -1,7 +1,7 @@
 """Warnings from inside XLA programs that JAX keeps on disk, as it does not keep programs with a Python callback of its own.
 
 XLA calls a Python function by its address, which every process registers under the same name. The layout of the frame of a call
-is described in `call_frames`.
+is described in `call_frames`; it is read by Python here, since nothing in this module is compiled.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -16,7 +17,7 @@ from numpyro.infer import MCMC, NUTS, Gibbs
 import bnp_hier as bnp
 from bnp_hier.inspection.collapsed import find_sites
 from bnp_hier.kernels.reports import wait_for_reports
-from bnp_hier.models import dpm, dpm_stick_breaking
+from bnp_hier.models import bhmc, dpm, dpm_stick_breaking
 from tests.oracles.monte_carlo import assert_exact
 from tests.oracles.partitions import Enumeration
 from tests.parameters import few
@@ -67,6 +68,30 @@ def test_both_capacities_at_once(name: str) -> None:
     with pytest.warns(RuntimeWarning, match="reached its capacity of 2 clusters"):
         mcmc = run(KERNELS[name](partial(capped, most=2), max_clusters=3), 40_000)
     assert_exact(np.asarray(mcmc.get_samples()["z"]), exact, probabilities, mcmc.get_extra_fields()["log_joint"])
+
+
+def two_means(X: np.ndarray) -> None:
+    z = numpyro.sample("z", bnp.ChineseRestaurantProcess(ALPHA, X.shape[0], max_clusters=2))
+    with numpyro.plate("rows", X.shape[0]):
+        numpyro.sample("X", dist.Normal(jnp.array([-3.0, 3.0])[z], 1.0), obs=X[:, 0])
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        bnp.PartitionGibbs(partial(capped, most=None), max_clusters=2),
+        bnp.ParallelSplitMerge(partial(capped, most=None), max_clusters=2, init="one"),
+        bnp.AuxiliaryGibbs(two_means),
+        bnp.BHMCGibbs(partial(bhmc, depth=2, component=bnp.NormalKnownCovariance.from_data(X, learn=False)), init="prior"),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_programs_have_no_python_callback(kernel: Any, engine: str) -> None:
+    """Programs with one would not be kept by the compilation cache; XLA programs in place of native kernels have one."""
+    state = kernel.init(jax.random.key(0), 0, {"z": np.array([0, 0, 0, 1, 1])}, (X,), {})
+    program = jax.jit(lambda state: kernel.sample(state, (X,), {})).lower(state).as_text()
+    assert ("python" in program and "callback" in program) == (engine == "xla")
+    assert ("bnp_hier_warn" in program) == (engine == "kernels")
 
 
 def test_a_warning_names_both_where_both_bind() -> None:

@@ -17,6 +17,7 @@ from scipy.stats import kstest, norm
 
 import bnp_hier as bnp
 from bnp_hier.inspection.slots import check_row_densities, find_slot_sites
+from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.posterior.draws import draws_of, log_predictive
 from bnp_hier.posterior.parameter_draws import replicated_data
 
@@ -49,6 +50,7 @@ def _run(model: Any, *args: Any) -> MCMC:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*reached its capacity", category=RuntimeWarning)
         run.run(jax.random.key(0), *args)
+        wait_for_reports(run.last_state)
     return run
 
 
@@ -174,6 +176,7 @@ def test_the_arguments_themselves_may_have_been_run() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*reached its capacity", category=RuntimeWarning)
         run.run(jax.random.key(0), *data.args)
+        wait_for_reports(run.last_state)
     found = bnp.to_arviz(run, data)["log_likelihood"]["y"].values
     np.testing.assert_array_equal(found, bnp.to_arviz(run, bnp.ModelArguments(x, y))["log_likelihood"]["y"].values)
     np.testing.assert_allclose(bnp.cluster_probabilities(run, data, TRUTH, data).sum(1), 1.0)

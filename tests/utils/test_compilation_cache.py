@@ -109,7 +109,7 @@ kernel = bnp.PartitionGibbs(partial(bnp.models.dpm, component=component, concent
 mcmc = MCMC(kernel, num_warmup=2, num_samples=2, num_chains=2, chain_method=jax.vmap, progress_bar=False)
 with warnings.catch_warnings(record=True) as found:
     mcmc.run(jax.random.key(0), X)
-    jax.effects_barrier()
+    jax.block_until_ready(mcmc.last_state)
 assert any("reached its capacity of 1 clusters" in str(one.message) for one in found), found
 requests = events.count("/jax/compilation_cache/compile_requests_use_cache")
 print(requests, requests - events.count("/jax/compilation_cache/cache_hits"))
