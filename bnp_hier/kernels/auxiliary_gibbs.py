@@ -109,8 +109,10 @@ class AuxiliaryGibbs(PartitionKernel):
         if not is_traced(model_args, own):
             check_row_densities(self._model, sites, model_args, own)
         start = (init_params or {}).get(sites.partition)
-        if start is not None and not is_traced(start):
-            check_whole_labels(np.asarray(start), sites.size, sites.slots)
+        if start is not None:
+            if not is_traced(start):
+                check_whole_labels(np.asarray(start), sites.size, sites.slots)
+            start = jnp.asarray(start)
         self._sites, self._sample_fn = sites, self._sample_one
         values = read_slot_values(self._model, sites, {}, model_args, model_kwargs)
 
