@@ -21,6 +21,7 @@ from bnp_hier.commands.fitting import fit, predict
 from bnp_hier.commands.overview import datasets, recommend
 from bnp_hier.commands.preparation import warm_up
 from bnp_hier.commands.trees import tree
+from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.compilation_cache import enable_compilation_cache
 from bnp_hier.utils.interruption import interrupted, interruptible
 from bnp_hier.utils.quick_compilation import compile_everything_quickly
@@ -93,7 +94,7 @@ def _run() -> None:
     gc.freeze()
     gc.set_threshold(10_000)
     try:
-        with interruptible():
+        with interruptible(), blas_on_one_core():
             app()
     except KeyboardInterrupt:
         _leave(INTERRUPTED)

@@ -22,6 +22,7 @@ from bnp_hier.partitions.imputation import impute
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_summaries, summaries
 from bnp_hier.posterior.renumbering import numbered_sites
+from bnp_hier.utils.blas_threads import blas_on_one_core
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["compare", "shared_component", "shared_hyperparameters", "tabulate"]
 
 
+@blas_on_one_core()
 def compare(
     fits: Mapping[str, Any],
     X: Data,

@@ -13,11 +13,13 @@ from bnp_hier.clustering.inputs import dataset_of, index_of
 from bnp_hier.clustering.plans import ClusteringOptions, ClusteringPlan
 from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.datasets import Dataset
+from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.interruption import finishing
 
 __all__ = ["cluster"]
 
 
+@blas_on_one_core()
 def cluster(
     X: ArrayLike | Dataset | Any,
     *,

@@ -22,6 +22,7 @@ from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.clusters import joint_of_clusters
 from bnp_hier.partitions.incremental import seat_in_turn
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.options import require_count
 from bnp_hier.utils.randomness import random_generators
 
@@ -85,7 +86,7 @@ class StreamingClustering(LateLabels, DeterministicClustering):
         self._check_options()
         self._check_in_parts()
         try:
-            with jax.enable_x64(True):
+            with jax.enable_x64(True), blas_on_one_core():
                 sample = self._sample(source)
                 if sample.n_rows <= sample.size:
                     self._fit_rows(named_rows(sample.rows, source))

@@ -36,6 +36,7 @@ from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.scoring import check_log_weights, in_chunks, log_weighted_densities
 from bnp_hier.partitions.search import descend
 from bnp_hier.utils.arrays import pack
+from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, PositiveNumber, WholeNumber
 from bnp_hier.utils.padding import padded
@@ -427,7 +428,7 @@ class VariationalDP(DeterministicClustering):
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         matrix = self._new_rows(X)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), blas_on_one_core():
             parts = in_chunks(
                 lambda rows: _log_densities(self.component_, self._soft_stats_, jnp.log(self.weights_), rows),
                 np.nan_to_num(matrix) if isinstance(self.component_, DependentColumns) else matrix,

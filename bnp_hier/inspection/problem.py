@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -15,32 +12,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
-from threadpoolctl import ThreadpoolController
 
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, find_sites, read_values
 from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
-from bnp_hier.utils.common_contexts import in_common
+from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.padding import padded
 from bnp_hier.utils.programs import compiled
 
 __all__ = ["Problem"]
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
-
-
-@in_common
-@contextmanager
-def _blas_on_one_core() -> Iterator[None]:
-    """For a handful of numbers, or matrices of some columns, more threads only wait for each other, and for other processes."""
-    with ThreadPoolExecutor(1) as thread:  # as long as a thread that has set a limit lives, threadpoolctl heeds no other
-        limits = thread.submit(_blas().limit, limits=1).result()
-    with limits:
-        yield
 
 
 def _as_vector(values: Mapping[str, Any]) -> tuple[Float[np.ndarray, " p"], Callable[[Any], dict[str, Any]]]:
@@ -142,7 +123,7 @@ class Problem:
     def value(self, objective: Callable[..., Float[Array, ""]], *fixed: ArrayLike) -> float:
         """Objective + log prior at the current hyperparameters (nats); see `climb`."""
         flat, _ = _as_vector(self.unconstrained)
-        with _blas_on_one_core():
+        with blas_on_one_core():
             return float(self._value_and_gradient(objective, *fixed)(flat, *fixed)[0])
 
     def climb(
@@ -179,7 +160,7 @@ class Problem:
             # the line search rejects a step that leaves the floating-point range
             return (-float(value), -gradient) if finite else (1e300, np.zeros_like(vector))
 
-        with _blas_on_one_core():
+        with blas_on_one_core():
             before, _ = evaluate(start)
             if not self.unconstrained:
                 return -before

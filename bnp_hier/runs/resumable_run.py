@@ -47,6 +47,7 @@ from bnp_hier.runs.distributed_parts import (
     shard_fingerprint,
     write_distributed,
 )
+from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.interruption import interruptible
 from bnp_hier.utils.quick_compilation import compiled_quickly
 from bnp_hier.utils.sharded_arrays import any_sharded
@@ -293,6 +294,7 @@ class ResumableRun:
                     "differ"
                 )
 
+    @blas_on_one_core()
     def _init(
         self, keys: Array, init_params: Mapping[str, Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
@@ -332,6 +334,7 @@ class ResumableRun:
             return each
         return jax.pmap(function) if method == "parallel" else method(function)
 
+    @blas_on_one_core()
     def _advance(self, progress: _Progress, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._set_arguments(args, kwargs)
         self._progress = progress

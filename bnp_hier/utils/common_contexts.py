@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, _GeneratorContextManager, contextmanager
 from functools import wraps
 
 __all__ = ["in_common"]
 
 
-def in_common(context: Callable[[], AbstractContextManager[object]]) -> Callable[[], AbstractContextManager[None]]:
+def in_common(context: Callable[[], AbstractContextManager[object]]) -> Callable[[], _GeneratorContextManager[None]]:
     """Make a context one for all threads: the first that enters changes the setting, and the last that leaves restores it.
 
     If each thread restored what it had found, the last one would leave what another had set.

@@ -27,6 +27,12 @@ STOPPED = "stopped"
 INTERVAL = 0.2
 """Seconds between two looks at the process that is running."""
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""For linear algebra, unless the caller's environment says otherwise: matrices are small, and two threads were slower than one.
+
+XLA and native kernels have their own threads, which these variables leave alone.
+"""
+
 
 class Script(NamedTuple):
     """A script, what it reproduces, and its options: beside ``--full`` at the paper's sizes, and at the smallest sizes."""
@@ -125,7 +131,7 @@ def finished(record: Record | None, words: list[str], sources: str, out: Path) -
 def _process(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process whose output goes to the log; it is ended when the block is left early."""
     found = os.pathsep.join(filter(None, [str(FOLDER.parents[1]), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {"PYTHONPATH": found}
+    environment = ONE_THREAD | os.environ | {"PYTHONPATH": found}
     with log.open("wb") as file:
         process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, env=environment)
     try:

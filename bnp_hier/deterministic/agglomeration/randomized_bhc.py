@@ -13,6 +13,7 @@ from bnp_hier.deterministic.agglomeration.tree_evidence import in_merge_order, m
 from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.directions import principal_axis
 
 __all__ = ["Assembly", "filled", "randomized_tree"]
 
@@ -74,8 +75,7 @@ class Assembly:
 def halves_of(points: Float[np.ndarray, "s d"]) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the lower and the upper half of the points along their principal axis."""
     centred = points - points.mean(0)
-    axis = np.linalg.eigh(centred.T @ centred)[1][:, -1] if points.shape[1] > 1 else np.ones(1)
-    order = np.argsort(centred @ axis, kind="stable")
+    order = np.argsort(centred @ principal_axis(centred), kind="stable")
     return order[: len(order) // 2], order[len(order) // 2 :]
 
 

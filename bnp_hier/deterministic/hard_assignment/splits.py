@@ -20,6 +20,7 @@ from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.scoring import in_chunks
 from bnp_hier.partitions.seating import Prior, log_seating
+from bnp_hier.utils.directions import principal_axis
 
 __all__ = ["Clusters", "SplitMergeSearch", "seeded", "slots_for", "spaces_of", "sum_by_label"]
 
@@ -253,9 +254,9 @@ class SplitMergeSearch:
         cuts: list[np.ndarray] = []
         for points in self.spaces:
             centred = points[rows] - points[rows].mean(0)
-            _, spread, directions = np.linalg.svd(centred, full_matrices=False)
-            side = centred @ directions[0] > 0
-            flat = spread[0] <= 1e-12 * max(1.0, np.abs(points[rows]).max())
+            along = centred @ principal_axis(centred)
+            side = along > 0
+            flat = np.linalg.norm(along) <= 1e-12 * max(1.0, np.abs(points[rows]).max())
             if not flat and not any(abs(np.mean(side == cut) - 0.5) > SAME_CUT - 0.5 for cut in cuts):
                 cuts.append(side)
                 yield self._cut(state, cluster, rows, side.astype(int))
