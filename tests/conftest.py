@@ -14,6 +14,8 @@ if "benchmark" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:  # w
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones stop at a flag they do not know
         flags.append("--xla_cpu_use_fusion_emitters=false")
+    for library in ("OMP", "OPENBLAS", "MKL"):  # test processes share the cores: threads of their own would only wait
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 os.environ["XLA_FLAGS"] = " ".join(flags)
 os.environ.setdefault("MPLBACKEND", "Agg")
 # NumPyro compiles every run and chain anew: identical programs are compiled once per session, by all its processes
