@@ -98,7 +98,7 @@ def _text(path: Path) -> str:
 
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
-    """Read a Parquet file, whose rows have no lines."""
+    """Read a Parquet file, whose rows have no lines; names of columns lose spaces around them, as those of CSV files."""
     import pandas as pd
 
     try:
@@ -109,7 +109,7 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
         frame = pd.read_parquet(path, engine="pyarrow")
     except (ValueError, OSError) as error:
         raise ValueError(f"{path.name}: not readable as Parquet ({error}); expected a Parquet file") from error
-    return decoded(frame), None
+    return decoded(frame).rename(columns=str.strip), None
 
 
 def decoded(frame: pd.DataFrame) -> pd.DataFrame:

@@ -230,6 +230,16 @@ def test_parquet(tmp_path: Path, frame: pd.DataFrame) -> None:
     assert data.feature_names == ("real", "whole", "flag")
 
 
+def test_names_in_parquet_files_lose_spaces_around_them(tmp_path: Path) -> None:
+    """As in CSV files, so that they can be named in lists that are separated by commas."""
+    table = pd.DataFrame({" a ": [1.5, 2.5, 4.0, 5.0], "b ": [3.0, 1.0, 2.0, 9.0]})
+    table.to_parquet(tmp_path / "table.parquet")
+    assert read_table(tmp_path / "table.parquet", drop=["b"]).feature_names == ("a",)
+    table.assign(b=1.0).to_parquet(tmp_path / "table.parquet")
+    with pytest.raises(ValueError, match="'b'"):
+        read_table(tmp_path / "table.parquet")
+
+
 def test_errors_of_parquet_files(tmp_path: Path, frame: pd.DataFrame) -> None:
     path = tmp_path / "table.parquet"
     frame["day"] = pd.to_datetime(["2020-01-01"] * 3)
