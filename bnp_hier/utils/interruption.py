@@ -17,6 +17,9 @@ __all__ = ["finishing", "interruptible", "interrupted"]
 AGAIN = 1.0
 """Seconds after which a `KeyboardInterrupt` that was lost is raised again."""
 
+SOON = 0.05
+"""The same where it is known to be lost: long enough for Python to leave the hook that says so, which may not be interrupted."""
+
 
 class _Watch:
     """Signal handler that raises `KeyboardInterrupt` on Ctrl-C, and again until it reaches the end of an `interruptible` block.
@@ -55,7 +58,7 @@ class _Watch:
     def unraisable(self, unraisable: Any) -> None:
         """Replace `sys.unraisablehook`, which is called for errors in callbacks of the garbage collector and the like."""
         if self._pending and issubclass(unraisable.exc_type, KeyboardInterrupt):
-            self._raise_again(0.01)
+            self._raise_again(SOON)
         else:
             self._hook(unraisable)
 
