@@ -18,7 +18,7 @@ AGAIN = 1.0
 """Seconds after which a `KeyboardInterrupt` that was lost is raised again."""
 
 SOON = 0.05
-"""The same where it is known to be lost: long enough for Python to leave the hook that says so, which may not be interrupted."""
+"""The same where it is known to be lost: long enough for Python to leave the hook that says so, which must not be stopped."""
 
 
 class _Watch:
