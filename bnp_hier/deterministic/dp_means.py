@@ -31,6 +31,7 @@ from bnp_hier.deterministic.row_sources.appearance import in_order_of_appearance
 from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.deterministic.row_sources.sampling import SAMPLE, SKETCH, RowSample, named_rows, size_of
+from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.options import PositiveNumber, WholeNumber
 from bnp_hier.utils.randomness import random_generators
 
@@ -133,6 +134,7 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
         self.n_clusters = n_clusters
         self.max_iter = max_iter
 
+    @blas_on_one_core()
     def fit(self, X: ArrayLike | Callable[[], Iterable[ArrayLike]] | RowSource | Any, y: Any = None) -> Self:
         """Cluster the rows of X.
 

@@ -24,8 +24,8 @@ def _blas() -> ThreadpoolController:
 def blas_on_one_core() -> Iterator[None]:
     """Use one thread for products and factorisations of matrices.
 
-    For a handful of numbers, or matrices of some columns, more threads only wait for each other, and for other processes:
-    beside a busy process on two cores, a search by splits and merges in 32 columns took six times as long with two threads.
+    For a handful of numbers, or matrices of some columns, more threads only wait for each other, and for other processes, which
+    `tests/benchmarks/test_blas_threads.py` measures.
     """
     with ThreadPoolExecutor(1) as thread:  # as long as a thread that has set a limit lives, threadpoolctl heeds no other
         limits = thread.submit(_blas().limit, limits=1).result()

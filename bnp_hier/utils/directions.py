@@ -12,9 +12,8 @@ __all__ = ["principal_axis"]
 def principal_axis(centred: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " d"]:
     """Unit vector along which centred rows have the largest sum of squares; its largest coordinate is positive.
 
-    It is found from the smaller of the two products of the matrix with itself, which takes a fraction of the time of a singular
-    value decomposition. The direction is as precise as that of the latter only if the largest singular value is well apart from
-    the next.
+    It is found from the smaller of the two products of the matrix with itself. It is as precise as that of a singular value
+    decomposition only if the largest singular value is well apart from the next.
     """
     n, d = centred.shape
     largest = np.abs(centred).max(initial=0.0)
