@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Int
 
 from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.compilation_cache import compile_anew_over_processes
 from bnp_hier.utils.sharded_arrays import has_explicit_axes, is_spread, replicated, stays_on_device, without_explicit_axes
 
 __all__ = ["SpreadArguments", "check_same_everywhere", "check_spread", "filled", "gathered_labels", "spread_arguments"]
@@ -45,6 +46,8 @@ class SpreadArguments(NamedTuple):
 def spread_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> SpreadArguments:
     """Find the arrays that stay on their devices among the arguments of a model.
 
+    If one is on the CPUs of several processes, the programs of this process are no longer kept in a compilation cache.
+
     Raises
     ------
     ValueError
@@ -55,6 +58,7 @@ def spread_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) ->
     def one(path: Any, leaf: Any) -> Any:
         if not stays_on_device(leaf) and not has_explicit_axes(leaf):
             return leaf
+        compile_anew_over_processes(leaf)
         places.append(jax.tree_util.keystr(path))
         array, there = _without_empty_rows(without_explicit_axes(leaf))
         arrays.append(array)

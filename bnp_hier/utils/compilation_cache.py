@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from bnp_hier.utils.arrays import is_elsewhere
 from bnp_hier.utils.common_contexts import in_common
 
-__all__ = ["enable_compilation_cache", "programs_on_disk"]
+__all__ = ["compile_anew_over_processes", "enable_compilation_cache", "programs_on_disk"]
 
 
 def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
@@ -45,7 +47,9 @@ def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path
     -----
     It sets the options ``jax_compilation_cache_dir`` and ``jax_persistent_cache_min_compile_time_secs`` of JAX for this
     process; the latter to 0, because a run has a hundred small programs. The environment variable of that name has precedence.
-    The size of the folder is not limited unless ``jax_compilation_cache_max_size`` is set; deleting it is safe.
+    The size of the folder is not limited unless ``jax_compilation_cache_max_size`` is set; deleting it is safe. Kernels that
+    get rows on the CPUs of several processes turn the cache off (``jax_enable_compilation_cache``), because such processes may
+    wait for each other for ever with programs from it.
 
     Examples
     --------
@@ -87,3 +91,25 @@ def programs_on_disk() -> Iterator[None]:
             jax.config.update("jax_compilation_cache_dir", None)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
             compilation_cache.reset_cache()
+
+
+def compile_anew_over_processes(array: Any) -> None:
+    """Turn JAX's compilation cache off in this process if an array is on the CPUs of several processes.
+
+    When XLA loads a program for CPUs, it forgets in which order collectives of a loop and of what surrounds the loop run: one
+    process may then wait in one of them for a process that waits in another (seen with JAX 0.10; each loop body has a
+    communicator of its own after XLA's deserialisation).
+    """
+    if not (is_elsewhere(array) and _option("enable_compilation_cache")):
+        return
+    if any(device.platform != "cpu" for device in array.sharding.device_set):
+        return
+    folder = _option("compilation_cache_dir")
+    if folder is not None and jax.process_index() == 0:
+        warnings.warn(
+            f"the compilation cache {folder} is turned off, because the rows are on the CPUs of several processes, which may "
+            "wait for each other for ever with programs from it; JAX_ENABLE_COMPILATION_CACHE=0 turns it off without a warning",
+            stacklevel=2,
+        )
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()

@@ -13,6 +13,7 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier.utils import compilation_cache
+from tests.processes import together
 
 PROGRAM = """
 import sys
@@ -146,3 +147,32 @@ def test_a_folder_that_the_user_sets_meanwhile_stays(tmp_path: Path, monkeypatch
     assert options["jax_compilation_cache_dir"] == str(tmp_path / "own")
     with compilation_cache.programs_on_disk():
         assert options["jax_compilation_cache_dir"] == str(tmp_path / "own")
+
+
+OVER_PROCESSES = """
+import warnings
+import numpy as np
+import bnp_hier as bnp
+from functools import partial
+folder = bnp.enable_compilation_cache(sys.argv[1])
+kernel = bnp.ParallelSplitMerge(partial(bnp.models.dpm, component=bnp.NormalInverseWishart(np.zeros(2), 0.1, 5.0, np.eye(2))))
+key = jax.random.key(0)
+X = bnp.distributed.shard_rows(np.random.default_rng(jax.process_index()).normal(size=(8, 2)).astype(np.float32))
+jax.jit(lambda x: x.sum() + 1)(X)
+kept = len([*folder.iterdir()])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        kernel.init(key, 0, None, (X,), {})
+jax.jit(lambda x: x.sum() + 2)(X)
+told = sum("is turned off, because the rows are on the CPUs of several processes" in str(each.message) for each in caught)
+print(kept, len([*folder.iterdir()]), told)
+"""
+
+
+@pytest.mark.slow
+def test_programs_over_processes_are_compiled_anew(tmp_path: Path) -> None:
+    """With kept ones, two processes waited for each other for ever: one in a gather, the other in an exchange in a loop."""
+    (kept, after, told), (_, others, untold) = together(OVER_PROCESSES, str(tmp_path))
+    assert int(kept) > 0 and kept == after == others
+    assert (told, untold) == ("1", "0")
