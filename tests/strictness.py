@@ -36,7 +36,14 @@ _CONFIGURATION = BeartypeConf(
 
 def is_array_like(hint: Any) -> bool:
     """Whether the hint is JAX's or NumPy's `ArrayLike`, or a union with it."""
-    return any(all(part in get_args(hint) for part in get_args(kind)) for kind in _ARRAY_LIKES)
+    parts = _parts(hint)
+    return any(kind in parts or all(part in parts for part in _parts(kind)) for kind in _ARRAY_LIKES)
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or of an alias of one, as `ArrayLike` is in newer NumPy; else the hint alone."""
+    hint = getattr(hint, "__value__", hint)
+    return get_args(hint) or (hint,)
 
 
 def checked(function: _F) -> _F:
