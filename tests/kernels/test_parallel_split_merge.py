@@ -319,19 +319,19 @@ PROCESSES = textwrap.dedent("""
 
     model = partial(dpm, component=prior)
     kernel = Gibbs([(bnp.ParallelSplitMerge(model, 16), ["z"]), (bnp.HyperparameterGibbs(model), None)])
-    mcmc = MCMC(kernel, num_warmup=4, num_samples=5, num_chains=2, chain_method="sequential", progress_bar=False)
+    mcmc = MCMC(kernel, num_warmup=4, num_samples=5, num_chains=2, chain_method="vectorized", progress_bar=False)
     mcmc.run(jax.random.key(3), spread(whole, explicit))
     z = mcmc.get_samples(group_by_chain=True)["z"]
     assert procs == 1 or not z.is_fully_replicated
     labels = bnp.distributed.gather_labels(z)
     draws = bnp.to_arviz(mcmc, whole)
     np.testing.assert_array_equal(draws["posterior"]["z"].values, labels)
-    summary = bnp.ParallelSplitMerge(partial(dpm, component=bnp.NormalInverseWishart(np.zeros(2), 0.1, 5.0, np.eye(2))), 16,
-                                     keep_labels=False)
-    counted = MCMC(summary, num_warmup=2, num_samples=3, num_chains=2, chain_method="vectorized", progress_bar=False)
-    counted.run(jax.random.key(3), spread(whole, auto))
-    assert np.asarray(counted.get_samples()["counts"]).sum(-1).tolist() == [4800] * 6
     if procs > 1:
+        summary = bnp.ParallelSplitMerge(partial(dpm, component=bnp.NormalInverseWishart(np.zeros(2), 0.1, 5.0, np.eye(2))), 16,
+                                         keep_labels=False)
+        counted = MCMC(summary, num_warmup=2, num_samples=3, progress_bar=False)
+        counted.run(jax.random.key(3), spread(whole, auto))
+        assert np.asarray(counted.get_samples()["counts"]).sum(-1).tolist() == [4800] * 3
         bad = whole.copy()
         bad[4000, 1] = np.nan
         try:
