@@ -208,7 +208,8 @@ def minutes(out: Path) -> dict[str, float]:
 def total(measured: dict[str, float]) -> str:
     """How long everything takes, and how much of it has been measured."""
     hours = sum(measured.values()) / 60
-    counted = f"{len(measured)} of the {len(SCRIPTS)} scripts, measured on two cores"
+    which = f"{len(measured)} of the" if len(measured) < len(SCRIPTS) else "all"
+    counted = f"{which} {len(SCRIPTS)} scripts, measured on two cores"
     return f"{hours:.1f} hours for {counted}; all of them may take {MOST_HOURS} hours at most"
 
 
