@@ -97,8 +97,8 @@ def compile_anew_over_processes(array: Any) -> None:
     """Turn JAX's compilation cache off in this process if an array is on the CPUs of several processes.
 
     When XLA loads a program for CPUs, it forgets in which order collectives of a loop and of what surrounds the loop run: one
-    process may then wait in one of them for a process that waits in another (seen with JAX 0.10; each loop body has a
-    communicator of its own after XLA's deserialisation).
+    process may then wait in one of them for a process that waits in another. The wait was seen with JAX 0.10; its cause is
+    inferred from XLA's source, where the loader gives every loop body a communicator of its own.
     """
     if not (is_elsewhere(array) and _option("enable_compilation_cache")):
         return
