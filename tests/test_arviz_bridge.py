@@ -74,6 +74,7 @@ def _log_joint(labels: np.ndarray, rows: list[int], alpha: float, component) -> 
     return log_crp([len(m) for m in members], alpha) + sum(component.log_evidence(X[m]) for m in members)
 
 
+@pytest.mark.slow
 def test_log_joint_and_log_likelihood_from_first_principles(mcmc: MCMC) -> None:
     """p(x_i | z_-i, x_-i) is the joint summed over the label of i, over the joint without i."""
     data = to_arviz(mcmc, X)

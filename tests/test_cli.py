@@ -178,6 +178,7 @@ def test_ctrl_c_while_the_report_is_written(
     assert (out / "report.html").exists() == (presses == 1)
 
 
+@pytest.mark.slow
 def test_predictions_of_the_rows_of_the_fit_are_its_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """With columns of all kinds, in another order, without those that were left out; no column alone tells the groups apart."""
     rng = np.random.default_rng(0)
@@ -251,6 +252,7 @@ def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert "less.csv: there is no column 'q3'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_text_is_taken_for_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1], 25)
@@ -369,6 +371,7 @@ def test_evidence(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert len(pd.read_csv(tmp_path / "evidence.csv")) == len(answer["rows"])
 
 
+@pytest.mark.slow
 def test_recommend_and_datasets(survey: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     assert _run(monkeypatch, "recommend", str(survey), "--truth", "group", "--drop", "who") == 0
     text = capsys.readouterr().out
@@ -734,6 +737,7 @@ def test_predict_remembers_the_names_of_the_rows(people: Path, monkeypatch: pyte
     assert "--items applies only to files" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_note_on_categories_is_for_those_who_need_it(people: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """--truth is not advised to those who have given it, and `recommend` shows the categories in its table."""
     rest = ["--drop", "born,code,version", "--items", "who"]
@@ -758,6 +762,7 @@ def test_lines_to_type_name_the_program_as_it_is_found(
     assert not stop.value.code and "\nto run them: .venv/bin/bnp-hier compare" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_paths_are_printed_in_one_line(survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """However long: a path that is broken cannot be copied."""
     folder = tmp_path / " ".join(["a long name of a folder"] * 5)

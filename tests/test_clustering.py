@@ -146,6 +146,7 @@ def test_new_rows_are_converted_as_the_data_were(sampled: ClusteringResult) -> N
         sampled.predict(frame.drop(columns="visits"))
 
 
+@pytest.mark.slow
 def test_frames_of_polars_and_arrays_give_the_same() -> None:
     """Booleans, texts and missing values are read alike; rows without names are numbered."""
     frame = _frame()
@@ -179,6 +180,7 @@ def test_a_method_without_draws_says_so() -> None:
     assert list(result.to_frame()["truth"].unique()) == list(iris.class_names.values())
 
 
+@pytest.mark.slow
 def test_rows_held_out_are_left_out() -> None:
     frame = _frame()
     result = bnp.cluster(frame, truth="group", held_out=0.25, **QUICK)

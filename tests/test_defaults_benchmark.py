@@ -137,6 +137,7 @@ def test_full_covariances_against_monte_carlo() -> None:
     assert np.all(np.abs(exact - sampled.mean(0)) < 4 * sampled.std(0) / np.sqrt(len(sampled)))
 
 
+@pytest.mark.slow
 def test_run_resumes_and_records_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def tiny(seed: int) -> defaults.Sample:
         return defaults.gaussians(np.random.default_rng(seed), [20, 20], np.array([[0.0, 0], [9, 9]]), np.eye(2))

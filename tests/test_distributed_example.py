@@ -94,8 +94,7 @@ def test_same_draws_in_several_processes(rows: Path, alone, processes: int, tmp_
     assert len(list(tmp_path.glob(f"run.npz.*-of-{processes}"))) == len(list(tmp_path.glob("run.npz.*"))) == processes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("signal_number", "victim"), [(signal.SIGKILL, 1), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(("signal_number", "victim"), few([(signal.SIGKILL, 1), (signal.SIGTERM, 0)], plain=0))
 def test_a_process_that_dies_ends_the_others_and_the_job_goes_on(
     rows: Path, alone, signal_number: signal.Signals, victim: int, tmp_path: Path
 ) -> None:

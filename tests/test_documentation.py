@@ -126,7 +126,19 @@ def test_the_worked_example_for_contributors_runs() -> None:
     assert len(named) >= 8 and all((ROOT / name).exists() for name in named)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+SLOW_EXAMPLES = ("recommend", "MixtureModel", "outlier_pvalues", "cluster_parameters")
+"""Objects whose examples take seconds to compile."""
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            example, id=example.name, marks=pytest.mark.slow if example.name.rpartition(".")[2] in SLOW_EXAMPLES else ()
+        )
+        for example in EXAMPLES
+    ],
+)
 def test_docstring_examples(example: doctest.DocTest) -> None:
     told: list[str] = []
     assert doctest.DocTestRunner().run(example, out=told.append).failed == 0, "".join(told)

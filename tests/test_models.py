@@ -322,6 +322,7 @@ def test_settings_that_do_not_exist(settings: dict, match: str) -> None:
     assert model.get_params()["family"] == "normal" and model.get_params()["within"] == 0.5  # nothing has changed
 
 
+@pytest.mark.slow
 def test_sticks_need_rows_that_their_component_can_have() -> None:
     X = np.array([[0.0, 1.0], [np.nan, 2.0], [1.0, 0.5]])
     full = partial(dpm_stick_breaking, component=NormalInverseWishart(np.zeros(2), 1.0, 4.0, np.eye(2)))

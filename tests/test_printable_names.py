@@ -49,6 +49,7 @@ def test_printable() -> None:
     assert printable("a\tb\nc\r") == "a\tb\nc\\u000d" and printable("a\tb\nc", one_line=True) == r"a\u0009b\u000ac"
 
 
+@pytest.mark.slow
 def test_every_format_of_a_tree_is_well_formed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     fit = bnp.AgglomerativeBayesianClustering(progress_bar=False).fit(X)
     data = Dataset("n[/]ame\x02", X, np.array(NASTY * 2), ("a", "b"), ITEMS, "")

@@ -26,7 +26,7 @@ def rows(kind: str) -> np.ndarray:
     return MEANS + np.einsum("ni,nij->nj", noise, turned[np.repeat(np.arange(3), 50)])
 
 
-@pytest.mark.parametrize("kind", few(["diagonal", "normal", "known", "spherical"], plain=2, slow=0))
+@pytest.mark.parametrize("kind", few(["diagonal", "normal", "known", "spherical"], plain=1, slow=1))
 def test_the_structure_of_the_data_is_chosen(kind: str) -> None:
     X = rows(kind)
     structures = compare_structures(X)
@@ -36,6 +36,7 @@ def test_the_structure_of_the_data_is_chosen(kind: str) -> None:
     assert all(structure.score < structure.log_joint for structure in structures)
 
 
+@pytest.mark.slow
 def test_recommend_shows_what_it_compared() -> None:
     advice = bnp.recommend(rows("known"), progress_bar=False)
     assert advice.family == "known" and len(advice.structures) == 4
@@ -43,6 +44,7 @@ def test_recommend_shows_what_it_compared() -> None:
     assert "shared by all clusters" in str(advice) and "log joint" in str(advice)
 
 
+@pytest.mark.slow
 def test_the_form_that_was_chosen_can_be_asked_for() -> None:
     X = rows("spherical")
     found, structures = best_component(X)
@@ -60,6 +62,7 @@ def test_nothing_is_compared_if_there_is_no_choice() -> None:
     assert best_component((X > 0).astype(float))[1] == ()
 
 
+@pytest.mark.slow
 def test_many_columns_are_taken_as_independent() -> None:
     """At once: full matrices of 4,000 columns would take minutes."""
     X = np.random.default_rng(0).standard_normal((40, 4000))
@@ -90,6 +93,7 @@ def test_dependent_columns_are_found() -> None:
     assert dependent_columns(total[:5]) == ()  # these always are
 
 
+@pytest.mark.slow
 def test_a_copied_column_does_not_matter() -> None:
     """Temperatures in two units: densities with correlations would have no bound, and a correlation of 1 is no matrix."""
     rng = np.random.default_rng(0)

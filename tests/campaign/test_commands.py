@@ -193,7 +193,7 @@ def _check_fit(answer: dict[str, Any], folder: Path, line: Line, capsys: pytest.
         assert row["log_density"] is not None, (row, line)
 
 
-@pytest.mark.parametrize("seed", few(range(LINES), plain=0, slow=40))
+@pytest.mark.parametrize("seed", few(range(LINES), plain=0, slow=16))
 def test_a_line_is_answered(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Done, or refused in one line with nothing written; the file is left as it was."""
     line = _line(seed)

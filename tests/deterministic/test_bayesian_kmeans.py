@@ -128,8 +128,7 @@ def test_separated_clusters_are_found_and_predicted() -> None:
     assert (fit.assignment_, fit.visited_nodes_, fit.touched_rows_) == ("dense", 0, 400)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("prior", ["dp", "finite"])
+@pytest.mark.parametrize("prior", few(["dp", "finite"], plain=0))
 def test_large_data_are_searched_on_some_rows_and_finished_on_all(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 300 rows to search on, and by kd-tree, the 4,000 rows end as if all had been looked at."""
     X, labels = mixture(4000, 4, 12.0, 1)

@@ -11,6 +11,7 @@ import pytest
 from jaxtyping import Array, Float
 
 import bnp_hier as bnp
+from tests.parameters import few
 
 TWO_GROUPS = np.array([[-0.3], [-0.1], [0.0], [0.2], [5.8], [6.0], [6.1], [6.3]])
 
@@ -27,7 +28,7 @@ def narrow(X: Float[Array, "n d"]) -> None:
     model(X, wide=False)
 
 
-@pytest.mark.parametrize("estimator", [bnp.MAPDP(model), bnp.BHC(model, progress_bar=False), bnp.VariationalDP(model)])
+@pytest.mark.parametrize("estimator", few([bnp.MAPDP(model), bnp.BHC(model, progress_bar=False), bnp.VariationalDP(model)]))
 def test_nothing_is_said_of_values_that_the_prior_expects(estimator: bnp.MAPDP | bnp.BHC | bnp.VariationalDP) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

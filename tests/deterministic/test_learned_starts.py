@@ -32,7 +32,7 @@ def test_many_narrow_clusters_are_found(estimator: Callable[[], bnp.MAPDP]) -> N
     assert fit.log_joint_ > given.log_joint_ - 10.0
 
 
-@pytest.mark.parametrize("name", few(["iris", "wine", "grid"], 1))
+@pytest.mark.parametrize("name", few(["iris", "wine", "grid"], plain=0, slow=2))
 def test_a_learned_fit_is_no_worse_than_the_best_at_a_fixed_start(name: str) -> None:
     """In log joint + log prior, with as many orders of the rows at each of the starts."""
     X = grid(np.random.default_rng(1))[0] if name == "grid" else bnp.datasets.load(name).X

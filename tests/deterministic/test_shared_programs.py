@@ -52,7 +52,7 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", few([*ESTIMATORS][::2] + [*ESTIMATORS][1::2], plain=0, slow=2))
+@pytest.mark.parametrize("name", few([*ESTIMATORS][::2] + [*ESTIMATORS][1::2], plain=0, slow=1))
 def test_subsets_of_similar_sizes_share_programs(name: str, compilations: list[str]) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(110, 2)) + 9.0 * rng.integers(0, 3, (110, 1))

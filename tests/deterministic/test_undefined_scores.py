@@ -33,6 +33,7 @@ def model(above: float, value: float = np.nan) -> partial:
     return partial(dpm, component=Undefined(np.full(2, 2.5), np.full(2, 1.5), above, value))
 
 
+@pytest.mark.slow
 def test_merges_without_a_number_end() -> None:
     """Rows 1 and 3 alone sum to 3.4; in a process of its own, for without a guard neither search returns."""
     program = """

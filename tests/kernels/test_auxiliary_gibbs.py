@@ -79,6 +79,7 @@ def test_exact(alpha: float, discount: float, slots: int) -> None:
     assert_exact(labels, exact, exact.probabilities, log_joint)
 
 
+@pytest.mark.slow
 def test_capacity_restricts_the_target_and_is_never_silent() -> None:
     """With three slots the draws follow the posterior restricted to at most three clusters."""
     exact = enumeration(1.5, 0.0)

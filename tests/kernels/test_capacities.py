@@ -108,6 +108,7 @@ def test_compare_names_the_kernel_that_met_its_capacity() -> None:
         bnp.compare({"All": mcmc}, X)
 
 
+@pytest.mark.slow
 def test_one_slot_of_explicit_parameters() -> None:
     def slots(X: np.ndarray) -> None:
         z = numpyro.sample("z", bnp.ChineseRestaurantProcess(ALPHA, X.shape[0], max_clusters=1))

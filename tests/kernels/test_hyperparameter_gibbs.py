@@ -102,7 +102,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", few(MODELS, plain=5, slow=3))
+@pytest.mark.parametrize("name", few(MODELS, plain=3, slow=3))
 def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     """Prior, likelihood and Jacobian, at random points, with rows summed at another: NumPyro's potential energy."""
     model, X = MODELS[name]
@@ -143,6 +143,7 @@ def test_sums_do_not_depend_on_the_order_of_rows(outlier: float, x64: None) -> N
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9), found, exact)
 
 
+@pytest.mark.slow
 def test_more_clusters_than_statistics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The density of many rows, whose statistics are kept for some clusters only, is that of few."""
     model, given = partial(dpm, component=LIKELIHOODS[0]), {"_gibbs_sites": {"z": jnp.asarray(LABELS)}}
@@ -346,7 +347,7 @@ def quiet_run(kernel: Any, X: np.ndarray, method: Any, warmup: int = 5, samples:
     return mcmc
 
 
-@pytest.mark.parametrize("method", few(["vectorized", jax.vmap, "parallel"], plain=1, slow=1))
+@pytest.mark.parametrize("method", few(["vectorized", jax.vmap, "parallel"], plain=0, slow=2))
 def test_chain_methods_give_the_same_draws(method: Any) -> None:
     draws = [
         quiet_run(bnp.HyperparameterGibbs(fixed_partition), BITS, each).get_samples(group_by_chain=True)

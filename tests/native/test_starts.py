@@ -14,6 +14,7 @@ from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from tests.native.both_engines import arguments_of, both, problems_of, same
 from tests.native.random_problems import FAMILIES
+from tests.parameters import few
 
 
 @pytest.mark.parametrize("slots", [4, 40])
@@ -27,7 +28,7 @@ def test_draws_from_the_partition_prior(slots: int, x64: None) -> None:
     assert len({labels.max() for labels in kernels}) > 1
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, 2, 2))
 def test_starts_with_their_summaries(family: str, x64: None) -> None:
     def start(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
         seating = Seating(component, X, Prior(alpha, discount))

@@ -178,6 +178,7 @@ def test_chains_are_a_line_with_one_circle(paths: np.ndarray) -> None:
     assert tidy(axes)
 
 
+@pytest.mark.slow
 def test_many_leaves_stay_readable() -> None:
     tree, groups = large()
     assert (tree.labels_at(4).max(), tree.n_items) == (499, 2000)

@@ -10,6 +10,7 @@ from matplotlib.text import Text
 
 import bnp_hier as bnp
 from bnp_hier import plots
+from tests.parameters import few
 
 SIZES = (10, 200, 5000)
 
@@ -60,7 +61,7 @@ def _beyond(figure: Figure) -> set[Text]:
     return found
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", few(SIZES, 2))
 @pytest.mark.parametrize("draw", [_dendrogram, _hierarchy, _coclustering, _pairs, _named_points], ids=lambda f: f.__name__[1:])
 def test_texts_do_not_overlap(draw, n: int) -> None:
     with matplotlib.rc_context({"figure.dpi": 100}):

@@ -83,6 +83,7 @@ def test_everything_is_as_for_the_same_model_of_one_table(run: MCMC, table_run: 
     np.testing.assert_allclose(effect["y"], bnp.describe(table_run, table, estimate).association["effect"]["x1"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_log_densities_and_cluster_probabilities_by_hand(run: MCMC) -> None:
     draws = draws_of(run, DATA)
     new_x, new_y = np.array([0.5, 1.0]), np.array([3.0, -9.0])
@@ -182,6 +183,7 @@ def test_the_arguments_themselves_may_have_been_run() -> None:
     np.testing.assert_allclose(bnp.cluster_probabilities(run, data, TRUTH, data).sum(1), 1.0)
 
 
+@pytest.mark.slow
 def test_checks_of_models() -> None:
     assert bnp.check_model(reg, bnp.ModelArguments(x, y, 12)) == ()
     (warning,) = bnp.check_model(reg, bnp.ModelArguments(x, 5000 * y, 12))

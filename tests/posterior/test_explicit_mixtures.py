@@ -172,6 +172,7 @@ def test_sticks_from_first_principles(sticks_run: MCMC) -> None:
     np.testing.assert_allclose(log_predictive(draws, new), logsumexp(scores, axis=0) - np.log(60), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_recovered_labels_have_the_right_frequencies(sticks_run: MCMC) -> None:
     """20,000 label vectors at one draw of weights and parameters.
 

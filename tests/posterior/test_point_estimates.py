@@ -139,6 +139,7 @@ def test_credible_ball(loss: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_ball_of_all_of_many_draws() -> None:
     """The shares of 100,000 distinct draws, each 1e-5, sum to less than one by rounding."""
     draws = np.arange(100_000)[:, None] >> np.arange(17) & 1

@@ -138,6 +138,7 @@ def error(chains: np.ndarray) -> float:
     return float(chains.std() / np.sqrt(sum(effective_draws(chain) for chain in chains)))
 
 
+@pytest.mark.slow
 def test_sites_and_dimensions(run: MCMC) -> None:
     """Deterministic sites included, and sites with no entry for each cluster left out, although there are fewer rows."""
     found = bnp.cluster_parameters(run, DATA, ESTIMATE)

@@ -16,6 +16,7 @@ from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.tree_ascent import _bound_at, tree_objective
 from bnp_hier.deterministic.agglomeration.tree_evidence import padded_tree
 from bnp_hier.inspection.problem import Problem
+from tests.parameters import few
 
 X = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([[0.0, 0.0], [4.0, 2.0]], 20, 0)
 COUNTS = np.random.default_rng(1).poisson(np.repeat([[1.0, 6.0], [5.0, 2.0]], 15, 0))
@@ -27,7 +28,7 @@ CASES: dict[str, tuple[Any, np.ndarray]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", few(CASES, 2))
 def test_expected_log_joint_has_the_gradient_of_the_bound(case: str, x64: None) -> None:
     """Where the weights of the nodes were computed, the two gradients are equal (Fisher's identity)."""
     component, rows = CASES[case]

@@ -46,7 +46,7 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("kept", few([True, False]))
-@pytest.mark.parametrize("name", few(FAMILIES, 3))
+@pytest.mark.parametrize("name", few(FAMILIES, 2))
 def test_dense_pass_equals_a_loop(name: str, kept: bool, x64: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 5 rows, the last one not full; features kept, or made anew for every 10 rows."""
     monkeypatch.setattr(assignment, "BLOCK", 5)

@@ -147,6 +147,7 @@ def test_one_item() -> None:
     assert (fields["n_nodes"] == 3).all() and (fields["lca_depth"] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:mixing=:UserWarning")
 def test_bad_input() -> None:
     def start(model: Any, X: np.ndarray = ROWS, init_params: Any = None, **options: Any) -> None:

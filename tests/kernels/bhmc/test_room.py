@@ -61,7 +61,7 @@ def test_draws_do_not_depend_on_the_room_for_nodes(chains: int, method: str, sma
     assert np.isfinite(draws.log_likelihood()).all() and np.isfinite(draws.predict(ROWS[:2], (0, 3))).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_replicas_have_the_same_room(small: None) -> None:
     grown = run(partial(MODEL, max_components=5), 2, temperatures=(1.0, 2.0))
     state = grown.last_state
@@ -110,7 +110,7 @@ def test_given_values_have_room(small: None) -> None:
     assert state.z["mixing"].shape[0] == 43
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_given_trees_of_several_chains_may_differ_in_size(small: None) -> None:
     """The second chain needs room for 26 nodes and the first one for 15; its draws are those of a run with more room."""
     many = 1 + np.concatenate([np.arange(15) // 8, 2 + np.arange(15) // 2, 10 + np.arange(15)]).reshape(3, 15).T

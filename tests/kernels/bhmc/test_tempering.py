@@ -187,6 +187,7 @@ def test_temperatures_under_numpyro() -> None:
     assert mcmc.get_samples(True)["labels"].shape == (2, 5, 12)
 
 
+@pytest.mark.slow
 def test_bad_temperatures() -> None:
     model = partial(bhmc, component=normal(), max_components=3, **FIXED)
     for temperatures in ((2.0, 3.0), (1.0, 0.8), (1.0, np.inf), ()):
