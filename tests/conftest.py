@@ -13,6 +13,7 @@ flags = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_coun
 # most tests are many small programs that run once: quick to compile matters more than quick to run (see `optimised`)
 if "benchmark" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the choice
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs need not know the lines that they come from
     if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones stop at a flag they do not know
         flags.append("--xla_cpu_use_fusion_emitters=false")
     for library in ("OMP", "OPENBLAS", "MKL"):  # test processes share the cores: threads of their own would only wait

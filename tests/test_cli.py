@@ -133,7 +133,7 @@ def test_compare_leaves_a_fit_that_predict_reads(
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), [(ValueError("chains broke"), "failed: chains broke"), (KeyboardInterrupt(), "interrupted")]
+    ("error", "words"), few([(ValueError("chains broke"), "failed: chains broke"), (KeyboardInterrupt(), "interrupted")])
 )
 def test_what_is_missing_is_reported(
     error: BaseException, words: str, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
@@ -153,7 +153,7 @@ def test_what_is_missing_is_reported(
     assert (out / "map-dp.nc").exists() and not (out / "gibbs.nc").exists()
 
 
-@pytest.mark.parametrize("presses", [1, 2])
+@pytest.mark.parametrize("presses", few([1, 2]))
 def test_ctrl_c_while_the_report_is_written(
     presses: int, survey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

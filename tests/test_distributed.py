@@ -103,6 +103,7 @@ def test_padding_has_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_exact(labels, exact, exact.probabilities, fields["log_joint"], fields["n_clusters"])
 
 
+@pytest.mark.slow
 def test_learned_hyperparameters_ignore_padding(x64: None) -> None:
     prior = bnp.NormalInverseWishart.from_data(WHOLE)
     spread = distributed.shard_rows([WHOLE[:400], WHOLE[400:]])

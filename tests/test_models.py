@@ -182,7 +182,7 @@ def test_sites_of_hierarchical_models() -> None:
     assert _names(partial(bhmc, concentration=1.0, root_concentration=1.0, **{**shape, "depth": 1}))[0] == "gamma"
 
 
-@pytest.mark.parametrize("root", few(["finite", "infinite"], slow=0))
+@pytest.mark.parametrize("root", few(["finite", "infinite"], plain=0))
 def test_prior_predictive_of_a_hierarchical_mixture(root: str) -> None:
     """The whole process (Huang et al. 2021, Algorithm 1); 4,000 draws.
 

@@ -26,7 +26,7 @@ def rows(kind: str) -> np.ndarray:
     return MEANS + np.einsum("ni,nij->nj", noise, turned[np.repeat(np.arange(3), 50)])
 
 
-@pytest.mark.parametrize("kind", few(["diagonal", "normal", "known", "spherical"], plain=1, slow=1))
+@pytest.mark.parametrize("kind", few(["diagonal", "normal", "known", "spherical"], plain=0, slow=2))
 def test_the_structure_of_the_data_is_chosen(kind: str) -> None:
     X = rows(kind)
     structures = compare_structures(X)

@@ -71,6 +71,7 @@ def test_density_of_the_observed_cells_is_the_integral_over_the_others(family: A
     assert own(np.full(3, NAN)) == 0.0
 
 
+@pytest.mark.slow
 @every_family
 def test_conditional_draws_have_the_joint_over_the_marginal(family: Any, x64: None) -> None:
     """40,000 draws of a cell against its conditional distribution function: a Kolmogorov-Smirnov distance of 1.95 / √n.
@@ -102,6 +103,7 @@ def test_conditional_draws_have_the_joint_over_the_marginal(family: Any, x64: No
         assert distance < 1.95 * np.sqrt(2 / 4000)
 
 
+@pytest.mark.slow
 @every_family
 def test_expected_cells_maximise_the_bound(family: Any, x64: None) -> None:
     """E_q[log p(x | parameters)] + entropy: any other mean or covariance gives less, and the expectations are right."""

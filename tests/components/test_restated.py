@@ -12,6 +12,7 @@ import pytest
 import bnp_hier as bnp
 from bnp_hier.components.linear_algebra import UNROLLED_UP_TO
 from tests.components.user_family import ExponentialGamma
+from tests.parameters import few
 
 
 def covariance(d: int, scale: float) -> np.ndarray:
@@ -98,7 +99,7 @@ def test_restated_statistics_are_those_of_the_rows(make: Any, kind: str, origin:
     np.testing.assert_allclose(other.log_marginal(found), other.log_marginal(wanted), rtol=1e-10)
 
 
-@pytest.mark.parametrize("family", [bnp.NormalInverseWishart, bnp.NormalKnownCovariance])
+@pytest.mark.parametrize("family", few([bnp.NormalInverseWishart, bnp.NormalKnownCovariance], plain=0, slow=2))
 @pytest.mark.parametrize("origin", [None, 1.5])
 def test_log_marginals_of_many_columns(family: Any, origin: float | None, x64: None) -> None:
     """They are computed in another way, and so are their derivatives; with an empty cluster, and as a part of a product."""

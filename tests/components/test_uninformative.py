@@ -256,6 +256,7 @@ def test_no_posterior_without_enough_rows() -> None:
         BOX3.sample_parameters(jax.random.key(0), BOX3.empty())
 
 
+@pytest.mark.slow
 def test_rows_in_a_flat_have_no_fit() -> None:
     flat = np.column_stack([np.arange(30.0), 2.0 * np.arange(30.0)])
     model = partial(dpm, component=bnp.UninformativeNormal.from_data(flat))

@@ -17,6 +17,7 @@ from bnp_hier.deterministic.agglomeration.leaves import cluster_leaves
 from bnp_hier.models import dpm, pitman_yor_mixture
 from bnp_hier.partitions.clusters import joint_and_statistics
 from bnp_hier.partitions.seating import Prior
+from tests.parameters import few
 
 COMPONENT = bnp.NormalInverseWishart(np.zeros(2), np.asarray(0.1), np.asarray(4.0), np.eye(2))
 MODEL = partial(dpm, component=COMPONENT, concentration=1.0)
@@ -28,7 +29,7 @@ def table(n: int = 400) -> np.ndarray:
     return centers[rng.integers(0, 6, n)] + rng.normal(size=(n, 2))
 
 
-@pytest.mark.parametrize("kind", [bnp.MAPDP, bnp.BayesianKMeans])
+@pytest.mark.parametrize("kind", few([bnp.MAPDP, bnp.BayesianKMeans]))
 def test_two_halves_are_the_whole(kind: Any) -> None:
     X = table()
     whole, halves = kind(MODEL).fit(X), [kind(MODEL).fit(X[:170]), kind(MODEL).fit(X[170:])]

@@ -131,6 +131,7 @@ def test_estimators_find_the_groups_despite_missing_values(name: str) -> None:
         assert (fit.log_evidence_bound_, fit.bound_kind_) == (fit.log_joint_, "one partition")
 
 
+@pytest.mark.slow
 @every_family
 def test_scores_of_new_rows_are_marginal_densities(family: str, x64: None) -> None:
     """Against the integral of the score of complete rows over the missing cell."""

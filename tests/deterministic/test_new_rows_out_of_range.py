@@ -49,6 +49,7 @@ def test_nearest_mean():
         fit.predict(NEW)
 
 
+@pytest.mark.slow
 def test_chains():
     mcmc = MCMC(bnp.PartitionGibbs(MODEL), num_warmup=5, num_samples=10, progress_bar=False)
     mcmc.run(jax.random.key(0), X)

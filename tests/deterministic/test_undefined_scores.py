@@ -84,6 +84,7 @@ def without(rows: list[int]) -> partial:
     return partial(dpm, component=Hole(np.full(2, 2.5), np.full(2, 1.5), float(X[rows, 0].sum())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "rows", "named"),
     [

@@ -388,7 +388,7 @@ def rate_component(X: np.ndarray) -> bnp.Component:
     return bnp.NormalInverseGamma(np.zeros(2), np.full(2, 0.1), np.full(2, 2.0), jnp.full(2, rate))
 
 
-@pytest.mark.parametrize("inference", ["stick_breaking", pytest.param("collapsed_dirichlet", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inference", few(["stick_breaking", "collapsed_dirichlet"], plain=0, slow=2))
 def test_optimize_climbs(inference: str) -> None:
     gamma, normal = dist.Gamma(2.0, 3.0), dist.LogNormal(0.5, 1.0)
     model = partial(dpm, component=rate_component, concentration=gamma)
@@ -449,6 +449,7 @@ def test_bad_models_and_data() -> None:
         fit.predict(np.zeros((3, 1)))
 
 
+@pytest.mark.slow
 def test_too_few_updates_warn() -> None:
     problem, longer = fitted("niw", "stick_breaking", 3)
     with pytest.warns(RuntimeWarning, match="max_iter=1 .*increase max_iter"):

@@ -175,6 +175,7 @@ def test_lack_of_slots_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tried[-1] == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "n",
     [

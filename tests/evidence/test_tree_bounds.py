@@ -309,6 +309,7 @@ def test_bad_input() -> None:
         tree_bound(bhc, "pairs").sample_partitions(0, 0)
 
 
+@pytest.mark.slow
 def test_trees_of_completed_tables_have_no_bounds() -> None:
     X = np.random.default_rng(0).normal(size=(12, 2))
     X[[1, 5, 7], [0, 1, 0]] = np.nan

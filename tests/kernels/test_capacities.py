@@ -82,7 +82,10 @@ def two_means(X: np.ndarray) -> None:
         bnp.PartitionGibbs(partial(capped, most=None), max_clusters=2),
         bnp.ParallelSplitMerge(partial(capped, most=None), max_clusters=2, init="one"),
         bnp.AuxiliaryGibbs(two_means),
-        bnp.BHMCGibbs(partial(bhmc, depth=2, component=bnp.NormalKnownCovariance.from_data(X, learn=False)), init="prior"),
+        pytest.param(
+            bnp.BHMCGibbs(partial(bhmc, depth=2, component=bnp.NormalKnownCovariance.from_data(X, learn=False)), init="prior"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda kernel: type(kernel).__name__,
 )

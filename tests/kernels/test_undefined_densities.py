@@ -29,6 +29,7 @@ def test_partition_gibbs(chains):
         run(bnp.PartitionGibbs(model(3.3), init=np.arange(6), split_merge=0), **chains)
 
 
+@pytest.mark.slow
 def test_a_resumable_run_says_it_in_one_line(caplog):
     """Without what JAX wraps around it, and with the chunks before; other methods of a comparison go on."""
     runs = bnp.ResumableRun(

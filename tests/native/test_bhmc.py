@@ -84,7 +84,7 @@ def _same_sweeps(family: str, n: int, infinite: bool, metropolis: bool) -> tuple
     return sum(kernels[4::6]), moved
 
 
-@pytest.mark.parametrize(("infinite", "metropolis"), few([(True, False), (False, True)]))
+@pytest.mark.parametrize(("infinite", "metropolis"), few([(True, False), (False, True)], plain=0))
 def test_sweeps_of_paths(infinite: bool, metropolis: bool, x64: None) -> None:
     hits, moved = _same_sweeps("known", 20, infinite, metropolis)
     assert hits > 0 and moved > 0
@@ -126,7 +126,7 @@ def _same_divisions(family: str, n: int, infinite: bool) -> tuple[int, int]:
     return sum(kernels[2::4]), sum(kernels[3::4])
 
 
-@pytest.mark.parametrize("infinite", few([False, True]))
+@pytest.mark.parametrize("infinite", few([False, True], plain=0))
 def test_splits_and_merges_of_components(infinite: bool, x64: None) -> None:
     accepted, _ = _same_divisions("known", 20, infinite)
     assert accepted > 0

@@ -23,7 +23,7 @@ SIZES = ((12, 1, 12), (30, 3, 6), (24, 7, 24))
 """Rows, columns and slots."""
 
 
-@pytest.mark.parametrize(("size", "family"), few(product(SIZES, FAMILIES), plain=2, slow=5))
+@pytest.mark.parametrize(("size", "family"), few(product(SIZES, FAMILIES), plain=2, slow=3))
 def test_steps(size: tuple[int, int, int], family: str, x64: None) -> None:
     """A sweep followed by moves with sequential allocation; the log joint and all summaries are the same, too."""
     n, d, slots = size

@@ -69,6 +69,7 @@ def _some(draws: Draws, which: slice) -> Draws:
     )
 
 
+@pytest.mark.slow
 def test_slots_from_first_principles(slots_run: MCMC) -> None:
     """The density of a row sums the joint over the row's slot, over the prior of the other labels."""
     draws = draws_of(slots_run, X)

@@ -60,6 +60,7 @@ def test_parameters_follow_the_posterior_at_each_draw_of_the_hyperparameters(mon
     assert len(np.unique(values)) == values.size  # every draw has a key of its own
 
 
+@pytest.mark.slow
 def test_many_draws_where_the_fit_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means and covariances of NIW draws, 4.5 standard errors each: false alarms below 1 in 1,000; the key is fixed."""
     X = np.random.default_rng(0).normal(size=(14, 2)) + np.repeat([[0.0], [7.0]], 7, axis=0)

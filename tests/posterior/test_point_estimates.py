@@ -45,7 +45,7 @@ def test_losses_from_first_principles(loss: str) -> None:
     np.testing.assert_allclose(expected_losses(candidates, draws, loss), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", few(LOSSES, slow=0))
+@pytest.mark.parametrize("loss", few(LOSSES, plain=0))
 def test_equals_the_best_of_all_partitions(loss: str) -> None:
     everything = np.array(list(all_partitions(7)))
     for seed in range(10):

@@ -253,6 +253,7 @@ def test_a_mixture_with_labels_summed_out_and_as_many_columns_as_sticks() -> Non
     assert set(numbered_sites(draws_of(mcmc, SQUARE))) == {"weights", "loc"}
 
 
+@pytest.mark.slow
 def test_bad_input(run: MCMC) -> None:
     with pytest.raises(
         ValueError, match="'slope' does not exist; the sites with 8 entries, one for each cluster, are both, level"

@@ -35,6 +35,7 @@ def in_this_thread() -> Any:
         yield
 
 
+@pytest.mark.slow
 def test_same_clusters_as_a_stream(few_in_memory: None, tmp_path: Path) -> None:
     """Whatever the partitions, known or not, empty or not; a memory-mapped file, too."""
     X = table()

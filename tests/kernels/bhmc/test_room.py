@@ -101,6 +101,7 @@ def test_a_single_program_warns(small: None) -> None:
         run(partial(MODEL, max_nodes=9))
 
 
+@pytest.mark.slow
 def test_given_values_have_room(small: None) -> None:
     far = {"paths": np.tile([40, 41, 42], (15, 1)), "labels": np.zeros(15, int)}
     kernel = bnp.BHMCGibbs(MODEL)
