@@ -138,6 +138,7 @@ def test_expected_cells_maximise_the_bound(family: Any, x64: None) -> None:
         assert bound(mean, factor) < best
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_the_complete_table_and_of_em(x64: None) -> None:
     """Without missing values, the sample moments; with them, a stationary point of the likelihood of the observed cells."""
     rng = np.random.default_rng(1)

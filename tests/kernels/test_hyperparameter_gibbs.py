@@ -102,7 +102,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", few(MODELS, plain=2, slow=3))
+@pytest.mark.parametrize("name", few(MODELS, plain=1, slow=3))
 def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     """Prior, likelihood and Jacobian, at random points, with rows summed at another: NumPyro's potential energy."""
     model, X = MODELS[name]

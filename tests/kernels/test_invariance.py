@@ -187,6 +187,7 @@ def test_an_order_that_the_moves_change_is_caught(monkeypatch: pytest.MonkeyPatc
     assert bias[0] < -LIMIT * error[0], (bias[0], error[0])
 
 
+@pytest.mark.exhaustive
 def test_rows_on_two_devices_give_the_draws_of_one() -> None:
     """So that what holds for one device holds for several."""
     rows = ROWS[:4]

@@ -153,7 +153,7 @@ def test_draws_of_proportions(infinite: bool, x64: None) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:BHMCGibbs reached its capacity:RuntimeWarning")
-@pytest.mark.parametrize("options", few([{"path": "mh", "split_merge": 2}, {}], plain=0, slow=1))
+@pytest.mark.parametrize("options", few([{"path": "mh", "split_merge": 2}, {}], plain=0, slow=0))
 def test_whole_steps_of_chains(options: dict[str, Any], x64: None) -> None:
     """Two chains at once, with little room for nodes, whose concentrations are drawn, too."""
     problem = random_problem("known", 5, 25, 3, 0)

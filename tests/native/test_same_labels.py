@@ -50,7 +50,7 @@ def test_restricted_gibbs_proposals(family: str, x64: None) -> None:
     assert sum(accepted) > 0
 
 
-@pytest.mark.parametrize("drawn", [True, False])
+@pytest.mark.parametrize("drawn", few([True, False]))
 @pytest.mark.parametrize("family", few(FAMILIES, 1, 2))
 def test_sweeps_of_some_items(family: str, drawn: bool, x64: None) -> None:
     """Items without a cluster, items that do not move, a temperature, further rows by slot, and too few slots."""

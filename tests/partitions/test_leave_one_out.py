@@ -10,6 +10,7 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.leave_one_out import joint_and_densities, leave_one_out_densities
 from bnp_hier.partitions.seating import Prior
 from tests.oracles.problems import FAMILIES, random_problem
+from tests.parameters import few
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.4])
@@ -32,7 +33,7 @@ def test_equals_taking_rows_out(family: str, discount: float, x64: None) -> None
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.4])
-@pytest.mark.parametrize("most", [np.inf, 3.0])
+@pytest.mark.parametrize("most", few([np.inf, 3.0]))
 def test_a_new_row_beside_rows_that_are_all_alone(most: float, discount: float, engine: str, x64: None) -> None:
     """It opens a cluster of its own, unless the model allows no more."""
     problem = random_problem("nig", 4, 0)

@@ -98,6 +98,7 @@ def test_slots_from_first_principles(slots_run: MCMC) -> None:
     np.testing.assert_allclose(log_predictive(few, NEW[:1]), log_predictive(few, NEW)[:1], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:compare_models, one. (the chains|a Monte Carlo)")
 def test_a_single_chain_cannot_show_that_it_has_mixed(slots_run: MCMC) -> None:
     with pytest.warns(RuntimeWarning, match="compare_models, one: there is only one chain.*R-hat compares chains; run several"):

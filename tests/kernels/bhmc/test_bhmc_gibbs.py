@@ -68,7 +68,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("path", "n", "depth", "moves"), few(EXACT, slow=0))
+@pytest.mark.parametrize(("path", "n", "depth", "moves"), few(EXACT, plain=0))
 def test_exact(path: str, n: int, depth: int, moves: dict[str, Any]) -> None:
     """All states of tree and partition by component: the excess over independent draws is at most 1.3.
 
