@@ -59,10 +59,7 @@ def checked(function: _F) -> _F:
 
 
 def leave_inner_functions_out() -> None:
-    """Enforce no annotation of a function inside another: it is made anew, and with it its checks, whenever that one runs.
-
-    To make these checks took a tenth of the time of the plain tests.
-    """
+    """Enforce no annotation of a function inside another: it is made anew, and with it its checks, whenever that one runs."""
     decorate = JaxtypingTransformer.visit_FunctionDef
 
     def visit_FunctionDef(self: JaxtypingTransformer, node: ast.FunctionDef) -> ast.FunctionDef:

@@ -43,7 +43,7 @@ def of_rows(component: Component, stats: object, X: np.ndarray) -> np.ndarray:
     return np.asarray(sum(jax.tree.leaves(products)))
 
 
-@pytest.mark.parametrize("name", few(FAMILIES, plain=0))
+@pytest.mark.parametrize("name", few(FAMILIES, plain=0, slow=2))
 def test_equals_monte_carlo(name: str, x64: None) -> None:
     """20,000 draws from the posterior of seven rows; |z| < 5 for 12 rows, false-alarm rate below 1e-5 a family."""
     component, X = FAMILIES[name]
@@ -114,7 +114,7 @@ def test_a_family_without_coordinates_says_so(x64: None) -> None:
         component.coordinates(X)
 
 
-@pytest.mark.parametrize("name", few(QUADRATIC, 0))
+@pytest.mark.parametrize("name", few(QUADRATIC, plain=0, slow=3))
 def test_natural_parameters_give_the_log_likelihood(name: str, x64: None) -> None:
     component, X = FAMILIES[name]
     rows = component.suff_stats(X)

@@ -22,7 +22,9 @@ def grid(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return centers[truth] + rng.normal(size=(300, 2)), truth
 
 
-@pytest.mark.parametrize("estimator", few([bnp.MAPDP, partial(bnp.BHC, progress_bar=False), bnp.BayesianKMeans], 0))
+@pytest.mark.parametrize(
+    "estimator", few([bnp.MAPDP, partial(bnp.BHC, progress_bar=False), bnp.BayesianKMeans], plain=0, slow=2)
+)
 def test_many_narrow_clusters_are_found(estimator: Callable[[], bnp.MAPDP]) -> None:
     """At the medians of the priors and the declared starts, clusters are so wide that four to six of them are found."""
     X, truth = grid(np.random.default_rng(0))

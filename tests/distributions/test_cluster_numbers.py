@@ -14,7 +14,7 @@ from tests.oracles.partitions import all_partitions
 from tests.parameters import few
 
 
-@pytest.mark.parametrize(("alpha", "discount"), few([(0.3, 0.0), (1.0, 0.4), (-0.2, 0.5), (5.0, 0.0)], 2))
+@pytest.mark.parametrize(("alpha", "discount"), few([(0.3, 0.0), (1.0, 0.4), (-0.2, 0.5), (5.0, 0.0)], 2, 2))
 def test_equals_the_sum_over_all_partitions(alpha: float, discount: float, x64: None) -> None:
     n = 7
     found = bnp.prior_clusters(alpha, n, discount)

@@ -23,7 +23,7 @@ def mixing(root=1.5, concentration=0.8, components=3, paths=PATHS, max_nodes=7, 
 # ---- the density -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("root", "concentration"), few([(1.5, 0.8), (4.0, 20.0)], plain=0))
+@pytest.mark.parametrize(("root", "concentration"), few([(1.5, 0.8), (4.0, 20.0)], plain=0, slow=2))
 def test_equals_numpyro_s_dirichlet_in_its_measure(root, concentration, x64):
     prior = mixing(root, concentration)
     for value in np.asarray(mixing(30.0, 30.0).sample(jax.random.key(0), (5,))):

@@ -180,7 +180,7 @@ def test_max_pairs_keeps_pairs_near_their_meeting_node() -> None:
     assert full >= bhc.log_evidence_bound_ and problem.n == n
 
 
-@pytest.mark.parametrize("family", few(FAMILIES, 2, 1))
+@pytest.mark.parametrize("family", few(FAMILIES, 2, 2))
 @pytest.mark.parametrize(("kind", "reach"), [("recursive", 1), ("pairs", None)])
 def test_weights_coclustering_and_draws_equal_sums_over_partitions(family: str, kind: str, reach: int | None) -> None:
     """Draws: chi-square over the partitions, false alarm 1e-4 each."""

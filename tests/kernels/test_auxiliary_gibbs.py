@@ -71,7 +71,7 @@ def enumeration(alpha: float, discount: float) -> Enumeration:
     return Enumeration(N, lambda rows: COMPONENT.log_evidence(X[rows]), alpha, discount)
 
 
-@pytest.mark.parametrize(("alpha", "discount", "slots"), few([(0.7, 0.4, 9), (0.4, 0.0, N)], plain=0))
+@pytest.mark.parametrize(("alpha", "discount", "slots"), few([(0.7, 0.4, 9), (0.4, 0.0, N)], plain=0, slow=2))
 def test_exact(alpha: float, discount: float, slots: int) -> None:
     """More slots than items are as many as there are items."""
     exact = enumeration(alpha, discount)
@@ -115,7 +115,7 @@ def _no_concentration(counts: jax.Array, prior: Prior) -> jax.Array:
     return log_slot_seating(counts, Prior(1.0, prior.discount))
 
 
-@pytest.mark.parametrize("broken", few([_all_empty_slots_whole, _no_concentration], plain=0))
+@pytest.mark.parametrize("broken", few([_all_empty_slots_whole, _no_concentration], plain=0, slow=2))
 def test_broken_weights_are_caught(broken, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auxiliary_gibbs, "log_slot_seating", broken)
     exact = enumeration(0.4, 0.0)

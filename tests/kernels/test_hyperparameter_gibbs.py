@@ -102,7 +102,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", few(MODELS, plain=1, slow=3))
+@pytest.mark.parametrize("name", few(MODELS, plain=1, slow=7))
 def test_density_is_that_of_the_model(name: str, x64: None) -> None:
     """Prior, likelihood and Jacobian, at random points, with rows summed at another: NumPyro's potential energy."""
     model, X = MODELS[name]
@@ -167,7 +167,7 @@ def bits_model(X: np.ndarray) -> bnp.Component:
     return bnp.BetaBernoulli(0.4 * strength * jnp.ones(3), 0.6 * strength * jnp.ones(3))
 
 
-@pytest.mark.parametrize(("name", "samples"), few([("rate", 12_000), ("bits", 12_000), ("rate", 200_000)], plain=0))
+@pytest.mark.parametrize(("name", "samples"), few([("rate", 12_000), ("bits", 12_000), ("rate", 200_000)], plain=0, slow=2))
 def test_exact_against_quadrature(name: str, samples: int, x64: None) -> None:
     """All 52 partitions of five rows, with α and a hyperparameter of the component integrated out by quadrature.
 

@@ -123,7 +123,7 @@ def test_chunks_hold_every_row_once(n: int, parts: int) -> None:
     np.testing.assert_array_equal(np.sort(np.asarray(chunks)[np.asarray(there)]), rows)
 
 
-@pytest.mark.parametrize("name", few(["normal", "diagonal, missing", "bernoulli", "poisson"], 2))
+@pytest.mark.parametrize("name", few(["normal", "diagonal, missing", "bernoulli", "poisson"], 2, 2))
 @pytest.mark.usefixtures("parts")
 def test_sums_by_products_are_the_clusters_statistics(name: str, x64: None) -> None:
     component, X = PROBLEMS[name]

@@ -23,7 +23,7 @@ SIZES = ((12, 1, 12), (30, 3, 6), (24, 7, 24))
 """Rows, columns and slots."""
 
 
-@pytest.mark.parametrize(("size", "family"), few(product(SIZES, FAMILIES), plain=2, slow=3))
+@pytest.mark.parametrize(("size", "family"), few(product(SIZES, FAMILIES), plain=2, slow=5))
 def test_steps(size: tuple[int, int, int], family: str, x64: None) -> None:
     """A sweep followed by moves with sequential allocation; the log joint and all summaries are the same, too."""
     n, d, slots = size
@@ -71,7 +71,7 @@ def test_sweeps_of_some_items(family: str, drawn: bool, x64: None) -> None:
     assert sum(kernels[1::2]) > 0 or not drawn  # slots were lacking
 
 
-@pytest.mark.parametrize("family", few(FAMILIES, 2, 2))
+@pytest.mark.parametrize("family", few(FAMILIES, 2, 5))
 def test_moves_of_the_first_items(family: str, x64: None) -> None:
     n, d, seated = 18, 3, 11
 

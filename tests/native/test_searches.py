@@ -54,7 +54,7 @@ def same(one: Any, other: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("family", few(FAMILIES, 0, 1))
+@pytest.mark.parametrize("family", few(FAMILIES, 0, 2))
 def test_descents_merges_and_annealing(family: str, x64: None) -> None:
     def search(problem: Problem) -> Any:
         draws = problem.uniforms[: 12 * N].reshape(3, 2, 2, N)
@@ -86,7 +86,7 @@ def test_trees(family: str, x64: None) -> None:
         same(one, other)
 
 
-@pytest.mark.parametrize("family", few(FAMILIES, 0, 1))
+@pytest.mark.parametrize("family", few(FAMILIES, 0, 2))
 def test_densities(family: str, x64: None) -> None:
     def densities(problem: Problem) -> Any:
         component, X, labels, prior = problem.component, problem.X, problem.labels, Prior(problem.concentration, 0.1)

@@ -28,7 +28,7 @@ def test_draws_from_the_partition_prior(slots: int, x64: None) -> None:
     assert len({labels.max() for labels in kernels}) > 1
 
 
-@pytest.mark.parametrize("family", few(FAMILIES, 2, 2))
+@pytest.mark.parametrize("family", few(FAMILIES, 2, 5))
 def test_starts_with_their_summaries(family: str, x64: None) -> None:
     def start(component: Any, X: Any, alpha: Any, discount: Any, labels: Any, uniforms: Any) -> Any:
         seating = Seating(component, X, Prior(alpha, discount))

@@ -93,7 +93,7 @@ def test_one_cluster_by_hand() -> None:
     np.testing.assert_allclose(found, expected, atol=5 * np.sqrt(0.25 / 20_000))
 
 
-@pytest.mark.parametrize("family", few(["mixed", "poisson", "bernoulli"], 0))
+@pytest.mark.parametrize("family", few(["mixed", "poisson", "bernoulli"], plain=0, slow=3))
 def test_other_families(family: str) -> None:
     rng = np.random.default_rng(2)
     counts, bits = rng.poisson(3.0, (60, 3)).astype(float), rng.integers(0, 2, (60, 2)).astype(float)

@@ -204,8 +204,8 @@ def test_compare_keeps_what_is_finished(tmp_path: Path) -> None:
     _table(tmp_path)
     words = ["compare", "rows.csv", "--methods", "map-dp,gibbs", "--chains", "2", "--warmup", "10", "--samples", "1000000"]
     found = []
-    for i in range(2):
-        code, errors = _pressed_after(1.0 + 16.0 * i, [*words, "--no-progress", "--out", f"out{i}"], tmp_path)
+    for i, seconds in enumerate((1.0, 17.0)):
+        code, errors = _pressed_after(seconds, [*words, "--no-progress", "--out", f"out{i}"], tmp_path)
         found.append(code)
         report = tmp_path / f"out{i}" / "report.html"
         assert code in (3, 130) and report.exists() == (code == 3) and "Traceback" not in errors, (i, code, errors)

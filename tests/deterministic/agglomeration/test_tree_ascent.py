@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Any, np.ndarray]] = {
 }
 
 
-@pytest.mark.parametrize("case", few(CASES, 2))
+@pytest.mark.parametrize("case", few(CASES, 2, 2))
 def test_expected_log_joint_has_the_gradient_of_the_bound(case: str, x64: None) -> None:
     """Where the weights of the nodes were computed, the two gradients are equal (Fisher's identity)."""
     component, rows = CASES[case]
