@@ -27,7 +27,7 @@ def dpm(
     """Dirichlet-process mixture with cluster parameters integrated out.
 
     Sites: `alpha` (if `concentration` is a distribution), those of the component's hyperparameters, `z` (the partition, (n,)
-    labels), `missing` (the NaN cells of X, if the columns of the component depend on each other), `X` (observed).
+    labels), `missing` (the NaN cells of X in columns that depend on each other under the component), `X` (observed).
 
     Parameters
     ----------

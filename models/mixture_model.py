@@ -9,7 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Num
 
-from bnp_hier.components import FAMILIES, FORMS, Component, LearnedPrior
+from bnp_hier.components import Component, LearnedPrior, named_family
 from bnp_hier.components.learned import prior_of
 from bnp_hier.models.dirichlet_process import Hyperparameter, dpm, pitman_yor_mixture
 from bnp_hier.utils.wording import nearest
@@ -38,7 +38,9 @@ class MixtureModel:
     learn
         Whether the hyperparameters of the family have priors, as in its `from_data`.
     **settings
-        Further arguments of the family's `from_data`, such as `kappa` or `within`; None for their defaults.
+        Further arguments of the family's `from_data`, such as `kappa` or `within`; None for their defaults. Those of "mixed"
+        are the families of groups of columns, as in ``MixtureModel("mixed", families=["normal", "bernoulli"],
+        columns=[[0, 1, 2], [3]])``.
 
     Raises
     ------
@@ -82,7 +84,8 @@ class MixtureModel:
     def component(self, X: Num[Array | np.ndarray, "n d"]) -> Component | LearnedPrior:
         """The component with the prior that the family derives from the rows of X."""
         given = {name: value for name, value in self._settings.items() if value is not None}
-        return prior_of(FAMILIES[self.family], X, self.learn, **(FORMS.get(self.family, {}) | given))
+        family, form = named_family(self.family)
+        return prior_of(family, X, self.learn, **{**form, **given})
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, among them those of the family's `from_data`."""
@@ -134,10 +137,8 @@ _COMMON = ("family", "concentration", "discount", "learn")
 
 def _settings_of(family: str) -> tuple[str, ...]:
     """Arguments of the family's `from_data` beside the data and `learn`."""
-    if family not in FAMILIES:
-        raise ValueError(f"there is no family {family!r}; {nearest(str(family), FAMILIES)} families are {', '.join(FAMILIES)}")
-    arguments = inspect.signature(FAMILIES[family].from_data).parameters
-    return tuple(name for name in arguments if name not in ("X", "learn", *FORMS.get(family, {})))
+    found, form = named_family(family)
+    return tuple(name for name in inspect.signature(found.from_data).parameters if name not in ("X", "learn", *form))
 
 
 def _in_short(value: Any) -> str:

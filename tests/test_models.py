@@ -18,7 +18,15 @@ from numpyro.infer.util import log_density
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 
-from bnp_hier import BHC, NormalInverseGamma, NormalInverseWishart, NormalKnownCovariance, evidence
+from bnp_hier import (
+    BHC,
+    BetaBernoulli,
+    NormalInverseGamma,
+    NormalInverseWishart,
+    NormalKnownCovariance,
+    ProductComponent,
+    evidence,
+)
 from bnp_hier.models import MixtureModel, bhmc, bhmc_finite, bhmc_paper, dpm, dpm_stick_breaking, pitman_yor_mixture
 from tests.parameters import few
 
@@ -79,6 +87,19 @@ def test_joint_density_is_prior_plus_likelihood() -> None:
     sites = handlers.trace(handlers.substitute(model, {"alpha": jnp.float32(0.7), "z": z})).get_trace(X)
     expected = dist.Gamma(2.0, 1.0).log_prob(0.7) + sites["z"]["fn"].log_prob(z) + sites["X"]["fn"].log_prob(X)
     np.testing.assert_allclose(total, expected, rtol=1e-6)
+
+
+def test_only_missing_values_of_dependent_columns_are_a_site() -> None:
+    table = np.column_stack([X, [0, 1, np.nan, 1, 0]])
+    table[1, 0] = table[3, :2] = np.nan
+    parts = [NormalInverseWishart.from_data(table[:, :2], learn=False), BetaBernoulli(np.ones(1), np.ones(1))]
+    for model in (dpm, pitman_yor_mixture):
+        seeded = handlers.seed(partial(model, component=ProductComponent(parts, [[0, 1], [2]])), 0)
+        sites = handlers.trace(seeded).get_trace(table)
+        assert sites["missing"]["value"].shape == (3,)
+        np.testing.assert_array_equal(np.argwhere(np.isnan(sites["X"]["value"])), [[2, 2]])
+        np.testing.assert_array_equal(sites["X"]["value"][[1, 3, 3], [0, 0, 1]], sites["missing"]["value"])
+        assert np.isfinite(sites["X"]["fn"].log_prob(sites["X"]["value"]))
 
 
 def test_prior_predictive() -> None:
@@ -269,6 +290,16 @@ def test_fixed_branching_under_nuts() -> None:
                 discount=0.1,
             ),
         ),
+        (
+            MixtureModel("mixed", families=["normal", "known"], columns=[[1], [0]], concentration=2.0),
+            partial(
+                dpm,
+                component=lambda X: ProductComponent.from_data(
+                    X, families=[NormalInverseWishart, NormalKnownCovariance], columns=[[1], [0]]
+                )(X),
+                concentration=2.0,
+            ),
+        ),
     ],
 )
 def test_named_settings_are_those_of_the_plain_model(named: MixtureModel, plain) -> None:
@@ -299,6 +330,13 @@ def test_settings_are_parameters() -> None:
     assert "shape" not in model.get_params()
     model.set_params(family="spherical", concentration=dist.Gamma(1.0, 2.0))
     assert repr(model) == "MixtureModel('spherical', concentration=Gamma(...))"  # kappa is gone
+    mixed = model.set_params(family="mixed", concentration=None, families=["normal", "bernoulli"], columns=[[0], [1]])
+    assert repr(mixed) == "MixtureModel('mixed', families=['normal', 'bernoulli'], columns=[[0], [1]])"
+    assert clone(mixed).get_params()["families"] == ["normal", "bernoulli"]
+    assert list(mixed.component(np.array([[0.1, 1.0], [0.3, 0.0]])).priors) == [
+        *("part0_within", "part0_kappa", "part0_extra_nu"),
+        "part1_strength",
+    ]
 
 
 @pytest.mark.parametrize(

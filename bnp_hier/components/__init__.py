@@ -1,5 +1,7 @@
 """Conjugate components: likelihoods of one cluster whose parameters can be integrated out."""
 
+from collections.abc import Mapping
+
 from bnp_hier.components.base import Component, ComponentLikelihood
 from bnp_hier.components.beta_bernoulli import BetaBernoulli
 from bnp_hier.components.dirichlet_multinomial import DirichletMultinomial
@@ -10,6 +12,7 @@ from bnp_hier.components.normal_inverse_wishart import NormalInverseWishart
 from bnp_hier.components.normal_known_covariance import NormalKnownCovariance
 from bnp_hier.components.product import ProductComponent
 from bnp_hier.components.uninformative_normal import UninformativeNormal
+from bnp_hier.utils.wording import nearest
 
 FAMILIES: dict[str, type[Component]] = {
     "bernoulli": BetaBernoulli,
@@ -19,12 +22,30 @@ FAMILIES: dict[str, type[Component]] = {
     "diagonal": NormalInverseGamma,
     "normal": NormalInverseWishart,
     "known": NormalKnownCovariance,
+    "shared-diagonal": NormalKnownCovariance,
     "spherical": NormalKnownCovariance,
 }
 """Short names of the families considered for a data set; the first that suits the columns is chosen (`Component.suits`)."""
 
-FORMS: dict[str, dict[str, str]] = {"spherical": {"covariance_type": "spherical"}}
+FORMS: dict[str, dict[str, str]] = {
+    "shared-diagonal": {"covariance_type": "diagonal"},
+    "spherical": {"covariance_type": "spherical"},
+}
 """Options of `from_data` for the short names of families that have several forms."""
+
+
+def named_family(name: str) -> tuple[type[Component], Mapping[str, str]]:
+    """The family with a short name, and the options of its `from_data` that the name stands for.
+
+    Raises
+    ------
+    ValueError
+        If there is no such family; the message gives the nearest names.
+    """
+    if name not in FAMILIES:
+        raise ValueError(f"there is no family {name!r}; {nearest(str(name), FAMILIES)} families are {', '.join(FAMILIES)}")
+    return FAMILIES[name], FORMS.get(name, {})
+
 
 __all__ = [
     "FAMILIES",
@@ -40,4 +61,5 @@ __all__ = [
     "NormalKnownCovariance",
     "ProductComponent",
     "UninformativeNormal",
+    "named_family",
 ]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Bool, Float, Num
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
@@ -371,6 +371,59 @@ class Component(ABC):
         over the rows.
         """
         return self.log_marginal(jax.tree.map(lambda one, other: one[:, None] + other[None], left, right))
+
+    # ---- primitives for missing values of columns that depend on each other; see `DependentColumns` ------------------
+
+    @property
+    def dependent_columns(self) -> tuple[int, ...]:
+        """Columns, in increasing order, whose missing values a model must complete because the statistics need whole rows."""
+        return ()
+
+    def incomplete_cells(self, X: Num[Array | np.ndarray, "m d"]) -> Bool[np.ndarray, "m d"]:
+        """Missing values (NaN) of a table that a model must complete, the `missing` of `bnp_hier.complete_rows`.
+
+        Those of other columns stay in the table, and the component leaves them out of its statistics.
+        """
+        if not self.dependent_columns:
+            return np.zeros(np.shape(X), bool)
+        return np.isnan(np.asarray(X)) & np.isin(np.arange(np.shape(X)[-1]), self.dependent_columns)
+
+    def density_of_cells(self, stats: Statistics) -> Statistics:
+        """The values that `log_density_of_cells` and `draw_cells` need for a cluster."""
+        return self.cache(stats)
+
+    def log_density_of_cells(self, density: Statistics, x: Num[Array, "... d"]) -> Float[Array, "..."]:
+        """Log predictive density of the values of a row that are there, with the others (NaN) integrated out (nats).
+
+        `density` comes from `density_of_cells`; batch dimensions broadcast.
+        """
+        return self.cached_log_predictive(density, self.suff_stats(x))
+
+    def draw_cells(self, density: Statistics, x: Num[Array, " d"], key: Array) -> Num[Array, " d"]:
+        """The row with missing values of `dependent_columns` drawn given all others, under the parameters integrated out."""
+        return x
+
+    def expected_parameters(self, stats: Statistics) -> Statistics:
+        """The values that `expected_cells` needs for a cluster."""
+        return ()
+
+    def expected_cells(
+        self, parameters: Statistics, x: Num[Array, "... d"]
+    ) -> tuple[Num[Array, "... d"], Float[Array, "... q q"], Float[Array, "..."]]:
+        """Best normal approximation of the missing values of `dependent_columns`, under uncertain parameters.
+
+        Returns
+        -------
+        mean, covariance, entropy
+            The row with the means of these cells; the covariance matrix of the q `dependent_columns`, 0 where a value is there;
+            and the entropy (nats).
+        """
+        batch = x.shape[:-1]
+        return x, jnp.zeros((*batch, 0, 0), jnp.result_type(float)), jnp.zeros(batch, jnp.result_type(float))
+
+    def with_covariances(self, rows: Statistics, covariances: Float[Array, "... q q"]) -> Statistics:
+        """Expected statistics of uncertain rows, from those of their means and the covariances of `dependent_columns`."""
+        return rows
 
 
 class PlainStatistics:

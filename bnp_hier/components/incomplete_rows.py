@@ -54,7 +54,10 @@ class ExpectedNormal(NamedTuple):
 
 
 class DependentColumns(ABC):
-    """Mixin for families of normal rows with dependent columns, whose missing values are sampled or integrated out."""
+    """Mixin for families of normal rows with dependent columns, whose missing values are sampled or integrated out.
+
+    A family provides the first three methods; the others make them those of `Component`.
+    """
 
     @abstractmethod
     def elliptical(self, stats: Statistics) -> Elliptical:
@@ -64,14 +67,42 @@ class DependentColumns(ABC):
     def expected_normal(self, stats: Statistics) -> ExpectedNormal:
         """Expected parameters of the cluster given the rows summarised by `stats`."""
 
+    @abstractmethod
+    def with_covariances(self, rows: Statistics, covariances: Float[Array, "... d d"]) -> Statistics:
+        """Expected statistics of uncertain rows, from those of their means and their covariance matrices."""
+
+    @property
+    def dependent_columns(self) -> tuple[int, ...]:
+        """All columns."""
+        component: Any = self
+        return tuple(range(component.dim))
+
     def validate_new_rows(self, X: ArrayLike) -> None:
         """Check rows whose density is computed; missing values are integrated out."""
         component: Any = self
         component.validate(X if is_traced(X) else np.nan_to_num(np.asarray(X, dtype=np.float64), posinf=np.inf, neginf=-np.inf))
 
-    @abstractmethod
-    def with_covariances(self, rows: Statistics, covariances: Float[Array, "... d d"]) -> Statistics:
-        """Expected statistics of uncertain rows, from those of their means and their covariance matrices."""
+    def density_of_cells(self, stats: Statistics) -> Elliptical:
+        """The predictive distribution."""
+        return self.elliptical(stats)
+
+    def log_density_of_cells(self, density: Elliptical, x: Float[Array, "... d"]) -> Float[Array, "..."]:
+        """Log predictive density of the cells that are not NaN (nats)."""
+        return log_density_of_observed(density, x)
+
+    def draw_cells(self, density: Elliptical, x: Float[Array, " d"], key: Array) -> Float[Array, " d"]:
+        """The row with its NaN cells drawn from their conditional distribution given the others."""
+        return conditional_draw(density, x, key)
+
+    def expected_parameters(self, stats: Statistics) -> ExpectedNormal:
+        """Expected parameters of the cluster."""
+        return self.expected_normal(stats)
+
+    def expected_cells(
+        self, parameters: ExpectedNormal, x: Float[Array, "... d"]
+    ) -> tuple[Float[Array, "... d"], Float[Array, "... d d"], Float[Array, "..."]]:
+        """Mean, covariance matrix and entropy of the best normal approximation of the NaN cells."""
+        return expected_cells(parameters, x)
 
 
 class _Conditional(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any, Self, cast
@@ -92,7 +92,8 @@ class ProductComponent(Component):
     Notes
     -----
     The parameters of a cluster are the parameters of the parts, flattened and concatenated. Missing values are marginalised
-    by the parts that allow them.
+    by the parts that allow them. Those of dependent columns (`NormalInverseWishart`, `NormalKnownCovariance`) are cells of the
+    model, which are drawn or imputed given all columns of the row; in new rows, they are integrated out.
     """
 
     parts: Sequence[Component]
@@ -128,7 +129,7 @@ class ProductComponent(Component):
         X: ArrayLike,
         *,
         learn: bool = True,
-        families: Sequence[type[Component]] | None = None,
+        families: Sequence[type[Component] | str] | None = None,
         columns: Sequence[Sequence[int]] | None = None,
     ) -> Any:
         """Build each group with its `from_data`, by default BetaBernoulli for binary columns and NormalInverseGamma otherwise.
@@ -141,7 +142,8 @@ class ProductComponent(Component):
             True: return the component with priors on the hyperparameters of the groups, for use as `component` of a model;
             the names of the sites begin with the number of the group, as in `part0_within`. False: return the component.
         families, columns
-            Class and column numbers of each group.
+            Class, or short name as in `MixtureModel` ("normal", "spherical", "bernoulli", ...), and column numbers of each
+            group.
 
         Returns
         -------
@@ -151,8 +153,17 @@ class ProductComponent(Component):
         Raises
         ------
         ValueError
-            If there are fewer than two rows, only one of `families` and `columns` is given, `columns` does not match X, a group
-            does not fit its family, or a column without a given family has only missing values.
+            If there are fewer than two rows, only one of `families` and `columns` is given, they differ in length, a family is
+            unknown, `columns` does not match X, a group does not fit its family, or a column without a given family has only
+            missing values.
+
+        Examples
+        --------
+        >>> from bnp_hier import ProductComponent
+        >>> X = [[0.0, 0.1, 1.0], [2.0, 4.2, 0.0], [1.0, 2.1, 1.0]]
+        >>> component = ProductComponent.from_data(X, families=["normal", "bernoulli"], columns=[[0, 1], [2]], learn=False)
+        >>> [type(part).__name__ for part in component.parts]
+        ['NormalInverseWishart', 'BetaBernoulli']
         """
         matrix = as_matrix(X, min_rows=2)
         if (families is None) != (columns is None):
@@ -171,7 +182,11 @@ class ProductComponent(Component):
             bits = ((matrix == 0) | (matrix == 1) | np.isnan(matrix)).all(0)
             groups = [(BetaBernoulli, np.flatnonzero(bits)), (NormalInverseGamma, np.flatnonzero(~bits))]
             families, columns = zip(*[(f, tuple(c.tolist())) for f, c in groups if len(c)], strict=True)
-        parts = [prior_of(f, matrix[:, list(c)], learn) for f, c in zip(families, columns, strict=True)]
+        if len(families) != len(columns):
+            raise ValueError(f"ProductComponent.from_data: {len(families)} families but {len(columns)} groups of columns")
+        parts = []
+        for (family, form), group in zip(map(_family, families), columns, strict=True):
+            parts.append(prior_of(family, matrix[:, list(group)], learn, **form))
         return (
             _joined(cls, parts, columns) if any(isinstance(part, LearnedPrior) for part in parts) else cls(parts, columns)  # type: ignore[arg-type]
         )
@@ -204,6 +219,17 @@ class ProductComponent(Component):
 
     def validate(self, X: ArrayLike) -> None:
         """Check each group against its family; error messages name the columns of the group."""
+        self._check_groups(X, lambda part, group: part.validate(group))
+
+    def validate_new_rows(self, X: ArrayLike) -> None:
+        """Check each group of rows whose density is computed."""
+        self._check_groups(X, lambda part, group: part.validate_new_rows(group))
+
+    def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
+        """Check each group; error messages name the columns of the group."""
+        self._check_groups(X, lambda part, group: part.check_precision(group, parameters=parameters))
+
+    def _check_groups(self, X: ArrayLike, check: Callable[[Component, np.ndarray], None]) -> None:
         if is_traced(X):
             return
         matrix = as_matrix(X)
@@ -211,7 +237,7 @@ class ProductComponent(Component):
             raise ValueError(f"X has {matrix.shape[1]} columns, but ProductComponent was built for {self.dim} columns")
         for part, columns in zip(self.parts, self.columns, strict=True):
             with _naming(columns):
-                part.validate(matrix[:, list(columns)])
+                check(part, matrix[:, list(columns)])
 
     def centered_on(self, X: ArrayLike) -> Self:
         """Centre each part on its own columns."""
@@ -229,15 +255,6 @@ class ProductComponent(Component):
         """Translate each part by its own columns of `by`."""
         parts = [part.translated(by[np.array(c)]) for part, c in zip(self.parts, self.columns, strict=True)]
         return dataclasses.replace(self, parts=parts)
-
-    def check_precision(self, X: ArrayLike, *, parameters: bool = False) -> None:
-        """Check each group; error messages name the columns of the group."""
-        if is_traced(X):
-            return
-        matrix = as_matrix(X)
-        for part, columns in zip(self.parts, self.columns, strict=True):
-            with _naming(columns):
-                part.check_precision(matrix[:, list(columns)], parameters=parameters)
 
     def anchor(self) -> ProductComponent | None:
         """The anchors of the parts, if all have one."""
@@ -281,6 +298,57 @@ class ProductComponent(Component):
     def log_marginal_of_row_pairs(self, left: Any, right: Any) -> Float[Array, "a b"]:
         """Sum of the log marginal likelihoods of the parts (nats)."""
         return _total(p.log_marginal_of_row_pairs(a, b) for p, a, b in zip(self.parts, left, right, strict=True))
+
+    @property
+    def dependent_columns(self) -> tuple[int, ...]:
+        """Those of the parts."""
+        return tuple(sorted(c[j] for part, c in zip(self.parts, self.columns, strict=True) for j in part.dependent_columns))
+
+    def density_of_cells(self, stats: Any) -> Any:
+        """Tuple of those of the parts."""
+        return tuple(part.density_of_cells(s) for part, s in zip(self.parts, stats, strict=True))
+
+    def log_density_of_cells(self, density: Any, x: Num[Array, "... d"]) -> Float[Array, "..."]:
+        """Sum of the log predictive densities of the parts (nats)."""
+        groups = zip(self.parts, self.columns, density, strict=True)
+        return _total(part.log_density_of_cells(f, x[..., np.array(c)]) for part, c, f in groups)
+
+    def draw_cells(self, density: Any, x: Num[Array, " d"], key: Array) -> Num[Array, " d"]:
+        """The row with the missing values of each part drawn: given the cluster, the parts are independent."""
+        keys = jax.random.split(key, len(self.parts))
+        for part, columns, of_part, key_part in zip(self.parts, self.columns, density, keys, strict=True):
+            c = np.array(columns)
+            x = x.at[c].set(part.draw_cells(of_part, x[c], key_part))
+        return x
+
+    def expected_parameters(self, stats: Any) -> Any:
+        """Tuple of those of the parts."""
+        return tuple(part.expected_parameters(s) for part, s in zip(self.parts, stats, strict=True))
+
+    def expected_cells(
+        self, parameters: Any, x: Num[Array, "... d"]
+    ) -> tuple[Num[Array, "... d"], Float[Array, "... q q"], Float[Array, "..."]]:
+        """Normal approximations of the parts, which are independent of each other."""
+        mean, entropies, batch = x, [], x.shape[:-1]
+        covariance = jnp.zeros((*batch, *[len(self.dependent_columns)] * 2), jnp.result_type(float))
+        for part, columns, own, at in zip(self.parts, self.columns, parameters, self._blocks(), strict=True):
+            c = np.array(columns)
+            mean_part, covariance_part, entropy = part.expected_cells(own, x[..., c])
+            mean, covariance = mean.at[..., c].set(mean_part), covariance.at[at].set(covariance_part)
+            entropies.append(entropy)
+        return mean, covariance, _total(entropies)
+
+    def with_covariances(self, rows: Any, covariances: Float[Array, "... q q"]) -> Any:
+        """Each part with its own block of the covariance matrices."""
+        return tuple(p.with_covariances(r, covariances[at]) for p, r, at in zip(self.parts, rows, self._blocks(), strict=True))
+
+    def _blocks(self) -> list[tuple[Any, ...]]:
+        """Where the covariance matrix of the dependent columns of each part is in that of all of them."""
+        places = [
+            np.searchsorted(self.dependent_columns, np.array([c[j] for j in part.dependent_columns], int))
+            for part, c in zip(self.parts, self.columns, strict=True)
+        ]
+        return [(..., at[:, None], at) for at in places]
 
     def native(self) -> tuple[Part, ...] | None:
         """The native families of the parts, if all have one."""
@@ -337,6 +405,13 @@ class ProductComponent(Component):
     @property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(group) for group in self.columns)
+
+
+def _family(family: type[Component] | str) -> tuple[type[Component], Mapping[str, str]]:
+    """The class of a family and options of its `from_data`."""
+    from bnp_hier.components import named_family  # the registry contains this module's family
+
+    return named_family(family) if isinstance(family, str) else (family, {})
 
 
 def _joined(

@@ -23,7 +23,7 @@ from bnp_hier.deterministic.completion import LEAST_RISE, first_imputation, refi
 from bnp_hier.deterministic.fit_warnings import warn_of_edges, warn_of_one_cluster
 from bnp_hier.deterministic.input_validation import input_rows
 from bnp_hier.deterministic.lazy_predictions import lazy_on_dask
-from bnp_hier.inspection.collapsed import MixtureValues, find_missing
+from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.models import MixtureModel, dpm
@@ -47,11 +47,11 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
     `concentration_`; `discount_`; `hyperparameters_`, a dictionary of the model's hyperparameter sites; `log_joint_`,
     log p(X, `labels_`) (nats); `n_features_in_`; `feature_names_in_`, if X is a DataFrame; `fit_seconds_`.
 
-    If the model completes the rows of a table with missing values (`complete_rows`, as `dpm` does for full or shared covariance
-    matrices), the estimator is fitted to completed tables in turn with imputation given its labels. Then there are also
-    `missing_values_` and `missing_std_`, the means and standard deviations of the missing values, row by row; `log_joint_` is
-    a lower bound on log p(observed cells, `labels_`), which is also the bound on the evidence, if the estimator has one; and
-    all other quantities of the fit are those of the completed table.
+    If the model completes the rows of a table with missing values (`complete_rows`, as `dpm` does for columns with a full or
+    shared covariance matrix), the estimator is fitted to completed tables in turn with imputation given its labels. Then there
+    are also `missing_values_` and `missing_std_`, the means and standard deviations of these missing values, row by row;
+    `log_joint_` is a lower bound on log p(observed cells, `labels_`), which is also the bound on the evidence, if the estimator
+    has one; and all other quantities of the fit are those of the completed table.
     """
 
     model: Model
@@ -196,8 +196,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         The hyperparameters are learned by the first fit and by the imputation. Set the attributes `missing_values_`,
         `missing_std_` and `log_joint_`; a bound on the evidence becomes that of the partition.
         """
-        find_missing(problem.model, problem.sites, (problem.X,))
-        problem.complete(first_imputation(problem).cells(problem.X))
+        problem.complete(first_imputation(problem).cells)
         learn, before, best = bool(self._rounds(problem)), dict(self.__dict__), None
         for _ in range(FITS):
             self.__dict__.clear()
@@ -209,15 +208,15 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
             if best is not None and not log_joint > best[0] + LEAST_RISE:
                 break
             best = log_joint, own, dict(self.__dict__), problem.unconstrained
-            problem.complete(better.cells(problem.X))
+            problem.complete(better.cells)
         assert best is not None
         _, found, attributes, problem.unconstrained = best
         self.__dict__.update(attributes)
         problem.keep_hyperparameters = False
-        problem.complete(found.cells(problem.X))
+        problem.complete(found.cells)
         self._describe(problem)
         self.log_joint_, self.statistics_ = found.log_joint, found.stats
-        self.missing_values_, self.missing_std_ = found.cells(problem.X), found.deviations(problem.X)
+        self.missing_values_, self.missing_std_ = found.cells, found.deviations
         uncertainty = jax.tree.map(np.zeros_like, self.component_.suff_stats(np.asarray(problem.values.X)))
         for leaf, part in zip(jax.tree.leaves(uncertainty), jax.tree.leaves(self._uncertainty(found)), strict=True):
             leaf[found.rows] = part
@@ -227,9 +226,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
 
     def _uncertainty(self, found: Imputation) -> Statistics:
         """What the covariance matrices of incomplete rows add to the rows' statistics."""
-        component: Any = self.component_
-        nothing = component.empty((len(found.rows),))
-        return jax.tree.map(np.asarray, component.with_covariances(nothing, jnp.asarray(found.covariances)))
+        nothing = self.component_.empty((len(found.rows),))
+        return jax.tree.map(np.asarray, self.component_.with_covariances(nothing, jnp.asarray(found.covariances)))
 
     def _restate(self, values: MixtureValues, added: Statistics) -> None:  # noqa: B027
         """Compute sums of rows beside those of the labels again, from completed rows and what their uncertainty adds."""

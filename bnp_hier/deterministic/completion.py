@@ -61,7 +61,7 @@ def refined_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: b
 def _settled(problem: Problem, labels: Int[np.ndarray, " n"], learn: bool) -> Imputation:
     """Alternate imputation and gradient steps on the hyperparameters."""
     found = impute(problem.values, problem.X, labels)
-    problem.complete(found.cells(problem.X))
+    problem.complete(found.cells)
     if not learn:
         return found
     value = found.log_joint + _log_prior(problem)
@@ -83,7 +83,7 @@ def _settled(problem: Problem, labels: Int[np.ndarray, " n"], learn: bool) -> Im
             problem.unconstrained = before
             break
         rise, value, found = reached - value, reached, again
-        problem.complete(found.cells(problem.X))
+        problem.complete(found.cells)
         if rise < LEAST_RISE:
             break
     return found

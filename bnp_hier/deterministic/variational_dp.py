@@ -17,7 +17,6 @@ from sklearn.utils._param_validation import StrOptions
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.deterministic.alternation import Objective, by_gradient, learn
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.deterministic.learned_starts import starting_hyperparameters
@@ -428,15 +427,16 @@ class VariationalDP(DeterministicClustering):
 
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         matrix = self._new_rows(X)
+        absent = self.component_.incomplete_cells(matrix)
         with jax.enable_x64(True), blas_on_one_core():
             parts = in_chunks(
                 lambda rows: _log_densities(self.component_, self._soft_stats_, jnp.log(self.weights_), rows),
-                np.nan_to_num(matrix) if isinstance(self.component_, DependentColumns) else matrix,
+                np.where(absent, 0.0, matrix),
             )
-            absent = np.isnan(matrix).any(axis=1)
-            if absent.any() and isinstance(self.component_, DependentColumns):
+            incomplete = absent.any(axis=1)
+            if incomplete.any():
                 seen = lambda rows: log_densities_of_observed(self.component_, self._soft_stats_, rows)  # noqa: E731
-                parts[absent] = in_chunks(seen, matrix[absent]) + np.log(self.weights_)
+                parts[incomplete] = in_chunks(seen, matrix[incomplete]) + np.log(self.weights_)
         others = np.delete(parts, self.label_components_, axis=1)
         rest = np.logaddexp.reduce(others, axis=1, initial=-np.inf)
         return check_log_weights(np.column_stack([parts[:, self.label_components_], rest]), matrix)

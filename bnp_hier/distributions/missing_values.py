@@ -15,7 +15,6 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from bnp_hier.components import Component
-from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.sharded_arrays import is_spread
 
@@ -79,12 +78,13 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
     X
         Data, (n, d).
     missing
-        Which cells are missing, (n, d); by default, those that are NaN. It must be given if X is traced by JAX.
+        Which cells are missing, (n, d); by default, those that are NaN. It must be given if X is traced by JAX, or if some
+        columns are of a family that leaves missing values out: ``component.incomplete_cells(X)`` are those of the others.
 
     Returns
     -------
     rows
-        X with its missing values replaced by those of the site; X itself if there are none.
+        X with these cells replaced by those of the site; X itself if there are none.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
         If a row or a column has nothing but missing values, or `missing` does not have the shape of X.
     """
     if missing is None:
-        if is_traced(X) or is_spread(X) or np.asarray(X).dtype.kind != "f":
+        if not _has_numbers(X):
             return X
         absent = np.isnan(np.asarray(X))
     else:
@@ -101,20 +101,28 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
             raise ValueError(f"missing must have the shape of X, {np.shape(X)}, but it has shape {absent.shape}")
     if not absent.any():
         return X
-    for axis, what in ((0, "column"), (1, "row")):
-        empty = np.flatnonzero(absent.all(axis=axis))
+    empty_rows = (absent | np.isnan(np.asarray(X)) if _has_numbers(X) else absent).all(axis=1)
+    for all_missing, what in ((absent.all(axis=0), "column"), (empty_rows, "row")):
+        empty = np.flatnonzero(all_missing)
         if len(empty):
             raise ValueError(
                 f"all values are missing in {what}{'s' * (len(empty) > 1)} {', '.join(map(str, empty[:5]))}"
                 f"{', ...' if len(empty) > 5 else ''} of X; leave {'it' if len(empty) == 1 else 'them'} out"
             )
     xp: Any = jnp if is_traced(X) else np
-    table, columns = xp.where(absent, xp.nan, X), np.nonzero(absent)[1]
-    spread = xp.nanstd(table, axis=0)
-    prior = MissingValues(xp.nanmean(table, axis=0)[columns], xp.where(spread > 0, spread, 1.0)[columns])
+    table, (incomplete, columns) = xp.where(absent, xp.nan, X), np.unique(np.nonzero(absent)[1], return_inverse=True)
+    spread = xp.nanstd(table[:, incomplete], axis=0)
+    prior = MissingValues(xp.nanmean(table[:, incomplete], axis=0)[columns], xp.where(spread > 0, spread, 1.0)[columns])
     return with_cells(table, numpyro.sample(name, prior), absent)
 
 
 def rows_for(component: Component, X: Any, name: str = "missing") -> Any:
-    """The rows as the component needs them: completed by a site of the model if its columns depend on each other."""
-    return complete_rows(name, X) if isinstance(component, DependentColumns) else X
+    """The rows as the component needs them: completed by a site of the model where its columns depend on each other."""
+    if not component.dependent_columns or not _has_numbers(X):
+        return X
+    return complete_rows(name, X, component.incomplete_cells(X))
+
+
+def _has_numbers(X: Any) -> bool:
+    """Whether cells of a table can be read here and may be missing."""
+    return not is_traced(X) and not is_spread(X) and np.asarray(X).dtype.kind == "f"

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
 from bnp_hier.components import Component
-from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.distributions import ConjugateMixture, MissingValues
 from bnp_hier.inspection.trace import (
     Model,
@@ -183,15 +182,17 @@ def find_missing(
 
     prior = run_model(model, args, kwargs or {}, feasible)[missing]["fn"]
     size = prior.event_shape[0]
-    absent = np.isnan(table(np.full(size, np.nan)))
     numbers = np.arange(1.0, size + 1)
-    if absent.sum() != size or not np.array_equal(table(numbers)[absent], numbers):
+    completed = table(numbers)
+    absent = np.isnan(table(np.full(size, np.nan))) & ~np.isnan(completed)
+    if absent.sum() != size or not np.array_equal(completed[absent], numbers):
         raise ValueError(f'the model changes the missing values "{missing}" before it observes them in "{sites.observed}"')
     component = trace[sites.observed]["fn"].component
-    if not isinstance(component, DependentColumns):
+    wrong = np.setdiff1d(np.flatnonzero(absent.any(axis=0)), component.dependent_columns)
+    if len(wrong):
         raise ValueError(
-            f"{type(component).__name__} leaves missing values out of the likelihood: the model must not complete them with "
-            "`complete_rows`"
+            f"{type(component).__name__} leaves missing values out of the likelihood in column {wrong[0]}: the model must not "
+            "complete them with `complete_rows`, but only `component.incomplete_cells(X)`"
         )
     return absent
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
-from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, find_sites, read_values
+from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, find_missing, find_sites, read_values
 from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
@@ -73,8 +73,10 @@ class Problem:
         """Largest number of clusters so far: programs whose shapes follow from it serve smaller numbers too."""
         self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
         values = self.values
-        if self.sites.missing is not None and not allow_missing:
-            values.component.validate(self.X)
+        if self.sites.missing is not None:
+            find_missing(model, self.sites, (self.X,))
+            if not allow_missing:
+                values.component.validate(self.X)
         values.component.validate(values.X)
         values.component.check_precision(values.X)
 

@@ -14,7 +14,6 @@ from scipy.special import gammaln
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.partitions.capacities import in_steps, more_slots
@@ -97,7 +96,7 @@ def log_predictives(
 ) -> Float[np.ndarray, "m k1"]:
     """Log predictive density of each row in each of k hard clusters and, last, in a new one (nats).
 
-    Missing values (NaN) of rows with dependent columns are integrated out.
+    Missing values (NaN) are integrated out.
 
     Parameters
     ----------
@@ -108,12 +107,12 @@ def log_predictives(
     total
         A number of rows that no cluster exceeds.
     """
-    absent = np.isnan(X).any(axis=1)
-    if absent.any() and isinstance(component, DependentColumns):
-        densities = log_predictives(component, stats, np.nan_to_num(X), total)
-        k = densities.shape[1]
+    absent = component.incomplete_cells(X)
+    if absent.any():
+        densities = log_predictives(component, stats, np.where(absent, 0.0, X), total)
+        k, rows = densities.shape[1], absent.any(axis=1)
         given = more_slots(stats, in_steps(k) - k + 1)
-        densities[absent] = in_chunks(lambda rows: log_densities_of_observed(component, given, rows), X[absent])[:, :k]
+        densities[rows] = in_chunks(lambda some: log_densities_of_observed(component, given, some), X[rows])[:, :k]
         return densities
     if has_kernels(component):
         from bnp_hier.native.densities import PREDICTIVES

@@ -11,12 +11,12 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.components.incomplete_rows import expected_cells, log_density_of_observed
 from bnp_hier.distributions.chinese_restaurant import cluster_counts, log_partition_prior
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.partitions.clusters import joint_and_statistics
+from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.arrays import take
 from bnp_hier.utils.labels import canonical_labels
@@ -37,7 +37,8 @@ class Imputation(NamedTuple):
     - **labels** - (n,) the labels.
     - **rows** - (r,) the incomplete rows.
     - **means** - (r, d) these rows with the means of their missing values.
-    - **covariances** - (r, d, d) their covariance matrices, 0 where a cell is there.
+    - **covariances** - (r, q, q) covariance matrices of their q dependent columns, 0 where a cell is there.
+    - **cells**, **deviations** - (m,) means and standard deviations of the missing values, row by row.
     - **stats** - expected statistics of the clusters.
     - **log_joint** - lower bound on log p(observed cells, labels) (nats).
     """
@@ -45,17 +46,11 @@ class Imputation(NamedTuple):
     labels: Int[np.ndarray, " n"]
     rows: Int[np.ndarray, " r"]
     means: Float[np.ndarray, "r d"]
-    covariances: Float[np.ndarray, "r d d"]
+    covariances: Float[np.ndarray, "r q q"]
+    cells: Float[np.ndarray, " m"]
+    deviations: Float[np.ndarray, " m"]
     stats: Statistics
     log_joint: float
-
-    def cells(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " m"]:
-        """Means of the missing values, row by row."""
-        return self.means[np.isnan(X[self.rows])]
-
-    def deviations(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " m"]:
-        """Standard deviations of the missing values, row by row."""
-        return np.sqrt(np.diagonal(self.covariances, axis1=1, axis2=2))[np.isnan(X[self.rows])]
 
 
 def impute(values: MixtureValues, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Imputation:
@@ -68,13 +63,13 @@ def impute(values: MixtureValues, X: Float[np.ndarray, "n d"], labels: Int[np.nd
     Parameters
     ----------
     values
-        Partition prior and component (with `DependentColumns`); its rows are not used.
+        Partition prior and component; the rows are not used.
     X
-        Data, (n, d), with NaN for missing values.
+        Data, (n, d), with NaN for missing values; those that the component leaves out of its statistics need no approximation.
     labels
         (n,) clusters 0, ..., K − 1.
     """
-    component, absent = values.component, np.isnan(X)
+    component, absent = values.component, values.component.incomplete_cells(X)
     incomplete = absent.any(axis=1)
     rows, k = np.flatnonzero(incomplete), int(labels.max()) + 1
     slots = in_steps(k)
@@ -90,25 +85,25 @@ def impute(values: MixtureValues, X: Float[np.ndarray, "n d"], labels: Int[np.nd
     seen = np.concatenate([X[rows], np.zeros((extra, X.shape[1]))])
     own = np.concatenate([labels[rows], np.full(extra, slots)])
     means, covariances, stats, bound = _impute(component, base, seen, own)
-    r = len(rows)
+    means, covariances = (np.asarray(each)[: len(rows)] for each in (means, covariances))
+    deviations = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[absent[rows][:, list(component.dependent_columns)]]
     counts = np.bincount(labels, minlength=k)
     seating = float(log_partition_prior(counts.astype(float), values.concentration, values.discount))
     stats = jax.tree.map(lambda leaf: np.asarray(leaf)[:k], stats)
-    return Imputation(labels, rows, np.asarray(means)[:r], np.asarray(covariances)[:r], stats, float(bound) + seating)
+    return Imputation(labels, rows, means, covariances, means[absent[rows]], deviations, stats, float(bound) + seating)
 
 
 @jax.jit
 def _impute(
     component: Component, base: Statistics, seen: Float[Array, "r d"], labels: Int[Array, " r"]
-) -> tuple[Float[Array, "r d"], Float[Array, "r d d"], Statistics, Float[Array, ""]]:
+) -> tuple[Float[Array, "r d"], Float[Array, "r q q"], Statistics, Float[Array, ""]]:
     """The same for padded rows, whose label is the number of slots, and clusters of complete rows with statistics `base`."""
-    family: Any = component
     slots = jax.tree.leaves(base)[0].shape[0]
 
     def updated(stats: Statistics) -> tuple[Array, Array, Statistics, Array]:
-        normals = family.expected_normal(stats)
-        means, covariances, entropy = expected_cells(take(normals, jnp.minimum(labels, slots - 1)), seen)
-        each = family.with_covariances(component.suff_stats(means), covariances)
+        parameters = take(component.expected_parameters(stats), jnp.minimum(labels, slots - 1))
+        means, covariances, entropy = component.expected_cells(parameters, seen)
+        each = component.with_covariances(component.suff_stats(means), covariances)
         stats = jax.tree.map(jnp.add, base, cluster_statistics(each, labels, slots))
         return means, covariances, stats, component.log_marginal(stats).sum() + entropy.sum()
 
@@ -127,7 +122,7 @@ def _impute(
 
 def better_labels(values: MixtureValues, X: Float[np.ndarray, "n d"], found: Imputation) -> Int[np.ndarray, " n"]:
     """Labels with each incomplete row in its most probable cluster, given what is there of it and all other rows."""
-    component: Any = values.component
+    component = values.component
     r, k = len(found.rows), len(jax.tree.leaves(found.stats)[0])
     counts = np.bincount(found.labels, minlength=k).astype(float)
     slots = in_steps(k + 1)
@@ -156,10 +151,8 @@ def _densities(
     component: Component, stats: Statistics, without: Statistics, seen: Float[Array, "r d"]
 ) -> tuple[Float[Array, "r slots"], Float[Array, " r"]]:
     """Log densities of what is there in every cluster, and in clusters of one row each (nats)."""
-    family: Any = component
-    clusters = family.elliptical(stats)
-    whole = jax.vmap(lambda row: log_density_of_observed(clusters, row))(seen)
-    return whole, log_density_of_observed(family.elliptical(without), seen)
+    whole = log_densities_of_observed(component, stats, seen)
+    return whole, component.log_density_of_cells(component.density_of_cells(without), seen)
 
 
 def expected_log_joint(
@@ -167,7 +160,7 @@ def expected_log_joint(
     X: Float[Array, "n d"],
     labels: Int[Array, " n"],
     table: Float[Array, " slots"],
-    covariances: Float[Array, "r d d"],
+    covariances: Float[Array, "r q q"],
     own: Int[Array, " r"],
 ) -> Float[Array, ""]:
     """The bound of `Imputation` without the entropy, as a function of the hyperparameters; for `Problem.climb`.
@@ -183,9 +176,9 @@ def expected_log_joint(
     table
         An array with as many entries as there are slots.
     covariances
-        Covariance matrices of the incomplete rows.
+        Covariance matrices of the dependent columns of the incomplete rows.
     """
-    component: Any = values.component
+    component = values.component
     slots = table.shape[0]
     uncertain = component.with_covariances(component.empty(own.shape), covariances)
     stats = jax.tree.map(

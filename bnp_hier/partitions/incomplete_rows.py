@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
-from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, conditional_draw, log_density_of_observed
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
@@ -27,13 +26,8 @@ BLOCK = 8
 @jax.jit
 def log_densities_of_observed(component: Component, stats: Statistics, X: Float[Array, "m d"]) -> Float[Array, "m k"]:
     """Log predictive density of each row in each cluster, with its missing values (NaN) integrated out (nats)."""
-    clusters = _dependent(component).elliptical(stats)
-    return jax.vmap(lambda row: log_density_of_observed(clusters, row))(X)
-
-
-def _dependent(component: Component) -> DependentColumns:
-    assert isinstance(component, DependentColumns)
-    return component
+    clusters = component.density_of_cells(stats)
+    return jax.vmap(lambda row: component.log_density_of_cells(clusters, row))(X)
 
 
 def redraw_incomplete_rows(
@@ -48,11 +42,11 @@ def redraw_incomplete_rows(
     Parameters
     ----------
     values
-        Partition prior, component (with `DependentColumns`) and completed rows.
+        Partition prior, component and completed rows.
     labels
         (n,) clusters, numbered in order of appearance, below `slots`.
     absent
-        Which cells are missing.
+        Which cells are missing and completed.
     slots
         Capacity.
     key
@@ -63,12 +57,11 @@ def redraw_incomplete_rows(
     labels, cells
         New clusters, numbered in order of appearance, and the missing values, row by row.
     """
-    component: Any = values.component
+    component = values.component
     X, incomplete = jnp.asarray(values.X), np.flatnonzero(absent.any(axis=1))
     capacity = -(-slots // BLOCK) * BLOCK
     stats, counts = cluster_statistics(component.suff_stats(X), labels, capacity), cluster_counts(labels, capacity)
-    rows: Elliptical = component.elliptical(stats)
-    fresh: Elliptical = component.elliptical(component.empty())
+    rows, fresh = component.density_of_cells(stats), component.density_of_cells(component.empty())
     alpha, discount = jnp.asarray(values.concentration, X.dtype), jnp.asarray(values.discount, X.dtype)
 
     def place(tree: Any, slot: Array, new: Any) -> Any:
@@ -82,24 +75,24 @@ def redraw_incomplete_rows(
         # zeros for an empty cluster, free of rounding errors
         others = jax.tree.map(jnp.subtract, take(stats, own), component.suff_stats(x))
         left = jax.tree.map(lambda leaf: jnp.where(counts[own] > 0, leaf, 0.0), others)
-        stats, rows = place(stats, own, left), place(rows, own, component.elliptical(left))
+        stats, rows = place(stats, own, left), place(rows, own, component.density_of_cells(left))
         seen = jnp.where(jnp.asarray(absent)[row], jnp.nan, x)
 
         def densities(b: Array, found: Array) -> Array:
             block = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, b * BLOCK, BLOCK), rows)
-            return jax.lax.dynamic_update_slice_in_dim(found, log_density_of_observed(block, seen), b * BLOCK, 0)
+            return jax.lax.dynamic_update_slice_in_dim(found, component.log_density_of_cells(block, seen), b * BLOCK, 0)
 
         used = jnp.max(jnp.where(counts > 0, jnp.arange(capacity), -1)) // BLOCK + 1
         found = jax.lax.fori_loop(0, used, densities, jnp.zeros(capacity, X.dtype))
         size, clusters = counts.astype(X.dtype), (counts > 0).sum().astype(X.dtype)
         weights = jnp.where(counts > 0, jnp.log(jnp.where(counts > 0, size - discount, 1.0)) + found, -jnp.inf)
-        new = jnp.log(alpha + discount * clusters) + log_density_of_observed(fresh, seen)
+        new = jnp.log(alpha + discount * clusters) + component.log_density_of_cells(fresh, seen)
         free = jnp.argmin(counts > 0)
         weights = jnp.where((jnp.arange(capacity) == free) & (clusters < slots), new, weights)
         slot = jax.random.categorical(key_label, weights)
-        drawn = conditional_draw(take(rows, slot), seen, key_cells)
+        drawn = component.draw_cells(take(rows, slot), seen, key_cells)
         joined = jax.tree.map(jnp.add, take(stats, slot), component.suff_stats(drawn))
-        stats, rows = place(stats, slot, joined), place(rows, slot, component.elliptical(joined))
+        stats, rows = place(stats, slot, joined), place(rows, slot, component.density_of_cells(joined))
         return (X.at[row].set(drawn), labels.at[row].set(slot.astype(labels.dtype)), stats, counts.at[slot].add(1), rows), None
 
     given = jnp.asarray(incomplete), jax.random.split(key, len(incomplete))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from bnp_hier.components import Component
-from bnp_hier.components.incomplete_rows import log_density_of_observed
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureValues
@@ -153,13 +152,13 @@ def observed_densities(
     Parameters
     ----------
     values
-        Partition prior, component (with `DependentColumns`) and completed rows.
+        Partition prior, component and completed rows.
     labels, slots, max_clusters
         As for `joint_and_densities`.
     absent
-        Which cells are missing.
+        Which cells are missing and completed.
     """
-    component: Any = values.component
+    component = values.component
     rows, prior = np.flatnonzero(absent.any(axis=1)), Prior(values.concentration, values.discount)
     each = component.suff_stats(jnp.asarray(values.X))
     stats, counts = cluster_statistics(each, labels, slots), cluster_counts(labels, slots).astype(float)
@@ -167,8 +166,8 @@ def observed_densities(
     alone = counts[labels] == 1
     without = jax.tree.map(lambda leaf, row: leaf[labels] - row[rows], stats, each)
     without = jax.tree.map(lambda leaf: jnp.where(alone.reshape(-1, *[1] * (leaf.ndim - 1)), 0.0, leaf), without)
-    own = log_density_of_observed(component.elliptical(without), seen)
-    opened = log_density_of_observed(component.elliptical(component.empty()), seen)
+    own = component.log_density_of_cells(component.density_of_cells(without), seen)
+    opened = component.log_density_of_cells(component.density_of_cells(component.empty()), seen)
     return _over_labels(log_densities_of_observed(component, stats, seen), own, opened, labels, counts, prior, max_clusters)
 
 

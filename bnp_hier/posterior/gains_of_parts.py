@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Int
 
 from bnp_hier.components.base import Component
-from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.distributions.chinese_restaurant import log_partition_prior
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.clusters import joint_and_statistics, marginals_of
@@ -87,7 +86,7 @@ def _gain(part: Component, X: np.ndarray, labels: np.ndarray) -> float:
     component: Component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), part.centered_on(X))
 
     def evidence(labels: np.ndarray) -> float:
-        if isinstance(component, DependentColumns) and np.isnan(X).any():
+        if component.incomplete_cells(X).any():
             joint = impute(MixtureValues(1.0, 0.0, component, X), X, labels).log_joint
             return joint - float(log_partition_prior(np.bincount(labels), 1.0))
         _, stats = joint_and_statistics(component, X, labels, Prior(1.0, 0.0))

@@ -14,7 +14,6 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
-from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues, as_arrays, find_missing, read_values
@@ -175,9 +174,7 @@ class CollapsedMixture(Mixture):
 
     @cached_property
     def absent(self) -> Bool[np.ndarray, "n d"]:
-        """The missing values, if the model completes them."""
-        if self.data.is_table:
-            return np.isnan(self.X)
+        """The missing values that the model completes."""
         return find_missing(self.model, self.sites, self.data.args, self.data.kwargs)
 
     def table(self, rows: ModelArguments) -> Float[np.ndarray, "m d"]:
@@ -215,10 +212,11 @@ class CollapsedMixture(Mixture):
 
 
 def _incomplete(values: MixtureValues, rows: Float[np.ndarray, "m d"]) -> Int[np.ndarray, " r"]:
-    """Rows whose missing values are integrated out."""
-    return np.flatnonzero(np.isnan(rows).any(axis=1) & isinstance(values.component, DependentColumns))
+    """Rows with missing values of dependent columns, which are integrated out."""
+    return np.flatnonzero(values.component.incomplete_cells(rows).any(axis=1))
 
 
 def _completed(values: MixtureValues, rows: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
-    """The rows with a number in place of missing values that are integrated out."""
-    return np.nan_to_num(rows) if len(_incomplete(values, rows)) else rows
+    """The rows with a number in place of these missing values."""
+    absent = values.component.incomplete_cells(rows)
+    return np.where(absent, 0.0, rows) if absent.any() else rows

@@ -280,6 +280,16 @@ PRODUCTS = [
         "give both families and columns, or neither",
     ),
     Bad(
+        "fewer families",
+        lambda: ProductComponent.from_data(TABLE, families=["normal"], columns=[[0], [1]], learn=False),
+        "1 families but 2 groups of columns",
+    ),
+    Bad(
+        "no such family",
+        lambda: ProductComponent.from_data(TABLE, families=["diagnal"], columns=[[0, 1]], learn=False),
+        "there is no family 'diagnal'; did you mean 'diagonal'.* The families are bernoulli, ",
+    ),
+    Bad(
         "columns beyond the table",
         lambda: ProductComponent.from_data(TABLE, families=[NormalInverseGamma] * 2, columns=[[0], [5]], learn=False),
         "column",

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy.stats import multivariate_normal
 
-from bnp_hier import NormalInverseWishart, NormalKnownCovariance
+from bnp_hier import BetaBernoulli, GammaPoisson, NormalInverseWishart, NormalKnownCovariance, ProductComponent
 from bnp_hier.components.incomplete_rows import (
     Elliptical,
     conditional_draw,
@@ -69,6 +69,70 @@ def test_density_of_the_observed_cells_is_the_integral_over_the_others(family: A
         two = np.where(np.arange(3) == k, NAN, one)
         np.testing.assert_allclose(np.exp(own(two)), integrated(own, one, k), rtol=1e-6)
     assert own(np.full(3, NAN)) == 0.0
+
+
+PARTS = [
+    NormalInverseWishart(MEAN[:2], 0.4, 4.5, COVARIANCE[:2, :2]),
+    BetaBernoulli(np.array([0.3]), np.array([0.8])),
+    GammaPoisson(np.array([1.5]), np.array([0.4])),
+]
+MIXED = ProductComponent(PARTS, [[3, 0], [1], [2]])
+MIXED_ROWS = np.column_stack([ROWS[:, 1], [1, NAN, 0, 1, 1], [0, 3, NAN, 2, 1], ROWS[:, 0]])
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_density_of_the_observed_cells_of_mixed_columns_is_a_sum_and_an_integral(count: int, x64: None) -> None:
+    """Complete predictive densities, summed over the missing bit and count, and integrated over the missing number."""
+    stats = summed(MIXED, MIXED_ROWS[:count]) if count else MIXED.empty()
+    cells, complete = MIXED.density_of_cells(stats), jax.jit(partial(MIXED.log_predictive, stats))
+    for holes in ([], [0], [1, 2], [0, 1], [0, 1, 2]):
+        row = np.array([-0.4, 1.0, 2.0, 0.1])
+        every = [[0.0, 1.0] if 1 in holes else [1.0], np.arange(300.0) if 2 in holes else [2.0]]
+        if 0 in holes:
+            numbers, weights = MEAN[1] + np.tan(ANGLES), WEIGHTS * np.pi / 2 / np.cos(ANGLES) ** 2
+        else:
+            numbers, weights = row[:1], np.ones(1)
+        grid = np.stack(np.meshgrid(numbers, *every, [0.1], indexing="ij"), axis=-1).reshape(-1, 4)
+        expected = (np.exp(np.asarray(complete(grid))).reshape(len(numbers), -1).sum(1) * weights).sum()
+        row[holes] = NAN
+        np.testing.assert_allclose(np.exp(MIXED.log_density_of_cells(cells, jnp.asarray(row))), expected, rtol=1e-6)
+    # without the numbers, what is there are the bit and the count
+    bit, number = (part.log_predictive(s, jnp.array([x])) for part, s, x in zip(PARTS[1:], stats[1:], (1.0, 2.0), strict=True))
+    np.testing.assert_allclose(MIXED.log_density_of_cells(cells, jnp.array([NAN, 1.0, 2.0, NAN])), bit + number, rtol=1e-10)
+
+
+def test_products_do_to_each_group_what_its_family_does(x64: None) -> None:
+    """Draws, expected cells and their statistics, with two groups of dependent columns, one of them within another product."""
+    inner = ProductComponent([PARTS[1], FAMILIES["known"]], [[3], [2, 0, 1]])
+    component = ProductComponent([PARTS[0], inner], [[4, 1], [5, 0, 3, 2]])
+    assert component.dependent_columns == (0, 1, 3, 4, 5) and inner.dependent_columns == (0, 1, 2)
+    X = np.random.default_rng(1).normal(size=(4, 6))
+    X[:, 2] = [0, 1, 1, 0]
+    stats, x = summed(component, X), jnp.array([0.3, NAN, NAN, NAN, 1.0, NAN])
+    np.testing.assert_array_equal(component.incomplete_cells(x[None])[0], [False, True, False, True, False, True])
+    one, other = PARTS[0], FAMILIES["known"]
+
+    @jax.jit
+    def both_ways(stats: Any, x: jax.Array) -> Any:
+        mean, covariance, entropy = component.expected_cells(component.expected_parameters(stats), x)
+        rows = component.with_covariances(component.suff_stats(mean), covariance)
+        apart = [
+            expected_cells(one.expected_normal(stats[0]), x[jnp.array([4, 1])]),
+            expected_cells(other.expected_normal(stats[1][1]), x[jnp.array([3, 5, 0])]),
+        ]
+        of_parts = [f.with_covariances(f.suff_stats(m), c) for f, (m, c, _) in zip((one, other), apart, strict=True)]
+        drawn = component.draw_cells(component.density_of_cells(stats), x, jax.random.key(0))
+        return drawn, mean, covariance, entropy, (rows[0], rows[1][1]), apart, of_parts
+
+    drawn, mean, covariance, entropy, rows, apart, of_parts = jax.tree.map(np.asarray, both_ways(stats, x))
+    np.testing.assert_array_equal(np.isnan(drawn), [False, False, True, False, False, False])
+    np.testing.assert_allclose(entropy, apart[0][2] + apart[1][2])
+    np.testing.assert_allclose(mean[[4, 1, 3, 5, 0]], np.concatenate([apart[0][0], apart[1][0]]))
+    both = np.zeros((6, 6))
+    both[np.ix_([4, 1], [4, 1])], both[np.ix_([3, 5, 0], [3, 5, 0])] = apart[0][1], apart[1][1]
+    np.testing.assert_allclose(covariance, np.delete(np.delete(both, 2, 0), 2, 1))
+    for found, expected in zip(jax.tree.leaves(rows), jax.tree.leaves(of_parts), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 @pytest.mark.slow

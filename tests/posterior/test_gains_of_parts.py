@@ -31,6 +31,15 @@ def test_gains_are_sums_over_clusters(family: str) -> None:
         assert gain.gain == pytest.approx(clusters - part.log_evidence(X), abs=1e-8)
 
 
+def test_gains_are_those_of_the_parts_alone_where_values_are_missing() -> None:
+    component, table = problem_of("product")
+    labels = np.arange(12) % 2
+    table[0, 0] = table[1, :2] = table[2, 3] = table[3, 7] = np.nan
+    for gain, (part, columns) in zip(bnp.part_gains(component, table, labels), component.parts_and_columns(), strict=True):
+        (alone,) = bnp.part_gains(part, table[:, list(columns)], labels)
+        assert gain.gain == pytest.approx(alone.gain, abs=1e-8) and np.isfinite(gain.gain)
+
+
 def test_one_cluster_gains_nothing_and_labels_must_fit() -> None:
     component, X = problem_of("product")
     assert all(abs(part.gain) < 1e-9 for part in bnp.part_gains(component, X, np.full(12, 3)))

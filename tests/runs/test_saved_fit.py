@@ -64,6 +64,18 @@ def test_an_estimator_comes_back(method: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.fit.fit(X).labels_, fit.labels_)
 
 
+@pytest.mark.slow
+def test_a_fit_to_mixed_columns_with_missing_values_comes_back(tmp_path: Path) -> None:
+    mixed = np.column_stack([X, np.arange(20) % 2])
+    mixed[0, 1] = mixed[1, 2] = mixed[2, :2] = np.nan
+    model = bnp.models.MixtureModel("mixed", families=["normal", "bernoulli"], columns=[[0, 1], [2]], learn=False)
+    fit = bnp.MAPDP(model, n_init=1).fit(mixed)
+    path = SavedFit(fit, Dataset("mixed", mixed, None, ("a", "b", "c"), None, ""), "map-dp", "mixed").save(tmp_path / "fit.npz")
+    again = load_fit(path).fit
+    np.testing.assert_array_equal(again.score_samples(mixed), fit.score_samples(mixed))
+    np.testing.assert_array_equal(again.fit(mixed).missing_values_, fit.missing_values_)
+
+
 def test_everything_of_the_data_comes_back(tmp_path: Path) -> None:
     data = Dataset(
         "named", X, np.array(["u", "v"])[np.arange(20) % 2], ("a", "c=q"), tuple(f"π{i}" for i in range(20)), "of all kinds",
