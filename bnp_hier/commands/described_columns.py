@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.stats import skew
 
 from bnp_hier.advice.column_kinds import ColumnKind, dropping
 from bnp_hier.commands.console import print_table
@@ -16,11 +17,11 @@ from bnp_hier.datasets.tabular import UsablePart
 
 __all__ = ["leaving_out", "print_columns", "taking_otherwise", "unusable_kinds"]
 
-MOST_OFFERED = 8
-"""Largest number of columns in the option that is offered."""
-
 MOST_EXAMPLES = 2
 """Largest number of columns in an example of the option, if no other kind is worth trying."""
+
+SKEWED = 1.0
+"""Skewness above which logarithms are an example."""
 
 MOST_COLUMNS = 60
 """Largest number of columns that are shown."""
@@ -44,19 +45,18 @@ def print_columns(part: UsablePart, kinds: Sequence[ColumnKind]) -> list[ColumnK
 
 
 def _whole_columns(data: Dataset, kinds: Sequence[ColumnKind]) -> list[ColumnKind]:
-    """The kinds of the columns as they were read: the indicators of a category, or the steps of a scale, are one column."""
+    """The kinds of the columns as they were read: the indicators of a category are one column."""
     of = {kind.name: kind for kind in kinds}
     whole: dict[str, ColumnKind] = {}
-    for name in [*data.levels, *(name for name, kind in data.kinds.items() if order_of(kind))]:
-        levels, kind = data.levels.get(name, ()), data.kinds.get(name)
-        names = features_of(name, kind, levels)
-        scale = ordered_scale(levels)
+    for name, levels in data.levels.items():
+        names, is_ordered = features_of(name, None, levels), bool(order_of(data.kinds.get(name, "")))
+        scale = () if is_ordered else ordered_scale(levels)
         order = f", which seem ordered: {' < '.join(scale)}" if scale else ""
-        reason = f"{len(levels)} values{order}" if levels else f"from low to high: {(kind or '').replace('<', ', ')}"
-        what = "category" if levels else "ordered"
+        reason = f"from low to high: {', '.join(levels)}" if is_ordered else f"{len(levels)} values{order}"
+        what = "ordered" if is_ordered else "category"
         whole |= dict.fromkeys(names, ColumnKind(name, what, reason, of[names[0]].missing, _as_option(scale)))
     for name, unit in data.units.items():
-        for feature in features_of(name, data.kinds.get(name), ()):
+        for feature in features_of(name, data.kinds.get(name), data.levels.get(name, ())):
             one = whole.get(feature, of[feature])
             if not one.reason.startswith("percentages"):
                 whole[feature] = one._replace(reason=f"{one.reason}, in {unit}")
@@ -72,7 +72,7 @@ def _as_option(scale: Sequence[str]) -> str:
 
 def taking_otherwise(part: UsablePart, shown: Sequence[ColumnKind]) -> str:
     """The option that treats columns differently: as what is worth trying, or else an example; empty if there is none."""
-    others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")][:MOST_OFFERED]
+    others = [f"{kind.name}={kind.alternative}" for kind in shown if kind.alternative not in ("", "drop")]
     if not others and part.data is not None:
         others = _examples(part.data, shown)[:MOST_EXAMPLES]
     return f"--kinds {shlex.quote(','.join(others))}" if others else ""
@@ -89,7 +89,8 @@ def _examples(data: Dataset, shown: Sequence[ColumnKind]) -> list[str]:
         if kind in ("binary", "count") and name in values:
             found.append(f"{name}=continuous")
         elif kind == "continuous" and name in values and np.nanmin(values[name]) > 0:
-            found.append(f"{name}=log")
+            if skew(values[name], nan_policy="omit") > SKEWED:
+                found.append(f"{name}=log")
     return found
 
 

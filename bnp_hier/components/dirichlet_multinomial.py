@@ -147,7 +147,7 @@ class DirichletMultinomial(PlainStatistics, Component):
         fixed, learned = given_or_learned({"strength": strength}, {"strength": about(1.0)})
         return LearnedPrior(cls, learned, partial(_of_shares, cls, share, total_count, **fixed), {"strength": [1.0, 10.0, 0.1]})
 
-    part_for: ClassVar[tuple[str, ...]] = ("category", "ordered")
+    part_for: ClassVar[tuple[str, ...]] = ("category",)
 
     @classmethod
     def suits(cls, columns: Columns) -> str | None:

@@ -14,7 +14,7 @@ class Columns(NamedTuple):
     """The columns of a table, from which a family is chosen.
 
     - **kinds** - the kind of each column: "binary", "count", "continuous", "category" (an indicator of one),
-      "ordered" (steps on a scale), "identifier", "date" or "constant".
+      "identifier", "date" or "constant".
     - **values** - the data, (n, d), NaN where a value is missing.
     """
 
@@ -23,8 +23,8 @@ class Columns(NamedTuple):
 
     @property
     def found(self) -> set[str]:
-        """The kinds that matter: identifiers and dates count as continuous, scales as categories; constant columns do not."""
-        same = {"identifier": "continuous", "date": "continuous", "ordered": "category"}
+        """The kinds that matter: identifiers and dates count as continuous; constant columns do not."""
+        same = {"identifier": "continuous", "date": "continuous"}
         return {same.get(kind, kind) for kind in self.kinds} - {"constant"}
 
     @property

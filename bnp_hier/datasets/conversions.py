@@ -10,22 +10,32 @@ from jaxtyping import Bool, Float
 
 from bnp_hier.utils.wording import nearest
 
-__all__ = ["KINDS", "converted", "features_of", "modelled_kinds", "order_of", "owners", "parse_kinds", "resolved_kind", "steps"]
+__all__ = [
+    "KINDS",
+    "converted",
+    "features_of",
+    "modelled_kinds",
+    "order_of",
+    "owners",
+    "parse_kinds",
+    "resolved_kind",
+    "steps_of_grades",
+]
 
 KINDS = {
     "continuous": "numbers, modelled as normal",
     "count": "whole numbers from 0, modelled as Poisson",
     "binary": "0 and 1, modelled as Bernoulli",
     "category": "one of several values, modelled as categorical",
-    "ordered": "steps on an ordered scale (or write the scale, low<medium<high), modelled as binomial",
+    "ordered": "grades from low to high (or write the scale, low<medium<high), modelled as categorical",
     "log": "logarithms of positive numbers, modelled as normal",
     "log1p": "logarithms of 1 plus numbers from 0, modelled as normal",
     "logit": "log odds of proportions or percentages, modelled as normal",
 }
 """What a column can be taken for -> what that means."""
 
-MOST_STEPS = 100
-"""Largest number of steps of a scale of whole numbers."""
+MOST_GRADES = 30
+"""Largest number of grades of a scale that is not written out."""
 
 
 class _Transform(NamedTuple):
@@ -121,6 +131,11 @@ def resolved_kind(name: str, kind: str, cells: Float[np.ndarray, " m"] | None, s
 
 def _joined(name: str, scale: Sequence[str]) -> str:
     """A scale as a kind, in which < stands between the grades."""
+    if len(scale) > MOST_GRADES:
+        raise ValueError(
+            f"column {name!r} cannot be taken as ordered: found {len(scale)} grades, expected at most {MOST_GRADES}; take "
+            "numbers as continuous, and group texts"
+        )
     wrong = next((grade for grade in scale if "<" in grade), None)
     if wrong is not None:
         raise ValueError(
@@ -131,10 +146,11 @@ def _joined(name: str, scale: Sequence[str]) -> str:
 
 
 def _grades(name: str, cells: Float[np.ndarray, " m"]) -> list[str]:
-    """All whole numbers from the smallest to the largest one."""
-    if not len(cells) or (cells != np.round(cells)).any() or not 0 < np.ptp(cells) <= MOST_STEPS:
+    """All whole numbers from the smallest to the largest one, whether they occur or not."""
+    if not len(cells) or (cells != np.round(cells)).any() or not 0 < np.ptp(cells) < MOST_GRADES:
         raise ValueError(
-            f"column {name!r} cannot be taken as ordered: expected different whole numbers, at most {MOST_STEPS} apart"
+            f"column {name!r} cannot be taken as ordered: expected different whole numbers, less than {MOST_GRADES} apart; "
+            "take other numbers as continuous"
         )
     return [f"{grade:d}" for grade in range(int(cells.min()), int(cells.max()) + 1)]
 
@@ -162,27 +178,27 @@ def converted(kind: str | None, values: Float[np.ndarray, " n"]) -> tuple[Float[
     return transform.function(values), None, ""
 
 
-def steps(ranks: Float[np.ndarray, " n"], scale: Sequence[str]) -> list[Float[np.ndarray, " n"]]:
-    """Steps above the bottom of a scale and below its top, both 0 where the rank is missing; of two grades, the rank alone."""
+def steps_of_grades(
+    name: str, scale: Sequence[str], features: Mapping[str, Float[np.ndarray, " n"]]
+) -> dict[str, Float[np.ndarray, " n"]]:
+    """The features that an ordered column became in version 0.1.0, for its saved fits, from those that it becomes now."""
+    grades = np.column_stack([features[one] for one in features_of(name, None, scale)])
     if len(scale) == 2:
-        return [ranks]
-    missing = np.isnan(ranks)
-    return [np.where(missing, 0.0, column) for column in (ranks, len(scale) - 1 - ranks)]
+        return {name: grades[:, 0]}
+    ranks = np.arange(len(scale))
+    return {f"{name} (steps up)": grades @ ranks, f"{name} (steps down)": grades @ ranks[::-1]}
 
 
 def features_of(name: str, kind: str | None, levels: Sequence[str]) -> list[str]:
     """Names of the columns of numbers that a column becomes.
 
-    A category becomes indicators, "column=value"; of two levels, the indicator of the second. An ordered scale of three or more
-    grades becomes the steps above its bottom and below its top, two counts with the same sum in all rows. Transformed numbers
-    are named "log(column)", and so on.
+    A category or an ordered scale becomes indicators, "column=value"; of two levels, the indicator of the second. Transformed
+    numbers are named "log(column)", and so on.
     """
     if levels:
         return [f"{name}={level}" for level in (levels[1:] if len(levels) == 2 else levels)]
     if kind in _TRANSFORMS:
         return [f"{kind.removesuffix('%')}({name})"]
-    if len(order_of(kind or "")) > 2:
-        return [f"{name} (steps up)", f"{name} (steps down)"]
     return [name]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bnp_hier.datasets.conversions import features_of, modelled_kinds, order_of, owners
+from bnp_hier.datasets.conversions import features_of, modelled_kinds, owners
 
 __all__ = ["RENAME", "Dataset"]
 
@@ -39,14 +39,15 @@ class Dataset:
         The path of each row in a known hierarchy of classes, as names from the top down; None if there is none. The format is
         that of `bnp_hier.Hierarchy.scores`.
     levels
-        Name of each categorical text column -> its distinct values. ``X`` contains such a column as indicators named
-        "column=value". If there are two values, the only indicator is that of the second, and it is NaN where the value is
-        missing. If there are more, each has an indicator, and all of them are 0 where the value is missing.
+        Name of each categorical column -> its distinct values; those of an ordered one are all grades of its scale, from low to
+        high. ``X`` contains such a column as indicators named "column=value". If there are two values, the only indicator is
+        that of the second, and it is NaN where the value is missing. If there are more, each has an indicator, and all of them
+        are 0 where the value is missing.
     class_names
         Label in ``y`` -> name of its class, where the labels are numeric codes; labels without a name keep their number.
     kinds
-        Name of each column of the file whose kind was given -> its kind, as in `read_table`; "logit%" for the log odds of
-        percentages, and the scale itself, such as "low<medium<high", for an ordered one.
+        Name of each column whose kind was given, by `kinds` or as an ordered type -> its kind, as in `read_table`; "logit%" for
+        the log odds of percentages, and the scale itself, such as "low<medium<high", for an ordered one.
     sources
         Name -> values, (n,), of columns that were converted, as they were read; numbers are float64 and texts are strings,
         empty where missing.
@@ -91,7 +92,7 @@ class Dataset:
                 if times[one] != 1:
                     raise ValueError(
                         f"{self.name}: {times[one]} columns have the name {one!r}, expected exactly one, the "
-                        f"indicator of the text column {column!r}; {RENAME}"
+                        f"indicator of the category {column!r}; {RENAME}"
                     )
 
     @property
@@ -104,10 +105,9 @@ class Dataset:
 
     @property
     def categories(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of columns of ``X``, each the indicators of one column with three or more values, or the steps of a scale."""
+        """Groups of columns of ``X``, each the indicators of one column with three or more values."""
         place = {name: j for j, name in enumerate(self.feature_names)}
         more = [features_of(name, None, levels) for name, levels in self.levels.items() if len(levels) > 2]
-        more += [features_of(name, kind, ()) for name, kind in self.kinds.items() if len(order_of(kind)) > 2]
         return tuple(tuple(place[one] for one in group) for group in more)
 
     @property

@@ -18,7 +18,7 @@ from bnp_hier.utils.wording import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_text", "decoded", "is_number", "read_arrays", "read_csv", "read_parquet"]
+__all__ = ["as_text", "decoded", "is_number", "on_one_line", "read_arrays", "read_csv", "read_parquet"]
 
 
 def read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
@@ -51,7 +51,7 @@ def read_csv(path: Path, header: bool | None) -> tuple[pd.DataFrame, list[int]]:
         ) from error
     if header is False:
         return pd.DataFrame(rows, columns=[f"x{j}" for j in range(len(rows[0]))], dtype=object), lines
-    names = [name.strip() for name in rows[0]]
+    names = [on_one_line(name) for name in rows[0]]
     if header is None and all(map(is_number, names)):
         raise ValueError(
             f"{path.name}, line 1: found only numbers ({listed(map(repr, names), 3)}), expected the "
@@ -98,7 +98,7 @@ def _text(path: Path) -> str:
 
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
-    """Read a Parquet file, whose rows have no lines; names of columns lose spaces around them, as those of CSV files."""
+    """Read a Parquet file, whose rows have no lines."""
     import pandas as pd
 
     try:
@@ -109,12 +109,12 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
         frame = pd.read_parquet(path, engine="pyarrow")
     except (ValueError, OSError) as error:
         raise ValueError(f"{path.name}: not readable as Parquet ({error}); expected a Parquet file") from error
-    return decoded(frame).rename(columns=str.strip), None
+    return decoded(frame), None
 
 
 def decoded(frame: pd.DataFrame) -> pd.DataFrame:
-    """A new table with texts as names of columns; cells that are bytes become the texts that they are in UTF-8."""
-    frame = frame.set_axis([str(as_text(name)) for name in frame.columns], axis=1)
+    """A new table with texts in one line as names of columns; cells that are bytes become the texts that they are in UTF-8."""
+    frame = frame.set_axis([on_one_line(str(as_text(name))) for name in frame.columns], axis=1)
     for place, (_, column) in enumerate(frame.items()):
         if _has_bytes(column):
             frame.isetitem(place, column.map(as_text))
@@ -123,6 +123,11 @@ def decoded(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _has_bytes(column: pd.Series) -> bool:
     return column.dtype.kind not in "biufcmM" and any(isinstance(cell, bytes) for cell in column)
+
+
+def on_one_line(name: str) -> str:
+    """A name with single spaces for line breaks and other white space, as in names from spreadsheets, and none around it."""
+    return " ".join(name.split())
 
 
 def as_text(cell: object) -> object:

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from bnp_hier.datasets.conversions import converted, features_of, order_of, owners, resolved_kind, steps
+from bnp_hier.datasets.conversions import (
+    MOST_GRADES,
+    converted,
+    features_of,
+    order_of,
+    owners,
+    resolved_kind,
+    steps_of_grades,
+)
 from bnp_hier.datasets.dataset import RENAME, Dataset
 from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
-from bnp_hier.datasets.table_files import as_text, decoded, is_number, read_arrays, read_csv, read_parquet
+from bnp_hier.datasets.table_files import as_text, decoded, is_number, on_one_line, read_arrays, read_csv, read_parquet
 from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
 from bnp_hier.utils.wording import listed, nearest
 
@@ -55,7 +63,8 @@ def read_table(
 ) -> Dataset:
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
-    A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Empty cells and the
+    A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. White space in the
+    names of columns becomes single spaces, in messages and results; a column is found by either spelling. Empty cells and the
     spellings NA, N/A, #N/A, NaN, NaT, null and ?, in upper or lower case, are missing values (NaN), True and False are read as
     1 and 0, and infinite values are kept. The same unit beside every number of a column (``10.6 kg``, ``45%``, ``$3``) is
     removed and kept in ``units``. Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the
@@ -63,7 +72,8 @@ def read_table(
     be told from thousands. The ``notes`` say how such columns were read. A column of text with 2 to 30 distinct values, none of
     them a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`;
     so is one of numbers in different units, such as "500 mg" and "1 g", with a note.
-    Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored. An ``.npy`` file
+    Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored, and texts of a
+    categorical type, which the file keeps, are read as by :func:`from_frame`. An ``.npy`` file
     contains one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its
     only two-dimensional array, optionally the names of the columns as ``feature_names``, and any number of arrays (n,) that
     can be selected with `truth` and `items`; the default `truth` is ``y``, if present. Pickled objects are not read.
@@ -82,9 +92,9 @@ def read_table(
         values are kept in ``others``.
     kinds
         Name of a column -> what to take it for: "continuous", "count", "binary", "category" (converted to indicators),
-        "ordered" or a scale such as "low<medium<high" (converted to the steps above its bottom and below its top), "log",
-        "log1p" or "logit" (converted by this function, the last one for proportions or percentages; the names become
-        "log(column)", and so on).
+        "ordered" or a scale such as "low<medium<high" (likewise, the grades from low to high; "ordered" takes all whole numbers
+        from the smallest to the largest, at most 30), "log", "log1p" or "logit" (converted by this function, the last one for
+        proportions or percentages; the names become "log(column)", and so on).
     header
         Whether the first row of a CSV file contains the names of the columns. If False, they are named x0, x1, .... If None,
         the first row is the header, but a row that contains only numbers raises an error, as it is more likely data. Must be
@@ -124,8 +134,9 @@ def from_frame(
 ) -> Dataset:
     """Convert a pandas or polars DataFrame to a `Dataset`, as :func:`read_table` does with a file.
 
-    Columns of text become indicators if they have few distinct values; missing values become NaN; the order of an ordered
-    categorical column is that of its type.
+    Columns of text become indicators if they have few distinct values; missing values become NaN. A column of a categorical
+    type is a category, even of numbers, and one of an ordered type is a scale of all grades of the type in their order, unless
+    almost every row has a value of its own; the kind "continuous" takes their numbers.
 
     Parameters
     ----------
@@ -149,10 +160,10 @@ def from_frame(
     >>> from bnp_hier.datasets import from_frame
     >>> frame = pd.DataFrame({"income": [10.0, 1000.0, 50.0, 80.0], "size": ["small", "large", "medium", "small"]})
     >>> from_frame(frame, kinds={"income": "log", "size": "small<medium<large"}).X.round(1)
-    array([[2.3, 0. , 2. ],
-           [6.9, 2. , 0. ],
-           [3.9, 1. , 1. ],
-           [4.4, 0. , 2. ]])
+    array([[2.3, 1. , 0. , 0. ],
+           [6.9, 0. , 0. , 1. ],
+           [3.9, 0. , 1. , 0. ],
+           [4.4, 1. , 0. , 0. ]])
     """
     return Table.of_frame(frame, name).dataset(truth, items, drop, kinds or {})
 
@@ -208,7 +219,7 @@ def read_usable_part(
     unusable = table.unusable(truth, items, drop, given)
     names = [column.name for column in unusable]
     try:
-        left = {name: kind for name, kind in given.items() if name not in names}
+        left = {name: kind for name, kind in given.items() if on_one_line(name) not in names}
         dropped = [drop] if isinstance(drop, str) else drop
         data = table.dataset(truth, items, [*dropped, *names], left)
     except NoColumnsError:
@@ -302,13 +313,14 @@ class NoColumnsError(ValueError):
 class _Chosen(NamedTuple):
     """What the columns of a table are used for.
 
-    - **truth** - the column of labels, if any.
+    - **truth**, **items** - the columns of labels and of names, if any.
     - **features** - the columns to find clusters with; **numbers** are those that are numbers.
     - **dropped** - columns to leave out.
     - **kinds**, **levels** - as in a `Dataset`.
     """
 
     truth: str | None
+    items: str | None
     features: list[str]
     dropped: list[str]
     kinds: dict[str, str]
@@ -376,7 +388,7 @@ class Table:
         y = None if chosen.truth is None else as_labels(self.complete(chosen.truth))
         self.check_numbers(chosen.numbers)
         X, names = self.features(chosen.features, chosen.levels, chosen.kinds)
-        apart = (chosen.truth, items)
+        items, apart = chosen.items, (chosen.truth, chosen.items)
         scales = [name for name, kind in chosen.kinds.items() if (scale := order_of(kind)) and all(map(is_number, scale))]
         written = {name: self.written(name) for name in (*chosen.numbers, *scales)}
         return Dataset(
@@ -388,8 +400,11 @@ class Table:
             description=f"{len(self.frame)} rows and {len(chosen.features)} columns read from {self.name}.",
             levels=chosen.levels,
             kinds=chosen.kinds,
-            sources={name: self.source(name, chosen.kinds.get(name)) for name in chosen.kinds | chosen.levels},
-            others={name: self.plain(name) for name in chosen.dropped if name not in apart},
+            sources={
+                name: self.plain(name, as_texts=name in chosen.levels and not order_of(chosen.kinds.get(name, "")))
+                for name in chosen.kinds | chosen.levels
+            },
+            others={name: self.plain(name, as_texts=self._is_unordered(name)) for name in chosen.dropped if name not in apart},
             units={name: found.unit for name, found in written.items() if found.unit},
             separators={name: found.separator for name, found in written.items() if found.separator},
             items=items,
@@ -405,22 +420,37 @@ class Table:
         if not text and not any(uninformative_numbers(self.written(name).values) for name in useless):
             return ()
         found = {name: self._text_in_words(name) for name in text} | useless
-        missing = {name: float(_missing(self.column(name)).mean()) for name in found}
+        missing = {name: self.missing_share(name) for name in found}
         named = {name: name in text and self._names_rows(name) for name in found}
         return tuple(UnusableColumn(name, found[name], missing[name], named[name]) for name in numbers if name in found)
 
+    def is_refused(self, name: str) -> bool:
+        """Whether a column cannot be read although it seems to contain numbers, so that leaving it out would lose values."""
+        written = self.written(name)
+        if self._holds_dates(name) or not written.is_text.any():
+            return False
+        return written.obstacle is not None or bool((~np.isnan(written.values)).any())
+
+    def missing_share(self, name: str) -> float:
+        """Share of missing values of a column."""
+        return float(_missing(self.column(name)).mean())
+
+    def number_of_values(self, name: str) -> int:
+        """Number of different values of a column."""
+        return len(_different(self.column(name)))
+
     def _chosen(self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> _Chosen:
         truth = "y" if truth is None and "y" in self.beside else truth
+        truth, items = (None if name is None else str(self.column(name).name) for name in (truth, items))
         dropped = self.named([drop] if isinstance(drop, str) else drop)
-        apart = [self.column(name).name for name in (truth, items) if name is not None] + dropped
+        apart = [name for name in (truth, items) if name is not None] + dropped
         features = [name for name in self.frame.columns if name not in apart]
         if not features:
             besides = f" left besides {_listed(apart)}" if apart else ""
             raise NoColumnsError(f"{self.name}: no columns{besides}; expected at least one column of numbers")
-        given = self.kinds_of(kinds, features)
+        given = self.kinds_of({name: "ordered" for name in features if _is_scale(self.column(name))} | dict(kinds), features)
         levels = {name: found for name in features if (found := self.levels_of(name, given.get(name)))}
-        numbers = [name for name in features if name not in levels and not order_of(given.get(name, ""))]
-        return _Chosen(truth, features, dropped, given, levels, numbers)
+        return _Chosen(truth, items, features, dropped, given, levels, [name for name in features if name not in levels])
 
     def names(self, items: str) -> tuple[str, ...]:
         """The names of the rows, from a column."""
@@ -428,7 +458,7 @@ class Table:
 
     def has(self, name: str) -> bool:
         """Whether there is a column of that name."""
-        return name in self.frame.columns or name in self.beside
+        return on_one_line(name) in self.frame.columns or name in self.beside
 
     def check(self) -> None:
         """Check names, types and the number of rows; see :func:`read_table` for the errors that may be raised."""
@@ -464,6 +494,7 @@ class Table:
         """Return a column by name; raise a ValueError that lists the columns if it does not exist."""
         if name in self.beside:
             return self.beside[name]
+        name = on_one_line(name)
         if name not in self.frame.columns:
             known = [*self.frame.columns, *self.beside]
             raise ValueError(
@@ -473,7 +504,7 @@ class Table:
 
     def named(self, words: Iterable[str]) -> list[str]:
         """Resolve column names, single or comma-separated; raise a ValueError if a column does not exist."""
-        parts = ([word] if word in self.frame.columns else [part.strip() for part in word.split(",")] for word in words)
+        parts = ([word] if self.has(word) else [part.strip() for part in word.split(",")] for word in words)
         return [str(self.column(name).name) for found in parts for name in found if name]
 
     def complete(self, name: str) -> pd.Series:
@@ -511,14 +542,9 @@ class Table:
             return self.written(name)
         return read_new_numbers([str(cell).strip() for cell in column], _missing(column), unit, separator)
 
-    def numbers(self, name: str, kind: str | None = None) -> list[Float[np.ndarray, " n"]]:
-        """Return a column as columns of float64, converted as its kind requires; raise a ValueError if it contains text."""
-        column = self.column(name)
-        scale = order_of(kind or "")
-        if scale:
-            found = self._cells_of_levels(name, scale, self._grades(name, scale))
-            return steps(np.where(_missing(column), np.nan, np.argmax(found, axis=0)), scale)
-        written = self.written(name)
+    def numbers(self, name: str, kind: str | None = None) -> Float[np.ndarray, " n"]:
+        """Return a column as float64, converted as its kind requires; raise a ValueError if it contains text."""
+        column, written = self.column(name), self.written(name)
         if written.is_text.any():  # in new rows; those of the fit have been checked
             if written.obstacle is None:
                 row = int(written.is_text.argmax())
@@ -533,7 +559,7 @@ class Table:
                 f"{self.name}, {self.place(wrong)}, column {name!r}: found {values[wrong]:g}, expected {expected}, "
                 f"because the column is taken as {kind}"
             )
-        return [values]
+        return values
 
     def check_numbers(self, names: Iterable[str]) -> None:
         """Raise a ValueError if any of the named columns contains text; it also mentions other columns of no use."""
@@ -556,8 +582,9 @@ class Table:
     def kinds_of(self, kinds: Mapping[str, str], features: Iterable[str]) -> dict[str, str]:
         """Check kinds and complete them; raise a ValueError if a column or kind does not exist, or they do not match."""
         found, features = {}, set(features)
-        for name, kind in kinds.items():
-            column = self.column(name)
+        for given, kind in kinds.items():
+            column = self.column(given)
+            name = str(column.name)
             if name not in features:
                 raise ValueError(f"{self.name}: column {name!r} has a kind, {kind!r}, but is not used to find clusters")
             written = self.written(name)
@@ -574,12 +601,12 @@ class Table:
         return found
 
     def levels_of(self, name: str, kind: str | None) -> tuple[str, ...]:
-        """The distinct values of a column that is treated as categorical; empty for any other column."""
-        if kind is not None and kind != "category":
-            return ()
-        column = self.column(name)
+        """The distinct values of a column that is treated as categorical, or its grades; empty for any other column."""
         if kind is None:
             return self._levels(name)
+        column, scale = self.column(name), order_of(kind)
+        if kind != "category" and not scale:
+            return ()
         levels = tuple(_sorted_texts(column))
         cells = int((~_missing(column)).sum())
         if len(levels) < 2:
@@ -593,13 +620,15 @@ class Table:
                 f"{levels[0]!r} and {levels[1]!r}, expected categories of at least two rows on average: a category of its own "
                 f"for almost every row says nothing about clusters; group the values, or {advice}"
             )
-        return levels
+        return scale or levels
 
     def _levels(self, name: str) -> tuple[str, ...]:
         """The distinct texts of a column that is treated as categorical by itself; empty for any other column."""
         import pandas as pd
 
         column = self.column(name)
+        if _is_category(column):
+            return tuple(_sorted_texts(column))
         if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
             return ()
         written, missing = self.written(name), _missing(column)
@@ -612,21 +641,25 @@ class Table:
         return tuple(levels) if 2 <= len(levels) <= min(MOST_LEVELS, is_text.sum() // 2) else ()
 
     def _notes_on_categories(self, chosen: _Chosen) -> Iterator[str]:
-        """Columns that are categories by themselves, although their cells look like numbers."""
-        for name in chosen.levels:
-            obstacle = self.written(name).obstacle
-            if obstacle is not None and name not in chosen.kinds:
+        """Columns that are categories by themselves, although their cells look like numbers; and the other way round."""
+        import pandas as pd
+
+        for name in (name for name in chosen.features if name not in chosen.kinds):
+            column, obstacle = self.column(name), self.written(name).obstacle
+            is_category = isinstance(column.dtype, pd.CategoricalDtype)
+            if name in chosen.levels and obstacle is not None and not is_category:
                 yield f"{name!r} is taken as a category because of {obstacle.reason}"
+            if name in chosen.numbers and is_category and len(_different(column)) > 2:
+                yield f"{name!r} is read as numbers, because almost every row would be a category of its own"
 
-    def source(self, name: str, kind: str | None) -> Shaped[np.ndarray, " n"]:
-        """A converted column as it was read; categories as texts."""
-        column = self.column(name)
-        return np.where(_missing(column), "", _texts(column)) if kind == "category" else self.plain(name)
-
-    def plain(self, name: str) -> Shaped[np.ndarray, " n"]:
+    def plain(self, name: str, as_texts: bool = False) -> Shaped[np.ndarray, " n"]:
         """A column as float64, or as texts that are empty where missing."""
         column, written = self.column(name), self.written(name)
-        return np.where(_missing(column), "", _texts(column)) if written.is_text.any() else written.values
+        return np.where(_missing(column), "", _texts(column)) if as_texts or written.is_text.any() else written.values
+
+    def _is_unordered(self, name: str) -> bool:
+        """Whether the values of a column are categories by its type, which says nothing about their order."""
+        return _is_category(self.column(name)) and not _ordered_texts(self.column(name))
 
     def _text_in_words(self, name: str) -> str:
         """Why a column of text cannot be used, in a clause."""
@@ -638,6 +671,8 @@ class Table:
         if self._names_rows(name):
             return "a different text in almost every row, perhaps the names of the rows"
         first = str(cells.iloc[int(written.is_text.argmax())])
+        if len(_different(cells)) == 1:
+            return f"{first!r} in every row"
         if (~np.isnan(written.values)).any():
             return f"text beside numbers, such as {first!r}"
         return f"{len(_different(cells))} different texts, such as {first!r}"
@@ -651,6 +686,8 @@ class Table:
         dates = [name for name in rows if name not in names and self._holds_dates(name)]
         obstacles = {name: why for name in rows if (why := self.written(name).obstacle)}
         rest = [name for name in rows if name not in (*names, *dates, *obstacles)]
+        same = [name for name in rest if len(_different(self.column(name))) == 1]
+        rest = [name for name in rest if name not in same]
         first, row = next(iter(rows.items()))
         found = f"{self.name}, {self.place(row)}, column {first!r}: found the text {str(self.frame[first].iloc[row])!r}"
         parts = []
@@ -676,8 +713,8 @@ class Table:
                 f"{_listed(rest)}: if the column contains the true labels, declare it with truth= or --truth; if it names the "
                 f"rows, with items= or --items; {as_such}otherwise drop it"
             )
-        if useless:
-            parts.append("; ".join(f"{name!r}: {reason}" for name, reason in useless.items()))
+        if reasons := {name: self._text_in_words(name) for name in same} | dict(useless):
+            parts.append("; ".join(f"{name!r}: {reason}" for name, reason in reasons.items()))
         drop = ",".join([*rows, *useless])
         return f"{found}, expected a number. {'. '.join(parts)} (to drop all: --drop {shlex.quote(drop)})"
 
@@ -708,9 +745,9 @@ class Table:
         for name in names:
             found += features_of(name, kinds.get(name), levels.get(name, ()))
             if name in levels:
-                values += self._indicators(name, levels[name])
+                values += self._indicators(name, levels[name], kinds.get(name))
             else:
-                values += self.numbers(name, kinds.get(name))
+                values.append(self.numbers(name, kinds.get(name)))
         twice = next((name for name, times in Counter(found).items() if times > 1), None)
         if twice is not None:
             both = [name for name in names if twice in features_of(name, kinds.get(name), levels.get(name, ()))]
@@ -722,19 +759,34 @@ class Table:
 
     def selected(self, fitted: Dataset) -> Float[np.ndarray, "n d"]:
         """Return the features of a fitted `Dataset` in its order; see :func:`read_columns`."""
-        owner = owners(fitted.kinds, fitted.levels)
+        scales = {name: scale for name, kind in fitted.kinds.items() if (scale := order_of(kind))}
+        levels, in_steps = scales | dict(fitted.levels), scales.keys() - fitted.levels.keys()
+        steps = {f"{name} (steps {way})": name for name in in_steps for way in ("up", "down")}
+        owner = owners(fitted.kinds, levels) | steps
         needed = dict.fromkeys(owner.get(name, name) for name in fitted.feature_names)
         for name in needed:
-            if name not in fitted.levels:
+            if name not in levels or name in scales:
                 self._written[name] = self._written_as(name, fitted.units.get(name, ""), fitted.separators.get(name, ""))
-        X, names = self.features(needed, fitted.levels, fitted.kinds)
-        place = {name: j for j, name in enumerate(names)}
-        return X[:, [place[name] for name in fitted.feature_names]]
+        X, names = self.features(needed, levels, fitted.kinds)
+        found = dict(zip(names, X.T, strict=True))
+        for name in in_steps:
+            found |= steps_of_grades(name, scales[name], found)
+        return np.column_stack([found[name] for name in fitted.feature_names])
 
-    def _indicators(self, name: str, levels: tuple[str, ...]) -> list[Float[np.ndarray, " n"]]:
+    def _indicators(self, name: str, levels: tuple[str, ...], kind: str | None) -> list[Float[np.ndarray, " n"]]:
         """Indicators of the levels, 0 where the value is missing; of two levels, only the second, NaN where it is missing."""
-        found = self._cells_of_levels(name, levels, np.array(_texts(self.column(name))))
-        return [np.where(_missing(self.column(name)), np.nan, found[1])] if len(levels) == 2 else found
+        column = self.column(name)
+        texts, missing = _texts(column), _missing(column)
+        cells = self._grades(name, levels) if order_of(kind or "") else np.array(texts)
+        unknown = ~missing & ~np.isin(cells, levels)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ValueError(
+                f"{self.name}, {self.place(row)}, column {name!r}: found {texts[row]!r}, "
+                f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
+            )
+        found = [((cells == level) & ~missing).astype(float) for level in levels]
+        return [np.where(missing, np.nan, found[1])] if len(levels) == 2 else found
 
     def _grades(self, name: str, scale: tuple[str, ...]) -> Shaped[np.ndarray, " n"]:
         """The cells as grades of a scale: numbers without what stands beside them if the grades are numbers."""
@@ -743,29 +795,19 @@ class Table:
             return cells
         return np.where(np.isin(cells, scale) | np.isnan(values), cells, [f"{value:.15g}" for value in values])
 
-    def _cells_of_levels(
-        self, name: str, levels: tuple[str, ...], cells: Shaped[np.ndarray, " n"]
-    ) -> list[Float[np.ndarray, " n"]]:
-        missing = _missing(self.column(name))
-        unknown = ~missing & ~np.isin(cells, levels)
-        if unknown.any():
-            row = int(unknown.argmax())
-            raise ValueError(
-                f"{self.name}, {self.place(row)}, column {name!r}: found {_texts(self.column(name))[row]!r}, "
-                f"expected one of {_listed(levels)}, or an empty cell if the value is missing"
-            )
-        return [((cells == level) & ~missing).astype(float) for level in levels]
-
 
 def _most_levels(cells: int) -> int:
     """Largest number of categories of so many cells."""
     return max(FEW_LEVELS, cells // 2)
 
 
-def _texts(column: pd.Series) -> list[str]:
+def _texts(column: pd.Series | pd.Index) -> list[str]:
     """The cells as texts; whole numbers without decimals."""
     import pandas as pd
 
+    if isinstance(column.dtype, pd.CategoricalDtype):  # whose whole numbers become floats where one is missing
+        texts = np.array([*_texts(column.dtype.categories), "nan"])
+        return [str(text) for text in texts[pd.Categorical(column).codes]]
     if pd.api.types.is_integer_dtype(column):  # all digits, which identifiers may have more of than a float
         return [str(cell) for cell in column]
     if pd.api.types.is_numeric_dtype(column):
@@ -779,18 +821,42 @@ def _different(column: pd.Series) -> set[str]:
 
 
 def _sorted_texts(column: pd.Series) -> list[str]:
-    """The distinct values of a column as texts, numbers in their order."""
+    """The distinct values of a column as texts, numbers in their order, and those of an ordered type in that of the type."""
     found = _different(column)
+    if grades := _ordered_texts(column):
+        return [grade for grade in grades if grade in found]
     return sorted(found, key=lambda text: (float(text), text) if all(map(is_number, found)) else text)
 
 
 def _scale(column: pd.Series) -> tuple[str, ...]:
     """The values of a column from low to high if its type or the values tell their order."""
+    return _ordered_texts(column) or ordered_scale(_sorted_texts(column))
+
+
+def _ordered_texts(column: pd.Series) -> tuple[str, ...]:
+    """All values of an ordered categorical type as texts, from low to high; empty for any other type."""
     import pandas as pd
 
-    if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
-        return tuple(str(level) for level in column.dtype.categories)
-    return ordered_scale(_sorted_texts(column))
+    if not isinstance(column.dtype, pd.CategoricalDtype) or not column.dtype.ordered:
+        return ()
+    return tuple(dict.fromkeys(text for text in _texts(column.dtype.categories) if text.casefold() not in _MISSING))
+
+
+def _is_category(column: pd.Series) -> bool:
+    """Whether a column has a categorical type, and several values that repeat; truth values are 0 and 1."""
+    import pandas as pd
+
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return False
+    of_truth = {str(value).casefold() for value in column.dtype.categories} <= {"true", "false"}
+    cells = int((~_missing(column)).sum())
+    return not of_truth and 2 <= len(_different(column)) <= min(cells - 1, _most_levels(cells))
+
+
+def _is_scale(column: pd.Series) -> bool:
+    """Whether a column is a category of an ordered type, whose grades can be written with < between them."""
+    grades = _ordered_texts(column)
+    return _is_category(column) and 0 < len(grades) <= MOST_GRADES and not any("<" in grade for grade in grades)
 
 
 def _cells(column: pd.Series) -> list[str]:

@@ -257,7 +257,7 @@ def _columns(X: Data, others: pd.DataFrame | None) -> list[Column]:
 
 
 def column_of(name: str, cells: pd.Series, used: bool) -> Column:
-    """A column of a DataFrame: numbers, dates or texts."""
+    """A column of a DataFrame: numbers, dates or texts, whose levels are in the order of an ordered categorical type."""
     import pandas as pd
 
     there = cells.notna().to_numpy()
@@ -277,6 +277,9 @@ def column_of(name: str, cells: pd.Series, used: bool) -> Column:
         return Column(name, _kind(numbers), used, ("",), numbers[:, None])
     texts = cells.astype(str).to_numpy()
     levels = np.unique(texts[there])
+    if isinstance(cells.dtype, pd.CategoricalDtype) and cells.dtype.ordered:
+        rank = dict(zip(texts, cells.cat.codes, strict=True))
+        levels = np.array(sorted(levels, key=rank.__getitem__))
     if len(levels) > MOST_LEVELS:
         raise ValueError(
             f"column {name!r} of others has {len(levels)} distinct texts, such as {levels[0]!r}; expected at most "

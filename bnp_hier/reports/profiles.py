@@ -58,6 +58,8 @@ def columns_of(data: Dataset) -> list[Column]:
     for name, places in data.source_columns.items():
         if name in data.sources:
             used[name] = _series(data.sources[name])
+            if used[name].dtype == object and name in data.levels:
+                used[name] = used[name].astype(pd.CategoricalDtype(list(data.levels[name]), ordered=True))
         else:
             used |= {data.feature_names[j]: pd.Series(data.X[:, j]) for j in places}
     found = [column_of(name, column, True) for name, column in used.items()]
@@ -144,7 +146,7 @@ def _wide(
         text=[written(row) for row in table.itertuples()],
         all_rows=[rounded(row.overall, row.spread, bool(row.share)) for row in table.itertuples()],
         name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
-    ).sort_values(["rank", "level", "cluster"], kind="stable")
+    ).sort_values("rank", kind="stable")
     wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
     wide.columns = [f"cluster {k}, {sizes[k]} row{'s' if sizes[k] != 1 else ''}" for k in wide.columns]
     if all_rows:

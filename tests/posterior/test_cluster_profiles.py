@@ -138,6 +138,14 @@ def test_a_constant_column_has_no_effect(value: float, draws: Any) -> None:
         assert (spread.loc[["same", "day"], "spread"] == 0.0).all() and spread.loc["same", "deviation"].isna().all()
 
 
+def test_levels_of_an_ordered_type_are_in_its_order() -> None:
+    kind = pd.CategoricalDtype([3, 1, 2, 7], ordered=True)
+    others = pd.DataFrame({"t": pd.Series([1, 2, None, 3, 3, 2], dtype=kind), "u": list("babbaa")})
+    found = describe(FIT, X, others=others).profiles
+    levels = [(column, level) for column, level, cluster in found.index if cluster == 0][1:]
+    assert [(column, level[0]) for column, level in levels] == [("t", "3"), ("t", "1"), ("t", "2"), ("u", "a"), ("u", "b")]
+
+
 def test_chains_and_files(tmp_path: Path) -> None:
     import jax
     from numpyro.infer import MCMC

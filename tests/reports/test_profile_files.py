@@ -10,8 +10,8 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier.datasets import from_frame
-from bnp_hier.posterior.cluster_profiles import Column
-from bnp_hier.reports.profiles import columns_of, write_tables
+from bnp_hier.posterior.cluster_profiles import Column, describe_columns
+from bnp_hier.reports.profiles import columns_of, profiles_table, write_tables
 
 
 def test_dates_are_written_with_the_digits_that_they_deserve(tmp_path: Path) -> None:
@@ -39,6 +39,23 @@ def test_columns_without_a_mean_are_not_described() -> None:
     frame = pd.DataFrame({"length": [0.0, 0.5, 9.25], "ratio": [1.5, np.inf, 2.5], "price": [4.5, 1.25, 2.0]})
     found = columns_of(from_frame(frame, drop=["ratio", "price"], name="X"))
     assert [(column.name, column.used) for column in found] == [("length", True), ("price", False)]
+
+
+def test_levels_are_in_the_order_of_the_data() -> None:
+    """Grades from low to high, and codes as numbers; those that do not occur are left out."""
+    sizes, codes = ["small", "large", "medium", "small"] * 3, [9, 10, 2, 9] * 3
+    frame = pd.DataFrame({"size": sizes, "code": codes, "stars": codes, "length": np.arange(12) ** 1.5})
+    kinds = {"size": "small<medium<large<huge", "code": "category", "stars": "ordered"}
+    data = from_frame(frame, kinds=kinds)
+    columns = {column.name: column for column in columns_of(data)}
+    assert columns["size"].levels == ("small", "medium", "large") and columns["code"].levels == ("2", "9", "10")
+    np.testing.assert_array_equal(columns["size"].values[:3], np.eye(3)[[0, 2, 1]])
+    assert columns["stars"].kind == "number"  # grades that are numbers have a mean
+    fit = bnp.MAPDP().fit(frame[["length"]])
+    found = describe_columns(fit, frame[["length"]], None, list(columns.values()), 0.95, 20)
+    shown = [name for name in profiles_table(found, np.bincount(fit.labels_)).index if name.startswith(("size", "code"))]
+    assert [name for name in shown if name.startswith("size")] == ["size = small", "size = medium", "size = large"]
+    assert [name for name in shown if name.startswith("code")] == ["code = 2", "code = 9", "code = 10"]
 
 
 def left_out(cells: list[str]) -> Column:
