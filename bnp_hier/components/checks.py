@@ -25,6 +25,12 @@ __all__ = [
 LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 """Smallest variance that can be represented at full precision."""
 
+REPEATED = 1e-9
+"""Difference of two values, in standard deviations of their column, up to which they count as equal."""
+
+LEAST_RESOLUTION = 1e-3
+"""Smallest resolution of a column in which values are repeated, in its standard deviations."""
+
 LOOKED_AT = 10_000
 """Maximum number of rows of traced data in which columns with few different values are looked for."""
 
@@ -100,11 +106,10 @@ def check_covariance(family: str, name: str, value: ArrayLike, dim: int) -> None
 
 
 def rounding_variances(X: ArrayLike, variance: ArrayLike) -> Any:
-    """Variances of the rounding errors of columns with many equal values, such as grades and amounts; 0 for other columns.
+    """Variances of the rounding errors of columns in which values are repeated; 0 for other columns.
 
-    With values δ apart, the errors are uniform on an interval of length δ, so that their variance is δ²/12. A column has many
-    equal values if each occurs five times on average, and δ exceeds a quarter of the standard deviation; or if at least half of
-    its values are the same, such as zeros, where δ is at least a thousandth of the standard deviation. Under a normal
+    With distinct values at least δ apart, the errors are uniform on an interval of length δ, so that their variance is δ²/12; δ
+    is taken to be at least a thousandth of the standard deviation, and smaller differences to be none. Under a normal
     likelihood, clusters of equal values would otherwise have densities without a bound.
 
     Parameters
@@ -122,22 +127,16 @@ def rounding_variances(X: ArrayLike, variance: ArrayLike) -> Any:
     matrix: Any = X if is_traced(X) else as_matrix(X)
     if is_traced(X) and matrix.shape[0] > LOOKED_AT:  # sorting a distributed table would move all of its rows
         matrix = matrix[np.linspace(0, matrix.shape[0] - 1, LOOKED_AT).astype(int)]
-    ordered, variance = xp.sort(matrix, axis=0), xp.asarray(variance)
-    gaps = ordered[1:] - ordered[:-1]
-    there = gaps > 0
-    gap = xp.where(there, gaps, xp.inf).min(axis=0)
-    few = ((there.sum(axis=0) + 1) * 5 <= matrix.shape[0]) & (gap**2 > variance / 16)
-    # half of the values are the same if one of them is so again half of the rows further
-    half = (xp.isfinite(ordered).sum(axis=0) + 1) // 2
-    apart = xp.arange(len(ordered))[:, None] + half - 1
-    equal = xp.take_along_axis(ordered, xp.minimum(apart, len(ordered) - 1), axis=0) == ordered
-    most = (equal & (apart < len(ordered))).any(axis=0) & xp.isfinite(gap)
-    least = xp.where(few, gap**2, xp.maximum(gap**2, variance * 1e-6))
-    return xp.where(few | most, xp.where(few | most, least, 0.0) / 12, 0.0)
+    gaps, variance = xp.diff(xp.sort(matrix, axis=0), axis=0), xp.asarray(variance)
+    same = REPEATED**2 * variance
+    gap = xp.where(gaps**2 > same, gaps, xp.inf).min(axis=0)
+    repeated = (gaps**2 <= same).any(axis=0)
+    least = xp.maximum(xp.where(xp.isfinite(gap), gap, 0.0) ** 2, LEAST_RESOLUTION**2 * variance)
+    return xp.where(repeated, least, 0.0) / 12
 
 
 def with_rounding(X: ArrayLike, variance: ArrayLike) -> dict[str, Any]:
-    """The argument `rounding` for priors of normal columns; nothing if no column has many equal values."""
+    """The argument `rounding` for priors of normal columns; nothing if no value is repeated."""
     found = rounding_variances(X, variance)
     return {"rounding": found} if is_traced(found) or np.any(found) else {}
 

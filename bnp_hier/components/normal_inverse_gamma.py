@@ -108,7 +108,8 @@ class NormalInverseGamma(AboutOrigin, Component):
 
         Learned hyperparameters are the sites `within`, (d,), log-normal with median 0.3; `kappa`, log-normal with median 0.1;
         and `extra_shape` = shape − 1, log-normal with median 2.5. Their logarithms have standard deviation 1. To the
-        expected variance of a column with many equal values, such as grades, at least that of their rounding errors is added.
+        expected variance of a column with repeated values, such as rounded ones, at least that of their rounding errors is
+        added.
 
         Parameters
         ----------

@@ -175,8 +175,8 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
         expected fraction of each column's variance within a cluster, log-normal with median 0.3; for more than one column,
         `correlation`: the share of the data's correlations in S, half-normal on [0, 1], and narrower the more columns and rows
         there are; `kappa`, log-normal with median 0.1; and `extra_nu` = nu − d − 1, log-normal with median 5. The logarithms of
-        the log-normal ones have standard deviation 1. To the expected variance of a column with many equal values, such as
-        grades, at least that of their rounding errors is added.
+        the log-normal ones have standard deviation 1. To the expected variance of a column with repeated values, such as
+        rounded ones, at least that of their rounding errors is added.
 
         Parameters
         ----------

@@ -113,8 +113,8 @@ class NormalKnownCovariance(DependentColumns, AboutOrigin, Component):
         deviation 1.
 
         With `covariance_type="diagonal"`, R is the identity matrix and not a site; with "spherical", `within` is also a single
-        number, so that clusters are spherical in columns of equal variance. To the learned variance of a column with many
-        equal values, such as grades, that of their rounding errors is added.
+        number, so that clusters are spherical in columns of equal variance. To the learned variance of a column with
+        repeated values, such as rounded ones, that of their rounding errors is added.
 
         Parameters
         ----------
