@@ -6,6 +6,7 @@ import numpyro
 numpyro.__version__  # noqa: B018
 
 from bnp_hier import datasets, distributed, evidence, models, plots
+from bnp_hier.advice.fit_checks import FitCheck, Misfit, check_fit
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.advice.recommendation import recommend
 from bnp_hier.arviz_bridge import loo, to_arviz
@@ -91,10 +92,12 @@ __all__ = [
     "Dendrogram",
     "DirichletMultinomial",
     "FiniteMixture",
+    "FitCheck",
     "GammaPoisson",
     "Hierarchy",
     "HierarchyDraws",
     "HyperparameterGibbs",
+    "Misfit",
     "ModelArguments",
     "NestedChineseRestaurantProcess",
     "NormalInverseGamma",
@@ -111,6 +114,7 @@ __all__ = [
     "UninformativeNormal",
     "VariationalDP",
     "assignment_uncertainty",
+    "check_fit",
     "check_model",
     "cluster",
     "cluster_affinities",

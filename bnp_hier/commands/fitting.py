@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from bnp_hier import datasets
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.default_models import hierarchical_mixture, mixture
+from bnp_hier.advice.fit_checks import check_fit
 from bnp_hier.advice.model_checks import check_model
 from bnp_hier.clustering.plans import compile_ahead
 from bnp_hier.commands.console import (
@@ -43,7 +45,7 @@ from bnp_hier.commands.console import (
     size_in_words,
 )
 from bnp_hier.commands.output_files import check_outputs
-from bnp_hier.comparison import compare
+from bnp_hier.comparison import compare, shared_component
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.posterior.outliers import outlier_pvalues
@@ -105,6 +107,10 @@ def fit(
             raise KeyboardInterrupt
         raise ValueError("; ".join(problems))
     saved = SavedFit(outcome.fits[title], whole, method, chosen.name, outcome.seconds[title], (*problems, *warnings))
+    if not METHODS[method].hierarchical and (component := shared_component({title: saved.fit}, whole.X)) is not None:
+        misfits = check_fit(component, whole.X, saved.labels, whole.feature_names, random_state=seed).sentences
+        print_warnings(misfits)
+        saved = replace(saved, notes=(*saved.notes, *misfits)) if misfits else saved
     with finishing(lambda: announced_finishing("the fit")):
         path = saved.save(out_file)
         if labels_file is not None:

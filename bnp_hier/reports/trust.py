@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from bnp_hier.advice.fit_checks import FitCheck
 from bnp_hier.reports.chains import LARGEST_RHAT, LEAST_ESS, Convergence
 from bnp_hier.reports.findings import Findings
-from bnp_hier.utils.wording import in_words
+from bnp_hier.utils.wording import conjoined, in_words, listed
 
 __all__ = ["Check", "checks", "checks_of_chains"]
 
@@ -50,17 +51,31 @@ def checks(findings: Findings, warnings: Sequence[str] = ()) -> pd.DataFrame:
     findings
         The results of the methods.
     warnings
-        Doubtful choices, each with a suggestion.
+        Doubtful choices, each with a suggestion; those of `Findings.fit_check` need not be among them.
     """
     found: list[Check] = []
+    warnings = list(dict.fromkeys([*warnings, *findings.fit_check.sentences]))
     for name, table in findings.convergence.items():
         found += checks_of_chains(name, table, findings.fits[name].num_chains)
     found += [*_on_certainty(findings), *_on_limits(findings), *_on_agreement(findings)]
     found += [Check("the data and the model", LOOK, "a doubtful choice", f"{each[0].upper()}{each[1:]}") for each in warnings]
     if not warnings:
-        found.append(Check("the data and the model", PASSED, "no column or choice looks wrong"))
+        found.append(Check("the data and the model", PASSED, "no column or choice looks wrong before the fit"))
+    found += _on_fit(findings.fit_check)
     heads = ["check", "result", "what was found", "what to do"]
     return pd.DataFrame(found, columns=heads).set_index("check")
+
+
+def _on_fit(check: FitCheck) -> Iterator[Check]:
+    """Whether the likelihood suits the columns within clusters, and what was not checked."""
+    about = "the likelihood within clusters"
+    if check.made and not check.misfits:
+        checked = len({name for names in check.made.values() for name in names})
+        finding = f"{conjoined(list(check.made))} as in simulated tables, in {checked} column{'s' if checked != 1 else ''}"
+        yield Check(about, PASSED, finding)
+    for why in dict.fromkeys(check.unchecked.values()):
+        names = [repr(name) for name, reason in check.unchecked.items() if reason == why]
+        yield Check(about, LOOK, f"not checked in {listed(names, 5)}: {why}", "look at these columns in each cluster yourself")
 
 
 def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[Check]:
