@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
 
@@ -64,7 +65,9 @@ class RunOptions:
         Whether to show progress bars.
     hyperparameters
         Values of the model's hyperparameters for deterministic methods; None to learn those that have priors. Chains sample
-        hyperparameters; they start scattered about these values, or at draws from the prior.
+        hyperparameters; the first starts at these values and the others scattered about them, or all at draws from the prior.
+    labels
+        (n,) clusters from which MAP-DP starts, −1 for rows that have none yet; None to start without clusters.
     """
 
     chains: int = 4
@@ -74,6 +77,7 @@ class RunOptions:
     random_state: int = 0
     progress_bar: bool = True
     hyperparameters: Mapping[str, Any] | None = None
+    labels: Int[np.ndarray, " n"] | None = field(default=None, compare=False, repr=False)
 
     @property
     def optimize(self) -> str | Mapping[str, Any]:
@@ -179,7 +183,7 @@ def _single_suffices(
     for chain in range(options.chains if starts else 1):
         given = {name: value[chain] if options.chains > 1 else value for name, value in (starts or {}).items()}
         values = read_values(model, sites, given, (X,))
-        if values.component.allows_missing or not np.isnan(values.X).any():
+        if not values.component.incomplete_cells(values.X).any():
             try:
                 values.component.check_precision(values.X)
             except ValueError:
@@ -198,11 +202,12 @@ def _overdispersed(model: Model, X: np.ndarray, options: RunOptions) -> dict[str
         median = problem.unconstrained
         problem.set(options.hyperparameters or {})
 
-        def scattered(median: Array, learned: Array) -> Array:
-            return median + jnp.clip(learned - median, -FARTHEST, FARTHEST) + rng.normal(size=jnp.shape(median))
+        def scattered(by: float, median: Array, learned: Array) -> Array:
+            return median + jnp.clip(learned - median, -FARTHEST, FARTHEST) + by * rng.normal(size=jnp.shape(median))
 
         chains = [
-            problem.prior.constrain(jax.tree.map(scattered, median, problem.unconstrained)) for _ in range(options.chains)
+            problem.prior.constrain(jax.tree.map(partial(scattered, float(chain > 0)), median, problem.unconstrained))
+            for chain in range(options.chains)
         ]
     return jax.tree.map(lambda *values: np.stack(values) if len(values) > 1 else np.asarray(values[0]), *chains)
 
@@ -244,6 +249,11 @@ def _bhc(model: Model, X: np.ndarray, options: RunOptions) -> BHC:
     return BHC(
         model, method=method, optimize=options.optimize, random_state=options.random_state, progress_bar=options.progress_bar
     ).fit(X)
+
+
+def _map_dp(model: Model, X: np.ndarray, options: RunOptions) -> MAPDP:
+    init = "sequential" if options.labels is None else options.labels
+    return MAPDP(model, init=init, optimize=options.optimize, random_state=options.random_state).fit(X)
 
 
 def _seconds_of_bhc(size: Size, options: RunOptions) -> float:
@@ -309,7 +319,7 @@ register(
         "map-dp",
         "MAP-DP",
         "the most probable single partition, found by moving single rows and merging clusters",
-        lambda model, X, options: MAPDP(model, optimize=options.optimize, random_state=options.random_state).fit(X),
+        _map_dp,
         _seconds_of_map_dp,
         worth=10,
     ),

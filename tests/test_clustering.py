@@ -20,6 +20,8 @@ from bnp_hier import cli
 from bnp_hier import methods as methods
 from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.clustering.summaries import Summary
+from bnp_hier.methods import METHODS
+from bnp_hier.reports.headlines import headline
 from bnp_hier.utils.wording import printable
 
 SHORT = {"methods": ["map-dp", "gibbs"], "budget": 5.0, "progress_bar": False}
@@ -209,6 +211,7 @@ ROWS = np.random.default_rng(0).normal(size=(20, 2))
         ("flowers.csv", {}, TypeError, "the text 'flowers.csv'; read a file with bnp_hier.datasets.read_table"),
         (ROWS[:, 0], {}, ValueError, r"two dimensions, shape \(n, d\), but it has shape \(20,\); use X.reshape"),
         (ROWS[:1], {}, ValueError, "X has 1 row; clustering needs at least 2"),
+        (ROWS, {"drop_rows": "some"}, ValueError, "drop_rows must be one of empty, missing, but it is 'some'"),
         (ROWS, {"methods": "kmeans"}, ValueError, r"methods must be some of map-dp, .*, but it is \['kmeans'\]"),
         (ROWS, {"methods": []}, ValueError, "methods must be some of"),
         (ROWS, {"budget": 0}, ValueError, "budget must be a positive number of seconds, but it is 0"),
@@ -220,8 +223,7 @@ ROWS = np.random.default_rng(0).normal(size=(20, 2))
         (ROWS, {"truth": [np.nan, *range(19)]}, ValueError, "that of row 0 is missing"),
         (ROWS, {"truth": "group"}, ValueError, "there is no column 'group'; the columns are 'x0', 'x1'"),
         (bnp.datasets.load("iris"), {"drop": ["a"]}, ValueError, "X is a Dataset already"),
-        (_frame().assign(day="2020-01-01"), {}, ValueError, "'day': dates or times; drop them"),
-        (_frame().assign(name=_frame().index), {}, ValueError, "a different text in almost every row"),
+        (_frame().assign(size=[*map(str, range(39)), "large"]), {}, ValueError, "column 'size': found the text 'large'"),
     ],
 )
 def test_errors_say_what_was_found_and_expected(X: object, options: dict, error: type[Exception], words: str) -> None:
@@ -333,3 +335,63 @@ def test_one_column_to_leave_out() -> None:
     assert list(result.data.feature_names or ()) == ["a", "b"]
     with pytest.raises(ValueError, match="no column 'nota'"):
         bnp.cluster(frame, drop="nota", methods="map-dp", progress_bar=False)
+
+
+# ---- tables as they come ----------------------------------------------------------------------------------------------------
+
+
+def _incomplete_frame() -> pd.DataFrame:
+    frame = _frame()[["length (cm)", "visits"]].assign(width=lambda each: 0.5 * each["length (cm)"], rate=1.0)
+    frame["height"] = np.random.default_rng(3).normal(size=len(frame))
+    frame.iloc[[3, 17]] = np.nan
+    frame.iloc[5, 4] = np.nan
+    return frame
+
+
+def test_rows_and_columns_that_are_left_out() -> None:
+    frame = _incomplete_frame()
+    result = bnp.cluster(frame, **QUICK)
+    assert result.labels_.shape == (40,) and list(np.flatnonzero(result.labels_ < 0)) == [3, 17]
+    table = result.to_frame()
+    assert table.index.equals(frame.index) and list(table["cluster"]) == list(result.labels_)
+    assert table["probability"].isna().sum() == 2 and not table["certain"].iloc[[3, 17]].any()
+    assert result.probabilities.shape == (38, result.n_clusters_) and result.data.feature_names[0] == "length (cm)"
+    shown = str(result)
+    assert "2 of 40 rows have no value and are left out: 3, 17 (from 0)" in " ".join(shown.split())
+    assert "'width' (it follows from other columns)" in " ".join(shown.split())
+    new = frame.iloc[[0, 20]][["visits", "length (cm)", "height"]]
+    assert result.predict_proba(new).shape == (2, result.n_clusters_ + 1)
+    complete = bnp.cluster(frame, drop_rows="missing", **QUICK)
+    assert list(np.flatnonzero(complete.labels_ < 0)) == [3, 5, 17] and "drop_rows='missing'" in complete.call
+
+
+def test_new_rows_of_an_array_have_its_columns() -> None:
+    X = np.column_stack([np.repeat([0.0, 9.0], 20) + np.random.default_rng(0).normal(size=40), np.ones(40)])
+    X = np.column_stack([X, np.random.default_rng(1).choice([1.0, 5.0, 9.0], 40)])
+    result = bnp.cluster(X, **QUICK)
+    assert result.data.feature_names[0] == "x0" and list(result.data.others) == ["x1"] and "x2" in result.data.levels
+    assert np.isfinite(result.score_samples(X[:3])).all() and list(result.predict(X)) == list(result.labels_)
+    with pytest.raises(TypeError, match="'x2' of the data was converted"):
+        result.predict(X[:, :1])
+
+
+def test_rows_that_are_all_alone_are_no_finding() -> None:
+    alone, some = np.arange(12), np.repeat(np.arange(6), 2)
+    wide = headline("MAP-DP", {"MAP-DP": alone}, columns=150)
+    assert wide.startswith("No groups were found: in the partition of MAP-DP, 12 of 12 rows are each a cluster of their own; ")
+    assert "there are more columns (150) than rows" in wide
+    mostly = headline("Gibbs", {"Gibbs": np.append(alone, [0, 0])}, np.eye(13)[12], columns=3)
+    assert mostly.startswith("No groups were found") and "see the warnings" in mostly
+    assert "No groups" not in headline("MAP-DP", {"MAP-DP": some}, columns=150)
+
+
+def test_a_row_that_fits_no_cluster_is_named_with_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(model: object, X: np.ndarray, options: object) -> None:
+        raise ValueError("row 2 fits no cluster: the log density is not finite")
+
+    method = dataclasses.replace(METHODS["map-dp"], run=fails)
+    monkeypatch.setitem(METHODS, "map-dp", method)
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    X[2, 1] = 50.0
+    with pytest.raises(ValueError, match=r"its most unusual value is 50 in column 'x1'.*drop=\['x1'\].*kinds="):
+        bnp.cluster(X, **QUICK)

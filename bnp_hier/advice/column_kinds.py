@@ -14,26 +14,51 @@ from bnp_hier.components import FAMILIES, FORMS, Component, LearnedPrior
 from bnp_hier.components.hints import Columns
 from bnp_hier.components.learned import prior_of
 from bnp_hier.datasets.conversions import converted
-from bnp_hier.datasets.recognition import bounds_of_shares, identifier, written_date
+from bnp_hier.datasets.recognition import MOST_CLASSES, bounds_of_shares, identifier, is_code, written_date
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.wording import listed, nearest
 
 __all__ = [
     "ColumnKind",
     "Family",
+    "STRUCTURES",
     "choose_family",
+    "continuous_columns",
     "infer_column_kinds",
     "component_for",
     "dropping",
+    "how_to_drop",
+    "how_to_take",
     "in_brackets",
     "names_of_columns",
 ]
 
+STRUCTURES = {
+    "normal": "full",
+    "known": "shared by all clusters",
+    "diagonal": "diagonal",
+    "shared-diagonal": "diagonal and shared",
+    "spherical": "spherical and shared",
+}
+"""Families of continuous columns -> their covariance matrices within clusters."""
+
 COUNT_DISPERSION = 20.0
 """Ratio of variance and mean up to which large whole numbers may be counts whose mean differs between clusters."""
 
-MOST_GRADES = 10
-"""Largest number of grades for which an ordered scale or categories are worth trying."""
+MOST_GRADES = 11
+"""Largest number of grades, or of codes of items, for which categories are worth trying."""
+
+MOST_CODES = 5
+"""Largest number of different numbers that are codes, or ties, unless they are a scale."""
+
+FEWEST_REPEATS = 5
+"""Number of times that every grade or code occurs on average, at least."""
+
+FEWEST_ALIKE = 3
+"""Number of columns from which items with the same codes, and counts, are taken alike."""
+
+BOUNDED = 0.05
+"""Share of the largest code above which items that start at 0 are codes rather than counts."""
 
 EXPECTED_ZEROS = 5.0
 """Expected number of zeros among counts, if there are none, from which whole numbers are not taken for counts."""
@@ -58,8 +83,8 @@ class ColumnKind(NamedTuple):
     """The kind of one column.
 
     - **name** - name of the column.
-    - **kind** - "binary", "count", "continuous", "category" (one of the indicators of a text column), "ordered" (steps on a
-      scale), "identifier", "date", "constant" (other than 0 and 1) or "empty"; when reading files, also "unusable".
+    - **kind** - "binary", "count", "continuous", "category" (one of the indicators of a column), "identifier", "date",
+      "constant" (other than 0 and 1) or "empty"; when reading files, also "unusable".
     - **reason** - the observation that decided the kind.
     - **missing** - share of missing values.
     - **alternative** - another kind that is worth trying, such as "count" or "log"; "drop" to leave the column out;
@@ -133,19 +158,18 @@ def infer_column_kinds(
     names = names_of_columns(X, feature_names)
     given = {} if kinds is None else _checked(kinds, names)
     found = [_kind(name, column, given.get(name)) for name, column in zip(names, matrix.T, strict=True)]
+    _taken_alike(found, matrix)
     for group in categories:
         of = matrix[:, list(group)]
         totals = of.sum(1)
-        top = totals.max()
-        if not ((of >= 0) & (of == np.round(of))).all() or not np.isin(totals, (0.0, top)).all():
+        if not np.isin(of, (0.0, 1.0)).all() or totals.max() > 1:
             raise ValueError(
-                f"columns {', '.join(found[j].name for j in group)} are neither indicators of a category (at most one 1 in "
-                "every row, and 0 otherwise) nor the steps of a scale (whole numbers with the same sum in all rows)"
+                f"columns {', '.join(found[j].name for j in group)} are not indicators of a category: expected at most one 1 "
+                "in every row, and 0 otherwise"
             )
-        kind, reason = ("ordered", f"steps on a scale of {top + 1:.0f} grades") if top > 1 else ("category", "")
         missing = float((totals == 0).mean())
         for j in group:
-            found[j] = ColumnKind(found[j].name, kind, reason or f"one of {len(group)} categories", missing)
+            found[j] = ColumnKind(found[j].name, "category", f"one of {len(group)} categories", missing)
     return tuple(found)
 
 
@@ -192,13 +216,19 @@ def _judge(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str, str]:
         return "constant", f"{low:g} in every row", "drop"
     if reason := identifier(name, cells):
         return "identifier", reason, "drop"
-    if reason := written_date(cells):
+    if reason := written_date(name, cells):
         return "date", reason, "drop"
+    values = np.unique(cells)
+    repeated = len(values) * FEWEST_REPEATS <= len(cells)
+    codes = len(values) <= MOST_CODES and not _is_scale(values)
+    if repeated and (codes or (is_code(name) and len(values) <= MOST_CLASSES and _is_whole(cells))):
+        return "continuous", f"{len(values)} different numbers in {len(cells)} rows, perhaps codes", "category"
     if (cells != np.round(cells)).any():
         return "continuous", *_of_measurements(name, cells)
     whole = f"whole numbers from {low:g} to {high:g}"
+    graded = "ordered" if repeated and high - low < MOST_GRADES else ""
     if low < 0:
-        return "continuous", f"{whole}, some of them negative", ""
+        return "continuous", f"{whole}, some of them negative", graded
     if bounds_of_shares(name, cells):
         return "continuous", *_of_measurements(name, cells)
     mean, spread, typical = cells.mean(), cells.var(), cells[cells > 0].mean()
@@ -210,8 +240,48 @@ def _judge(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str, str]:
         why = f"with less variation than counts (variance {spread:.3g}, mean {mean:.3g})"
         if spread >= 0.5 * mean:
             why = f"none of them 0, unlike counts with mean {mean:.3g}"
-        return "continuous", f"{whole}, {why}: perhaps grades", _of_grades(cells)
-    return "count", f"{whole}, variance {spread:.3g}, mean {mean:.3g}", _of_grades(cells) if low > 0 else ""
+        return "continuous", f"{whole}, {why}{': perhaps grades' if graded else ''}", graded
+    return "count", f"{whole}, variance {spread:.3g}, mean {mean:.3g}", graded if low > 0 else ""
+
+
+def _is_scale(values: Float[np.ndarray, " m"]) -> bool:
+    """Whether distinct values are consecutive whole numbers, of which at most one in three is absent, or evenly spaced."""
+    gaps = np.diff(values)
+    whole = (values == np.round(values)).all() and np.ptp(values) < 1.5 * len(values)
+    return bool(whole or (len(values) > 3 and np.allclose(gaps, gaps[0], rtol=1e-6)))
+
+
+def _taken_alike(kinds: list[ColumnKind], X: Float[np.ndarray, "n d"]) -> None:
+    """Give columns that belong together the same kind: items with the same few codes, and counts of any size."""
+    whole = [j for j, kind in enumerate(kinds) if kind.kind in ("count", "continuous", "binary") and _is_whole(X[:, j])]
+    ranges = {j: (np.nanmin(X[:, j]), np.nanmax(X[:, j])) for j in whole}
+    coded = [j for j in whole if 1 < np.ptp(ranges[j]) < MOST_GRADES and kinds[j].reason != "as requested"]
+    if coded:
+        low, high = max(dict.fromkeys(ranges[j] for j in coded), key=[ranges[j] for j in coded].count)
+        items = [j for j in coded if low <= ranges[j][0] and ranges[j][1] <= high]
+        same = sum(ranges[j] == (low, high) for j in items)
+        few = FEWEST_REPEATS * (high - low + 1) <= len(X)
+        if same >= max(FEWEST_ALIKE, len(items) / 2) and few and (low > 0 or _looks_bounded(X[:, items], high)):
+            reason = f"codes from {low:g} to {high:g}, as in {len(items)} columns"
+            for j in items:
+                kinds[j] = kinds[j]._replace(kind="continuous", reason=reason, alternative="category")
+    counts = [j for j in whole if kinds[j].kind == "count" or "large enough for a normal" in kinds[j].reason]
+    counts = [j for j in counts if kinds[j].alternative in ("", "count", "log", "log1p")]
+    if len(counts) >= FEWEST_ALIKE and sum(kinds[j].kind == "count" for j in counts) >= len(counts) / 3:
+        for j in counts:
+            if kinds[j].kind != "count":
+                reason = f"whole numbers from {ranges[j][0]:g} to {ranges[j][1]:g}, counts as the other columns"
+                kinds[j] = kinds[j]._replace(kind="count", reason=reason, alternative="")
+
+
+def _is_whole(column: Float[np.ndarray, " n"]) -> bool:
+    cells = column[~np.isnan(column)]
+    return bool(len(cells) and cells.min() >= 0 and (cells == np.round(cells)).all())
+
+
+def _looks_bounded(items: Float[np.ndarray, "n k"], top: float) -> bool:
+    """Whether columns of whole numbers from 0 have a bound: counts would seldom be as large as the largest of all."""
+    return bool(np.nanmean(items == top) > BOUNDED)
 
 
 def _of_measurements(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str]:
@@ -227,15 +297,6 @@ def _of_measurements(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, st
         return what, ""
     where = 0 if low < NEAR_BOUND * bound else bound
     return f"{what}, some of them near {where:g}", "logit" if low > 0 and high < bound else ""
-
-
-def _of_grades(cells: Float[np.ndarray, " m"]) -> str:
-    """Whether grades are worth trying as an ordered scale or, if they vary more than a binomial variable, as categories."""
-    top = np.ptp(cells)
-    if top >= MOST_GRADES:
-        return ""
-    mean = (cells - cells.min()).mean()
-    return "ordered" if cells.var() <= 1.5 * mean * (top - mean) / top else "category"
 
 
 def _of_tails(cells: Float[np.ndarray, " m"]) -> tuple[str, str]:
@@ -282,6 +343,7 @@ def component_for(
     feature_names: Sequence[str] | None = None,
     categories: Sequence[Sequence[int]] = (),
     kinds: Mapping[str, str] | None = None,
+    structure: str | None = None,
 ) -> Family:
     """Choose the component for a table and give it the default prior.
 
@@ -298,6 +360,9 @@ def component_for(
         `DirichletMultinomial`.
     kinds
         Kinds that are given: name of a column -> "continuous", "count" or "binary".
+    structure
+        Family of the continuous columns, which determines the covariance matrices of clusters: "normal", "known",
+        "shared-diagonal", "diagonal" or "spherical". By default, the family itself, or "diagonal" if it is "mixed".
 
     Raises
     ------
@@ -321,31 +386,39 @@ def component_for(
     reason = "as requested"
     if family == "auto":
         family, reason = choose_family(found, matrix)
+    if structure is not None and family != "mixed":
+        family = structure
     parts = _parts(family, found, categories)
-    if any(part.is_normal and _is_constant(matrix[:, j]) for part, columns in parts for j in columns):
+    if any(FAMILIES[part].is_normal and _is_constant(matrix[:, j]) for part, columns in parts for j in columns):
         raise ValueError(_useless(found))
     options: dict[str, Any] = dict(FORMS.get(family, {}))
     if family == "mixed":
         families, columns = zip(*parts, strict=True)
-        options = {"families": families, "columns": columns}
+        options = {
+            "families": [structure if structure and part == "diagonal" else part for part in families],
+            "columns": columns,
+        }
     fixed, prior = (prior_of(FAMILIES[family], matrix, learn, **options) for learn in (False, True))
     return Family(family, reason, cast(Component, fixed), prior)
 
 
-def _parts(
-    family: str, kinds: Sequence[ColumnKind], categories: Sequence[Sequence[int]]
-) -> list[tuple[type[Component], tuple[int, ...]]]:
+def continuous_columns(family: Family, kinds: Sequence[ColumnKind], categories: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Columns whose covariance matrices within clusters may have several structures."""
+    return next((columns for part, columns in _parts(family.name, kinds, categories) if part in STRUCTURES), ())
+
+
+def _parts(family: str, kinds: Sequence[ColumnKind], categories: Sequence[Sequence[int]]) -> list[tuple[str, tuple[int, ...]]]:
     """Family and columns of each part; there is a single part unless the family is "mixed"."""
     if family != "mixed":
-        return [(FAMILIES[family], tuple(range(len(kinds))))]
-    part_for: dict[str, type[Component]] = {}
-    for part in FAMILIES.values():
+        return [(family, tuple(range(len(kinds))))]
+    part_for: dict[str, str] = {}
+    for name, part in FAMILIES.items():
         for kind in part.part_for:
-            part_for.setdefault(kind, part)
+            part_for.setdefault(kind, name)
     chosen = [part_for[column.kind] for column in kinds]
-    groups = {part: tuple(j for j, other in enumerate(chosen) if other is part) for part in dict.fromkeys(part_for.values())}
+    groups = {part: tuple(j for j, other in enumerate(chosen) if other == part) for part in dict.fromkeys(part_for.values())}
     indicators = part_for["category"]  # one part per category
-    parts = [(part, columns) for part, columns in groups.items() if part is not indicators and columns]
+    parts = [(part, columns) for part, columns in groups.items() if part != indicators and columns]
     return [*parts, *((indicators, tuple(group)) for group in categories if group)]
 
 
@@ -357,12 +430,23 @@ def _useless(kinds: Sequence[ColumnKind]) -> str:
     """Error message about columns for which there is no prior, together with others that had better be left out."""
     found = [kind for kind in kinds if kind.alternative == "drop"]
     why = "; ".join(f"{kind.name!r}: {_called(kind)}{kind.reason}" for kind in found)
-    how = f"leave them out with {dropping(found)} (drop= in Python)"
-    return f"some columns say nothing about clusters, or only tell rows apart: {why}; {how}"
+    return f"some columns say nothing about clusters, or only tell rows apart: {why}; leave them out ({how_to_drop(found)})"
 
 
 def _called(kind: ColumnKind) -> str:
     return "an identifier, " if kind.kind == "identifier" else ""
+
+
+def how_to_drop(kinds: Sequence[ColumnKind]) -> str:
+    """How columns are left out in Python and on the command line."""
+    return f"drop={[kind.name for kind in kinds]!r}, or {dropping(kinds)}"
+
+
+def how_to_take(kinds: Sequence[ColumnKind]) -> str:
+    """How columns are taken for their alternatives in Python and on the command line."""
+    asked = {kind.name: kind.alternative for kind in kinds}
+    words = ",".join(f"{name}={kind}" for name, kind in asked.items())
+    return f"kinds={asked!r}, or --kinds {shlex.quote(words)}"
 
 
 def dropping(kinds: Iterable[ColumnKind]) -> str:

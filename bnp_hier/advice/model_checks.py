@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,9 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from bnp_hier.advice.column_kinds import ColumnKind, dropping, infer_column_kinds, names_of_columns
+from bnp_hier.advice.column_kinds import ColumnKind, how_to_drop, how_to_take, infer_column_kinds, names_of_columns
 from bnp_hier.advice.simulated_checks import check_simulated
 from bnp_hier.components import Component
+from bnp_hier.datasets.recognition import is_size
 from bnp_hier.distributions.cluster_numbers import mean_clusters
 from bnp_hier.inspection.collapsed import MixtureSites, MixtureValues
 from bnp_hier.inspection.forms import find_any_sites
@@ -22,8 +22,9 @@ from bnp_hier.inspection.slots import SlotSites
 from bnp_hier.inspection.sticks import StickSites
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.wording import listed
 
-__all__ = ["check_model"]
+__all__ = ["check_model", "warnings_about"]
 
 TOO_WIDE, TOO_NARROW = 2.0, 0.02
 """Ratios of the expected spread within a cluster to that of all rows beyond which a prior looks out of scale."""
@@ -103,6 +104,18 @@ def check_model(
     >>> any("the prior mean is far from the data" in warning for warning in warnings)
     True
     """
+    return warnings_about(model, X, feature_names, kinds)
+
+
+def warnings_about(
+    model: Model,
+    X: Data,
+    feature_names: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    *,
+    default_prior: bool = False,
+) -> tuple[str, ...]:
+    """`check_model`; without checks of the prior if it is the default one, which the user has not chosen."""
     data = as_arguments(X).named_by(model)
     with jax.enable_x64(True):
         sites = find_any_sites(model, data.args, data.kwargs)
@@ -123,9 +136,12 @@ def check_model(
     found = list(_telling_columns(columns))
     for part in map(_Part._make, component.parts_and_columns()):
         found += _likelihood(part, columns, matrix)
-        found += _scale(part, columns, matrix)
-        found += _strength(part, matrix, adapts)
-    found += _concentration(alpha, discount, len(matrix))
+        if not default_prior:
+            found += _scale(part, columns, matrix)
+            found += _strength(part, matrix, adapts)
+    if not default_prior:
+        found += _concentration(alpha, discount, len(matrix))
+    found += _impossible_zeros(names, matrix)
     found += _missing_by_value(names, matrix)
     return tuple(found)
 
@@ -195,17 +211,20 @@ def _telling_columns(kinds: Sequence[ColumnKind]) -> Iterator[str]:
     if telling:
         yield (
             f"{_named([kind.name for kind in telling], 'tell')} rows apart ({telling[0].kind}: {telling[0].reason}), which "
-            f"would shape the clusters: leave out identifiers and dates ({dropping(telling)})"
+            f"would shape the clusters: leave out identifiers and dates ({how_to_drop(telling)})"
         )
     constant = [kind for kind in kinds if kind.alternative == "drop" and kind not in telling]
     if constant:
         yield (
             f"{_named([kind.name for kind in constant], 'contain')} only one value, which is uninformative: leave out such "
-            f"columns ({dropping(constant)})"
+            f"columns ({how_to_drop(constant)})"
         )
     lacking = [kind.name for kind in kinds if kind.missing > MISSING]
     if lacking:
-        yield f"{_named(lacking, 'lack')} a value in more than half of the rows: consider leaving out such columns (--drop)"
+        yield (
+            f"{_named(lacking, 'lack')} a value in more than half of the rows: consider leaving out such columns (drop= or "
+            "--drop)"
+        )
 
 
 def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iterator[str]:
@@ -222,10 +241,9 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
             )
     graded = [kinds[j] for j in part.columns if kinds[j].alternative in ("ordered", "category")]
     if graded:
-        asked = shlex.quote(",".join(f"{kind.name}={kind.alternative}" for kind in graded))
         yield (
-            f"{_named([kind.name for kind in graded], 'contain')} a few different whole numbers, perhaps grades, and clusters "
-            f"of {family} may collapse onto single ones: take them as {graded[0].alternative} (--kinds {asked})"
+            f"{_named([kind.name for kind in graded], 'contain')} a few different numbers, perhaps grades or codes, and "
+            f"clusters of {family} may collapse onto single ones: take them as {graded[0].alternative} ({how_to_take(graded)})"
         )
     skewed, spiky = [], []
     for j in part.columns:
@@ -238,15 +256,30 @@ def _likelihood(part: _Part, kinds: Sequence[ColumnKind], X: np.ndarray) -> Iter
         elif kinds[j].alternative in ("log", "log1p"):
             skewed.append(kinds[j])
     if skewed:
-        asked = shlex.quote(",".join(f"{kind.name}={kind.alternative}" for kind in skewed))
         yield (
             f"{_named([kind.name for kind in skewed], 'show')} a long right tail, which {family} can only model with "
-            f"additional clusters: take logarithms (--kinds {asked})"
+            f"additional clusters: take logarithms ({how_to_take(skewed)})"
         )
     if spiky:
         yield (
             f"{_named(spiky, 'contain')} the same number in more than {SPIKE:.0%} of the rows (such as 0 for none): {family} "
             "puts these rows in a narrow cluster; mark them in an additional binary column and treat the number as missing"
+        )
+
+
+def _impossible_zeros(names: Sequence[str], X: Float[np.ndarray, "n d"]) -> Iterator[str]:
+    """Columns of sizes in which a few zeros stand far from all other values."""
+    found = []
+    for name, column in zip(names, X.T, strict=True):
+        zeros, others = (column == 0).sum(), column[column > 0]
+        if zeros and is_size(name) and (column >= 0).sum() == (~np.isnan(column)).sum() and zeros < 0.5 * len(column):
+            # as far from zero as half of the others are from one another
+            if others.min() > max(np.ptp(np.percentile(others, (25, 75))), 0.1 * np.median(others)):
+                found.append(f"{name!r} ({zeros})")
+    if found:
+        yield (
+            f"zeros (their number in parentheses) are impossible sizes and far from all other values in {listed(found, 12)}: "
+            "if they stand for missing values, leave these cells empty (NaN)"
         )
 
 

@@ -11,12 +11,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from bnp_hier.advice.column_kinds import ColumnKind, in_brackets, infer_column_kinds, names_of_columns
-from bnp_hier.advice.covariance_structures import Structure, best_component
+from bnp_hier.advice.covariance_structures import Choice, Structure, best_component
 from bnp_hier.advice.default_models import mixture
-from bnp_hier.advice.model_checks import check_model
+from bnp_hier.advice.model_checks import warnings_about
+from bnp_hier.advice.preparation import prepared
 from bnp_hier.components import Component, LearnedPrior
-from bnp_hier.components.incomplete_rows import DependentColumns
 from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.tables_in_memory import is_frame, rows_like
+from bnp_hier.datasets.tabular import Table
 from bnp_hier.inspection.trace import Model
 from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
 from bnp_hier.partitions.engine import has_kernels
@@ -70,12 +72,14 @@ class Recommendation:
         Dirichlet-process mixture of the component, with concentration ~ Gamma(1, 1).
     columns
         Kind of each column.
-    structures
-        Covariance structures that were compared to choose the family, the best first.
+    choice
+        The family, and the covariance structures that were compared to choose it, the best first.
     methods
         Advice on every method, in order of priority.
     warnings
         Choices that look wrong, each with a suggestion.
+    data
+        The prepared data, whose notes say what was left out or converted; None if X was an array of numbers.
     """
 
     family: str
@@ -83,9 +87,15 @@ class Recommendation:
     component: Component | LearnedPrior
     model: Model
     columns: tuple[ColumnKind, ...]
-    structures: tuple[Structure, ...]
+    choice: Choice
     methods: tuple[Advice, ...]
     warnings: tuple[str, ...]
+    data: Dataset | None = None
+
+    @property
+    def structures(self) -> tuple[Structure, ...]:
+        """Covariance structures that were compared, the best first."""
+        return self.choice.structures
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -104,21 +114,26 @@ class Recommendation:
         rows = [(a.name, a.title, a.chosen, a.seconds / 60, a.reason) for a in self.methods]
         return pd.DataFrame(rows, columns=["method", "title", "run", "minutes", "reason"]).set_index("method")
 
-    def fit(self, X: ArrayLike) -> Outcome:
+    def fit(self, X: ArrayLike | pd.DataFrame) -> Outcome:
         """Run the chosen methods; `bnp_hier.compare(outcome.fits, X)` then compares them.
 
-        After Ctrl-C, the results of finished methods and the MCMC draws collected so far are kept.
+        Columns of a DataFrame are converted as those of the recommendation were. After Ctrl-C, the results of finished methods
+        and the MCMC draws collected so far are kept.
         """
-        return run_methods(self.chosen, self.model, as_matrix(X), {advice.name: advice.options for advice in self.methods})
+        rows = as_matrix(X) if self.data is None else rows_like(self.data, X)
+        return run_methods(self.chosen, self.model, rows, {advice.name: advice.options for advice in self.methods})
 
     def __str__(self) -> str:
         family = self.component.family if isinstance(self.component, LearnedPrior) else type(self.component)
         lines = [f"{family.__name__} (--family {self.family}): {self.family_reason}.", "", *self._columns_in_words(), ""]
         if self.structures:
-            lines += ["covariance              score  log joint  clusters"]
-            lines += [f"{s.covariance:<22} {s.score:>6.1f} {s.log_joint:>10.1f} {s.clusters:>9}" for s in self.structures] + [
-                ""
+            lines += ["covariance                 score  log joint  leave one out  clusters"]
+            lines += [
+                f"{s.covariance:<22} {s.score:>9.1f} {s.log_joint:>10.1f} {s.leave_one_out:>14.1f} {s.clusters:>9}"
+                for s in self.structures
             ]
+            lines += [f"{covariance}: not compared, {reason}" for covariance, reason in self.choice.left_out.items()] + [""]
+        lines += [f"{note}." for note in (() if self.data is None else self.data.notes)]
         for advice in self.methods:
             mark = "run " if advice.chosen else "skip"
             lines.append(f"{mark} {advice.title:<20} {_minutes(advice.seconds):>9}  {advice.reason}")
@@ -153,16 +168,17 @@ def recommend(
     Parameters
     ----------
     X
-        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame provides its own column names, and a `Dataset` also
-        its categories and the kinds of its columns.
+        Data, (n, d); NaN is a missing value. A pandas or polars DataFrame is prepared as by `bnp_hier.cluster`: columns that
+        cannot or should not shape clusters are left out, and codes become categories. An array and a `Dataset` are used as they
+        are.
     family
         Likelihood of one cluster: "auto" for the one that suits the columns, or "normal" (any covariance), "diagonal",
         "known", "spherical", "bernoulli", "multinomial", "poisson" or "mixed".
     feature_names
         Names of the columns.
     kinds
-        What to take columns for, instead of what their values suggest: name -> "continuous", "count" or "binary". Further kinds
-        need a conversion of the column: `bnp_hier.datasets.from_frame`.
+        What to take columns for, instead of what their values suggest: name -> "continuous", "count" or "binary" or, of a
+        DataFrame, any kind as in `bnp_hier.datasets.from_frame`.
     budget
         Time budget for all methods together, in seconds on two cores; of the expected times, only the order of magnitude is
         reliable. By default, from 115 s for few rows to 360 s for 10,000 rows or more.
@@ -187,12 +203,17 @@ def recommend(
     ('normal', ('map-dp', 'bhc', 'gibbs'))
     """
     options = RunOptions(random_state=random_state, progress_bar=progress_bar)
+    data = None
+    if is_frame(X) and feature_names is None:
+        data, kinds = prepared(Table.of_frame(X, "X"), kinds=kinds).data, None
+        assert data is not None  # or there was an error
+        X = data
     if isinstance(X, Dataset):
         given = X.column_kinds | dict(kinds or {})
         table = _Table(as_matrix(X.X, min_rows=2), names_of_columns(X.X, feature_names or X.feature_names), X.categories, given)
     else:
         table = _Table(as_matrix(X, min_rows=2), names_of_columns(X, feature_names), (), kinds)
-    return _recommendation(table, family, budget, options)
+    return replace(_recommendation(table, family, budget, options), data=data)
 
 
 def recommend_for(
@@ -218,17 +239,19 @@ def _recommendation(
     if budget is not None and not budget > 0:
         raise ValueError(f"budget must be a positive number of seconds, but it is {budget!r}")
     X, names, categories, kinds = table
-    chosen, structures = best_component(X, family, names, categories, options.random_state, kinds)
+    choice = best_component(X, family, names, categories, options.random_state, kinds, concentration)
+    chosen = choice.family
     model = mixture(chosen.prior, concentration)
+    options = replace(options, labels=choice.labels)
     return Recommendation(
         family=chosen.name,
         family_reason=chosen.reason,
         component=chosen.prior,
         model=model,
         columns=infer_column_kinds(X, names, categories, kinds),
-        structures=structures,
+        choice=choice,
         methods=plan_methods(size_of(chosen.component, X), budget or default_budget(len(X)), options),
-        warnings=check_model(model, X, names, kinds=kinds),
+        warnings=warnings_about(model, X, names, kinds, default_prior=True),
     )
 
 
@@ -239,7 +262,7 @@ def default_budget(rows: int) -> float:
 
 def size_of(component: Component, X: np.ndarray) -> Size:
     """Size of the problem: the number of rows, of distinct sufficient statistics per row, and whether native kernels run."""
-    incomplete = int(np.isnan(X).any(axis=1).sum()) if isinstance(component, DependentColumns) else 0
+    incomplete = int(component.incomplete_cells(X).any(axis=1).sum())
     return Size(len(X), feature_map(component).width, has_kernels(component), incomplete)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_hier.datasets import Dataset, from_frame
+from bnp_hier.advice.preparation import prepared
+from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.tables_in_memory import is_frame
-from bnp_hier.datasets.tabular import as_labels
+from bnp_hier.datasets.tabular import Table, as_labels
 from bnp_hier.utils.arrays import as_matrix
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def dataset_of(
     drop: Collection[str] = (),
     kinds: Mapping[str, str] | None = None,
 ) -> Dataset:
-    """Convert an array, a DataFrame or a `Dataset`; the index of a DataFrame names the rows unless it only counts them.
+    """Prepare an array or a DataFrame, or return a `Dataset`; the index of a DataFrame names the rows unless it only counts.
 
     Parameters
     ----------
@@ -52,20 +53,27 @@ def dataset_of(
             "bnp_hier.datasets.read_table, and load a data set with bnp_hier.datasets.load"
         )
     column = truth if isinstance(truth, str) else None
+    shape = np.shape(X.X if isinstance(X, Dataset) else X)
+    if shape and shape[0] < 2:
+        raise ValueError(f"X has {shape[0]} row{'s' * (shape[0] == 0)}; clustering needs at least 2")
     if isinstance(X, Dataset):
         if column is not None or items is not None or drop or kinds:
             raise ValueError("items, drop, kinds and the name of a column as truth apply to DataFrames; X is a Dataset already")
         data = X
     else:
-        data = from_frame(_frame(X), column, items=items, drop=drop, kinds=kinds, name=NAME)
+        data = _prepared(X, column, items, drop, kinds)
         data = dataclasses.replace(data, description="")
         index = index_of(X)
         if index is not None and items is None:
             named = None if index.name is None else str(index.name)
             data = dataclasses.replace(data, item_names=tuple(map(_name, index)), items=named)
-    if len(data.X) < 2:
-        raise ValueError(f"X has {len(data.X)} row; clustering needs at least 2")
     return data if truth is None or column is not None else dataclasses.replace(data, y=_classes(truth, len(data.X)))
+
+
+def _prepared(X: Any, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str] | None) -> Dataset:
+    found = prepared(Table.of_frame(_frame(X), NAME), truth, items, drop, kinds).data
+    assert found is not None  # or there was an error
+    return found
 
 
 def index_of(X: Any) -> pd.Index | None:

@@ -31,19 +31,23 @@ def cluster(
     drop: Collection[str] = (),
     kinds: Mapping[str, str] | None = None,
     held_out: float = 0.0,
+    drop_rows: str = "empty",
     random_state: int = 0,
     progress_bar: bool = True,
 ) -> ClusteringResult:
     """Cluster a table with several methods and return the clusters, how certain they are, and what distinguishes them.
 
-    The likelihood of a cluster is inferred from the columns, its hyperparameters have weakly informative priors and are
-    learned, and the number of clusters is inferred. `bnp-hier compare` makes the same result from a file.
+    Columns that cannot or should not shape clusters are left out: dates, identifiers, free text, known classes, constant ones,
+    and those that follow from others. The likelihood of a cluster is inferred from the rest, its hyperparameters have weakly
+    informative priors and are learned, and the number of clusters is inferred. `bnp-hier compare` makes the same result from
+    a file.
 
     Parameters
     ----------
     X
-        Data, (n, d), with NaN for missing values; a pandas or polars DataFrame, in which booleans are read as 0 and 1 and text
-        columns with few distinct values as categories, and whose index names the rows; or a `bnp_hier.datasets.Dataset`.
+        Data, (n, d), with NaN for missing values; a pandas or polars DataFrame, in which booleans are read as 0 and 1, and
+        codes and texts with few distinct values as categories, and whose index names the rows; or a
+        `bnp_hier.datasets.Dataset`, which is used as it is.
     budget
         Time budget for all methods together, in seconds on two cores, excluding the first compilation on a machine; it
         determines which methods run and how long the chains are. By default, from 115 s for few rows to 360 s for 10,000 rows
@@ -63,6 +67,9 @@ def cluster(
         What to take columns for, as in `bnp_hier.datasets.from_frame`: name -> "count", "category", "log", ....
     held_out
         Share of the rows to hold out from all methods for scoring their predictions; the result is about the others.
+    drop_rows
+        Which rows to leave out: "empty", those without any value, or "missing", all in which a value is missing. They get the
+        label −1.
     random_state
         Random seed.
     progress_bar
@@ -98,6 +105,7 @@ def cluster(
         methods=_names(methods),
         budget=budget,
         held_out=held_out,
+        drop_rows=drop_rows,
         random_state=random_state,
         progress_bar=progress_bar,
     )
@@ -110,6 +118,7 @@ def cluster(
         drop=list(drop) or None,
         kinds=kinds,
         held_out=held_out or None,
+        drop_rows=None if drop_rows == "empty" else drop_rows,
         random_state=random_state,
     )
 
@@ -117,15 +126,15 @@ def cluster(
         if progress_bar:
             tqdm.write(text, file=sys.stderr)
 
-    for note in data.notes:
-        say(note)
     n, d = len(data.X), len(data.source_columns)
     say(f"{n} rows, {d} columns: choosing a likelihood (the first call on a machine compiles kernels before)")
     plan = ClusteringPlan.of(data, asked)
+    for note in plan.data.notes:
+        say(note)
     say(f"likelihood {plan.advice.family}; methods {', '.join(plan.methods)}")
     outcome = plan.run(ended=lambda method, seconds: say(f"{method.title} done in {seconds:.1f} s"))
     index = index_of(X) if items is None else None
-    result = ClusteringResult(plan, outcome, None if index is None else index[plan.fitted_rows], call)
+    result = ClusteringResult(plan, outcome, None if index is None else index[plan.rows], call)
     again = "finishing the comparison first; interrupt again to stop immediately and lose it"
     with finishing(lambda: print(again, file=sys.stderr)):
         result.clusters, result.headline  # noqa: B018 - computed once, so that the result answers at once

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from bnp_hier.advice.covariance_structures import Structure
 from bnp_hier.advice.default_models import described
+from bnp_hier.advice.preparation import empty_rows, incomplete_rows
 from bnp_hier.advice.recommendation import Recommendation, recommend_for
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, Method, Outcome, RunOptions, partition_methods, run_methods
+from bnp_hier.utils.wording import listed
 
 __all__ = ["ClusteringOptions", "ClusteringPlan", "compile_ahead"]
+
+DROPPED_ROWS = ("empty", "missing")
+"""Rows that can be left out."""
 
 AHEAD = {
     "map-dp": ("normal", "descend", "merge_pair", "anneal", "joint", "known", "diagonal"),
@@ -41,6 +48,8 @@ class ClusteringOptions:
         Concentration of the Dirichlet process; None for a Gamma(1, 1) prior.
     held_out
         Share of the rows to hold out from all methods for scoring their predictions.
+    drop_rows
+        Which rows to leave out: "empty", those without any value, or "missing", those in which a value is missing.
     random_state
         Random seed.
     chains, warmup, samples
@@ -54,6 +63,7 @@ class ClusteringOptions:
     budget: float | None = None
     concentration: float | None = None
     held_out: float = 0.0
+    drop_rows: str = "empty"
     random_state: int = 0
     chains: int = RunOptions.chains
     warmup: int | None = None
@@ -63,6 +73,8 @@ class ClusteringOptions:
     def __post_init__(self) -> None:
         if not 0.0 <= self.held_out < 1.0:
             raise ValueError(f"held_out must be at least 0 and less than 1, but it is {self.held_out!r}")
+        if self.drop_rows not in DROPPED_ROWS:
+            raise ValueError(f"drop_rows must be one of {', '.join(DROPPED_ROWS)}, but it is {self.drop_rows!r}")
         if self.methods is not None:
             unknown = [name for name in self.methods if name not in partition_methods()]
             if unknown or not self.methods:
@@ -88,7 +100,11 @@ class ClusteringPlan:
     fitted_rows
         (n,) their places among all rows.
     held_out
-        The other rows; None if there are none.
+        The rows that are held out; None if there are none.
+    left_out
+        Places of the rows that are left out because values are missing.
+    row_names
+        Names of the fitted rows and of those left out, in the order of the data; None if the rows have no names.
     advice
         The likelihood and the methods, as recommended.
     methods
@@ -102,6 +118,8 @@ class ClusteringPlan:
     data: Dataset
     fitted_rows: Int[np.ndarray, " n"]
     held_out: Float[np.ndarray, "m d"] | None
+    left_out: Int[np.ndarray, " r"]
+    row_names: tuple[str, ...] | None
     advice: Recommendation
     methods: tuple[str, ...]
     run_options: dict[str, RunOptions]
@@ -117,14 +135,33 @@ class ClusteringPlan:
             If the data or the options are invalid.
         """
         compile_ahead(asked.methods)
-        kept, rest = _split(len(whole.X), asked.held_out, asked.random_state)
-        data = whole.rows(kept) if len(rest) else whole
+        lacking = empty_rows(whole) if asked.drop_rows == "empty" else incomplete_rows(whole)
+        there, left_out = np.flatnonzero(~lacking), np.flatnonzero(lacking)
+        if len(there) < 2:
+            raise ValueError(f"{len(left_out)} of {len(whole.X)} rows have missing values; clustering needs at least 2 others")
+        kept, rest = (there[some] for some in _split(len(there), asked.held_out, asked.random_state))
+        data = whole if len(kept) == len(whole.X) else whole.rows(kept)
+        if len(left_out):
+            what = "have no value" if asked.drop_rows == "empty" else "lack a value"
+            note = f"{len(left_out)} of {len(whole.X)} rows {what} and are left out: {listed(left_out, 5)} (from 0)"
+            data = replace(data, notes=(*data.notes, note))
         advice = recommend_for(data, asked.family, asked.budget, asked.longest, asked.concentration)
         options = {each.name: each.options for each in advice.methods}
         if asked.warmup is not None or asked.samples is not None:  # as requested, even if they exceed the budget
-            options = dict.fromkeys(options, asked.longest)
+            options = dict.fromkeys(options, replace(asked.longest, labels=advice.choice.labels))
         methods = advice.chosen if asked.methods is None else tuple(asked.methods)
-        return cls(data, kept, whole.X[rest] if len(rest) else None, advice, methods, options, asked)
+        if all(METHODS[name].is_chain for name in methods):  # no other method learns where they start
+            start = advice.choice.hyperparameters
+            options = {name: replace(each, hyperparameters=start) for name, each in options.items()}
+        held_out, names = whole.X[rest] if len(rest) else None, whole.item_names
+        if names is not None:
+            names = tuple(names[place] for place in np.sort(np.concatenate([kept, left_out])))
+        return cls(data, kept, held_out, left_out, names, advice, methods, options, asked)
+
+    @property
+    def rows(self) -> Int[np.ndarray, " m"]:
+        """Places of the fitted rows and of those left out, among all rows."""
+        return np.sort(np.concatenate([self.fitted_rows, self.left_out]))
 
     def run(
         self, begun: Callable[[Method], None] | None = None, ended: Callable[[Method, float], None] | None = None
@@ -138,12 +175,30 @@ class ClusteringPlan:
         KeyboardInterrupt, ValueError
             If there is no result, because of Ctrl-C or because all methods failed.
         """
-        outcome = run_methods(self.methods, self.advice.model, self.data.X, self.run_options, begun=begun, ended=ended)
+        with warnings.catch_warnings():
+            for known in ("the learned ", "all "):  # on priors that the user has not chosen, and what the headline says
+                warnings.filterwarnings("ignore", f"{known}.*(at the edge of its prior|rows are in one cluster)")
+            outcome = run_methods(self.methods, self.advice.model, self.data.X, self.run_options, begun=begun, ended=ended)
         if not outcome.fits:
             if outcome.interrupted:
                 raise KeyboardInterrupt
-            raise ValueError("; ".join(outcome.problems))
+            raise ValueError("; ".join(map(self._with_column, outcome.problems)))
         return outcome
+
+    def _with_column(self, problem: str) -> str:
+        """A problem; if it is a row that fits no cluster, with its most unusual value and what to do about it."""
+        found = re.search(r"row (\d+) fits no cluster", problem)
+        if found is None:
+            return problem
+        X = self.data.X
+        middle, width = np.nanmedian(X, axis=0), np.nanstd(X, axis=0)
+        row = X[int(found.group(1))]
+        j = int(np.nanargmax(np.abs(row - middle) / np.where(width > 0, width, 1.0)))
+        name = next(name for name, places in self.data.source_columns.items() if j in places)
+        return (
+            f"{problem}; its most unusual value is {row[j]:g} in column {name!r}: correct it, leave out the column "
+            f"(drop=[{name!r}] or --drop), or take it as another kind (kinds= or --kinds)"
+        )
 
     @property
     def facts(self) -> dict[str, str]:
@@ -169,7 +224,10 @@ class ClusteringPlan:
 
 
 def _scored(structure: Structure) -> str:
-    return f"{structure.covariance}: score {structure.score:.1f} nats, {structure.clusters} clusters"
+    return (
+        f"{structure.covariance}: score {structure.score:.1f}, leave-one-out {structure.leave_one_out:.1f} nats, "
+        f"{structure.clusters} clusters"
+    )
 
 
 def _split(n: int, share: float, seed: int) -> tuple[Int[np.ndarray, " kept"], Int[np.ndarray, " rest"]]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from bnp_hier.advice.fit_checks import FitCheck
     from bnp_hier.reports.findings import Findings
 
 __all__ = ["ClusteringResult"]
@@ -71,14 +72,26 @@ class ClusteringResult:
         return self.findings.lead
 
     @property
-    def labels_(self) -> Int[np.ndarray, " n"]:
+    def _labels(self) -> Int[np.ndarray, " n"]:
         """(n,) cluster of each fitted row: the method's point estimate."""
         return self.findings.labels[self.method]
 
     @property
+    def labels_(self) -> Int[np.ndarray, " m"]:
+        """(m,) cluster of each row that was not held out, in the order of the data; −1 for rows that were left out."""
+        return self._with_left_out(self._labels, -1)
+
+    def _with_left_out(self, values: np.ndarray, fill: Any) -> np.ndarray:
+        """Values of the fitted rows and, in between, `fill` for those that were left out."""
+        plan = self.plan
+        whole = np.full((len(plan.rows), *values.shape[1:]), fill, dtype=values.dtype)
+        whole[np.searchsorted(plan.rows, plan.fitted_rows)] = values
+        return whole
+
+    @property
     def n_clusters_(self) -> int:
         """Number of clusters in `labels_`."""
-        return int(self.labels_.max()) + 1
+        return int(self._labels.max()) + 1
 
     @cached_property
     def probabilities(self) -> Float[np.ndarray, "n k"]:
@@ -90,16 +103,16 @@ class ClusteringResult:
         draws = self.findings.draws(self.method)
         s, fit = draws.shape[0] * draws.shape[1], self.fits[self.method]
         if s > 1 or not isinstance(fit, Clustering):
-            return row_probabilities(draws, self.labels_)
+            return row_probabilities(draws, self._labels)
         known = np.asarray(fit.predict_proba(self.data.X))[:, : self.n_clusters_]
         return known / known.sum(1, keepdims=True)
 
     def uncertainty(self) -> Float[np.ndarray, " n"]:
         """(n,) probability that each fitted row belongs to another cluster than its own in `labels_`."""
-        return 1.0 - self.probabilities[np.arange(len(self.labels_)), self.labels_]
+        return 1.0 - self.probabilities[np.arange(len(self._labels)), self._labels]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a DataFrame with one line for each fitted row, under the index of the data or the names of the rows.
+        """Return a DataFrame with one line for each row of `labels_`, under the index of the data or the names of the rows.
 
         Its columns are `cluster`; `probability`, that of this cluster; `alternative` and `probability_of_alternative`, the next
         most probable cluster (missing if there is only one cluster); `certain`, whether the probability is at least 0.9; and,
@@ -107,7 +120,7 @@ class ClusteringResult:
         """
         import pandas as pd
 
-        n, labels = len(self.labels_), self.labels_
+        n, labels = len(self._labels), self._labels
         others = self.probabilities.copy()
         others[np.arange(n), labels] = -1.0
         second, several = others.argmax(1), self.n_clusters_ > 1
@@ -121,15 +134,19 @@ class ClusteringResult:
         }
         if self.data.classes is not None:
             columns["truth"] = self.data.classes
-        return pd.DataFrame(columns, index=self._index())
+        frame = pd.DataFrame(columns, index=self.plan.fitted_rows)
+        if len(self.plan.left_out):
+            frame = frame.reindex(self.plan.rows).fillna({"cluster": -1, "certain": False})
+            frame = frame.astype({"cluster": labels.dtype, "certain": bool})
+        return frame.set_axis(self._index())
 
     def _index(self) -> pd.Index:
         import pandas as pd
 
         if self.index is not None:
             return self.index
-        names = self.data.item_names
-        return pd.Index(self.plan.fitted_rows, name="row") if names is None else pd.Index(names, name="row")
+        names = self.plan.row_names
+        return pd.Index(self.plan.rows if names is None else names, name="row")
 
     # ---- what was found ---------------------------------------------------------------------------------------------------
 
@@ -185,8 +202,13 @@ class ClusteringResult:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Choices that look wrong, each with a suggestion."""
-        return self.plan.advice.warnings
+        """Choices that look wrong before the fit or within its clusters, each with a suggestion."""
+        return (*self.plan.advice.warnings, *self.fit_check.sentences)
+
+    @property
+    def fit_check(self) -> FitCheck:
+        """Whether the rows within the clusters look like those that the likelihood implies, and what was not checked."""
+        return self.findings.fit_check
 
     @property
     def problems(self) -> list[str]:
@@ -223,7 +245,7 @@ class ClusteringResult:
 
         if kind not in PLOTS:
             raise ValueError(f"kind must be one of {', '.join(PLOTS)}, but it is {kind!r}")
-        draws, labels = self.findings.draws(self.method), self.labels_
+        draws, labels = self.findings.draws(self.method), self._labels
         n, seed = len(labels), self.plan.asked.random_state
         if kind == "pairs":
             some = some_rows(n, MOST_POINTS, seed)
@@ -350,7 +372,7 @@ class ClusteringResult:
             If a column is missing, or a value does not suit it; if an array has another number of columns, or columns of the
             data were converted.
         """
-        return cluster_probabilities(self.fits[self.method], self.data.X, self.labels_, rows_like(self.data, X))
+        return cluster_probabilities(self.fits[self.method], self.data.X, self._labels, rows_like(self.data, X))
 
     def predict(self, X: ArrayLike | pd.DataFrame) -> Int[np.ndarray, " m"]:
         """Return the most probable cluster of each new row, as in `predict_proba`; `n_clusters_` means a new cluster."""
@@ -372,11 +394,11 @@ class ClusteringResult:
 
         from bnp_hier.reports.distinguishing_features import features_in_words
 
-        sizes = np.bincount(self.labels_)
+        sizes = np.bincount(self._labels)
         own = 1.0 - self.uncertainty()
         columns = {
             "rows": sizes,
-            "probability": np.bincount(self.labels_, weights=own) / sizes,
+            "probability": np.bincount(self._labels, weights=own) / sizes,
             "features": features_in_words(self.profiles, brief=True),
         }
         return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
@@ -396,6 +418,7 @@ class ClusteringResult:
                 f"{doubtful} of {n} rows belong to their cluster with a probability below {CERTAIN:g}",
                 f"Likelihood: {self.plan.advice.family} ({self.plan.advice.family_reason})",
                 f"Run times: {times}",
+                *(f"{note[0].upper()}{note[1:]}" for note in self.data.notes),
             ),
             warnings=(*self.problems, *(f"{each[0].upper()}{each[1:]}." for each in self.warnings)),
         )

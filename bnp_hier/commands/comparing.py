@@ -98,6 +98,9 @@ def compare(
     held_out: Annotated[
         float, typer.Option(help="Share of the rows to hold out from all methods for scoring their predictions.")
     ] = 0.0,
+    drop_rows: Annotated[
+        str, typer.Option(help="Rows to leave out: empty (those without any value), or missing (if any value is missing).")
+    ] = "empty",
     seed: Seed = 0,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the report and its accompanying files.")] = Path(
         "bnp-hier-report"
@@ -132,6 +135,7 @@ def compare(
         budget=None if minutes is None else 60 * minutes,
         concentration=concentration,
         held_out=held_out,
+        drop_rows=drop_rows,
         random_state=seed,
         chains=chains,
         warmup=warmup,
@@ -150,6 +154,7 @@ def compare(
         "--methods": ",".join(name for name in partition_methods() if name in plan.methods),
         "--concentration": concentration,
         "--held-out": held_out or None,
+        "--drop-rows": None if drop_rows == "empty" else drop_rows,
         "--seed": seed,
         "--figures": figures,
         "--chains": chains,
@@ -174,6 +179,7 @@ def compare(
         }
         print_json(content | rest)
     else:
+        print_warnings(result.fit_check.sentences)
         _print(result.findings, report)
         predict = f"{shlex.quote(program())} {command_line('predict', str(out_dir / FIT), {}, {}, header)}"
         out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False, soft_wrap=True)

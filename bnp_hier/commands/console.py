@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bnp_hier import datasets
+from bnp_hier.advice.preparation import prepared
 from bnp_hier.components import FAMILIES
-from bnp_hier.datasets import Dataset
+from bnp_hier.datasets import Dataset, tabular
 from bnp_hier.datasets.conversions import KINDS, parse_kinds
-from bnp_hier.datasets.tabular import UsablePart, read_usable_part
+from bnp_hier.datasets.tabular import UsablePart
 from bnp_hier.methods import partition_methods
 from bnp_hier.utils.wording import listed, printable
 
@@ -170,7 +171,8 @@ def read_data(
     given = parse_kinds(kinds or ())
     if not is_file(data):
         return _named(data, truth, items, drop, kinds, header)
-    table = datasets.read_table(data, truth=truth, items=items, drop=drop or (), kinds=given, header=header)
+    table = prepared(tabular.Table.read(data, header), truth, items, drop or (), given).data
+    assert table is not None  # or there was an error
     print_notes(table)
     of_text = {name: levels for name, levels in table.levels.items() if name not in given}
     if of_text:
@@ -198,7 +200,7 @@ def read_usable(
         known = _named(data, truth, items, drop, kinds, header)
         return UsablePart(known, (), len(known.X))
     given = parse_kinds(kinds or ())
-    part = read_usable_part(data, truth, items=items, drop=drop or (), kinds=given, header=header)
+    part = prepared(tabular.Table.read(data, header), truth, items, drop or (), given, refuse=False)
     if part.data is not None:
         print_notes(part.data)
     return part

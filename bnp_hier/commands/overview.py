@@ -147,8 +147,7 @@ def recommend(
     if advice.structures:
         import pandas as pd
 
-        compared = pd.DataFrame(advice.structures).set_index("covariance")[["family", "score", "log_joint", "clusters"]]
-        compared[["score", "log_joint"]] = compared[["score", "log_joint"]].round(1)
+        compared = pd.DataFrame(advice.structures).set_index("covariance").round(1)
         print_table(
             compared,
             "Covariance matrices of the clusters",

@@ -11,8 +11,12 @@ from jaxtyping import Float
 __all__ = [
     "DATE",
     "DATE_WITHOUT_YEAR",
+    "MOST_CLASSES",
     "bounds_of_shares",
     "identifier",
+    "is_code",
+    "is_size",
+    "known_classes",
     "ordered_scale",
     "uninformative_numbers",
     "useless_numbers",
@@ -44,10 +48,33 @@ DATE_WITHOUT_YEAR = re.compile(_WITHOUT_YEAR, re.IGNORECASE)
 
 _DAY_AND_MONTH = re.compile(r"^(\d{1,2})([./-])(\d{1,2})(?=[./-]\d)")
 
-_IDENTIFIER = re.compile(
-    r"(?:^|[_ .-])(?:id|ids|nr|no|uid|uuid|guid|index|idx|key|row|serial|zip|zipcode|postcode|phone)(?:$|[_ .-])"
-)
+_IDENTIFIER = re.compile(r"(?:^|[_ .-])(?:id|ids|nr|no|uid|uuid|guid|index|idx|key|row|serial|phone)(?:$|[_ .-])")
 """Words in the names of columns that tell rows apart; a name such as "customerId" is split into words first."""
+
+_CODE = re.compile(
+    r"(?:^|[_ .-])(?:code|zip|zipcode|zip code|postcode|postal code|postal|plz|area code|type|category|class)(?:$|[_ .-])"
+)
+"""Words in the names of columns whose numbers are names of something."""
+
+_CLASSES = re.compile(r"(?:^|[_ .-])(?:class|classes|label|labels|target|cluster|clusters|truth|ground truth)(?:$|[_ .-])")
+"""Words in the names of columns that contain known classes."""
+
+MOST_CLASSES = 30
+"""Largest number of different values of a column of known classes."""
+
+_SIZE = re.compile(
+    r"(?:^|[_ .-])(?:length|width|height|depth|thickness|diameter|weight|mass|bmi|pressure|glucose|insulin|area|volume)"
+    r"(?:$|[_ .-])"
+)
+"""Words in the names of columns of sizes, which cannot be 0."""
+
+_YEAR = re.compile(r"(?:^|[_ .-])(?:year|yr)(?:$|[_ .-])")
+
+FEW_YEARS = 10
+"""Largest number of different years that are dates; more are numbers."""
+
+DISTINCT = 0.9
+"""Share of different values from which whole numbers may tell rows apart."""
 
 FEWEST_NUMBERED = 8
 """Number of rows from which consecutive whole numbers are taken for row numbers."""
@@ -99,29 +126,54 @@ def useless_numbers(name: str, values: Float[np.ndarray, " n"]) -> str:
         return why
     cells = values[~np.isnan(values)]
     reason = identifier(name, cells)
-    return f"an identifier ({reason})" if reason else written_date(cells)
+    return f"an identifier ({reason})" if reason else written_date(name, cells)
 
 
 def identifier(name: str, cells: Float[np.ndarray, " m"]) -> str:
     """Why a column of numbers seems to tell rows apart: it numbers them, or its name says so; empty if it does not seem to.
 
-    Values must be different whole numbers.
+    Values must be whole numbers of which at least nine in ten are different; the values of codes, such as postal codes, may be
+    repeated if there are too many for categories.
     """
-    if len(cells) < 3 or (cells != np.round(cells)).any() or len(np.unique(cells)) < len(cells):
+    if len(cells) < 3 or (cells != np.round(cells)).any():
         return ""
-    low, high = cells.min(), cells.max()
-    if high - low == len(cells) - 1 and len(cells) >= FEWEST_NUMBERED:
+    low, high, different = cells.min(), cells.max(), len(np.unique(cells))
+    named = f"whole numbers from {low:.16g} to {high:.16g}, and named {name!r}"
+    if different < DISTINCT * len(cells):
+        many = different > MOST_CLASSES or 2 * different > len(cells)
+        return f"{different} different {named}" if many and is_code(name) and low >= 0 else ""
+    if different == len(cells) and high - low == len(cells) - 1 and len(cells) >= FEWEST_NUMBERED:
         if (np.diff(cells) == 1).all():
             return f"{low:.16g}, {low + 1:.16g}, ..., {high:.16g}: increases by one in every row"
         return f"every whole number from {low:.16g} to {high:.16g} once"
-    if _IDENTIFIER.search(_words(name)):
-        return f"different whole numbers from {low:.16g} to {high:.16g}, and named {name!r}"
-    return ""
+    return f"different {named}" if _IDENTIFIER.search(_words(name)) or (is_code(name) and low >= 0) else ""
 
 
-def written_date(cells: Float[np.ndarray, " m"]) -> str:
-    """The dates of a column of whole numbers that are all dates such as 20240131; empty if they are not."""
-    if not len(cells) or (cells != np.round(cells)).any() or cells.min() < 19000101 or cells.max() > 21001231:
+def is_code(name: str) -> bool:
+    """Whether the name of a column says that its numbers are names of something, such as postal codes."""
+    return bool(_CODE.search(_words(name)))
+
+
+def is_size(name: str) -> bool:
+    """Whether the name of a column says that it contains sizes, such as lengths, which cannot be 0."""
+    return bool(_SIZE.search(_words(name)))
+
+
+def known_classes(name: str, values: int, rows: int) -> str:
+    """Why a column with so many different values seems to contain known classes; empty if it does not seem to."""
+    if not _CLASSES.search(_words(name)) or not 2 <= values <= min(MOST_CLASSES, rows // 3):
+        return ""
+    return f"{values} known classes, to judge by its name"
+
+
+def written_date(name: str, cells: Float[np.ndarray, " m"]) -> str:
+    """The dates of a column of whole numbers that are all dates such as 20240131, or few years; empty if they are not."""
+    if not len(cells) or (cells != np.round(cells)).any() or cells.min() < 1000:
+        return ""
+    if cells.max() <= 2100:
+        few = _YEAR.search(_words(name)) and len(np.unique(cells)) <= FEW_YEARS
+        return f"years from {cells.min():.0f} to {cells.max():.0f}" if few and cells.min() >= 1700 else ""
+    if cells.min() < 19000101 or cells.max() > 21001231:
         return ""
     month, day = cells // 100 % 100, cells % 100
     if ((month < 1) | (month > 12) | (day < 1) | (day > 31)).any():

@@ -27,7 +27,7 @@ def rows_like(fitted: Dataset, X: Any, *, what: str = "new rows") -> Float[np.nd
     fitted
         The fitted data.
     X
-        A DataFrame, or an array, (m, d), if no column of the data was converted.
+        A DataFrame; or an array, (m, d), if an array was fitted, with the same columns, or no column was converted.
     what
         What the rows are, for messages.
 
@@ -38,7 +38,14 @@ def rows_like(fitted: Dataset, X: Any, *, what: str = "new rows") -> Float[np.nd
     """
     if is_frame(X):
         return columns_of_frame(X, fitted)
-    converted = [*fitted.levels, *fitted.kinds]
+    converted, known = [*fitted.levels, *fitted.kinds], {*fitted.source_columns, *fitted.others}
+    if converted or fitted.others:
+        import pandas as pd
+
+        rows = as_matrix(X, name="X")
+        numbered = [f"x{j}" for j in range(rows.shape[1])]  # as those of the array that was fitted
+        if known == set(numbered):
+            return columns_of_frame(pd.DataFrame(rows, columns=numbered), fitted)
     if converted:
         raise TypeError(
             f"{what} must be a DataFrame, because the column {converted[0]!r} of the data was converted, but they are "

@@ -59,7 +59,8 @@ def starting_hyperparameters(
     rng
         Generator for the sample and the orders of its rows.
     given
-        Labels of all rows; the hyperparameters fitted to them are one more start.
+        Labels of all rows; the hyperparameters fitted to them, from the medians and from the last declared values, are further
+        starts.
     most_rows
         Size of the sample, for data with more rows.
 
@@ -119,7 +120,7 @@ def starting_hyperparameters(
     first = [(start, partition(start)) for start in begun]
     first.append((problem.prior.start, np.zeros(len(X), int)))  # one cluster is seldom reached from many
     if given is not None:
-        first.append((problem.prior.start, given))
+        first += [(start, given) for start in (begun[0], begun[-1])]
     problem.most_clusters = max(labels.max() + 1 for labels in [*seeds, *(labels for _, labels in first)])
     reached = best([climbed(start, labels) for start, labels in first])
     again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]

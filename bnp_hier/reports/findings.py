@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int, Shaped
 
+from bnp_hier.advice.fit_checks import FitCheck, check_fit
 from bnp_hier.arviz_bridge import to_arviz
 from bnp_hier.capabilities import Chains, TreePosterior
 from bnp_hier.comparison import shared_component, tabulate
@@ -115,9 +116,10 @@ class Findings:
     def headline(self) -> str:
         """The number of clusters, its probability, how unequal they are, and which methods agree, in a few sentences."""
         if self.lead not in self.certainty:
-            return headline(self.lead, self.labels)
+            return headline(self.lead, self.labels, columns=self.data.X.shape[1])
         rhat = self.convergence[self.lead].loc["n_clusters", "rhat"]  # NaN where all draws have the same number
-        return headline(self.lead, self.labels, number_of_clusters(self.draws(self.lead)), converged=not rhat > ROUGH_RHAT)
+        probabilities, settled = number_of_clusters(self.draws(self.lead)), not rhat > ROUGH_RHAT
+        return headline(self.lead, self.labels, probabilities, settled, self.data.X.shape[1])
 
     def certainties(self) -> dict[str, Shaped[np.ndarray, " n"]]:
         """For each chain method, the probability of each row's cluster, the best other cluster, and the probability of that."""
@@ -151,6 +153,14 @@ class Findings:
             columns["rows in doubt"] = np.bincount(labels, weights=~self.certainty[self.lead].certain).astype(int)
         columns["what distinguishes its rows, with their means or shares"] = features_in_words(self.profiles)
         return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
+
+    @cached_property
+    def fit_check(self) -> FitCheck:
+        """Whether the rows within the clusters of the method shown look like those that the likelihood implies."""
+        names = self.data.feature_names
+        if self._component is None:
+            return FitCheck((), {}, dict.fromkeys(names, "the parameters of the clusters are not integrated out"))
+        return check_fit(self._component, self.data.X, self.labels[self.lead], names, random_state=self.random_state)
 
     # ---- the findings in plain sentences ----------------------------------------------------------------------------------
 

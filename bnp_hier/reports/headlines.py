@@ -62,6 +62,7 @@ def headline(
     labels: Mapping[str, Int[np.ndarray, " n"]],
     probabilities: Float[np.ndarray, " k1"] | None = None,
     converged: bool = True,
+    columns: int = 0,
 ) -> str:
     """A few sentences on the number of clusters and their sizes, reconciled over the methods.
 
@@ -77,8 +78,13 @@ def headline(
         Posterior probabilities of 0, 1, ..., K clusters, if the leading method samples the posterior.
     converged
         Whether the chains agree on the number of clusters.
+    columns
+        Number of columns of the data.
     """
     reference = labels[lead]
+    alone = int((np.bincount(reference) == 1).sum())
+    if alone > len(reference) / 2:
+        return _without_groups(lead, alone, len(reference), columns)
     own, sizes = int(reference.max()) + 1, sizes_in_words(np.bincount(reference))
     if probabilities is None:
         return _without_probabilities(lead, labels, sizes)
@@ -95,6 +101,14 @@ def headline(
         first += f". {NEAREST} {in_words(own)}"
     first += f"; {sizes}." if sizes and mode != 1 else "."
     return " ".join([first, *_others(lead, labels)])
+
+
+def _without_groups(lead: str, alone: int, rows: int, columns: int) -> str:
+    """Where most rows are clusters of their own, the number of clusters is no finding."""
+    why = "the likelihood does not suit the columns, or no two rows are alike: see the warnings"
+    if columns > rows:
+        why = f"there are more columns ({columns}) than rows: use fewer of them, or principal components"
+    return f"No groups were found: in the partition of {lead}, {alone} of {rows} rows are each a cluster of their own; {why}."
 
 
 def _counted(clusters: int) -> str:

@@ -9,6 +9,7 @@ from bnp_hier.datasets.recognition import (
     DATE,
     bounds_of_shares,
     identifier,
+    known_classes,
     ordered_scale,
     useless_numbers,
     written_date,
@@ -65,9 +66,30 @@ def test_other_texts_are_not_dates(text: str) -> None:
 
 
 def test_dates_as_whole_numbers() -> None:
-    assert written_date(np.array([20240131.0, 20231105.0])) == "dates from 20231105 to 20240131"
-    assert not written_date(np.array([20240131.0, 20241305.0]))
-    assert not written_date(np.array([1.0, 2.0]))
+    assert written_date("day", np.array([20240131.0, 20231105.0])) == "dates from 20231105 to 20240131"
+    assert not written_date("day", np.array([20240131.0, 20241305.0]))
+    assert not written_date("day", np.array([1.0, 2.0]))
+    years = np.arange(2001.0, 2020.0)
+    assert written_date("model_year", years[:5].repeat(9)) == "years from 2001 to 2005"
+    assert not written_date("price", years[:5].repeat(9)) and not written_date("year", years)  # too many to be dates
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "found"),
+    [("class", 3, True), ("Target", 2, True), ("true_label", 4, True), ("classroom", 3, False), ("class", 60, False)],
+)
+def test_known_classes_are_recognised_by_name_and_number(name: str, values: int, found: bool) -> None:
+    assert bool(known_classes(name, values, 150)) == found
+
+
+def test_codes_with_many_values_are_identifiers() -> None:
+    codes = RNG.choice(np.arange(1000.0, 1100.0), 150)
+    assert (
+        "named 'zip'" in identifier("zip", codes) and not identifier("zip", codes % 7 + 10) and not identifier("price", codes)
+    )
+    nearly = np.append(RNG.permutation(9000)[:99], 7.0).astype(float)
+    nearly[-1] = nearly[0]
+    assert "named 'ID'" in identifier("ID", nearly)
 
 
 @pytest.mark.parametrize(
