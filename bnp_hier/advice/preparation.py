@@ -62,11 +62,12 @@ def prepared(
     ValueError
         As `Table.dataset`.
     """
-    given = dict(kinds or {})
+    given, asked = dict(kinds or {}), set(kinds or ())
     dropped = [drop] if isinstance(drop, str) else list(drop)
-    unusable = [each for each in table.unusable(truth, items, dropped, given) if not (refuse and table.is_refused(each.name))]
-
-    asked = set(given)
+    unusable = list(table.unusable(truth, items, dropped, given))
+    converted = {each.name: "category" for each in unusable if table.is_mixed(each.name)}
+    given |= converted
+    unusable = [each for each in unusable if each.name not in converted and not (refuse and table.is_refused(each.name))]
     if len(table.frame) < 2:  # in which every column is constant
         return UsablePart(table.dataset(truth, items, dropped, given), (), len(table.frame))
 
@@ -86,7 +87,7 @@ def prepared(
         }
         data = leave_out(classes) if classes else data
         found = [kind for kind in _kinds_of(data) if kind.name in data.source_columns and kind.name not in asked]
-        converted = {kind.name: kind.alternative for kind in found if kind.alternative in ("category", "ordered")}
+        converted |= {kind.name: kind.alternative for kind in found if kind.alternative in ("category", "ordered")}
         given |= converted
         useless = [kind for kind in found if kind.alternative == "drop"]
         data = leave_out({kind.name: f"{'an identifier: ' * (kind.kind == 'identifier')}{kind.reason}" for kind in useless})
@@ -97,7 +98,7 @@ def prepared(
         return UsablePart(None, tuple(unusable), len(table.frame))
     notes = [*data.notes]
     if converted:
-        notes.append(f"numbers with few different values are taken as categories: {_named(converted)}{_otherwise(converted)}")
+        notes.append(f"columns with few different values are taken as categories: {_named(converted)}{_otherwise(converted)}")
     if unusable:
         reasons = [f"{each.name!r} ({each.reason})" for each in unusable]
         notes.append(f"left out: {listed(reasons, MOST_NAMED)}; to use a column, give its kind, as in kinds= or --kinds")

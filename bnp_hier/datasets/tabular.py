@@ -425,11 +425,18 @@ class Table:
         return tuple(UnusableColumn(name, found[name], missing[name], named[name]) for name in numbers if name in found)
 
     def is_refused(self, name: str) -> bool:
-        """Whether a column cannot be read although it seems to contain numbers, so that leaving it out would lose values."""
+        """Whether a column cannot be read although most cells seem to be numbers, so that leaving it out would lose values."""
         written = self.written(name)
         if self._holds_dates(name) or not written.is_text.any():
             return False
-        return written.obstacle is not None or bool((~np.isnan(written.values)).any())
+        numbers = (~np.isnan(written.values)).sum() > 0.5 * (~_missing(self.column(name))).sum()
+        return bool(numbers) or (written.obstacle is not None and written.obstacle.is_certain)
+
+    def is_mixed(self, name: str) -> bool:
+        """Whether a column has up to ten different cells, among them texts and numbers, as those of codes."""
+        written, values = self.written(name), self.number_of_values(name)
+        few = 2 <= values <= FEW_LEVELS and 5 * values <= len(written.values) and not self._holds_dates(name)
+        return few and bool(written.is_text.any()) and written.obstacle is None
 
     def missing_share(self, name: str) -> float:
         """Share of missing values of a column."""

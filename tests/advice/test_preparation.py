@@ -68,6 +68,13 @@ def test_a_column_of_numbers_with_a_text_is_refused_or_shown() -> None:
     assert {each.name for each in part.unusable} == {"size", "name"}
 
 
+def test_a_column_of_a_few_texts_and_numbers_is_a_category() -> None:
+    cells = np.array(["3", "4", "6", "rotary"])[np.arange(N) % 4]
+    data = data_of(measured().assign(cylinders=cells, model=[str(i) if i % 9 == 0 else f"m{i}" for i in range(N)]))
+    assert data.levels == {"cylinders": ("3", "4", "6", "rotary")} and "model" in data.others
+    assert any("'cylinders'" in note and "taken as categories" in note for note in data.notes)
+
+
 # ---- columns that belong together -------------------------------------------------------------------------------------------
 
 
