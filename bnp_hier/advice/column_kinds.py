@@ -266,12 +266,13 @@ def _taken_alike(kinds: list[ColumnKind], X: Float[np.ndarray, "n d"]) -> None:
             for j in items:
                 kinds[j] = kinds[j]._replace(kind="continuous", reason=reason, alternative="category")
     counts = [j for j in whole if kinds[j].kind == "count" or "large enough for a normal" in kinds[j].reason]
-    counts = [j for j in counts if kinds[j].alternative in ("", "count", "log", "log1p")]
-    if len(counts) >= FEWEST_ALIKE and sum(kinds[j].kind == "count" for j in counts) >= len(counts) / 3:
-        for j in counts:
-            if kinds[j].kind != "count":
-                reason = f"whole numbers from {ranges[j][0]:g} to {ranges[j][1]:g}, counts as the other columns"
-                kinds[j] = kinds[j]._replace(kind="count", reason=reason, alternative="")
+    counts = [j for j in counts if kinds[j].alternative in ("", "count", "log", "log1p") and kinds[j].reason != "as requested"]
+    large = [j for j in counts if kinds[j].kind != "count"]
+    # as Poisson, counts that vary more within clusters would each become a cluster
+    if len(counts) >= FEWEST_ALIKE and len(large) >= len(counts) / 3:
+        for j in set(counts) - set(large):
+            reason = f"whole numbers from {ranges[j][0]:g} to {ranges[j][1]:g}, as the larger counts of other columns"
+            kinds[j] = kinds[j]._replace(kind="continuous", reason=reason, alternative="count")
 
 
 def _is_whole(column: Float[np.ndarray, " n"]) -> bool:

@@ -100,14 +100,15 @@ def test_items_with_the_same_codes_are_all_categories(seed: int, items: int, cod
     assert any("taken as categories" in note and "'q0'" in note for note in data.notes)
 
 
-def test_counts_of_any_size_are_counts() -> None:
+def test_counts_of_any_size_are_taken_alike() -> None:
     rng = np.random.default_rng(1)
     X = rng.poisson(np.geomspace(0.5, 200.0, 12), (200, 12)).astype(float)
     alone = {infer_column_kinds(X[:, [j]])[0].kind for j in range(12)}
     together = {kind.kind for kind in infer_column_kinds(X)}
-    assert alone == {"count", "continuous"} and together == {"count"}
-    given_kind = infer_column_kinds(X, kinds={"x0": "continuous"})
-    assert given_kind[0].kind == "continuous"
+    assert alone == {"count", "continuous"} and together == {"continuous"}
+    given_kind = infer_column_kinds(X, kinds={"x0": "count"})
+    assert given_kind[0].kind == "count" and given_kind[1].kind == "continuous"
+    assert {kind.kind for kind in infer_column_kinds(X[:, :4])} == {"count"}
 
 
 def test_measurements_are_not_codes() -> None:
