@@ -118,7 +118,8 @@ def complete_rows(name: str, X: ArrayLike, missing: ArrayLike | None = None) -> 
 
 def rows_for(component: Component, X: Any, name: str = "missing") -> Any:
     """The rows as the component needs them: completed by a site of the model where its columns depend on each other."""
-    if not component.dependent_columns or not _has_numbers(X):
+    # a component with priors is no `Component` yet, and has no columns
+    if not getattr(component, "dependent_columns", ()) or not _has_numbers(X):
         return X
     return complete_rows(name, X, component.incomplete_cells(X))
 
