@@ -444,7 +444,7 @@ def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -
 def test_bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     cases = {
         "ragged.csv": ("a,b\n1,2\n3\n", "line 3"),
-        "text.csv": ("a,b\n1,x\n2,7\n", "column 'b': found the text 'x'"),
+        "text.csv": ("a,b\n1,x\n2,7\n3,8\n", "column 'b': found the text 'x'"),
         "one.csv": ("a,b\n1,2\n", "1 row"),
         "equal.csv": ("a,b\n3,2\n3,2\n3,2\n", "no columns left besides 'a', 'b'"),
     }
