@@ -14,6 +14,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.capabilities import Chains, EvidenceBound
 from bnp_hier.components import Component
+from bnp_hier.datasets.dataset import combined_labels
 from bnp_hier.inspection.model_arguments import Data, as_arguments, as_table
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -35,7 +36,7 @@ def compare(
     fits: Mapping[str, Any],
     X: Data,
     held_out: Data | None = None,
-    truth: ArrayLike | None = None,
+    truth: ArrayLike | Mapping[str, ArrayLike] | None = None,
     *,
     seconds: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
@@ -51,7 +52,7 @@ def compare(
     held_out
         Rows that were not used in any of the fits, (m, d), or `ModelArguments` with such rows.
     truth
-        True classes of the rows of X, (n,).
+        Known classes of the rows of X, (n,), or name -> (n,) for several kinds of classes.
     seconds
         Run time of each method (s); without it, that of fits that do not record their own (chains) is NaN.
 
@@ -74,7 +75,9 @@ def compare(
           do not compare them with those of other methods.
         - `held_out`, `held_out_se`: mean log predictive density per held-out row and its standard error over rows (nats), NaN
           for a single row; for MCMC, the density is averaged over the draws. Only with `held_out`.
-        - `NMI`, `ARI`: agreement of the point estimate with `truth`. Only with `truth`.
+        - `NMI`, `ARI`: agreement of the point estimate with `truth`, or with the combinations of several kinds of classes.
+          Only with `truth`.
+        - `ARI <name>`: agreement of the point estimate with each of several kinds of classes.
         - `NMI <method>`: agreement between the point estimates of two methods.
         - `seconds`: run time.
         - `rhat`, `ess`: largest R-hat and smallest effective sample size (bulk or tail) over the label-invariant summaries
@@ -96,11 +99,13 @@ def compare(
     if unknown:
         raise ValueError(f"seconds has run times of {', '.join(unknown)}, but the fits are {', '.join(fits)}")
     n = len(as_arguments(X))
-    if truth is not None and np.shape(truth) != (n,):
-        raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {np.shape(truth)}")
-    missing = np.zeros(n, bool) if truth is None else pd.isna(np.asarray(truth, dtype=object))
-    if missing.any():
-        raise ValueError(f"truth must have one class per row, but that of row {missing.argmax()} is missing")
+    for name, classes in _kinds_of_classes(truth).items():
+        what = f"truth[{name!r}]" if name else "truth"
+        if np.shape(classes) != (n,):
+            raise ValueError(f"{what} must have one class per row, shape ({n},), but it has shape {np.shape(classes)}")
+        missing = pd.isna(np.asarray(classes, dtype=object))
+        if missing.any():
+            raise ValueError(f"{what} must have one class per row, but that of row {missing.argmax()} is missing")
     return tabulate(fits, X, {name: partition_of(fit, X) for name, fit in fits.items()}, held_out, truth, seconds)
 
 
@@ -109,14 +114,14 @@ def tabulate(
     X: Data,
     labels: Mapping[str, Int[np.ndarray, " n"]],
     held_out: Data | None = None,
-    truth: ArrayLike | None = None,
+    truth: ArrayLike | Mapping[str, ArrayLike] | None = None,
     seconds: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Return the table of `compare`, given the partition of each fit."""
     import pandas as pd
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-    rows = {}
+    rows, kinds = {}, {name: np.asarray(classes) for name, classes in _kinds_of_classes(truth).items()}
     with shared_summaries():
         values = shared_hyperparameters(fits, X)
         shared = _log_joints_at(values, fits, X, labels)
@@ -128,11 +133,11 @@ def tabulate(
                 scores = _held_out(fit, X, held_out)
                 error = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
                 row |= {"held_out": scores.mean(), "held_out_se": error}
-            if truth is not None:
-                row |= {
-                    "NMI": normalized_mutual_info_score(truth, labels[name]),
-                    "ARI": adjusted_rand_score(truth, labels[name]),
-                }
+            if kinds:
+                known = combined_labels(kinds)
+                row["NMI"] = normalized_mutual_info_score(known, labels[name])
+                row["ARI"] = adjusted_rand_score(known, labels[name])
+                row |= {f"ARI {kind}": adjusted_rand_score(of, labels[name]) for kind, of in kinds.items() if kind}
             for other, theirs in labels.items():
                 row[f"NMI {other}"] = normalized_mutual_info_score(theirs, labels[name])
             row["seconds"] = (seconds or {}).get(name, getattr(fit, "fit_seconds_", np.nan))
@@ -141,6 +146,11 @@ def tabulate(
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.name = "method"
     return table
+
+
+def _kinds_of_classes(truth: ArrayLike | Mapping[str, ArrayLike] | None) -> Mapping[str, ArrayLike]:
+    """Name -> known classes; the only ones have no name."""
+    return truth if isinstance(truth, Mapping) else {} if truth is None else {"": truth}
 
 
 def shared_hyperparameters(fits: Mapping[str, Any], X: Data) -> dict[str, np.ndarray]:

@@ -33,15 +33,12 @@ mcmc = MCMC(
 mcmc.run(jax.random.key(0), data.X)
 draws = np.asarray(mcmc.get_samples(group_by_chain=True)["z"])
 labels = bnp.point_estimate(draws)
-affinities = bnp.cluster_affinities(draws, labels)  # mean co-clustering probability of every flower with every cluster
-own = affinities[np.arange(len(labels)), labels]
-affinities[np.arange(len(labels)), labels] = 0.0
-certainty = np.nan_to_num(own - affinities.max(axis=1))
+certainty = bnp.membership_probabilities(draws, labels)[np.arange(len(labels)), labels]
 
 figure = Figure(figsize=(13, 4), layout="constrained")
 left, middle, right = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 1.0])
 colours = cluster_colors(labels.max() + 1)[labels]
-colours[:, 3] = np.clip(certainty, 0.05, 1.0) ** 2  # paler where another cluster is nearly as probable
+colours[:, 3] = np.clip(certainty, 0.05, 1.0) ** 2  # paler where the cluster is less probable
 left.scatter(data.X[:, 2], data.X[:, 3], color=colours, edgecolors=cluster_colors(labels.max() + 1)[labels], s=28)
 left.set(xlabel=data.feature_names[2], ylabel=data.feature_names[3], title="clusters; pale: in doubt")
 left.spines[["top", "right"]].set_visible(False)

@@ -58,15 +58,21 @@ def test_clusters_of_a_frame_and_their_certainty(sampled: ClusteringResult) -> N
     frame = _frame()
     assert sampled.method == "Gibbs" and sampled.n_clusters_ == 2 and sampled.plan.advice.family == "mixed"
     assert adjusted_rand_score(frame["group"], sampled.labels_) == 1.0
-    np.testing.assert_allclose(sampled.probabilities.sum(1), 1.0)
+    assert (sampled.probabilities.sum(1) <= 1.0 + 1e-12).all()
     assert sampled.probabilities.shape == (40, 2) and (sampled.probabilities.argmax(1) == sampled.labels_).all()
     np.testing.assert_allclose(sampled.uncertainty(), 1.0 - sampled.probabilities.max(1))
 
     table = sampled.to_frame()
     assert list(table.index) == list(frame.index) and list(table["truth"]) == list(frame["group"])
     assert list(table.columns) == ["cluster", "probability", "alternative", "probability_of_alternative", "certain", "truth"]
-    np.testing.assert_allclose(table["probability"] + table["probability_of_alternative"], 1.0)
-    np.testing.assert_array_equal(table["alternative"], 1 - sampled.labels_)
+    np.testing.assert_allclose(
+        table["probability"] + table["probability_of_alternative"].fillna(0.0), sampled.probabilities.sum(1)
+    )
+    possible = table["probability_of_alternative"] > 0
+    np.testing.assert_array_equal(table["alternative"], pd.Series(1 - sampled.labels_, frame.index, "Int64").where(possible))
+    np.testing.assert_array_equal(
+        sampled.probabilities, bnp.membership_probabilities(sampled.findings.draws("Gibbs"), sampled.labels_)
+    )
     assert (frame.assign(cluster=table["cluster"]).groupby("group")["cluster"].nunique() == 1).all()
 
 
@@ -205,6 +211,25 @@ def test_other_indexes() -> None:
 ROWS = np.random.default_rng(0).normal(size=(20, 2))
 
 
+def test_several_kinds_of_known_classes() -> None:
+    """Each column of classes and their combinations are compared with the clusters, and hidden from the methods."""
+    frame = _frame()
+    result = bnp.cluster(frame, truth=["group", "site"], **QUICK)
+    both = [f"{group} / {site}" for group, site in zip(frame["group"], frame["site"], strict=True)]
+    assert "site" not in result.data.source_columns and result.to_frame()["truth"].tolist() == both
+    for name, classes in (("ARI group", frame["group"]), ("ARI site", frame["site"]), ("ARI", both)):
+        assert result.table.loc["MAP-DP", name] == pytest.approx(adjusted_rand_score(classes, result.labels_))
+    lines = [note for note in result.notes if note.startswith("The clusters of MAP-DP beside")]
+    assert [line.split(":")[0].split("beside ")[1] for line in lines] == [
+        "the classes 'group'",
+        "the classes 'site'",
+        "the combinations of 'group' and 'site'",
+    ]
+    assert lines[0].removesuffix(".") in str(result).replace("\n", " ")
+    one_per_row = list(map(str, frame["group"]))
+    assert bnp.cluster(frame.drop(columns="group"), truth=one_per_row, **QUICK).table.loc["MAP-DP", "ARI"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("X", "options", "error", "words"),
     [
@@ -220,6 +245,7 @@ ROWS = np.random.default_rng(0).normal(size=(20, 2))
         (ROWS, {"held_out": 0.02}, ValueError, "held-out 0.02 of 20 rows is less than one row; expected 0 or at least 0.05"),
         (ROWS, {"family": "cauchy"}, ValueError, "cauchy"),
         (ROWS, {"truth": [1, 2]}, ValueError, r"one class per row, shape \(20,\), but it has shape \(2,\)"),
+        (_frame(), {"truth": ["group", "place"]}, ValueError, "there is no column 'place'"),
         (ROWS, {"truth": [np.nan, *range(19)]}, ValueError, "that of row 0 is missing"),
         (ROWS, {"truth": "group"}, ValueError, "there is no column 'group'; the columns are 'x0', 'x1'"),
         (bnp.datasets.load("iris"), {"drop": ["a"]}, ValueError, "X is a Dataset already"),

@@ -145,6 +145,8 @@ def test_bad_input(fits: dict) -> None:
         bnp.compare({}, X)
     with pytest.raises(ValueError, match="seconds has run times of MAPDP, but the fits are "):
         bnp.compare(fits, X, seconds={"MAPDP": 1.0})
+    with pytest.raises(ValueError, match=r"truth\['b'\] must have one class per row, shape \(40,\), but it has shape \(3,\)"):
+        bnp.compare(fits, X, truth={"a": np.zeros(40), "b": np.zeros(3)})
     with pytest.raises(ValueError, match=r"truth must have one class per row, shape \(40,\)"):
         bnp.compare(fits, X, truth=TRUTH[:3])
     for missing in (None, np.nan):

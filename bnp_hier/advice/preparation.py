@@ -35,7 +35,7 @@ ABSURD = 1e6
 
 def prepared(
     table: Table,
-    truth: str | None = None,
+    truth: str | Collection[str] | None = None,
     items: str | None = None,
     drop: Collection[str] = (),
     kinds: Mapping[str, str] | None = None,

@@ -38,7 +38,7 @@ def dataset_of(
     X
         The data.
     truth
-        Column of a DataFrame with the known classes, or one class per row, (n,).
+        Column or columns of a DataFrame with known classes, or one class per row, (n,).
     items, drop, kinds
         As in `bnp_hier.datasets.from_frame`; the columns of an array are named x0, x1, ....
 
@@ -52,25 +52,35 @@ def dataset_of(
             f"X must be an array, a DataFrame or a Dataset, but it is the text {str(X)!r}; read a file with "
             "bnp_hier.datasets.read_table, and load a data set with bnp_hier.datasets.load"
         )
-    column = truth if isinstance(truth, str) else None
+    columns = truth if _names_columns(truth, X) else None
     shape = np.shape(X.X if isinstance(X, Dataset) else X)
     if shape and shape[0] < 2:
         raise ValueError(f"X has {shape[0]} row{'s' * (shape[0] == 0)}; clustering needs at least 2")
     if isinstance(X, Dataset):
-        if column is not None or items is not None or drop or kinds:
-            raise ValueError("items, drop, kinds and the name of a column as truth apply to DataFrames; X is a Dataset already")
+        if columns is not None or items is not None or drop or kinds:
+            raise ValueError("items, drop, kinds and names of columns as truth apply to DataFrames; X is a Dataset already")
         data = X
     else:
-        data = _prepared(X, column, items, drop, kinds)
+        data = _prepared(X, columns, items, drop, kinds)
         data = dataclasses.replace(data, description="")
         index = index_of(X)
         if index is not None and items is None:
             named = None if index.name is None else str(index.name)
             data = dataclasses.replace(data, item_names=tuple(map(_name, index)), items=named)
-    return data if truth is None or column is not None else dataclasses.replace(data, y=_classes(truth, len(data.X)))
+    return data if truth is None or columns is not None else dataclasses.replace(data, y=_classes(truth, len(data.X)))
 
 
-def _prepared(X: Any, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str] | None) -> Dataset:
+def _names_columns(truth: Any, X: Any) -> bool:
+    """Whether known classes are given by the names of columns; a list of one text per row is one of classes."""
+    if isinstance(truth, str):
+        return True
+    names = isinstance(truth, list | tuple) and all(isinstance(name, str) for name in truth)
+    return names and is_frame(X) and (len(truth) != len(X) or set(truth) <= set(X.columns))
+
+
+def _prepared(
+    X: Any, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str] | None
+) -> Dataset:
     found = prepared(Table.of_frame(_frame(X), NAME), truth, items, drop, kinds).data
     assert found is not None  # or there was an error
     return found

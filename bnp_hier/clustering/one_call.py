@@ -26,7 +26,7 @@ def cluster(
     budget: float | None = None,
     family: str = "auto",
     methods: str | Sequence[str] | None = None,
-    truth: str | ArrayLike | None = None,
+    truth: str | Sequence[str] | ArrayLike | None = None,
     items: str | None = None,
     drop: Collection[str] = (),
     kinds: Mapping[str, str] | None = None,
@@ -58,7 +58,8 @@ def cluster(
         Names of the methods to run, such as "map-dp" or ["bhc", "gibbs"]; by default, those that fit the time budget, as
         `bnp_hier.recommend` chooses them.
     truth
-        Known classes, which are hidden from all methods: the name of a column of a DataFrame, or one class per row, (n,).
+        Known classes, which are hidden from all methods: the name of a column of a DataFrame, a list of several, whose
+        combinations count as well, or one class per row, (n,).
     items
         Column of a DataFrame with the names of the rows, instead of its index.
     drop

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from bnp_hier.advice.fit_checks import FitCheck
     from bnp_hier.reports.findings import Findings
+    from bnp_hier.reports.row_certainty import RowCertainty
 
 __all__ = ["ClusteringResult"]
 
@@ -95,10 +96,11 @@ class ClusteringResult:
 
     @cached_property
     def probabilities(self) -> Float[np.ndarray, "n k"]:
-        """(n, K) probability that each fitted row belongs to each cluster; the rows sum to 1.
+        """(n, K) probability that each fitted row belongs to each cluster.
 
-        For methods that draw partitions, `membership_probabilities` of the draws; for the others, the predictive
-        probabilities given their one partition, which are too certain because they include the row itself.
+        For methods that draw partitions, `membership_probabilities` of the draws, whose rows sum to at most 1: the rest is the
+        probability of none of the clusters. For the others, the predictive probabilities given their one partition, which are
+        too certain because they include the row itself.
         """
         draws = self.findings.draws(self.method)
         s, fit = draws.shape[0] * draws.shape[1], self.fits[self.method]
@@ -107,37 +109,41 @@ class ClusteringResult:
         known = np.asarray(fit.predict_proba(self.data.X))[:, : self.n_clusters_]
         return known / known.sum(1, keepdims=True)
 
+    @cached_property
+    def _certainty(self) -> RowCertainty:
+        from bnp_hier.reports.row_certainty import RowCertainty
+
+        return RowCertainty.of(self.probabilities, self._labels)
+
     def uncertainty(self) -> Float[np.ndarray, " n"]:
-        """(n,) probability that each fitted row belongs to another cluster than its own in `labels_`."""
-        return 1.0 - self.probabilities[np.arange(len(self._labels)), self._labels]
+        """(n,) probability that each fitted row does not belong to its cluster in `labels_`."""
+        return 1.0 - self._certainty.own
 
     def to_frame(self) -> pd.DataFrame:
         """Return a DataFrame with one line for each row of `labels_`, under the index of the data or the names of the rows.
 
         Its columns are `cluster`; `probability`, that of this cluster; `alternative` and `probability_of_alternative`, the next
-        most probable cluster (missing if there is only one cluster); `certain`, whether the probability is at least 0.9; and,
-        if classes are known, `truth`.
+        most probable cluster (missing if no other is possible); `certain`, whether the probability is at least 0.9; and, if
+        classes are known, `truth`.
         """
         import pandas as pd
 
-        n, labels = len(self._labels), self._labels
-        others = self.probabilities.copy()
-        others[np.arange(n), labels] = -1.0
-        second, several = others.argmax(1), self.n_clusters_ > 1
-        own = self.probabilities[np.arange(n), labels]
+        certainty = self._certainty
+        several = certainty.alternative >= 0
         columns: dict[str, Any] = {
-            "cluster": labels,
-            "probability": own,
-            "alternative": pd.array(second if several else [None] * n, dtype="Int64"),
-            "probability_of_alternative": others.max(1) if several else np.full(n, np.nan),
-            "certain": own >= CERTAIN,
+            "cluster": certainty.labels,
+            "probability": certainty.own,
+            "alternative": pd.array(certainty.alternative, dtype="Int64"),
+            "probability_of_alternative": np.where(several, certainty.other, np.nan),
+            "certain": certainty.certain,
         }
         if self.data.classes is not None:
             columns["truth"] = self.data.classes
         frame = pd.DataFrame(columns, index=self.plan.fitted_rows)
+        frame.loc[~several, "alternative"] = pd.NA
         if len(self.plan.left_out):
             frame = frame.reindex(self.plan.rows).fillna({"cluster": -1, "certain": False})
-            frame = frame.astype({"cluster": labels.dtype, "certain": bool})
+            frame = frame.astype({"cluster": certainty.labels.dtype, "certain": bool})
         return frame.set_axis(self._index())
 
     def _index(self) -> pd.Index:
@@ -395,10 +401,9 @@ class ClusteringResult:
         from bnp_hier.reports.distinguishing_features import features_in_words
 
         sizes = np.bincount(self._labels)
-        own = 1.0 - self.uncertainty()
         columns = {
             "rows": sizes,
-            "probability": np.bincount(self._labels, weights=own) / sizes,
+            "probability": np.bincount(self._labels, weights=self._certainty.own) / sizes,
             "features": features_in_words(self.profiles, brief=True),
         }
         return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
@@ -406,7 +411,7 @@ class ClusteringResult:
     @cached_property
     def _summary(self) -> Summary:
         n, d = len(self.data.X), len(self.data.source_columns)
-        doubtful = int((self.uncertainty() > 1.0 - CERTAIN).sum())
+        doubtful = int((~self._certainty.certain).sum())
         sampled = isinstance(self.fits[self.method], Chains)
         times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
         return Summary(
@@ -416,6 +421,7 @@ class ClusteringResult:
             lines=(
                 f"Clusters of {self.method}" + ("" if sampled else ", which does not draw from the posterior"),
                 f"{doubtful} of {n} rows belong to their cluster with a probability below {CERTAIN:g}",
+                *(note.removesuffix(".") for note in self.findings.notes_on_classes),
                 f"Likelihood: {self.plan.advice.family} ({self.plan.advice.family_reason})",
                 f"Run times: {times}",
                 *(f"{note[0].upper()}{note[1:]}" for note in self.data.notes),

@@ -148,7 +148,6 @@ def compare(
     print_warnings(advice.warnings)
     result = ClusteringResult(plan, _run(plan))
     words = {
-        "--truth": truth,
         "--items": items,
         "--family": family,
         "--methods": ",".join(name for name in partition_methods() if name in plan.methods),
@@ -164,7 +163,7 @@ def compare(
     }
     with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
         written = _write_files(out_dir, result, figures)
-        again = f"{NAME} " + command_line("compare", data, words, {"--drop": drop, "--kinds": kinds}, header)
+        again = f"{NAME} " + command_line("compare", data, words, {"--truth": truth, "--drop": drop, "--kinds": kinds}, header)
         report = result.report(out_dir / "report.html", files=written, reproduce=again)
     if as_json:
         content = {"data": whole.name, "family": advice.family, "methods": result.table.reset_index().to_dict("records")}

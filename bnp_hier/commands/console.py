@@ -91,7 +91,10 @@ MOST_LISTED = 6
 """Maximum number of columns that are listed by name."""
 
 Data = Annotated[str, typer.Argument(help="Name of a data set (iris, wine, ...), or a CSV, Parquet, NPY or NPZ file.")]
-Truth = Annotated[str | None, typer.Option(help="Column with the true classes, which are hidden from all methods.")]
+Truth = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns with known classes, which are hidden from all methods, comma-separated; may be repeated."),
+]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out, comma-separated; may be repeated.")]
 Kinds = Annotated[
     list[str] | None,
@@ -161,7 +164,7 @@ def is_file(data: str) -> bool:
 
 def read_data(
     data: str,
-    truth: str | None = None,
+    truth: Sequence[str] | None = None,
     items: str | None = None,
     drop: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
@@ -171,7 +174,7 @@ def read_data(
     given = parse_kinds(kinds or ())
     if not is_file(data):
         return _named(data, truth, items, drop, kinds, header)
-    table = prepared(tabular.Table.read(data, header), truth, items, drop or (), given).data
+    table = prepared(tabular.Table.read(data, header), truth or None, items, drop or (), given).data
     assert table is not None  # or there was an error
     print_notes(table)
     of_text = {name: levels for name, levels in table.levels.items() if name not in given}
@@ -189,7 +192,7 @@ def read_data(
 
 def read_usable(
     data: str,
-    truth: str | None = None,
+    truth: Sequence[str] | None = None,
     items: str | None = None,
     drop: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
@@ -200,7 +203,7 @@ def read_usable(
         known = _named(data, truth, items, drop, kinds, header)
         return UsablePart(known, (), len(known.X))
     given = parse_kinds(kinds or ())
-    part = prepared(tabular.Table.read(data, header), truth, items, drop or (), given, refuse=False)
+    part = prepared(tabular.Table.read(data, header), truth or None, items, drop or (), given, refuse=False)
     if part.data is not None:
         print_notes(part.data)
     return part
@@ -208,13 +211,13 @@ def read_usable(
 
 def _named(
     data: str,
-    truth: str | None,
+    truth: Sequence[str] | None,
     items: str | None,
     drop: Sequence[str] | None,
     kinds: Sequence[str] | None,
     header: bool | None,
 ) -> Dataset:
-    if truth is not None or items is not None or drop or kinds:
+    if truth or items is not None or drop or kinds:
         raise ValueError(
             "--truth, --items, --drop and --kinds apply only to files; a named data set has its own classes and row names"
         )

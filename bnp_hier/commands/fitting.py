@@ -50,6 +50,7 @@ from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.posterior.outliers import outlier_pvalues
 from bnp_hier.reports.cluster_sizes import sizes_in_words
+from bnp_hier.reports.known_classes import classes_verdict
 from bnp_hier.runs.saved_fit import SavedFit, load_fit
 from bnp_hier.utils.files import replacing
 from bnp_hier.utils.interruption import finishing
@@ -115,7 +116,7 @@ def fit(
         path = saved.save(out_file)
         if labels_file is not None:
             write_clusters(labels_file, whole, {title: saved.labels})
-    summary, lines = _of_trees(saved) if METHODS[method].hierarchical else _of_partition(saved, truth)
+    summary, lines = _of_trees(saved) if METHODS[method].hierarchical else _of_partition(saved)
     sizes = np.bincount(saved.labels)  # in the order of the cluster numbers that `predict` reports
     if as_json:
         report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
@@ -132,15 +133,16 @@ def fit(
         raise typer.Exit(INCOMPLETE)
 
 
-def _of_partition(saved: SavedFit, truth: str | None) -> tuple[dict[str, Any], list[str]]:
+def _of_partition(saved: SavedFit) -> tuple[dict[str, Any], list[str]]:
     """Summarise a clustering as numbers and as lines of text."""
     title = METHODS[saved.method].title
-    row = compare({title: saved.fit}, saved.data.X, truth=saved.data.y, seconds={title: saved.seconds}).iloc[0]
+    row = compare({title: saved.fit}, saved.data.X, truth=saved.data.truth, seconds={title: saved.seconds}).iloc[0]
     summary = {str(name): value for name, value in row.items() if not str(name).startswith("NMI ")}
     evidence = f"log evidence at least {row['evidence_bound']:.1f} nats ({row['bound_kind']})"
     lines = [f"log joint {row['log_joint']:.1f} nats, {evidence}"]
-    if "ARI" in row:
-        lines.append(f"agreement with {truth or 'the known classes'}: ARI {row['ARI']:.2f}, NMI {row['NMI']:.2f}")
+    if saved.data.classes is not None:
+        scores = {str(name): float(score) for name, score in row.items() if str(name).startswith("ARI")}
+        lines += classes_verdict(title, saved.labels, saved.data.classes, saved.data.truths, scores)
     return summary, lines
 
 

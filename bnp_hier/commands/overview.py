@@ -159,8 +159,10 @@ def recommend(
     print_table(table, "Methods", f"expected minutes on two cores; the budget for all is {allowed:.1f} (--minutes)")
     print_warnings(advice.warnings)
     if part.unusable:
-        words = {"--truth": truth, "--items": items, "--family": None if family == "auto" else family, "--minutes": minutes}
-        again = command_line("compare", data, words, {"--drop": drop, "--kinds": _given_kinds(kinds, whole)}, header)
+        words = {"--items": items, "--family": None if family == "auto" else family, "--minutes": minutes}
+        again = command_line(
+            "compare", data, words, {"--truth": truth, "--drop": drop, "--kinds": _given_kinds(kinds, whole)}, header
+        )
         what = f"{shlex.quote(program())} {again} {leaving_out(part, shown)}"
         out.print(f"to run them: {what}", highlight=False, soft_wrap=True)
     else:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bnp_hier.datasets.conversions import features_of, modelled_kinds, owners
 
-__all__ = ["RENAME", "Dataset"]
+__all__ = ["RENAME", "Dataset", "combined_labels"]
 
 RENAME = "rename one of them or drop it (drop= or --drop)"
 """Advice about two columns of the same name."""
@@ -61,6 +61,8 @@ class Dataset:
         Name of the column that contained ``item_names``; None if there was none.
     notes
         How columns were read, where that is not evident, in clauses.
+    truths
+        Name -> labels, (n,), of each column of labels if there are several; ``y`` has their combinations, such as "a / b".
 
     Raises
     ------
@@ -84,6 +86,7 @@ class Dataset:
     separators: Mapping[str, str] = dataclasses.field(default_factory=dict)
     items: str | None = None
     notes: tuple[str, ...] = ()
+    truths: Mapping[str, Shaped[np.ndarray, " n"]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         times = Counter(self.feature_names)
@@ -102,6 +105,11 @@ class Dataset:
             return self.y
         labels = (label.item() for label in self.y)
         return np.array([self.class_names.get(label, str(label)) for label in labels])
+
+    @property
+    def truth(self) -> Shaped[np.ndarray, " n"] | Mapping[str, Shaped[np.ndarray, " n"]] | None:
+        """The labels as `bnp_hier.compare` takes them: by the name of their column if there are several."""
+        return self.truths or self.y
 
     @property
     def categories(self) -> tuple[tuple[int, ...], ...]:
@@ -134,4 +142,12 @@ class Dataset:
             paths=None if self.paths is None else tuple(self.paths[i] for i in which),
             sources={name: values[which] for name, values in self.sources.items()},
             others={name: values[which] for name, values in self.others.items()},
+            truths={name: values[which] for name, values in self.truths.items()},
         )
+
+
+def combined_labels(truths: Mapping[str, Shaped[np.ndarray, " n"]]) -> Shaped[np.ndarray, " n"]:
+    """The combination of the labels in each row, such as "a / b"; the labels themselves if there is one column of them."""
+    if len(truths) == 1:
+        return next(iter(truths.values()))
+    return np.array([" / ".join(map(str, labels)) for labels in zip(*truths.values(), strict=True)])

@@ -21,7 +21,7 @@ from bnp_hier.datasets.conversions import (
     resolved_kind,
     steps_of_grades,
 )
-from bnp_hier.datasets.dataset import RENAME, Dataset
+from bnp_hier.datasets.dataset import RENAME, Dataset, combined_labels
 from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
 from bnp_hier.datasets.table_files import as_text, decoded, is_number, on_one_line, read_arrays, read_csv, read_parquet
 from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
@@ -54,7 +54,7 @@ FEW_LEVELS = 10
 
 def read_table(
     path: str | Path,
-    truth: str | None = None,
+    truth: str | Collection[str] | None = None,
     *,
     items: str | None = None,
     drop: Collection[str] = (),
@@ -83,8 +83,9 @@ def read_table(
     path
         The file; its suffix determines the format.
     truth
-        Name of the column of true labels (any type), which becomes ``y``: int64 if all labels are whole numbers,
-        otherwise text.
+        Name of the column of true labels (any type), which becomes ``y``: int64 if all labels are whole numbers, otherwise
+        text. Of several columns, given as a list or separated by commas, the combinations become ``y``, and each is in
+        ``truths``.
     items
         Name of the column of row names, which becomes ``item_names``.
     drop
@@ -125,7 +126,7 @@ def read_table(
 
 def from_frame(
     frame: Any,
-    truth: str | None = None,
+    truth: str | Collection[str] | None = None,
     *,
     items: str | None = None,
     drop: Collection[str] = (),
@@ -198,7 +199,7 @@ class UsablePart(NamedTuple):
 
 def read_usable_part(
     path: str | Path,
-    truth: str | None = None,
+    truth: str | Collection[str] | None = None,
     *,
     items: str | None = None,
     drop: Collection[str] = (),
@@ -313,13 +314,14 @@ class NoColumnsError(ValueError):
 class _Chosen(NamedTuple):
     """What the columns of a table are used for.
 
-    - **truth**, **items** - the columns of labels and of names, if any.
+    - **truth** - the columns of labels.
+    - **items** - the column of names, if any.
     - **features** - the columns to find clusters with; **numbers** are those that are numbers.
     - **dropped** - columns to leave out.
     - **kinds**, **levels** - as in a `Dataset`.
     """
 
-    truth: str | None
+    truth: list[str]
     items: str | None
     features: list[str]
     dropped: list[str]
@@ -382,19 +384,21 @@ class Table:
         table.check()
         return table
 
-    def dataset(self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> Dataset:
+    def dataset(
+        self, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
+    ) -> Dataset:
         """Convert the columns; see :func:`read_table` for the parameters and the errors that may be raised."""
         chosen = self._chosen(truth, items, drop, kinds)
-        y = None if chosen.truth is None else as_labels(self.complete(chosen.truth))
+        truths = {name: as_labels(self.complete(name)) for name in chosen.truth}
         self.check_numbers(chosen.numbers)
         X, names = self.features(chosen.features, chosen.levels, chosen.kinds)
-        items, apart = chosen.items, (chosen.truth, chosen.items)
+        items, apart = chosen.items, (*chosen.truth, chosen.items)
         scales = [name for name, kind in chosen.kinds.items() if (scale := order_of(kind)) and all(map(is_number, scale))]
         written = {name: self.written(name) for name in (*chosen.numbers, *scales)}
         return Dataset(
             name=self.name.split(".")[0],
             X=X,
-            y=y,
+            y=combined_labels(truths) if truths else None,
             feature_names=names,
             item_names=None if items is None else self.names(items),
             description=f"{len(self.frame)} rows and {len(chosen.features)} columns read from {self.name}.",
@@ -409,10 +413,11 @@ class Table:
             separators={name: found.separator for name, found in written.items() if found.separator},
             items=items,
             notes=(*_notes(written), *self._notes_on_categories(chosen)),
+            truths=truths if len(truths) > 1 else {},
         )
 
     def unusable(
-        self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
+        self, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
     ) -> tuple[UnusableColumn, ...]:
         """Columns that have to be left out; see :func:`read_usable_part`."""
         numbers = self._chosen(truth, items, drop, kinds).numbers
@@ -446,18 +451,21 @@ class Table:
         """Number of different values of a column."""
         return len(_different(self.column(name)))
 
-    def _chosen(self, truth: str | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]) -> _Chosen:
-        truth = "y" if truth is None and "y" in self.beside else truth
-        truth, items = (None if name is None else str(self.column(name).name) for name in (truth, items))
+    def _chosen(
+        self, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
+    ) -> _Chosen:
+        truth = ("y" if "y" in self.beside else ()) if truth is None else truth
+        known = list(dict.fromkeys(self.named([truth] if isinstance(truth, str) else truth)))
+        items = None if items is None else str(self.column(items).name)
         dropped = self.named([drop] if isinstance(drop, str) else drop)
-        apart = [name for name in (truth, items) if name is not None] + dropped
+        apart = [*known, *(() if items is None else (items,)), *dropped]
         features = [name for name in self.frame.columns if name not in apart]
         if not features:
             besides = f" left besides {_listed(apart)}" if apart else ""
             raise NoColumnsError(f"{self.name}: no columns{besides}; expected at least one column of numbers")
         given = self.kinds_of({name: "ordered" for name in features if _is_scale(self.column(name))} | dict(kinds), features)
         levels = {name: found for name in features if (found := self.levels_of(name, given.get(name)))}
-        return _Chosen(truth, items, features, dropped, given, levels, [name for name in features if name not in levels])
+        return _Chosen(known, items, features, dropped, given, levels, [name for name in features if name not in levels])
 
     def names(self, items: str) -> tuple[str, ...]:
         """The names of the rows, from a column."""

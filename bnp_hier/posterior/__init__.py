@@ -5,7 +5,7 @@ from bnp_hier.posterior.convergence import diagnostics
 from bnp_hier.posterior.credible_balls import credible_ball, number_of_clusters
 from bnp_hier.posterior.gains_of_parts import PartGain, part_gains
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws
-from bnp_hier.posterior.item_uncertainty import assignment_uncertainty, cluster_affinities, membership_probabilities
+from bnp_hier.posterior.item_uncertainty import assignment_uncertainty, membership_probabilities
 from bnp_hier.posterior.label_recovery import recover_labels
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.posterior.outliers import outlier_pvalues
@@ -18,7 +18,6 @@ __all__ = [
     "HierarchyDraws",
     "PartGain",
     "assignment_uncertainty",
-    "cluster_affinities",
     "cluster_parameters",
     "cluster_probabilities",
     "coclustering",

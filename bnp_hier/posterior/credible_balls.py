@@ -61,7 +61,7 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     """
     if not 0 < level <= 1:
         raise ValueError(f"level must lie in (0, 1], but it is {level!r}")
-    labels, weight = unique_draws(flat_draws(draws))
+    labels, weight, _ = unique_draws(flat_draws(draws))
     distance = expected_losses(labels, one_partition(estimate, labels.shape[1])[None], loss)
     order = np.argsort(distance, kind="stable")
     held = np.cumsum(weight[order])

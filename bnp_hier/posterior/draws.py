@@ -27,6 +27,7 @@ from bnp_hier.native.cores import on_cores
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
+from bnp_hier.posterior.item_uncertainty import without_improbable_clusters
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 from bnp_hier.posterior.point_estimates import point_estimate
 from bnp_hier.utils.randomness import random_key
@@ -205,9 +206,14 @@ def _draws_of_chains(mcmc: Chains, data: ModelArguments, random_state: int | Arr
 
 
 def partition_of(fit: Any, X: Data) -> Int[np.ndarray, " n"]:
-    """Return one partition: an estimator's `labels_`, or the point estimate of MCMC draws (variation of information)."""
+    """Return one partition: an estimator's `labels_`, or the point estimate of MCMC draws (variation of information).
+
+    Clusters of the point estimate whose rows all belong to another cluster with a higher probability are dissolved.
+    """
     draws = draws_of(fit, X, num_samples=1)
-    return fit.labels_ if isinstance(fit, Clustering) else point_estimate(draws.labels)
+    if isinstance(fit, Clustering):
+        return fit.labels_
+    return without_improbable_clusters(draws.labels, point_estimate(draws.labels))
 
 
 def _recovered_labels(

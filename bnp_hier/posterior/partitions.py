@@ -125,11 +125,13 @@ def one_partition(estimate: ArrayLike, n: int) -> Int[np.ndarray, " n"]:
     return array
 
 
-def unique_draws(flat: Int[np.ndarray, "s n"]) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"]]:
-    """Return the distinct partitions, canonically labelled, and their shares of the draws."""
+def unique_draws(
+    flat: Int[np.ndarray, "s n"],
+) -> tuple[Int[np.ndarray, "u n"], Float[np.ndarray, " u"], Int[np.ndarray, " s"]]:
+    """Return the distinct partitions, canonically labelled, their shares of the draws, and which of them each draw is."""
     labels = canonical_draws(flat)
     # big-endian bytes sort as the labels do, without comparing them number by number
     narrow = np.ascontiguousarray(labels, dtype=np.min_scalar_type(int(labels.max())).newbyteorder(">"))
     rows = narrow.view(f"V{narrow[0].nbytes}")[:, 0]
-    _, first, counts = np.unique(rows, return_index=True, return_counts=True)
-    return labels[first], counts / counts.sum()
+    _, first, which, counts = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
+    return labels[first], counts / counts.sum(), which

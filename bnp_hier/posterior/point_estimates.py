@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -37,6 +38,9 @@ SPARE = 4
 
 LEAST_GAIN = 1e-10
 """Smallest decrease of the expected loss for which an item is moved."""
+
+BATCHES = 20
+"""Number of batches of consecutive draws whose means give the Monte Carlo error; it takes twice as many draws."""
 
 
 class _Tables(NamedTuple):
@@ -74,33 +78,40 @@ def _likely(tables: _Tables) -> Int[np.ndarray, "c n"]:
 
 
 def _tables(flat: Int[np.ndarray, "s n"], loss: str) -> _Tables:
-    labels, weight = unique_draws(flat)
+    labels, weight, _ = unique_draws(flat)
     return _Tables(jnp.asarray(labels.T), jnp.asarray(weight), jnp.asarray(cluster_costs(labels.shape[1], loss)))
 
 
 @partial(jax.jit, static_argnames=("slots", "width"))
 def _losses(tables: _Tables, candidates: Int[Array, "c n"], slots: int, width: int) -> Float[Array, " c"]:
     """Expected loss of each candidate over the draws."""
+    of_draws = _costs(tables, tables.labels + width * jnp.arange(tables.labels.shape[1])[None], width) @ tables.weight
+    return of_draws + jax.lax.map(lambda z: _losses_less_draws(tables, z, slots, width) @ tables.weight, candidates)
+
+
+def _costs(tables: _Tables, index: Int[Array, "n u"], slots: int) -> Float[Array, " u"]:
+    """Sum of the costs of the clusters of each of several partitions, with separate labels below `slots` times their number."""
+    u = index.shape[1]
+    sizes = jax.ops.segment_sum(jnp.ones(index.size, int), index.ravel(), slots * u)
+    return tables.cost[sizes].reshape(u, slots).sum(1)
+
+
+@partial(jax.jit, static_argnames=("slots", "width"))
+def _losses_less_draws(tables: _Tables, z: Int[Array, " n"], slots: int, width: int) -> Float[Array, " u"]:
+    """Loss of a partition relative to each draw, less the costs of the clusters of the draw."""
     u = tables.labels.shape[1]
-    index = tables.labels + width * jnp.arange(u)[None]  # (n, u)
-
-    def sizes(flat: Array, length: int) -> Array:
-        return tables.cost[jax.ops.segment_sum(jnp.ones(flat.shape, int), flat, length)]
-
-    of_draws = sizes(index.ravel(), u * width).reshape(u, width).sum(1) @ tables.weight
-
-    def one(z: Int[Array, " n"]) -> Float[Array, ""]:
-        both = sizes((z[:, None] * (u * width) + index).ravel(), slots * u * width).reshape(slots, u, width)
-        return sizes(z, slots).sum() + of_draws - 2 * both.sum((0, 2)) @ tables.weight
-
-    return jax.lax.map(one, candidates)
+    own = tables.cost[jax.ops.segment_sum(jnp.ones(len(z), int), z, slots)].sum()
+    return own - 2 * _costs(tables, (z[:, None] + slots * jnp.arange(u)[None]) * width + tables.labels, slots * width)
 
 
 @partial(jax.jit, static_argnames=("slots", "width"))
 def _search(
-    tables: _Tables, start: Int[Array, " n"], orders: Int[Array, "sweeps n"], slots: int, width: int
+    tables: _Tables, start: Int[Array, " n"], orders: Int[Array, "sweeps n"], most: Int[Array, ""], slots: int, width: int
 ) -> Int[Array, " n"]:
-    """Move items one at a time to where the expected loss is smallest, until a sweep moves none; −1 means not yet seated."""
+    """Move items one at a time to where the expected loss is smallest, until a sweep moves none.
+
+    −1 means not yet seated. Labels remain below `most`, which is at most `slots`.
+    """
     n, u = tables.labels.shape
     draws = jnp.arange(u)
     seated = start >= 0
@@ -118,7 +129,7 @@ def _search(
         sizes = sizes.at[home].add(-there)
         meeting = meeting.at[home, draws, row].add(-there)
         rise = step[sizes] - 2 * step[meeting[:, draws, row]] @ tables.weight
-        best = rise.argmin()
+        best = jnp.where(jnp.arange(slots) < most, rise, jnp.inf).argmin()
         stays = (old >= 0) & (rise[best] > rise[home] - LEAST_GAIN)
         new = jnp.where(stays, home, best).astype(labels.dtype)
         carry = (labels.at[item].set(new), sizes.at[new].add(1), meeting.at[new, draws, row].add(1), moved | (new != old))
@@ -163,14 +174,19 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
 
 
 def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, random_state: int = 0) -> Int[np.ndarray, " n"]:
-    """Search for the partition with the smallest posterior expected loss.
+    """Search for the partition with the fewest clusters among those with the smallest posterior expected loss.
+
+    The expected loss is known up to Monte Carlo error: of partitions whose mean loss exceeds the smallest one by at most one
+    standard error of this difference (by the means of 20 batches of consecutive draws), the one with the fewest clusters is
+    returned. If there are fewer than 40 draws, it is the partition with the smallest mean loss itself.
 
     Items are moved one at a time to the cluster, possibly a new one, that minimises the mean loss over all draws, until no
-    item moves. The search starts from the best draw, and from partitions built item by item in random orders, so that the
-    result is never worse than the draws that are compared: all of them, or, of more than 1000 distinct draws, the 1000 that
-    occur most often (of equally frequent ones, a random subset). If there are more than 2000 draws, 2000 of them, evenly
-    spaced, serve to choose the 50 draws that are compared, and to build partitions; the best of each kind is then improved
-    for all draws.
+    item moves. The search starts from the best draw, and from partitions built item by item in random orders, so that, but
+    for the error, the result is never worse than the draws that are compared: all of them, or, of more than 1000 distinct
+    draws, the 1000 that occur most often (of equally frequent ones, a random subset). Then the smallest clusters are dissolved
+    one at a time while the error permits it, and the search goes on with one cluster less. If there are more than 2000 draws,
+    2000 of them, evenly spaced, serve to choose the 50 draws that are compared, to build partitions and to dissolve clusters;
+    the best partition of each kind is then improved for all draws.
 
     Parameters
     ----------
@@ -179,7 +195,8 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
     loss
         "vi": variation of information. "binder": Binder's loss with equal costs.
     n_init
-        Number of partitions built in random orders, in addition to the best draw.
+        Number of partitions built in random orders, in addition to the best draw, and number of the smallest clusters that
+        are candidates for being dissolved.
     random_state
         Seed of the orders.
 
@@ -210,7 +227,7 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
     n = flat.shape[1]
     rng = np.random.default_rng(random_state)
     with jax.enable_x64(True):
-        tables = _tables(flat, loss)
+        tables, which = _tables(flat, loss), unique_draws(flat)[2]
         width = int(tables.labels.max()) + 1
         slots = min(n, width + SPARE)
         candidates = _likely(tables)
@@ -225,8 +242,8 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
         def orders() -> np.ndarray:
             return np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])
 
-        def improved(start: np.ndarray, of: _Tables, orders: np.ndarray) -> np.ndarray:
-            return np.asarray(_search(of, jnp.asarray(start), jnp.asarray(orders), slots, width))
+        def improved(start: np.ndarray, of: _Tables, orders: np.ndarray, most: int = slots) -> np.ndarray:
+            return np.asarray(_search(of, jnp.asarray(start), jnp.asarray(orders), jnp.asarray(most), slots, width))
 
         found = [improved(candidates[int(losses.argmin())], tables, orders())]
         if n_init:
@@ -237,5 +254,45 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
                 losses = np.asarray(_losses(tables, jnp.asarray(built), slots, width))
                 built = improved(built[int(losses.argmin())], tables, orders())[None]
             found.extend(built)
-        best = int(np.asarray(_losses(tables, jnp.asarray(np.stack(found)), slots, width)).argmin())
-    return canonical_labels(found[best])
+        losses = np.asarray(_losses(tables, jnp.asarray(np.stack(found)), slots, width))
+        ordered = [canonical_labels(z) for z in np.stack(found)[np.argsort(losses, kind="stable")]]
+        if len(flat) < 2 * BATCHES:
+            return ordered[0]
+
+        def of_draws(z: np.ndarray) -> np.ndarray:
+            return np.asarray(_losses_less_draws(tables, jnp.asarray(z), slots, width))[which]
+
+        def dissolved(z: np.ndarray) -> Iterator[np.ndarray]:
+            sizes = np.bincount(z)
+            for cluster in np.argsort(sizes, kind="stable")[:n_init] if len(sizes) > 1 else ():
+                yield improved(np.where(z == cluster, -1, z - (z > cluster)), some, orders(), len(sizes) - 1)
+
+        return _fewest_clusters(ordered, of_draws, dissolved)
+
+
+def _fewest_clusters(
+    found: Sequence[Int[np.ndarray, " n"]],
+    losses: Callable[[Int[np.ndarray, " n"]], Float[np.ndarray, " s"]],
+    dissolved: Callable[[Int[np.ndarray, " n"]], Iterator[Int[np.ndarray, " n"]]],
+) -> Int[np.ndarray, " n"]:
+    """Choose the partition with the fewest clusters among those as good as the best up to Monte Carlo error.
+
+    Parameters
+    ----------
+    found
+        Partitions, the best first.
+    losses
+        Partition -> its loss relative to each draw, up to a constant of the draw.
+    dissolved
+        Partition -> partitions without one of its clusters, to try one after the other.
+    """
+    least = losses(found[0])
+
+    def as_good(z: np.ndarray) -> bool:
+        means = np.array([batch.mean() for batch in np.array_split(losses(z) - least, BATCHES)])
+        return bool(means.mean() <= means.std(ddof=1) / np.sqrt(BATCHES) + LEAST_GAIN)
+
+    chosen = min(filter(as_good, found), key=np.max)
+    while (fewer := next(filter(as_good, dissolved(chosen)), None)) is not None:
+        chosen = canonical_labels(fewer)
+    return chosen

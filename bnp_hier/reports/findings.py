@@ -24,9 +24,11 @@ from bnp_hier.posterior.count_dispersion import dispersion_within
 from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
+from bnp_hier.posterior.item_uncertainty import row_probabilities
 from bnp_hier.reports.chains import ROUGH_RHAT, chains_verdict
 from bnp_hier.reports.distinguishing_features import features_in_words
 from bnp_hier.reports.headlines import headline
+from bnp_hier.reports.known_classes import classes_verdict
 from bnp_hier.reports.profiles import profiles_of
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.verdicts import (
@@ -96,12 +98,12 @@ class Findings:
         named = partial(to_arviz, feature_names=data.feature_names, item_names=data.item_names)
         with shared_summaries():
             labels = {name: partition_of(fit, data.X) for name, fit in fits.items()}
-            table = tabulate(fits, data.X, labels, held_out, data.y, seconds)
+            table = tabulate(fits, data.X, labels, held_out, data.truth, seconds)
             packages = {
                 name: named(fit, data.X, num_samples=TREE_DRAWS, random_state=random_state) for name, fit in fits.items()
             }
-        chains = [name for name, fit in fits.items() if isinstance(fit, Chains)]
-        certainty = {name: RowCertainty.of(_partitions(packages[name]), labels[name]) for name in chains}
+        draws = {name: _partitions(packages[name]) for name, fit in fits.items() if isinstance(fit, Chains)}
+        certainty = {name: RowCertainty.of(row_probabilities(z, labels[name]), labels[name]) for name, z in draws.items()}
         return cls(data, dict(fits), table, labels, packages, certainty, random_state)
 
     def draws(self, name: str) -> Int[np.ndarray, "chain draw n"]:
@@ -176,7 +178,17 @@ class Findings:
     def notes_on_methods(self) -> list[str]:
         """Which method found the most probable partition, and whether the methods agree."""
         known = {} if self.data.y is None else {name: association(self.draws(name), self.data.y) for name in self.fits}
-        return [*best_partition(self.table), *agreement(self.table, known), *held_out_verdict(self.table)]
+        agree = [*best_partition(self.table), *agreement(self.table, known)]
+        return [*agree, *self.notes_on_classes, *held_out_verdict(self.table)]
+
+    @cached_property
+    def notes_on_classes(self) -> list[str]:
+        """How the clusters of the method shown lie in known classes: those of each column, and their combinations."""
+        data, lead = self.data, self.lead
+        if data.classes is None:
+            return []
+        scores = {str(name): float(score) for name, score in self.table.loc[lead].items() if str(name).startswith("ARI")}
+        return list(classes_verdict(lead, self.labels[lead], data.classes, data.truths, scores))
 
     @cached_property
     def notes_on_certainty(self) -> list[str]:

@@ -262,7 +262,8 @@ def evidence(findings: Findings) -> Section:
 
 def _comparison(table: pd.DataFrame) -> pd.DataFrame:
     """The table of methods with headings in words, and log joints at shared hyperparameters."""
-    shown = table[[name for name in HEADINGS if name in table]].rename(columns=HEADINGS)
+    headings = HEADINGS | {name: f"{HEADINGS['ARI']} with {name[4:]!r}" for name in table if name.startswith("ARI ")}
+    shown = table[[name for name in headings if name in table]].rename(columns=headings)
     if not table["capacity_hits"].fillna(0).any():
         shown = shown.drop(columns=HEADINGS["capacity_hits"])
     return shown.dropna(axis=1, how="all")

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
-from bnp_hier.posterior.item_uncertainty import CERTAIN, row_probabilities
+from bnp_hier.posterior.item_uncertainty import CERTAIN
 
 __all__ = ["RowCertainty"]
 
 
 class RowCertainty(NamedTuple):
-    """How certain each row's place in a partition is, from draws of partitions.
+    """How certain each row's place in a partition is.
 
     - **labels** - (n,) clusters from 0.
     - **own** - (n,) probability of the row's own cluster.
@@ -29,9 +29,9 @@ class RowCertainty(NamedTuple):
     alternative: Int[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, draws: Int[np.ndarray, "chain draw n"], labels: Int[np.ndarray, " n"]) -> Self:
-        """The probabilities of every row's cluster and of its alternative."""
-        probabilities, rows = row_probabilities(draws, labels), np.arange(len(labels))
+    def of(cls, probabilities: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]) -> Self:
+        """The probabilities of every row's cluster and of its alternative, from those of all clusters, numbered from 0."""
+        rows = np.arange(len(labels))
         others = probabilities.copy()
         others[rows, labels] = 0.0
         alternative, other = others.argmax(1), others.max(1)

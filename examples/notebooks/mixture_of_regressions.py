@@ -117,7 +117,7 @@ bnp.plots.number_of_clusters(bnp.number_of_clusters(z), ax=plt.gca())
 
 # %%
 estimate = bnp.point_estimate(z)
-certainty = bnp.assignment_uncertainty(z, estimate).coclustering
+certainty = bnp.membership_probabilities(z, estimate)[np.arange(n_rows), estimate]
 ends = np.array([-1.8, 1.8])
 figure, axes = plt.subplots(figsize=(6, 3.8))
 samples = mcmc.get_samples()
@@ -127,7 +127,7 @@ for draw in np.linspace(0, len(samples["z"]) - 1, 50).astype(int):
         axes.plot(ends, samples["intercept"][draw, k] + samples["slope"][draw, k] * ends, color="0.8", lw=0.5, zorder=0)
 for k in range(estimate.max() + 1):
     own = estimate == k
-    axes.scatter(x[own], y[own], s=8 + 30 * np.nan_to_num(certainty[own]) ** 2, label=f"cluster {k}")
+    axes.scatter(x[own], y[own], s=8 + 30 * certainty[own] ** 2, label=f"cluster {k}")
 axes.set(xlabel="dose (standardised)", ylabel="response (standardised)")
 axes.legend(fontsize=8)
 # %%

@@ -97,7 +97,7 @@ partitions = bhc.sample_partitions(0, num_partitions)
 for number, probability in enumerate(bnp.number_of_clusters(partitions)):
     if probability > 0.005:
         print(f"{number} clusters: probability {probability:.2f}")
-loss = pd.Series(bnp.assignment_uncertainty(partitions, bhc.labels_).expected_loss, names)
+loss = pd.Series(bnp.assignment_uncertainty(partitions, bhc.labels_), names)
 (loss / loss.sum()).nlargest(5).round(2).to_frame("share of the uncertainty")
 
 # %% [markdown]

@@ -173,7 +173,7 @@ number = pd.DataFrame({name: pd.Series(bnp.number_of_clusters(z)) for name, z in
 number.loc[2:].rename_axis("clusters").round(2)
 
 # %% [markdown]
-# Three clusters have a probability of about two thirds, four of a fifth and two of a tenth. BHC's tree leans to
+# Three clusters have a probability of about 60%, four of a quarter and two of a tenth. BHC's tree leans to
 # two: it contains fewer of the many ways to divide the second group, whose probabilities add up.
 #
 # Next, how often two flowers share a cluster. Dark squares are clusters beyond doubt; the pale off-diagonal blocks are
@@ -210,7 +210,7 @@ for name, labels in sizes.items():
 
 # %%
 def distance(draws, labels):
-    return bnp.assignment_uncertainty(draws, labels).expected_loss.sum()
+    return bnp.assignment_uncertainty(draws, labels).sum()
 
 
 rows = {
@@ -228,47 +228,48 @@ scale.round(3)
 # %% [markdown]
 # ## Which flowers are in doubt?
 #
-# `cluster_affinities` is the mean probability that a flower shares a cluster with the members of each cluster of the
-# point estimate. A flower is certain if it is near 1 for its own cluster and near 0 for all others.
+# `membership_probabilities` is the probability that a flower belongs to each cluster of the point estimate. What is missing
+# from 1 is that of belonging to none of them, as in draws that split its cluster.
 
 # %%
-affinities = bnp.cluster_affinities(draws, estimate)
+others = bnp.membership_probabilities(draws, estimate)
 rows = np.arange(len(X))
-own = affinities[rows, estimate]
-affinities[rows, estimate] = 0.0
+own = others[rows, estimate]
+others[rows, estimate] = 0.0
 listing = pd.DataFrame(
     {
         "flower": flowers,
         "species": names,
         "cluster": estimate,
-        "with its own": own,
-        "alternative": affinities.argmax(1),
-        "with the alternative": affinities.max(1),
+        "probability": own,
+        "alternative": others.argmax(1),
+        "of the alternative": others.max(1),
     }
 )
-certain = (own >= 0.9) & (affinities.max(1) <= 0.1)
+certain = own >= 0.9
 print(f"certain: {certain.sum()} flowers, of which setosa: {(certain & (names == 'setosa')).sum()}")
-listing.loc[np.argsort(own - affinities.max(1))[:8]].round(2)
+listing.loc[np.argsort(own)[:8]].round(2)
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 left.scatter(X[:, 2], X[:, 3], c=estimate, s=25, cmap="Set1", vmin=0, vmax=8)
 left.set(title="point estimate", xlabel=data.feature_names[2], ylabel=data.feature_names[3])
-doubt = np.nan_to_num(1.0 - own + affinities.max(1), nan=1.0)
+doubt = 1.0 - own
 points = right.scatter(X[:, 2], X[:, 3], c=doubt, s=15 + 100 * doubt, cmap="viridis_r", vmin=0.0)
-right.set(title="doubt (1 − own + alternative)", xlabel=data.feature_names[2])
+right.set(title="doubt (1 − probability)", xlabel=data.feature_names[2])
 figure.colorbar(points, ax=right)
 plt.show()
 
 # %% [markdown]
-# There is no doubt about setosa. Of the other hundred flowers none is certain, because the draws disagree on whether
-# their two groups are one; those on the border between them come first in the table. The responsibilities of the
-# variational method show no doubt at all, because they are conditional on one arrangement of the clusters:
+# There is no doubt about setosa. About half of the other hundred flowers are in doubt. First in the table are some on the
+# border between versicolor and virginica; the next ones have no good alternative: many draws separate them from the other
+# virginica, into a cluster that the point estimate does not have. The responsibilities of the variational method show no
+# doubt at all, because they are conditional on one arrangement of the clusters:
 
 # %%
 soft = fast["VB"].responsibilities_.max(1)
 print(f"uncertain (below 0.9): {(soft < 0.9).sum()} flowers by VB's responsibilities,", end=" ")
-print(f"{(~certain).sum()} by MCMC's co-clustering")
+print(f"{(~certain).sum()} by MCMC")
 
 # %% [markdown]
 # ## New flowers
@@ -295,7 +296,7 @@ pd.DataFrame(probabilities, index=steps, columns=clusters).rename_axis("step").r
 #
 # - **What all methods and nearly all draws share.** Setosa is a cluster.
 # - **What is open.** Whether the others are one cluster or two, or more: three clusters in all have a probability of about
-#   two thirds, four of a fifth and two of a tenth. The fast methods, which return one partition, merge the other two species.
+#   60%, four of a quarter and two of a tenth. The fast methods, which return one partition, merge the other two species.
 # - **For uncertainty, believe MCMC**: the number of clusters, co-clustering and credible balls. But check R-hat and the
 #   effective sample sizes first; the latter are far smaller than the number of draws.
 # - **Use MAP-DP, Bayesian k-means or agglomerative clustering** when you need one good partition quickly. Here

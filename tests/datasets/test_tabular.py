@@ -35,6 +35,16 @@ def test_numbers_labels_and_names(tmp_path: Path, name: str) -> None:
     assert data.description == f"2 rows and 2 columns read from {name}."
 
 
+@pytest.mark.parametrize("truth", [["kind", "place"], "kind,place", ["kind, place"]])
+def test_several_columns_of_labels(tmp_path: Path, truth: str | list[str]) -> None:
+    data = read_table(write(tmp_path, "a,kind,place\n1,x,2\n2,y,2\n4,y,3\n"), truth=truth)
+    assert data.feature_names == ("a",) and data.y is not None and data.y.tolist() == ["x / 2", "y / 2", "y / 3"]
+    assert {name: labels.tolist() for name, labels in data.truths.items()} == {"kind": ["x", "y", "y"], "place": [2, 2, 3]}
+    assert data.rows(np.array([2])).truths["place"].tolist() == [3]
+    one = read_table(tmp_path / "table.csv", truth=["kind"])
+    assert one.truths == {} and one.y is not None and one.y.tolist() == ["x", "y", "y"] and one.feature_names == ("a", "place")
+
+
 def test_without_truth_there_are_no_labels(tmp_path: Path) -> None:
     data = read_table(str(write(tmp_path, "a,b\n1,2\n")))
     assert data.y is None

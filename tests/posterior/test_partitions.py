@@ -72,7 +72,8 @@ def test_distinct_draws_are_those_of_numpy_in_its_order(n: int) -> None:
     some = [np.minimum(np.arange(n), rng.integers(0, n)) for _ in range(20)]
     draws = np.array(some)[rng.integers(0, 20, 100)]
     assert n < 256 or draws.max() > 256
-    labels, shares = partitions.unique_draws(draws)
+    labels, shares, which = partitions.unique_draws(draws)
     expected, counts = np.unique(canonical_draws(draws), axis=0, return_counts=True)
     np.testing.assert_array_equal(labels, expected)
     np.testing.assert_allclose(shares, counts / 100)
+    np.testing.assert_array_equal(labels[which], canonical_draws(draws))

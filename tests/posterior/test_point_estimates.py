@@ -49,18 +49,48 @@ def test_losses_from_first_principles(loss: str) -> None:
 def test_equals_the_best_of_all_partitions(loss: str) -> None:
     everything = np.array(list(all_partitions(7)))
     for seed in range(10):
-        draws = noisy(7, 60, seed, flips=0.45)
+        draws = noisy(7, 39, seed, flips=0.45)  # too few for a Monte Carlo error
         estimate = bnp.point_estimate(draws, loss)
         reached = expected_losses(estimate[None], draws, loss)[0]
         assert reached == pytest.approx(expected_losses(everything, draws, loss).min(), abs=1e-12)
         assert list(dict.fromkeys(estimate.tolist())) == list(range(estimate.max() + 1))
 
 
+def fewest_clusters(draws: np.ndarray, loss: str) -> tuple[np.ndarray, int]:
+    """All partitions as good as the best but for one standard error of 20 batch means, and their least number of clusters."""
+    everything = np.array(list(all_partitions(draws.shape[1])))
+    each = np.array([expected_losses(everything, z[None], loss) for z in draws])
+    batches = np.array([batch.mean(0) for batch in np.array_split(each - each[:, [each.mean(0).argmin()]], 20)])
+    good = everything[batches.mean(0) <= batches.std(0, ddof=1) / np.sqrt(20) + 1e-10]
+    return good, int(good.max(1).min()) + 1
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_fewest_clusters_of_all_partitions_within_the_monte_carlo_error(loss: str) -> None:
+    fewer = 0
+    for seed in range(4):
+        draws = noisy(7, 200, seed, flips=0.45)
+        estimate = bnp.point_estimate(draws, loss)
+        good, least = fewest_clusters(draws, loss)
+        assert (good == estimate).all(1).any() and estimate.max() + 1 == least
+        fewer += least < good.max() + 1
+    assert fewer > 0
+
+
+def test_single_items_within_the_monte_carlo_error() -> None:
+    """Two items are with the others in slightly less than half of the draws: alone at the least loss, but not by much."""
+    rng = np.random.default_rng(0)
+    draws = np.zeros((400, 12), int)
+    draws[:, 10] = np.where(rng.permutation(400) < 197, 0, 1)
+    draws[:, 11] = np.where(rng.permutation(400) < 100, 0, 2)
+    assert bnp.point_estimate(draws).tolist() == [0] * 11 + [1]
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_never_worse_than_the_best_draw(loss: str) -> None:
     better = 0
     for seed in range(5):
-        draws = noisy(60, 40, seed, flips=0.3, clusters=6)
+        draws = noisy(60, 39, seed, flips=0.3, clusters=6)
         reached = expected_losses(bnp.point_estimate(draws, loss, n_init=1)[None], draws, loss)[0]
         best = expected_losses(draws, draws, loss).min()
         assert reached <= best + 1e-12
@@ -84,8 +114,7 @@ def test_most_frequent_draws_are_the_candidates(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_of_many_draws_some_are_searched_and_all_decide(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions are built from a quarter of the draws and improved for all; the best of all partitions is still found."""
-    everything = np.array(list(all_partitions(7)))
+    """Partitions are built from a quarter of the draws and improved for all; the result is as good as the best of all."""
     searched: list[int] = []
     original = point_estimates._search
 
@@ -98,11 +127,12 @@ def test_of_many_draws_some_are_searched_and_all_decide(loss: str, monkeypatch: 
     monkeypatch.setattr(point_estimates, "MOST_FINALISTS", 5)
     for seed in range(5):
         draws = noisy(7, 160, seed, flips=0.45)
+        good, _ = fewest_clusters(draws, loss)
         searched.clear()
-        reached = expected_losses(bnp.point_estimate(draws, loss)[None], draws, loss)[0]
-        assert reached == pytest.approx(expected_losses(everything, draws, loss).min(), abs=1e-12)
-        # the best draw and the best one built are improved for all draws, the eight others only built
-        assert searched[0] == searched[-1] > 40 and len(searched) == 10 and max(searched[1:-1]) <= 40
+        assert (good == bnp.point_estimate(draws, loss)).all(1).any()
+        # the best draw and the best one built are improved for all draws, the eight others only built, as are those without
+        # one of the clusters
+        assert searched[0] == searched[9] > 40 and max(searched[1:9] + searched[10:]) <= 40
 
 
 def mean_loss(labels: np.ndarray, draws: np.ndarray) -> float:

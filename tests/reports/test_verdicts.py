@@ -8,6 +8,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
+from bnp_hier.posterior.item_uncertainty import row_probabilities
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.verdicts import (
     agreement,
@@ -101,11 +102,11 @@ def test_held_out() -> None:
 
 def test_clusters() -> None:
     sure = np.tile([0, 0, 1, 1], (1, 40, 1))
-    number, rows = clusters_verdict("Gibbs", sure, RowCertainty.of(sure, sure[0, 0]))
+    number, rows = clusters_verdict("Gibbs", sure, RowCertainty.of(row_probabilities(sure, sure[0, 0]), sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 2 (probability 100%)."
     assert rows.startswith("Gibbs: every row's cluster is certain (certain: the row belongs to its cluster with")
-    mixed = np.concatenate([sure, np.tile([0, 1, 1, 2], (1, 60, 1))], axis=1)
-    number, rows = clusters_verdict("Gibbs", mixed, RowCertainty.of(mixed, sure[0, 0]))
+    mixed = np.concatenate([sure, np.tile([0, 0, 1, 2], (1, 60, 1))], axis=1)
+    number, rows = clusters_verdict("Gibbs", mixed, RowCertainty.of(row_probabilities(mixed, sure[0, 0]), sure[0, 0]))
     assert number == "Gibbs: the most probable number of clusters is 3 (probability 60%; 95% of the draws have 2 to 3)."
     assert rows.startswith("Gibbs: the clusters of 2 of 4 rows are certain, and 2 are in doubt (")
 
@@ -113,7 +114,7 @@ def test_clusters() -> None:
 def test_rows_of_clusters_that_are_merged_in_some_draws() -> None:
     """In a third of the draws, two clusters of two rows are one: a random member is in either with probability one half."""
     draws = np.concatenate([np.tile([0, 0, 1, 1, 2], (1, 20, 1)), np.tile([0, 0, 0, 0, 1], (1, 10, 1))], axis=1)
-    certainty = RowCertainty.of(draws, draws[0, 0])
+    certainty = RowCertainty.of(row_probabilities(draws, draws[0, 0]), draws[0, 0])
     np.testing.assert_allclose(certainty.own, [5 / 6] * 4 + [1.0])
     np.testing.assert_allclose(certainty.other, [1 / 6] * 4 + [0.0], atol=1e-12)
     assert certainty.alternative.tolist() == [1, 1, 0, 0, -1]
@@ -121,7 +122,7 @@ def test_rows_of_clusters_that_are_merged_in_some_draws() -> None:
     _, rows = clusters_verdict("Gibbs", draws, certainty)
     assert "1 of 5 rows are certain, and 4 are in doubt (" in rows
     half = np.concatenate([draws, np.tile([0, 0, 0, 0, 1], (1, 70, 1))], axis=1)  # in 8 of 10 draws
-    certainty = RowCertainty.of(half, draws[0, 0])
+    certainty = RowCertainty.of(row_probabilities(half, draws[0, 0]), draws[0, 0])
     _, rows = clusters_verdict("Gibbs", half, certainty)
     assert "for 4 of them another cluster is at least half as probable" in rows  # .4 beside .6
     table = certainty.most_uncertain(["a", "b", "c", "d", "e"], np.array(["x"] * 5), most=3)
