@@ -100,7 +100,7 @@ def test_posterior(tmp_path: Path) -> None:
     (block,) = _blocks("docs/guide/posterior.md")
     code = block.replace('"iris-run.npz"', repr(str(tmp_path / "run.npz"))).replace("num_samples=1000", "num_samples=200")
     check = "\nagain = bnp.ResumableRun.load(run.path, mcmc, X)\nassert again.finished and len(estimate) == 150\n"
-    check += "assert 0 < ball.radius < 2 and doubt.shape == (150,) and len(nearby) == 150\n"
+    check += "assert 0 < ball.radius < 2 and doubt.shape == (150,)\n"
     check += "assert parameters['parameters'].shape[:2] == (4, 200)\n"
     assert "n_clusters" in _run("-W", "ignore", "-c", code + check).stdout
 
