@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,6 +15,8 @@ from numpyro.infer.mcmc import MCMCKernel
 from bnp_hier.capabilities import Chains, EvidenceBound
 from bnp_hier.components import Component
 from bnp_hier.datasets.dataset import combined_labels
+from bnp_hier.deterministic.completion import settled_imputation
+from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objective
 from bnp_hier.inspection.model_arguments import Data, as_arguments, as_table
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
@@ -22,6 +24,7 @@ from bnp_hier.kernels.base import PartitionKernel
 from bnp_hier.partitions.imputation import impute
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, entries
 from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_of, shared_summaries, summaries
+from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.renumbering import numbered_sites
 from bnp_hier.utils.blas_threads import blas_on_one_core
 
@@ -66,8 +69,12 @@ def compare(
         - `log_joint`: log p(X, point estimate) at the method's hyperparameters (MCMC: their posterior medians), in nats; NaN,
           like the bound, if the cluster parameters cannot be integrated out (`AuxiliaryGibbs`).
         - `log_joint_shared`: log p(X, point estimate) at hyperparameters shared by all methods: those of the first estimator,
-          or of the first chains if there is none (nats). Compare partitions between methods by this column. NaN where
-          `log_joint` is, and for a fit of a model other than the first.
+          or of the first chains if there is none (nats). NaN where `log_joint` is, and for a fit of a model other than the
+          first.
+        - `log_posterior`: log p(X, point estimate, hyperparameters), with the hyperpriors, at the hyperparameters that maximise
+          it for this partition (a local maximum, from those of the fit): the unnormalised log posterior (nats). Compare
+          partitions between methods by this column. NaN where `log_joint` is, and for models with hyperparameters that have
+          several data arguments or sum the labels out.
         - `evidence_bound` and `bound_kind`: a lower bound on log p(X) at the same hyperparameters (nats), and its kind: the
           tree bound for BHC, the variational bound together with the model it bounds, and otherwise the log joint of one
           partition.
@@ -124,10 +131,12 @@ def tabulate(
     rows, kinds = {}, {name: np.asarray(classes) for name, classes in _kinds_of_classes(truth).items()}
     with shared_summaries():
         values = shared_hyperparameters(fits, X)
-        shared = _log_joints_at(values, fits, X, labels)
+        shared, posterior = _log_joints_at(values, fits, X, labels), _log_posteriors(fits, X, labels)
         for name, fit in fits.items():
             row: dict[str, Any] = {"clusters": int(labels[name].max()) + 1}
-            row |= {"log_joint": np.nan, "log_joint_shared": shared.get(name, np.nan)} | _evidence(fit, X, labels[name])
+            row |= {"log_joint": np.nan, "log_joint_shared": shared.get(name, np.nan)}
+            row |= {"log_posterior": np.nan} | _evidence(fit, X, labels[name])
+            row["log_posterior"] = posterior.get(name, row["log_joint"])
             row["same_hyperparameters"] = _same(_hyperparameters(fit, X), values)
             if held_out is not None:
                 scores = _held_out(fit, X, held_out)
@@ -229,6 +238,42 @@ def _log_joints_at(
     values = {name: np.broadcast_to(value, (1, len(names), *np.shape(value))) for name, value in hyperparameters.items()}
     joints = summaries(first._replace(labels=stacked, hyperparameters=values)).log_joint[0]
     return known | dict(zip(names, map(float, joints), strict=True))
+
+
+def _log_posteriors(fits: Mapping[str, Any], X: Data, labels: Mapping[str, Int[np.ndarray, " n"]]) -> dict[str, float]:
+    """Log p(X, partition, hyperparameters) of every fit whose model has hyperparameters, at the best ones for its partition."""
+    found, problems = {}, {}
+    for name, fit in fits.items():
+        draws = draws_of(fit, X, num_samples=1)
+        given = {site: values for site, values in draws.hyperparameters.items() if site != draws.missing}
+        if not given:
+            continue
+        if not isinstance(draws.mixture, CollapsedMixture) or not draws.mixture.data.is_table:
+            found[name] = np.nan
+            continue
+        best = (0, 0)
+        if isinstance(fit, Chains):  # medians may be outside the support of a prior of several variables
+            best = np.unravel_index(np.argmax(summaries(draws).log_joint), draws.labels.shape[:2])
+        with jax.enable_x64(True):
+            key = id(_model(fit))
+            if key not in problems:
+                problems[key] = Problem(_model(fit), as_table(X), allow_missing=True)
+            problem = problems[key]
+            problem.set({site: values[best] for site, values in given.items()})
+            if draws.missing is not None:
+                joint = settled_imputation(problem, labels[name], True).log_joint
+                found[name] = float(joint + problem.prior.log_prob(problem.hyperparameters))
+                continue
+            partition, objective = _Partition(labels[name]), log_joint_objective(problem, "dp")
+            objective.ascend(partition)
+            found[name] = float(objective.value(partition))
+    return found
+
+
+class _Partition(NamedTuple):
+    """Labels, as an objective takes them."""
+
+    labels: Int[np.ndarray, " n"]
 
 
 def _observed_log_joint(

@@ -42,7 +42,10 @@ PUBLISHED = {
 }
 
 COMPONENTS = 50
-"""Default number of components."""
+"""Default number of components of a finite root."""
+
+STICKS = 128
+"""Least default number of components of an infinite root, so that all others together have next to no weight."""
 
 
 def bhmc(
@@ -85,7 +88,8 @@ def bhmc(
         sparser. The data say little about it (see Notes): with the default prior, nearly all items of a node have the same
         component.
     max_components
-        Number of components K. None means 50 or, with an infinite root, n + 1, so that all items may have their own.
+        Number of components K. None means 50 or, with an infinite root, n + 1, so that all items may have their own, but at
+        least 128, so that draws from the model are those of infinitely many components (see Notes).
     max_nodes
         Maximum number of nodes of the tree, including the root; the posterior is restricted to such trees. None means no
         restriction: M = 1 + n·depth.
@@ -97,12 +101,16 @@ def bhmc(
     -----
     Draws by `BHMCGibbs` have fewer rows of `mixing` than M if no tree needs more and, with an infinite root, fewer components.
 
+    When data are simulated from the model, the last component of an infinite root, which stands for all others, is drawn like
+    any other one. Its expected weight is E[(γ0/(1 + γ0))^(K−1)], 2e-9 with the default prior and K = 128, but 6e-6 for
+    γ0 = 10 and 0.08 for γ0 = 50: raise `max_components` for such concentrations. `BHMCGibbs` never gives it to an item.
+
     Given the items' components, the tree and the rows are independent, and the prior of the tree does not change when
     components are exchanged. So the components of one branch are no more alike than any others: a level on which nodes mix
     components groups these at random. Use `bhmc_paper` for the hyperparameters of the paper.
     """
     if max_components is None:
-        max_components = X.shape[0] + 1 if root == "infinite" else COMPONENTS
+        max_components = max(X.shape[0] + 1, STICKS) if root == "infinite" else COMPONENTS
     if max_nodes is None:
         max_nodes = 1 + X.shape[0] * depth
     alpha, gamma0, gamma = (

@@ -133,7 +133,7 @@ def test_plots_files_and_draws(sampled: ClusteringResult, tmp_path: Path) -> Non
     assert written - tables >= {"profiles.svg", "association.svg", "coclustering-gibbs.svg", "flow.svg", "columns.svg"}
     rows = pd.read_csv(tmp_path / "fit-figures" / "rows.csv", index_col=0)
     assert list(rows.index[:2]) == ["plant 0", "plant 1"] and rows["cluster"].tolist() == sampled.labels_.tolist()
-    assert {"rows", "mean", "sd", "mean_over_draws"} <= set(pd.read_csv(tmp_path / "fit-figures" / "clusters.csv").columns)
+    assert {"rows", "mean", "sd", "low"} <= set(pd.read_csv(tmp_path / "fit-figures" / "clusters.csv").columns)
     with pytest.raises(ValueError, match="figures must be one of pdf, png, svg, but it is 'jpg'"):
         sampled.save(tmp_path / "fit.npz", figures="jpg")
 

@@ -13,6 +13,8 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
 from numpyro.infer.util import log_density
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import bnp_hier as bnp
@@ -39,7 +41,7 @@ def fits() -> dict:
 def test_table(fits: dict) -> None:
     table = bnp.compare(fits, X, held_out=Y, truth=TRUTH, seconds={"Gibbs": 7.5})
     assert list(table.index) == ["Gibbs", "BHC", "MAP-DP"]
-    expected = ["clusters", "log_joint", "log_joint_shared", "evidence_bound", "bound_kind"]
+    expected = ["clusters", "log_joint", "log_joint_shared", "log_posterior", "evidence_bound", "bound_kind"]
     expected += [
         "same_hyperparameters",
         "held_out",
@@ -84,6 +86,23 @@ def test_bounds_at_different_hyperparameters_are_marked() -> None:
     assert list(table["same_hyperparameters"]) == [True, False, True]
     assert table.loc["BHC", "log_joint_shared"] != table.loc["BHC", "log_joint"]
     assert table.loc["again", "log_joint_shared"] == pytest.approx(table.loc["again", "log_joint"], abs=1e-6)
+    # α that maximises the posterior of the partition, by a search in one dimension
+    labels = first.labels_
+    sizes = np.bincount(labels)
+    fixed = first.log_joint_ - _log_crp(first.hyperparameters_["alpha"], sizes)
+
+    def loss(log_alpha: float) -> float:
+        alpha = np.exp(log_alpha)
+        return -(fixed + _log_crp(alpha, sizes) - alpha)  # with the density of Gamma(1, 1)
+
+    assert table.loc["MAP-DP", "log_posterior"] == pytest.approx(-minimize_scalar(loss).fun, abs=1e-4)
+    np.testing.assert_array_equal(other.labels_, labels)  # from other hyperparameters to the same maximum
+    assert table.loc["BHC", "log_posterior"] == pytest.approx(table.loc["MAP-DP", "log_posterior"], abs=1e-4)
+
+
+def _log_crp(alpha: float, sizes: np.ndarray) -> float:
+    """Log probability of a partition under the Chinese restaurant process."""
+    return float(len(sizes) * np.log(alpha) + gammaln(sizes).sum() + gammaln(alpha) - gammaln(alpha + sizes.sum()))
 
 
 def test_hyperparameters_in_small_units_differ_as_in_any_other() -> None:

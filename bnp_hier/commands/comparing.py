@@ -58,8 +58,8 @@ FIGURES = "figures"
 
 SHOWN = {
     "clusters": "clusters",
-    "log_joint_shared": "log joint",
-    "evidence_bound": "evidence at least",
+    "log_posterior": "log posterior",
+    "evidence_bound": "evidence ≥",
     "held_out": "held out",
     "ARI": "ARI",
     "rhat": "R-hat",
@@ -201,11 +201,11 @@ def _print(findings: Any, report: Path) -> None:
     """The headline, the table, the findings, and where the report is."""
     table = findings.table.reindex(columns=[name for name in SHOWN if name in findings.table])
     sampled = list(findings.certainty)  # their bound is the log joint of the point estimate
-    table.loc[sampled, "evidence_bound"] = table.loc[sampled, "log_joint_shared"]
+    table.loc[sampled, "evidence_bound"] = findings.table.loc[sampled, "log_joint_shared"]
     truncated = [name for name, fit in findings.fits.items() if hasattr(fit, "bound_target_")]
     table.loc[truncated, "evidence_bound"] = np.nan  # a bound on the evidence of another model
     out.print(f"\n{findings.headline()}\n", style="bold", highlight=False)
-    caption = "log joint and evidence in nats, at the same hyperparameters; more in the report"
+    caption = "nats; log posterior: at each partition's best hyperparameters"
     print_table(table.rename(columns=SHOWN).dropna(axis=1, how="all"), "Methods compared", caption)
     for note in findings.notes:
         out.print(f"• {note}", highlight=False)

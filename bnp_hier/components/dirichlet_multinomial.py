@@ -58,6 +58,11 @@ class GivenTotalMultinomial(dist.Distribution):
         self.probs, self.total_count = probs, total_count
         super().__init__(batch_shape=jnp.shape(probs)[:-1], event_shape=jnp.shape(probs)[-1:], validate_args=validate_args)
 
+    @property
+    def mean(self) -> Float[Array, "... d"]:
+        """Mean of rows with a total of `total_count`; NaN if it is None."""
+        return jnp.asarray(self.probs) * (jnp.nan if self.total_count is None else self.total_count)
+
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Log probability of the row given its total (nats)."""

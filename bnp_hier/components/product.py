@@ -64,6 +64,12 @@ class ColumnGroupsDistribution(dist.Distribution):
         """Support of each group."""
         return ColumnGroups(tuple((part.support, c) for part, c in zip(self.parts, self.columns, strict=True)))
 
+    @property
+    def mean(self) -> Float[Array, "... d"]:
+        """Mean of each column."""
+        means = jnp.concatenate([part.mean for part in self.parts], axis=-1)
+        return means[..., np.argsort([j for group in self.columns for j in group])]
+
     @validate_sample
     def log_prob(self, value: Num[Array | np.ndarray, "... d"]) -> Float[Array, "..."]:
         """Sum of the log densities of the groups (nats)."""

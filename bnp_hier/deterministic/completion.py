@@ -10,7 +10,7 @@ from bnp_hier.partitions.capacities import in_steps
 from bnp_hier.partitions.imputation import Imputation, better_labels, expected_log_joint, impute
 from bnp_hier.utils.padding import padded
 
-__all__ = ["LEAST_RISE", "first_imputation", "refined_imputation"]
+__all__ = ["LEAST_RISE", "first_imputation", "refined_imputation", "settled_imputation"]
 
 ROUNDS = 10
 """Maximum number of rounds of imputation and gradient steps between two fits."""
@@ -41,13 +41,13 @@ def refined_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: b
     own, best
         Imputations given the labels of the fit, and given the better labels.
     """
-    own = best = _settled(problem, labels, learn)
+    own = best = settled_imputation(problem, labels, learn)
     for _ in range(ROUNDS):
         before = problem.unconstrained, dict(problem.cells)
         moved = better_labels(problem.values, problem.X, best)
         if np.array_equal(moved, best.labels):
             break
-        found = _settled(problem, moved, learn)
+        found = settled_imputation(problem, moved, learn)
         if not found.log_joint > best.log_joint + LEAST_RISE:
             problem.unconstrained = before[0]
             problem.complete(before[1][str(problem.sites.missing)])
@@ -58,8 +58,8 @@ def refined_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: b
     return own, best
 
 
-def _settled(problem: Problem, labels: Int[np.ndarray, " n"], learn: bool) -> Imputation:
-    """Alternate imputation and gradient steps on the hyperparameters."""
+def settled_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: bool) -> Imputation:
+    """Alternate imputation given the labels and, if they are learned, gradient steps on the problem's hyperparameters."""
     found = impute(problem.values, problem.X, labels)
     problem.complete(found.cells)
     if not learn:

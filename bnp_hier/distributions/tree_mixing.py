@@ -26,10 +26,11 @@ __all__ = ["TreeMixing", "log_dirichlet_draw", "proportions"]
 def log_dirichlet_draw(key: Array, concentrations: Float[Array, "... k"]) -> Float[Array, "... k"]:
     """Logs of Dirichlet draws (nats), computed in log space so that concentrations down to the smallest float are possible.
 
-    A concentration of zero results in −inf, a proportion of zero; at least one concentration must be positive.
+    A concentration of zero results in −inf, a proportion of zero; at least one concentration must be positive. The last entry
+    takes the first variates, so that zeros before it do not change the others.
     """
     positive = concentrations > 0
-    gammas = log_gamma_draw(key, jnp.where(positive, concentrations, 1.0))
+    gammas = jnp.roll(log_gamma_draw(key, jnp.roll(jnp.where(positive, concentrations, 1.0), 1, axis=-1)), -1, axis=-1)
     gammas = jnp.where(positive, gammas, -jnp.inf)
     # where every gamma variate underflows even in log space, the entry with the largest concentration is one
     lost = jnp.isneginf(gammas).all(-1, keepdims=True)

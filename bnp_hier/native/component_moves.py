@@ -33,7 +33,6 @@ class Setting(NamedTuple):
     smallest: Any
     components: Any
     infinite: Any
-    at_once: Any
 
 
 class Tree(NamedTuple):
@@ -226,7 +225,7 @@ def _share_anew(problem, tables, customers, one, two, key, mixing):
         shares[side] = 0.0 if setting.infinite else setting.root / k
     if setting.infinite:
         shares[2] = setting.root
-    prior = Prior(shares, tables.opening, setting.smallest, setting.at_once)
+    prior = Prior(shares, tables.opening, setting.smallest)
     draw_tree(tree.level, tree.parent, counts, prior, key, shared)
     for z in range(m):
         for side in range(width):
@@ -266,7 +265,7 @@ def _similar(mixture, first, n, key):
 def _choose(problem, labels, key):
     """Draw two items; return them, the component of the second or, for a split, an empty one, and how many are empty.
 
-    The number is that in the merged state.
+    The empty one is random or, with an infinite root, the first. The number is that in the merged state.
     """
     setting, n = problem.setting, len(labels)
     k, first = setting.components, min(int(uniform(key, 0, 0.0) * n), n - 1)
@@ -282,7 +281,7 @@ def _choose(problem, labels, key):
     for c in range(k):
         number += empty[c] > 0
     if labels[first] == two:
-        return first, other, draw_index(empty, k, uniform(key, 3, 0.0)), number
+        return first, other, draw_index(empty, k, 0.0 if setting.infinite else uniform(key, 3, 0.0)), number
     return first, other, two, number + 1
 
 
@@ -334,15 +333,15 @@ def divide_components(table):
     """Attempt to split or merge components a number of times.
 
     Arguments: component, rows, key, γ0 with γ and the smallest proportion, numbers of attempts and of components with whether
-    the root is infinite and how many nodes are drawn from the same key, paths, labels, proportions. Results: labels,
-    proportions, number of attempts that changed labels, number of splits that found no empty component.
+    the root is infinite, paths, labels, proportions. Results: labels, proportions, number of attempts that changed labels,
+    number of splits that found no empty component.
     """
     reals, counts, paths = numbers(table, 5), integers(table, 6), integers(table, 7)
     labels, mixing, key = integers(table, 10), numbers(table, 11), key_at(integers(table, 4), 0)
     copy(integers(table, 8), labels)
     copy(numbers(table, 9), mixing)
     n = len(labels)
-    setting = Setting(reals[0], reals[1], reals[2], counts[1], counts[2] == 1, counts[3])
+    setting = Setting(reals[0], reals[1], reals[2], counts[1], counts[2] == 1)
     tree = _read_tree(paths, len(paths) // n, len(mixing) // counts[1])
     log_counts = np.empty(n + 1)
     for i in range(n + 1):

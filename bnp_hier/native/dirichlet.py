@@ -96,15 +96,15 @@ def log_gammas(key, first, shapes, logs):
 def draw_proportions(key, first, concentrations, smallest, shares):
     """Draw from a Dirichlet distribution, with the gamma variates of adjacent entries of an array, from `first` on.
 
-    A concentration of zero results in zero, and so does a proportion below `smallest`.
+    A concentration of zero results in zero, and so does a proportion below `smallest`. The last entry takes the first variates.
     """
-    size, shapes, highest, largest = len(concentrations), np.empty(len(concentrations)), -np.inf, 0
+    size, highest, largest = len(concentrations), -np.inf, 0
+    shapes, logs = np.empty(size), np.empty(size)
     for k in range(size):
-        shapes[k] = concentrations[k] if concentrations[k] > 0 else np.nan  # for which nothing is drawn
-    log_gammas(key, first, shapes, shares)
+        shapes[(k + 1) % size] = concentrations[k] if concentrations[k] > 0 else np.nan  # for which nothing is drawn
+    log_gammas(key, first, shapes, logs)
     for k in range(size):
-        if not concentrations[k] > 0:
-            shares[k] = -np.inf
+        shares[k] = logs[(k + 1) % size] if concentrations[k] > 0 else -np.inf
         highest = max(highest, shares[k])
         largest = k if concentrations[k] > concentrations[largest] else largest
     if highest == -np.inf:  # every gamma variate underflows even in log space

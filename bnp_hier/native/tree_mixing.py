@@ -18,13 +18,11 @@ class Prior(NamedTuple):
     """Prior of the proportions: Dir(shares) at the root, and Dir(γβ_parent) with a γ of its own at every other node.
 
     - **smallest** - smallest proportion that is not zero.
-    - **at_once** - number of nodes of a level whose proportions are drawn from the same key.
     """
 
     shares: Any
     gamma: Any
     smallest: Any
-    at_once: Any
 
 
 @compiled
@@ -45,32 +43,27 @@ def _from_root_down(level):
 @separate
 def draw_tree(level, parent, customers, prior, key, mixing):
     """Draw the proportions of every node given its parent's and its customers."""
-    shares, gamma, at_once = prior.shares, prior.gamma, prior.at_once
-    k, at, order, base = len(shares), 0, _from_root_down(level), np.empty(len(shares))
+    shares, gamma = prior.shares, prior.gamma
+    k, order, base = len(shares), _from_root_down(level), np.empty(len(shares))
     for place in range(len(mixing)):
         mixing[place] = 0.0
-    while at < len(order):
-        key_block, first = child(key, 1), at
-        while at < min(len(order), first + at_once) and level[order[at]] == level[order[first]]:
-            node = order[at]
-            for c in range(k):
-                share = shares[c] if node == 0 else gamma[node] * mixing[parent[node] * k + c]
-                base[c] = share + customers[node * k + c]
-            out = mixing[node * k : (node + 1) * k]
-            draw_proportions(key_block, (at - first) * k, base, prior.smallest, out)
-            at += 1
-        key = child(key, 0)
+    for at in range(len(order)):
+        node = order[at]
+        for c in range(k):
+            share = shares[c] if node == 0 else gamma[node] * mixing[parent[node] * k + c]
+            base[c] = share + customers[node * k + c]
+        draw_proportions(child(key, at), 0, base, prior.smallest, mixing[node * k : (node + 1) * k])
 
 
 def mixing_of(table):
     """Draw the proportions of a tree.
 
-    Arguments: key, levels, parents, customers, Dirichlet parameters of the root, γ by node, smallest proportion, number of
-    nodes drawn from the same key. Result: proportions.
+    Arguments: key, levels, parents, customers, Dirichlet parameters of the root, γ by node, smallest proportion. Result:
+    proportions.
     """
     level, parent, customers = integers(table, 1), integers(table, 2), numbers(table, 3)
-    prior = Prior(numbers(table, 4), numbers(table, 5), numbers(table, 6)[0], integers(table, 7)[0])
-    draw_tree(level, parent, customers, prior, key_at(integers(table, 0), 0), numbers(table, 8))
+    prior = Prior(numbers(table, 4), numbers(table, 5), numbers(table, 6)[0])
+    draw_tree(level, parent, customers, prior, key_at(integers(table, 0), 0), numbers(table, 7))
 
 
-DRAW_MIXING = Kernel(mixing_of, 1, 1, 1, 2, 1, 1, 0, 0, 2)
+DRAW_MIXING = Kernel(mixing_of, 1, 1, 1, 2, 1, 1, 0, 2)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_hier.plots.palette import cluster_colors, short_name
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles, deviations, is_share, sizes_of
-from bnp_hier.utils.rounding import rounded, with_sd
+from bnp_hier.utils.rounding import with_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ _MOST_CLUSTERS = 10
 _CHARACTER = 0.06
 """Width of a character of a cell, in inches."""
 
-_OWN, _OVER_DRAWS = "mean ± standard deviation of the rows, or share", "\n(in parentheses: interval of the mean over the draws)"
+_OWN, _INTERVAL = "mean ± standard deviation of the rows, or share", "\n(in parentheses: interval of the mean parameter)"
 """What is in the cells of the profiles."""
 
 _FULL = 2.0
@@ -42,9 +42,9 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     Rows are the columns of the data, or up to five levels of categories, those most strongly associated with the clusters
     first, and at most 25. Columns are the clusters in order of their numbers, with their sizes, but only the ten largest if
     there are more. A cell contains the mean and the standard deviation, or the share, of the cluster's own rows. Below, in
-    parentheses, is the interval over the draws of the mean in the cluster that these rows belong to there, as
-    `bnp_hier.describe` explains, unless it is the same number. The colour is the difference of the rows' mean from that of all
-    rows, in standard deviations over all rows. Names of columns that were not used to find the clusters are in italics.
+    parentheses, is the credible interval of the cluster's mean parameter, if the column has one (`bnp_hier.describe`). The
+    colour is the difference of the rows' mean from that of all rows, in standard deviations over all rows. Names of columns
+    that were not used to find the clusters are in italics.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def cluster_profiles(description: ClusterProfiles, *, ax: Axes | None = None) ->
     axes.spines[:].set_visible(False)
     bar = axes.figure.colorbar(image, ax=axes, location="bottom", shrink=0.6, aspect=40, ticks=[-_FULL, -1, 0, 1, _FULL])
     bar.set_label("difference from all rows (standard deviations)", fontsize=8)
-    axes.set_xlabel(_OWN + (_OVER_DRAWS if any("\n" in text for cells in texts for text in cells) else ""), fontsize=7)
+    axes.set_xlabel(_OWN + (_INTERVAL if any("\n" in text for cells in texts for text in cells) else ""), fontsize=7)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
     return axes
@@ -145,10 +145,8 @@ def associations(description: ClusterProfiles, *, ax: Axes | None = None) -> Axe
 
 
 def _cell(profile: pd.Series, share: bool) -> str:
-    """Mean and standard deviation, or share; and the interval over the draws, if it is more than this mean."""
-    own = with_sd(profile["mean"], profile["sd"], profile["spread"], share)
-    ends = [rounded(profile[f"{end}_over_draws"], profile["spread"], share) for end in ("low", "high")]
-    return own if set(ends) <= {rounded(profile["mean"], profile["spread"], share)} else f"{own}\n({ends[0]} to {ends[1]})"
+    """Mean and standard deviation, or share, and the interval of the parameter in another line."""
+    return with_interval(*(profile[name] for name in ("mean", "sd", "low", "high", "spread")), share, separator="\n")
 
 
 def _strongest(description: ClusterProfiles, deviation: pd.Series) -> list[tuple[str, str]]:

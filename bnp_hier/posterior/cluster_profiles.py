@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from bnp_hier.capabilities import Chains
 from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_arguments
-from bnp_hier.posterior.draws import draws_of, partition_of
+from bnp_hier.posterior.draws import Draws, draws_of, partition_of, thinned
+from bnp_hier.posterior.parameter_draws import cluster_means
 from bnp_hier.posterior.partitions import one_partition
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import require_count
@@ -34,15 +36,18 @@ __all__ = [
 MOST_LEVELS = 50
 """Largest number of distinct texts of a column that is described."""
 
+FEW = 64
+"""Number of rows by which columns are compared first."""
+
 
 class ClusterProfiles(NamedTuple):
     """Tables that describe the clusters of an estimate.
 
     - **profiles** - one row for each column, level (of a category) and cluster. Of the cluster's own rows: `rows`, the number
       of those with a value; `mean`, the mean of a number or date, or the share of a level; and `sd`, the standard deviation.
-      Of all rows: `overall`, the mean or share. Of the posterior: `mean_over_draws`, the mean averaged over the draws, as
-      `describe` explains; and `low_over_draws` and `high_over_draws`, its interval over the draws. Its ``attrs["sizes"]`` are
-      the numbers of rows of the clusters, with or without a value.
+      Of all rows: `overall`, the mean or share. Of the posterior: `low` and `high`, the interval of the cluster's mean
+      parameter, as `describe` explains; NaN for columns that the model does not observe. Its ``attrs["sizes"]`` are the numbers
+      of rows of the clusters, with or without a value.
     - **association** - one row for each column, the strongest first: `kind`, "number", "binary" (only 0 and 1), "date" or
       "category"; `used`, whether it is a column of X; `measure`; `effect`, its mean over the draws; and `low` and `high`, an
       interval over the draws.
@@ -70,16 +75,20 @@ def describe(
     others: pd.DataFrame | None = None,
     credible: float = 0.95,
     num_samples: int = 200,
+    random_state: int | Array = 0,
 ) -> ClusterProfiles:
     """Describe the clusters of an estimate by the columns of the data and by others that were not used to find them.
 
     The number of rows, the mean and the standard deviation are those of the rows that the estimate puts into the cluster.
     Missing values are left out.
 
-    How much the uncertainty of the partition matters is shown by a second mean: in each draw, that of the cluster that a random
-    one of these rows belongs to. Its average and its interval over the draws have names that end in `_over_draws`. They do not
-    measure sampling error, and the interval need not contain the mean of the rows: a cluster of two rows that are with many
-    others in most draws has the mean of all these there.
+    `low` and `high` are the credible interval of the cluster's mean parameter: the mean of a normal, the rate of a Poisson, the
+    probability of a bit or level. In each draw, parameters of its clusters are drawn given their rows, and averaged over the
+    clusters to which the rows of the estimate's cluster belong there; so the interval has the uncertainty of the parameters and
+    that of the partition. It need not contain the mean of the rows: two rows that are with many others in most draws share
+    their parameter there. An estimator has a single partition and single hyperparameters (`BHC`: partitions of its tree), whose
+    uncertainty is left out. There is no interval for columns that the model does not observe as they are (those in `others`,
+    and logarithms), without a conjugate component, or for a family whose likelihood has no `mean`.
 
     The association of a column with the partition is measured in each draw: for numbers and dates by ε², the share of the
     variance that lies between clusters, less what is expected by chance (Kelley 1935); for categories by Cramér's V with
@@ -100,7 +109,10 @@ def describe(
     credible
         Probability of the intervals, in (0, 1).
     num_samples
-        Maximum number of draws used, over all chains together, evenly spaced.
+        Maximum number of draws used, over all chains together, evenly spaced; of an estimator with one partition, the number of
+        draws of the parameters.
+    random_state
+        Whole number or JAX key for the draws of the parameters.
 
     Returns
     -------
@@ -128,11 +140,17 @@ def describe(
     """
     if isinstance(X, ModelArguments):
         X = X.named_by(fit.sampler.model if isinstance(fit, Chains) else fit.model)
-    return describe_columns(fit, X, estimate, _columns(X, others), credible, num_samples)
+    return describe_columns(fit, X, estimate, _columns(X, others), credible, num_samples, random_state)
 
 
 def describe_columns(
-    fit: Any, X: Data, estimate: ArrayLike | None, columns: Sequence[Column], credible: float, num_samples: int
+    fit: Any,
+    X: Data,
+    estimate: ArrayLike | None,
+    columns: Sequence[Column],
+    credible: float,
+    num_samples: int,
+    random_state: int | Array = 0,
 ) -> ClusterProfiles:
     """`describe` for columns that are given."""
     import pandas as pd
@@ -143,20 +161,18 @@ def describe_columns(
     n = len(as_arguments(X))
     given = one_partition(partition_of(fit, X) if estimate is None else estimate, n)
     clusters, labels = np.unique(given, return_inverse=True)
-    draws = draws_of(fit, X, num_samples=num_samples).labels.reshape(-1, n)
-    draws = draws[np.linspace(0, len(draws) - 1, min(num_samples, len(draws))).round().astype(int)]
+    draws = thinned(draws_of(fit, X, num_samples=num_samples), num_samples)
+    tails = (1 - credible) / 2, (1 + credible) / 2
+    low, high = np.quantile(_mean_parameters(draws, labels, columns, num_samples, random_state), tails, axis=0)
     origins = [_origin(column) for column in columns]
     columns = [column._replace(values=column.values - origin) for column, origin in zip(columns, origins, strict=True)]
     values = np.concatenate([column.values for column in columns], axis=1)
     ends = np.cumsum([len(column.levels) for column in columns])
-    means, effects = [], []
-    for draw in map(canonical_labels, draws):
+    effects = []
+    for draw in map(canonical_labels, draws.labels.reshape(-1, n)):
         sums, counts = _sums(draw, values)
-        means.append(_means(labels, draw, sums, counts))
         parts = zip(columns, np.split(sums, ends[:-1], axis=1), np.split(counts, ends[:-1], axis=1), strict=True)
         effects.append([_effect(column, *sums_and_counts) for column, *sums_and_counts in parts])
-    tails = (1 - credible) / 2, (1 + credible) / 2
-    averaged, (low, high) = np.mean(means, axis=0), np.quantile(means, tails, axis=0)
     overall, profiles, place = np.nanmean(values, axis=0), [], 0
     for column, origin in zip(columns, origins, strict=True):
         for name in column.levels:
@@ -165,8 +181,7 @@ def describe_columns(
                 inside = inside[~np.isnan(inside)]
                 mean = inside.mean() if len(inside) else np.nan
                 sd = inside.std(ddof=1) if len(inside) > 1 else np.nan
-                over_draws = (origin + table[k, place] for table in (averaged, low, high))
-                numbers = origin + mean, sd, origin + overall[place], *over_draws
+                numbers = origin + mean, sd, origin + overall[place], low[k, place], high[k, place]
                 profiles.append((column.name, name, cluster, len(inside), *_in_units(column.kind, numbers)))
             place += 1
     spread = np.mean(effects, axis=0), *np.quantile(effects, tails, axis=0)
@@ -174,8 +189,7 @@ def describe_columns(
         (column.name, column.kind, column.used, "Cramér's V" if column.kind == "category" else "ε²", *numbers)
         for column, *numbers in zip(columns, *spread, strict=True)
     ]
-    heads = ["column", "level", "cluster", "rows", "mean", "sd", "overall"]
-    heads += [f"{name}_over_draws" for name in ("mean", "low", "high")]
+    heads = ["column", "level", "cluster", "rows", "mean", "sd", "overall", "low", "high"]
     table = pd.DataFrame(association, columns=["column", "kind", "used", "measure", "effect", "low", "high"])
     table = table.sort_values("effect", ascending=False, kind="stable").set_index("column")
     described = pd.DataFrame(profiles, columns=heads).set_index(heads[:3])
@@ -321,18 +335,40 @@ def _sums(labels: Int[np.ndarray, " n"], values: Float[np.ndarray, "n q"]) -> tu
     return indicators @ np.where(there, values, 0.0), indicators @ there.astype(float)
 
 
-def _means(
-    estimate: Int[np.ndarray, " n"],
-    draw: Int[np.ndarray, " n"],
-    sums: Float[np.ndarray, "c q"],
-    counts: Float[np.ndarray, "c q"],
-) -> Float[np.ndarray, "k q"]:
-    """Mean in the draw's cluster of a random member, for each cluster of the estimate; clusters without values are left out."""
-    means = sums / np.maximum(counts, 1.0)
-    shared = np.zeros((estimate.max() + 1, draw.max() + 1))
-    np.add.at(shared, (estimate, draw), 1.0)
-    weights = shared @ (counts > 0)
-    return np.where(weights > 0, shared @ means / np.where(weights > 0, weights, 1.0), np.nan)
+def _mean_parameters(
+    draws: Draws, labels: Int[np.ndarray, " n"], columns: Sequence[Column], num_samples: int, random_state: int | Array
+) -> Float[np.ndarray, "s k q"]:
+    """Draws of the mean parameter of each cluster in every column and level; NaN where the model has none."""
+    levels = [values for column in columns for values in column.values.T]
+    unknown = np.full((1, labels.max() + 1, len(levels)), np.nan)
+    if not draws.mixture.integrated:
+        return unknown
+    with jax.enable_x64(True):
+        observed = np.asarray(draws.mixture.conjugate({name: value[0, 0] for name, value in draws.hyperparameters.items()}).X)
+    used = np.repeat([column.used for column in columns], [len(column.levels) for column in columns])
+    places = [_place(values, observed) if one else None for values, one in zip(levels, used, strict=True)]
+    try:
+        means = cluster_means(draws, labels, num_samples, random_state)
+    except NotImplementedError:  # the likelihood of a user's family need not have a mean
+        return unknown
+    found = np.broadcast_to(unknown, (len(means), *unknown.shape[1:])).copy()
+    for place, at in enumerate(places):
+        if at is not None:
+            column, is_complement = at
+            found[:, :, place] = 1.0 - means[:, :, column] if is_complement else means[:, :, column]
+    return found
+
+
+def _place(values: Float[np.ndarray, " n"], observed: Num[np.ndarray, "n q"]) -> tuple[int, bool] | None:
+    """The observed column with these values, where they are not missing; and whether it has 1 minus them, as of two levels."""
+    rows = np.flatnonzero(~np.isnan(values))
+    for is_complement, wanted in ((False, values), (True, 1.0 - values)):
+        alike = np.arange(observed.shape[1])
+        for some in (rows[:FEW], rows):  # most columns differ in the first rows
+            alike = alike[(observed[np.ix_(some, alike)] == wanted[some, None]).all(axis=0)]
+        if len(rows) and len(alike):
+            return int(alike[0]), is_complement
+    return None
 
 
 def _effect(column: Column, sums: Float[np.ndarray, "c levels"], counts: Float[np.ndarray, "c levels"]) -> float:

@@ -25,7 +25,7 @@ from bnp_hier.utils.randomness import random_key
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["cluster_parameters", "replicated_data"]
+__all__ = ["cluster_means", "cluster_parameters", "replicated_data"]
 
 
 def cluster_parameters(
@@ -115,14 +115,55 @@ def _drawn_given_rows(
     draws: Draws, labels: Int[np.ndarray, " n"], num_samples: int, random_state: int | Array
 ) -> Float[np.ndarray, "chain draw k ..."]:
     """Parameters of a conjugate component, from their posterior given the rows of each cluster."""
-    shape = draws.labels.shape[:2]
-    if shape == (1, 1):  # one partition and one value of the hyperparameters, used for all draws
-        shape = (1, num_samples)
-        values = {name: np.broadcast_to(v, (*shape, *v.shape[2:])) for name, v in draws.hyperparameters.items()}
-        draws = draws._replace(hyperparameters=values)
-    draws = draws._replace(labels=np.broadcast_to(labels, (*shape, len(labels))))
+    draws = _repeated(draws._replace(labels=np.broadcast_to(labels, draws.labels.shape)), num_samples)
     slots = int(labels.max()) + 1
     return _map_draws(lambda key, values, labels: _parameters(key, values, labels, slots), draws, random_key(random_state))
+
+
+def _repeated(draws: Draws, num_samples: int) -> Draws:
+    """One partition and one value of the hyperparameters, used for all draws; several draws as they are."""
+    if draws.labels.shape[:2] != (1, 1):
+        return draws
+    values = {name: np.broadcast_to(v, (1, num_samples, *v.shape[2:])) for name, v in draws.hyperparameters.items()}
+    return draws._replace(
+        labels=np.broadcast_to(draws.labels, (1, num_samples, draws.labels.shape[-1])), hyperparameters=values
+    )
+
+
+def cluster_means(
+    draws: Draws, labels: Int[np.ndarray, " n"], num_samples: int, random_state: int | Array
+) -> Float[np.ndarray, "s k q"]:
+    """Draw the mean parameters of the rows of each cluster of an estimate, in the columns that the model observes.
+
+    In each draw, parameters of its clusters are drawn from their posterior given their rows, and the expected values of a row
+    are averaged over the clusters to which the rows of the estimate's cluster belong there. So the draws show the uncertainty
+    of the parameters and that of the partition.
+
+    Parameters
+    ----------
+    draws
+        Draws of a model with a conjugate component, with labels from 0.
+    labels
+        (n,) the estimate, with clusters 0, ..., K − 1.
+    num_samples
+        Number of draws of the parameters if there is only one partition.
+    random_state
+        Whole number or JAX key.
+
+    Raises
+    ------
+    NotImplementedError
+        If the likelihood of the component has no mean.
+    """
+    draws, slots, sizes = _repeated(draws, num_samples), int(draws.labels.max()) + 1, np.bincount(labels).astype(float)
+
+    def of_draw(key: Array, values: MixtureValues, drawn: Int[Array, " n"]) -> Float[Array, "k q"]:
+        means = values.component.likelihood(_parameters(key, values, drawn, slots)).mean
+        shared = jnp.zeros((len(sizes), slots)).at[labels, drawn].add(1.0)
+        return shared / sizes[:, None] @ jnp.where(shared.any(0)[:, None], means, 0.0)
+
+    found = _map_draws(of_draw, draws, random_key(random_state))
+    return found.reshape(-1, *found.shape[2:])
 
 
 def _of_sites(

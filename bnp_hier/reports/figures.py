@@ -67,14 +67,9 @@ class NamedFigure(NamedTuple):
 
 def profile_figure(findings: Findings) -> NamedFigure:
     """What the clusters of the method shown contain."""
-    averaged = (
-        "; in parentheses, where they matter, the intervals over the draws of the means in the clusters to which these rows "
-        "belong there"
-    )
     caption = (
-        f"Means ± standard deviations, or shares, of the rows in each cluster of {findings.lead}"
-        f"{averaged if findings.lead in findings.certainty else ''}; the names of columns that were not used to find the "
-        "clusters are in italics"
+        f"Means ± standard deviations, or shares, of the rows in each cluster of {findings.lead} and, in parentheses, 95% "
+        "intervals of its mean parameters; the names of columns that were not used to find the clusters are in italics"
     )
     return NamedFigure("profiles", caption, _figure(plots.cluster_profiles(findings.profiles)))
 

@@ -25,7 +25,7 @@ from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
 from bnp_hier.posterior.item_uncertainty import row_probabilities
-from bnp_hier.reports.chains import ROUGH_RHAT, chains_verdict
+from bnp_hier.reports.chains import ROUGH_RHAT, Convergence, chains_verdict
 from bnp_hier.reports.distinguishing_features import features_in_words
 from bnp_hier.reports.headlines import headline
 from bnp_hier.reports.known_classes import classes_verdict
@@ -38,6 +38,7 @@ from bnp_hier.reports.verdicts import (
     clusters_at_cuts,
     clusters_verdict,
     columns_in_words,
+    disagreement,
     dispersion_verdict,
     held_out_verdict,
     parts_verdict,
@@ -49,6 +50,9 @@ __all__ = ["Findings"]
 
 TREE_DRAWS = 200
 """Partitions drawn from a tree."""
+
+MOST_DRAWS = 1000
+"""Most draws whose partitions are counted, evenly spaced."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class Findings:
     @property
     def lead(self) -> str:
         """The method shown in the figures: the first chains, or else the method with the most probable partition."""
-        return next(iter(self.certainty), None) or str(self.table["log_joint_shared"].fillna(-np.inf).idxmax())
+        return next(iter(self.certainty), None) or str(self.table["log_posterior"].fillna(-np.inf).idxmax())
 
     def headline(self) -> str:
         """The number of clusters, its probability, how unequal they are, and which methods agree, in a few sentences."""
@@ -178,8 +182,19 @@ class Findings:
     def notes_on_methods(self) -> list[str]:
         """Which method found the most probable partition, and whether the methods agree."""
         known = {} if self.data.y is None else {name: association(self.draws(name), self.data.y) for name in self.fits}
-        agree = [*best_partition(self.table), *agreement(self.table, known)]
-        return [*agree, *self.notes_on_classes, *held_out_verdict(self.table)]
+        found = [*best_partition(self.table), *agreement(self.table, known)]
+        if self.lead in self.certainty:
+            searches = [name for name in self.fits if name not in self.certainty]
+            draws = self.draws(self.lead)
+            draws = draws.reshape(-1, draws.shape[-1])[:: -(-draws.shape[0] * draws.shape[1] // MOST_DRAWS)]
+            found += disagreement(self.table, self.lead, searches, self.labels[self.lead], draws, self.settled)
+        return [*found, *self.notes_on_classes, *held_out_verdict(self.table)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether the chains of the method shown have at least nearly converged."""
+        found = Convergence.of(self.convergence[self.lead], self.fits[self.lead].num_chains)
+        return found.chains > 1 and found.moved and found.nearly
 
     @cached_property
     def notes_on_classes(self) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,16 @@ from bnp_hier.posterior.cluster_profiles import (
     MOST_LEVELS,
     ClusterProfiles,
     Column,
-    as_number,
     column_of,
     describe_columns,
     deviations,
     is_share,
 )
 from bnp_hier.utils.files import write_text
-from bnp_hier.utils.rounding import rounded, with_interval, with_sd
+from bnp_hier.utils.rounding import rounded, with_interval
 
 __all__ = [
     "association_table",
-    "averages_table",
     "columns_of",
     "profiles_of",
     "profiles_table",
@@ -38,9 +35,6 @@ __all__ = [
 
 CREDIBLE = 0.95
 """Probability of the intervals."""
-
-SAME = 1e-5
-"""Difference of means, relative to their size and spread, that is due to rounding."""
 
 MOST_CLUSTERS, MOST_ROWS = 8, 40
 """Largest numbers of clusters, and of columns or levels, in a table of the report; the files contain all."""
@@ -103,7 +97,7 @@ def association_table(found: ClusterProfiles) -> pd.DataFrame:
 
 
 def profiles_table(found: ClusterProfiles, sizes: Int[np.ndarray, " k"]) -> pd.DataFrame:
-    """Means and standard deviations, or shares, of the rows of each cluster.
+    """Means and standard deviations, or shares, of the rows of each cluster, and intervals of its mean parameters.
 
     There is a row for each column or level, the strongest first, and a column for each cluster; of many clusters, the largest.
 
@@ -114,28 +108,6 @@ def profiles_table(found: ClusterProfiles, sizes: Int[np.ndarray, " k"]) -> pd.D
     sizes
         (K,) numbers of rows of the clusters.
     """
-    return _wide(found, sizes, lambda row: with_sd(row.mean, row.sd, row.spread, row.share), all_rows=True)
-
-
-def averages_table(found: ClusterProfiles, sizes: Int[np.ndarray, " k"]) -> pd.DataFrame:
-    """The same of the means over the draws with their intervals; empty if these are the means of the rows."""
-    names = ["mean_over_draws", "low_over_draws", "high_over_draws"]
-    numbers = found.profiles[["mean", *names]].map(as_number).astype(float)
-    gaps, spread = numbers[names].sub(numbers["mean"], axis=0).abs().max(axis=1), deviations(found.profiles)["spread"]
-    if not (gaps > SAME * (spread + numbers["mean"].abs())).any():
-        return pd.DataFrame()
-
-    def written(row: Any) -> str:
-        mean, low, high = (getattr(row, name) for name in names)
-        return with_interval(mean, low, high, row.sd if row.sd > 0 else row.spread, row.share)
-
-    return _wide(found, sizes, written)
-
-
-def _wide(
-    found: ClusterProfiles, sizes: Int[np.ndarray, " k"], written: Callable[[Any], str], all_rows: bool = False
-) -> pd.DataFrame:
-    """A row for each column or level, and a column for each of the largest clusters and for all rows."""
     place = {name: rank for rank, name in enumerate(found.association.index)}
     table = found.profiles.join(deviations(found.profiles)["spread"]).reset_index()
     largest = np.argsort(-sizes, kind="stable")[:MOST_CLUSTERS]
@@ -143,14 +115,13 @@ def _wide(
     table = table.assign(share=[is_share(found, str(row.column), str(row.level)) for row in table.itertuples()])
     table = table.assign(
         rank=table["column"].map(place),
-        text=[written(row) for row in table.itertuples()],
+        text=[with_interval(row.mean, row.sd, row.low, row.high, row.spread, row.share) for row in table.itertuples()],
         all_rows=[rounded(row.overall, row.spread, bool(row.share)) for row in table.itertuples()],
         name=[f"{row.column} = {row.level}" if row.level else str(row.column) for row in table.itertuples()],
     ).sort_values("rank", kind="stable")
     wide = table.pivot(index="name", columns="cluster", values="text").loc[list(dict.fromkeys(table["name"]))]
     wide.columns = [f"cluster {k}, {sizes[k]} row{'s' if sizes[k] != 1 else ''}" for k in wide.columns]
-    if all_rows:
-        wide = wide.assign(**{"all rows": table.drop_duplicates("name").set_index("name")["all_rows"]})
+    wide = wide.assign(**{"all rows": table.drop_duplicates("name").set_index("name")["all_rows"]})
     return wide.rename_axis("column").head(MOST_ROWS)
 
 
@@ -160,8 +131,8 @@ def write_tables(folder: Path, found: ClusterProfiles) -> dict[str, str]:
     for name, table in tables.items():
         write_text(folder / name, table.to_csv(float_format="%.6g"))
     return {
-        "clusters.csv": "numbers of rows, means or shares, and standard deviations of every column in each cluster; and, with "
-        "names that end in over_draws, means averaged over the draws and their intervals",
+        "clusters.csv": "numbers of rows, means or shares, and standard deviations of every column in each cluster, and 95% "
+        "intervals of its mean parameters",
         "association.csv": "how far each column goes with the clusters, with intervals over the draws",
     }
 

@@ -29,7 +29,7 @@ from bnp_hier.reports.figures import (
     trace_figures,
 )
 from bnp_hier.reports.findings import Findings
-from bnp_hier.reports.profiles import association_table, averages_table, profiles_table
+from bnp_hier.reports.profiles import association_table, profiles_table
 from bnp_hier.reports.tree_page import BRANCHES, browsable_merges
 from bnp_hier.reports.trust import checks
 from bnp_hier.reports.web_page import Section, write_page
@@ -48,7 +48,7 @@ MOST_NAMED = 200
 
 HEADINGS = {
     "clusters": "clusters",
-    "log_joint_shared": "log joint (nats)",
+    "log_posterior": "log posterior (nats)",
     "held_out": "held-out log density (nats per row)",
     "held_out_se": "standard error of the held-out log density",
     "NMI": "NMI with the known classes",
@@ -150,8 +150,7 @@ def certainty(findings: Findings) -> Section:
 def methods(findings: Findings) -> Section:
     """The table of methods, and the agreement of their partitions."""
     alike = [f"NMI {name}" for name in findings.table.index]
-    shared = _written(shared_hyperparameters(findings.fits, findings.data.X))
-    caption = f"Methods compared; the log joint of each method's partition is at the same hyperparameters ({shared})"
+    caption = "Methods compared; the log posterior of each method's partition is at the hyperparameters that suit it best"
     tables = {caption: _comparison(findings.table)}
     if len(findings.fits) > 1:
         between = findings.table[alike].set_axis(list(findings.table.index), axis=1).astype(float)
@@ -185,14 +184,9 @@ def contents(findings: Findings) -> Section:
             lines.append("Known classes: " + ", ".join(f"{names[i]} ({counts[i]})" for i in order))
         lines.append("Rows: " + listed(rows if data.item_names is None else (data.item_names[i] for i in rows), MOST_NAMED))
         folds[f"Cluster {cluster}: {len(rows)} row{'s' if len(rows) != 1 else ''}"] = lines
-    own, averages = profiles_table(findings.profiles, sizes), averages_table(findings.profiles, sizes)
-    tables = {"Means ± standard deviations, or shares, of the rows of each cluster; all of them are in clusters.csv": own}
-    if len(averages):
-        tables[
-            "The same means and shares averaged over the draws, with their intervals: in each draw, those of the cluster to "
-            "which a random one of the rows belongs"
-        ] = averages
-    tables |= {
+    tables = {
+        "Means ± standard deviations, or shares, of the rows of each cluster and, in parentheses, 95% intervals of its "
+        "mean parameters; all of them are in clusters.csv": profiles_table(findings.profiles, sizes),
         "How strongly columns are associated with the clusters, from 0 to 1; those that were used to find the clusters are "
         "associated by construction": association_table(findings.profiles),
     }
@@ -200,13 +194,13 @@ def contents(findings: Findings) -> Section:
         crossed = pd.crosstab(pd.Series(labels, name="cluster"), pd.Series(classes, name="class"))
         tables[f"Rows by cluster of {findings.lead} and known class"] = crossed
     text = (
-        "Means, standard deviations and shares are those of the rows that the partition puts into a cluster. Averages over the "
-        "draws show how much they depend on this partition; they can differ most where a cluster has few rows, which are with "
-        "others in many draws."
+        "Means, standard deviations and shares are those of the rows that the partition puts into a cluster. The intervals "
+        "are those of the parameters of the clusters to which these rows belong in the draws; they can be far from the means "
+        "of the rows where a cluster has few rows, which are with others in many draws."
     )
     return Section(
         "What is in each group?",
-        text=text if len(averages) else "",
+        text=text,
         tables=tables,
         drawings=_shown([association_figure(findings)]),
         figures=_shown([pairs_figure(findings)]),
@@ -261,7 +255,7 @@ def evidence(findings: Findings) -> Section:
 
 
 def _comparison(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of methods with headings in words, and log joints at shared hyperparameters."""
+    """The table of methods with headings in words."""
     headings = HEADINGS | {name: f"{HEADINGS['ARI']} with {name[4:]!r}" for name in table if name.startswith("ARI ")}
     shown = table[[name for name in headings if name in table]].rename(columns=headings)
     if not table["capacity_hits"].fillna(0).any():

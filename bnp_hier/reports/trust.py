@@ -11,6 +11,7 @@ import pandas as pd
 from bnp_hier.advice.fit_checks import FitCheck
 from bnp_hier.reports.chains import LARGEST_RHAT, LEAST_ESS, Convergence
 from bnp_hier.reports.findings import Findings
+from bnp_hier.reports.verdicts import ALIKE
 from bnp_hier.utils.wording import conjoined, in_words, listed
 
 __all__ = ["Check", "checks", "checks_of_chains"]
@@ -23,9 +24,6 @@ LONGER = "--minutes or --samples; budget= in Python"
 
 DOUBTFUL = 0.2
 """Share of rows in doubt from which on the partition is said to be one of several."""
-
-ALIKE = 0.8
-"""Normalised mutual information below which partitions are said to differ."""
 
 
 class Check(NamedTuple):
@@ -154,6 +152,8 @@ def _on_agreement(findings: Findings) -> Iterator[Check]:
     if least >= ALIKE:
         yield Check("agreement of the methods", PASSED, finding)
     else:
-        action = f"prefer {findings.lead}"
-        action += ", which averages over partitions" if findings.lead in findings.certainty else ", the most probable partition"
+        sampled = findings.lead in findings.certainty
+        action = f"prefer {findings.lead}, {'which averages over partitions' if sampled else 'the most probable partition'}"
+        if sampled and not findings.settled:
+            action = f"run longer ({LONGER}): the chains of {findings.lead} have not converged"
         yield Check("agreement of the methods", LOOK, finding, f"{action}; the flow figure shows which rows differ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from bnp_hier.posterior.gains_of_parts import PartGain
 from bnp_hier.posterior.item_uncertainty import CERTAIN
 from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.trees import Dendrogram, Hierarchy
+from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.wording import conjoined, listed, some_of
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "clusters_at_cuts",
     "clusters_verdict",
     "columns_in_words",
+    "disagreement",
     "dispersion_verdict",
     "held_out_verdict",
     "parts_verdict",
@@ -41,8 +44,8 @@ DOMINANT = 0.9
 OVERDISPERSED = 1.5
 """Index of dispersion within clusters above which counts are said to be over-dispersed."""
 
-AGREE, DIFFER_SOMEWHAT = 0.9, 0.6
-"""Least normalised mutual information of partitions that are said to agree, and to differ somewhat."""
+AGREE, ALIKE, DIFFER_SOMEWHAT = 0.9, 0.8, 0.6
+"""Least normalised mutual information of partitions that are said to agree, not to need a choice, and to differ somewhat."""
 
 SURE = 0.9
 """Share of the draws that must contain a node of a tree for it to be called certain."""
@@ -59,6 +62,9 @@ CHANCE = 0.05
 WEAK, STRONG = 0.3, 0.5
 """Cramér's V below which an association is called weak, and above which it is called strong."""
 
+FREQUENT, IMPOSSIBLE = 5, 20.0
+"""Least number of draws with a partition that show its probability, and an estimate of a probability that shows an error."""
+
 NEAR = float(np.log(3.0))
 """Nats within which two partitions are called about equally probable: odds of less than three to one."""
 
@@ -73,14 +79,14 @@ def _between(table: pd.DataFrame) -> Float[np.ndarray, "k k"]:
 
 
 def best_partition(table: pd.DataFrame) -> Iterator[str]:
-    """Which method found the most probable single partition, at hyperparameters that the methods share.
+    """Which method found the most probable single partition, with hyperpriors.
 
     Parameters
     ----------
     table
         Of `bnp_hier.compare`.
     """
-    joints = table["log_joint_shared"].dropna().sort_values(ascending=False, kind="stable")
+    joints = table["log_posterior"].dropna().sort_values(ascending=False, kind="stable")
     if not len(joints):
         return
     best = joints.index[0]
@@ -88,7 +94,7 @@ def best_partition(table: pd.DataFrame) -> Iterator[str]:
     if len(table) > 1 and _between(table).min() >= IDENTICAL:
         yield f"All methods found the same partition: {clusters} clusters."
         return
-    line = f"{best} found the most probable single partition: {clusters} clusters, log joint {joints.iloc[0]:.1f} nats"
+    line = f"{best} found the most probable single partition: {clusters} clusters, log posterior {joints.iloc[0]:.1f} nats"
     if len(joints) == 1:
         yield f"{line}."
         return
@@ -100,12 +106,63 @@ def best_partition(table: pd.DataFrame) -> Iterator[str]:
     line += f"; about as probable (odds below 3 to 1): {conjoined(near)}" if near else ""
     if len(far):
         line += f"; less probable: {conjoined([f'{name} ({_odds(gap)})' for name, gap in far.items()])}"
-    yield f"{line}. All are evaluated at the same hyperparameters."
+    yield f"{line}. Each is at the hyperparameters that suit it best, with their prior densities."
 
 
 def _odds(nats: float) -> str:
     """How much less probable something is."""
     return f"{nats:.1f} nats lower, odds of {np.exp(nats):.0f} to 1" if nats < np.log(1000.0) else f"{nats:.0f} nats lower"
+
+
+def disagreement(
+    table: pd.DataFrame,
+    lead: str,
+    searches: Sequence[str],
+    labels: Int[np.ndarray, " n"],
+    draws: Int[np.ndarray, "s n"],
+    settled: bool,
+) -> Iterator[str]:
+    """Which partition to believe where that of a method that samples the posterior differs from those of searches, and why.
+
+    Parameters
+    ----------
+    table
+        Of `bnp_hier.compare`.
+    lead
+        The method that samples.
+    searches
+        Methods with a single partition.
+    labels
+        Point estimate of the method that samples.
+    draws
+        Its partitions.
+    settled
+        Whether its chains have at least nearly converged.
+    """
+    gaps = table["log_posterior"] - table.loc[lead, "log_posterior"]
+    alike = table.loc[lead, [f"NMI {name}" for name in searches]].set_axis(list(searches))
+    far = [name for name in searches if alike[name] < ALIKE or (abs(gaps[name]) > NEAR and alike[name] < IDENTICAL)]
+    if not far:
+        return
+    seen = Counter(canonical_labels(draw).tobytes() for draw in draws)
+    shares = [seen[canonical_labels(labels).tobytes()] / len(draws), max(seen.values()) / len(draws)]
+    highest = gaps[far].max()
+    line = f"{lead} differs from {conjoined(far)}. "
+    if not settled:
+        yield f"{line}Believe neither yet: the chains of {lead} have not converged; run longer (--samples)."
+    elif shares[0] * len(draws) >= FREQUENT and np.log(shares[0]) + highest > np.log(IMPOSSIBLE):
+        yield (
+            f"{line}Believe {gaps[far].idxmax()}: its partition is {highest:.1f} nats more probable than that of {lead}, which "
+            f"has {shares[0]:.1%} of the draws, so that it would have most of them if the chains had found it; run longer or "
+            "from other initial values."
+        )
+    else:
+        yield (
+            f"{line}Believe {lead}: the posterior is spread over many partitions, of which the most frequent has "
+            f"{shares[1]:.1%} of its {len(draws)} draws, and its partition is the one nearest to all of them. A search finds a "
+            "peak, which can be higher than each of these partitions and still hold far less probability than all of them "
+            "together."
+        )
 
 
 class Association(NamedTuple):

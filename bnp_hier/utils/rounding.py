@@ -34,18 +34,20 @@ def rounded(value: Any, spread: Any, is_share: bool = False) -> str:
     return f"{value:.{digits}f}"
 
 
-def with_interval(value: Any, low: Any, high: Any, spread: Any, is_share: bool = False) -> str:
-    """Write a value as `rounded` does, and its interval in parentheses unless that is just a point.
+def with_interval(mean: Any, sd: Any, low: Any, high: Any, spread: Any, is_share: bool = False, *, separator: str = " ") -> str:
+    """Write the mean and the standard deviation of rows as `with_sd` does, and an interval, if there is one, in parentheses.
 
     Parameters
     ----------
-    value, low, high
-        The value and the ends of its interval.
-    spread, is_share
-        As in `rounded`.
+    mean, sd, spread, is_share
+        As in `with_sd`.
+    low, high
+        Ends of the interval, which have as many digits as the mean; NaN without one.
+    separator
+        What separates the interval from the mean.
     """
-    own, *ends = (rounded(each, spread, is_share) for each in (value, low, high))
-    return own if ends == [own, own] or own == MISSING else f"{own} ({ends[0]} to {ends[1]})"
+    own, *ends = with_sd(mean, sd, spread, is_share), *(rounded(end, sd if sd > 0 else spread, is_share) for end in (low, high))
+    return own if MISSING in ends else f"{own}{separator}({ends[0]} to {ends[1]})"
 
 
 def with_sd(mean: Any, sd: Any, spread: Any, is_share: bool = False) -> str:

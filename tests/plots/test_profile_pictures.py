@@ -49,23 +49,22 @@ def test_profiles_have_the_strongest_columns_first_and_their_deviations_as_colou
     assert axes.texts[0].get_text().startswith("100%") and axes.texts[6].get_text().startswith("2020-01-08")
 
 
-def test_cells_have_the_statistics_of_the_rows_and_then_the_interval_over_the_draws(found: ClusterProfiles) -> None:
-    own = X["steep"][LABELS == 0]
-    plain = plots.cluster_profiles(found)
-    assert plain.texts[4].get_text() == f"{own.mean():.3f} ± {own.std():.3f}"
+def test_cells_have_the_statistics_of_the_rows_and_then_the_interval_of_the_parameter(found: ClusterProfiles) -> None:
+    own, row = X["steep"][LABELS == 0], found.profiles.loc[("steep", "", 0)]
+    axes = plots.cluster_profiles(found)
+    assert axes.texts[4].get_text() == f"{own.mean():.3f} ± {own.std():.3f}\n({row['low']:.3f} to {row['high']:.3f})"
+    assert axes.texts[0].get_text() == "100%"  # a column that the model does not have
+    assert "interval of the mean parameter" in axes.get_xlabel()
+    plain = plots.cluster_profiles(found._replace(profiles=found.profiles.assign(low=np.nan, high=np.nan)))
     assert plain.get_xlabel() == "mean ± standard deviation of the rows, or share"
-    moved = found.profiles.copy()
-    moved.loc[("steep", "", 0), ["mean_over_draws", "low_over_draws", "high_over_draws"]] = [3.0, 2.0, 4.0]
-    axes = plots.cluster_profiles(found._replace(profiles=moved))
-    assert axes.texts[4].get_text() == f"{plain.texts[4].get_text()}\n(2.00 to 4.00)"
-    assert "interval of the mean over the draws" in axes.get_xlabel()
     shown, before = (np.asarray(each.images[0].get_array()) for each in (axes, plain))
     np.testing.assert_allclose(shown, before)  # colours are those of the rows
 
 
 def test_cells_are_as_wide_as_dates_need(found: ClusterProfiles) -> None:
     moved = found.profiles.copy()
-    moved.loc[("seen", "", 0), ["low_over_draws", "high_over_draws"]] = [pd.Timestamp("2020-01-02"), pd.Timestamp("2020-01-12")]
+    moved[["low", "high"]] = moved[["low", "high"]].astype(object)
+    moved.loc[("seen", "", 0), ["low", "high"]] = [pd.Timestamp("2020-01-02"), pd.Timestamp("2020-01-12")]
     axes = plots.cluster_profiles(found._replace(profiles=moved))
     axes.figure.draw_without_rendering()
     left, right = axes.transData.transform([[-0.5, 0.0], [0.5, 0.0]])[:, 0]

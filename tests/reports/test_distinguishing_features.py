@@ -89,5 +89,5 @@ def test_shares_dates_missing_values_and_columns_that_were_not_used() -> None:
 def test_words_are_about_the_rows_and_not_about_the_draws() -> None:
     labels = np.repeat([0, 1], 20)
     found = profiles(labels, x=around([0.0, 8.0], labels))
-    elsewhere = found.profiles.assign(mean_over_draws=99.0, low_over_draws=98.0, high_over_draws=100.0)
+    elsewhere = found.profiles.assign(low=98.0, high=100.0)
     assert features_in_words(found._replace(profiles=elsewhere)) == features_in_words(found)

@@ -30,7 +30,7 @@ def test_dates_are_written_with_the_digits_that_they_deserve(tmp_path: Path) -> 
     table = pd.read_csv(tmp_path / "clusters.csv", dtype=str).set_index(["column", "cluster"])
     assert table.loc[("day", "0"), "mean"] == "2024-03-11" and table.loc[("day", "1"), "mean"] == "2024-04-10"
     assert table.loc[("time", "0"), "mean"] == "2024-03-01 00:00:00" and float(table.loc[("day", "0"), "sd"]) == 10
-    assert table.loc[("time", "1"), "mean_over_draws"] == "2024-03-01 00:00:01" and table.loc[("time", "1"), "rows"] == "2"
+    assert table.loc[("time", "1"), "mean"] == "2024-03-01 00:00:01" and table.loc[("time", "1"), "rows"] == "2"
     np.testing.assert_allclose(float(table.loc[("length", "0"), "mean"]), 0.111523, atol=1e-9)
 
 

@@ -16,6 +16,7 @@ from bnp_hier.reports.verdicts import (
     best_partition,
     clusters_verdict,
     columns_in_words,
+    disagreement,
     dispersion_verdict,
     held_out_verdict,
     parts_verdict,
@@ -28,12 +29,12 @@ def table(**columns: list[float]) -> pd.DataFrame:
 
 
 def test_best_partition() -> None:
-    (line,) = best_partition(table(log_joint_shared=[-101.0, -100.0, -300.0], clusters=[3, 4, 5]))
-    assert line.startswith("BHC found the most probable single partition: 4 clusters, log joint -100.0 nats")
+    (line,) = best_partition(table(log_posterior=[-101.0, -100.0, -300.0], clusters=[3, 4, 5]))
+    assert line.startswith("BHC found the most probable single partition: 4 clusters, log posterior -100.0 nats")
     assert "about as probable (odds below 3 to 1): Gibbs" in line and "less probable: MAP-DP (200 nats lower)" in line
-    (line,) = best_partition(table(log_joint_shared=[-105.0, -100.0, -100.0], clusters=[3, 4, 4]))
+    (line,) = best_partition(table(log_posterior=[-105.0, -100.0, -100.0], clusters=[3, 4, 4]))
     assert "equally probable: MAP-DP; less probable: Gibbs (5.0 nats lower, odds of 148 to 1)" in line
-    assert list(best_partition(table(log_joint_shared=[np.nan] * 3, clusters=[1, 1, 1]))) == []
+    assert list(best_partition(table(log_posterior=[np.nan] * 3, clusters=[1, 1, 1]))) == []
 
 
 def test_agreement() -> None:
@@ -44,9 +45,34 @@ def test_agreement() -> None:
     assert "agree:" in line and truth.startswith("BHC recovers the known classes best") and "0.90" in truth
 
 
+def test_which_of_different_partitions_to_believe() -> None:
+    """The sampler, unless its chains have not converged or its own draws contradict the partition of a search."""
+    nmi = {"NMI Gibbs": [1.0, 0.6, 1.0], "NMI BHC": [0.6, 1.0, 0.6], "NMI MAP-DP": [1.0, 0.6, 1.0]}
+    spread = np.array(
+        [[0, 0, 1, 1, 2], [0, 0, 0, 1, 2], [0, 1, 2, 3, 4], [2, 2, 1, 1, 0]] * 5
+    )  # the first and the last are the same
+    found = table(log_posterior=[-100.0, -90.0, -100.0], **nmi)
+
+    def line(joints: list[float], draws: np.ndarray, settled: bool = True) -> list[str]:
+        one = found.assign(log_posterior=joints)
+        return list(disagreement(one, "Gibbs", ["BHC", "MAP-DP"], spread[0], draws, settled))
+
+    (rare,) = line([-100.0, -90.0, -100.0], spread[1:3])
+    assert rare.startswith("Gibbs differs from BHC. Believe Gibbs:") and "has 50.0% of its 2 draws" in rare
+    (missed,) = line([-100.0, -90.0, -100.0], spread)
+    assert "Believe BHC: its partition is 10.0 nats more probable than that of Gibbs, which has 50.0% of the draws" in missed
+    (possible,) = line([-100.0, -98.0, -100.0], spread)
+    assert "Believe Gibbs" in possible
+    (unsettled,) = line([-100.0, -90.0, -100.0], spread, settled=False)
+    assert "Believe neither yet: the chains of Gibbs have not converged" in unsettled
+    close = found.assign(**{"NMI Gibbs": [1.0, 0.85, 1.0], "NMI BHC": [0.85, 1.0, 0.85]})
+    assert list(disagreement(close.assign(log_posterior=-100.0), "Gibbs", ["BHC", "MAP-DP"], spread[0], spread, True)) == []
+    assert list(disagreement(close, "Gibbs", ["BHC", "MAP-DP"], spread[0], spread, True)) != []  # 10 nats
+
+
 def test_same_partitions_and_classes() -> None:
     same = table(
-        log_joint_shared=[-100.0, -100.5, -100.2], clusters=[3, 3, 3], **{f"NMI {name}": [1.0] * 3 for name in table().index}
+        log_posterior=[-100.0, -100.5, -100.2], clusters=[3, 3, 3], **{f"NMI {name}": [1.0] * 3 for name in table().index}
     )
     assert list(best_partition(same)) == ["All methods found the same partition: 3 clusters."]
     assert list(agreement(same)) == []

@@ -27,10 +27,11 @@ def test_rounded(value: object, spread: float, is_share: bool, text: str) -> Non
     assert rounded(value, spread, is_share) == text
 
 
-def test_intervals_that_are_points_are_left_out() -> None:
-    assert with_interval(1.0, 0.5, 2.0, 1.0) == "1.00 (0.50 to 2.00)"
-    assert with_interval(1.0, 0.999, 1.001, 1.0) == "1.00"
-    assert with_interval(np.nan, 0.0, 1.0, 1.0) == "–"
+def test_intervals_have_the_digits_of_the_mean() -> None:
+    assert with_interval(1.0, 0.5, 0.812, 1.23, 3.0) == "1.000 ± 0.500 (0.812 to 1.230)"
+    assert with_interval(0.4, 0.49, 0.31, 0.5, 0.5, True, separator="\n") == "40%\n(31% to 50%)"
+    assert with_interval(1.0, np.nan, 0.51, 2.04, 1.0) == "1.00 (0.51 to 2.04)"  # a single row
+    assert with_interval(1.0, 0.5, np.nan, np.nan, 3.0) == "1.000 ± 0.500"
 
 
 @pytest.mark.parametrize(

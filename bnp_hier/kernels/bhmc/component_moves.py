@@ -16,7 +16,7 @@ from bnp_hier.distributions.chinese_restaurant import cluster_counts
 from bnp_hier.distributions.nested_chinese_restaurant import Tree
 from bnp_hier.kernels.bhmc.paths import Concentrations, Mixture
 from bnp_hier.kernels.bhmc.root_prior import RootPrior
-from bnp_hier.kernels.bhmc.table_counts import NODES_AT_ONCE, draw_mixing
+from bnp_hier.kernels.bhmc.table_counts import draw_mixing
 from bnp_hier.partitions.engine import has_calls, kernel_arguments, key_words
 from bnp_hier.partitions.seating import draw_index
 from bnp_hier.utils.arrays import in_floats, take
@@ -189,12 +189,12 @@ def split_merge_components(
 ) -> tuple[Int[Array, " n"], Float[Array, "m k"], Int[Array, ""], Int[Array, ""]]:
     """Attempt to split a component in two, to merge two, or to divide two anew, item by item, a given number of times.
 
-    Two items are drawn. If they belong to the same component, it is split into itself and a random empty one, and the other
-    items are allocated one by one. Otherwise, the two components are merged or, with probability `ANEW`, their items are
-    allocated anew, which avoids a state with one component less in between. The total share of the two components at every node
-    (with infinitely many components, including those without items) stays fixed, and its division is integrated out through
-    tables, which are drawn anew for either state. Whole tables would not work as units: a table with items of both halves would
-    rule out their split.
+    Two items are drawn. If they belong to the same component, it is split into itself and an empty one (of an infinite root,
+    whose numbers mean nothing, the first; otherwise a random one), and the other items are allocated one by one. Otherwise, the
+    two components are merged or, with probability `ANEW`, their items are allocated anew, which avoids a state with one
+    component less in between. The total share of the two components at every node (with infinitely many components, including
+    those without items) stays fixed, and its division is integrated out through tables, which are drawn anew for either state.
+    Whole tables would not work as units: a table with items of both halves would rule out their split.
 
     The first item is drawn from all items. The second is, with probability 1/2, any other item; otherwise, it is that of
     `TRIES` other items with the highest density given the first, relative to its density alone: similar items more often reveal
@@ -257,7 +257,8 @@ def split_merge_components(
         divides = splits | anew
         empty = (cluster_counts(labels, root.components) == 0) & root.usable
         choices = empty.sum() + (~splits).astype(int)  # empty components in the merged state
-        pair = jnp.stack([slot[0], jnp.where(splits, draw_index(empty.astype(mixing.dtype), u[3]), slot[1])])
+        new = draw_index(empty.astype(mixing.dtype), jnp.zeros_like(u[3]) if root.infinite else u[3])
+        pair = jnp.stack([slot[0], jnp.where(splits, new, slot[1])])
         columns = jnp.concatenate([pair, last])
         shares = mixing[:, columns]
         mass = shares.sum(1)
@@ -318,7 +319,7 @@ def _native_attempts(
         *kernel_arguments(component, X),
         key_words(key),
         in_floats(root.concentration, concentrations.mixing, jnp.finfo(mixing.dtype).tiny),
-        np.array([count, root.components, root.infinite, NODES_AT_ONCE]),
+        np.array([count, root.components, root.infinite]),
         paths,
         labels,
         mixing,

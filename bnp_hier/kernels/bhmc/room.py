@@ -2,7 +2,8 @@
 
 A model that does not restrict its trees allows 1 + n·depth nodes, and an infinite root n components: far more than occur.
 Arrays are therefore made for fewer, and replaced by larger ones when they do not suffice. Steps that never lack room do not
-depend on the room for nodes, so that it is enough to repeat those that do.
+depend on the room (from the same key, they draw the same numbers), so that it is enough to repeat those that do. If they did,
+steps would be repeated because of what they drew, and draws that need more room would be too rare.
 """
 
 from __future__ import annotations

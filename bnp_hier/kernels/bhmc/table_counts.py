@@ -18,7 +18,7 @@ from bnp_hier.kernels.bhmc.root_prior import RootPrior
 from bnp_hier.native.availability import calls_arrive
 from bnp_hier.partitions.engine import key_words
 
-__all__ = ["NODES_AT_ONCE", "draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
+__all__ = ["draw_mixing", "open_tables", "papers_customers", "tables_of_counts"]
 
 NODES_AT_ONCE = 16
 """Number of nodes whose proportions are drawn together: the cost depends on the nodes in use, not on the capacity."""
@@ -66,7 +66,8 @@ def draw_mixing(
 ) -> Float[Array, "m k"]:
     """Draw proportions from Dir(shares + customers) at the root and Dir(γβ_parent + customers) below; zeros at unused numbers.
 
-    γ is one number, or one per node. All nodes are drawn anew, each given its parent: a joint draw, whatever the order.
+    γ is one number, or one per node. All nodes are drawn anew, each given its parent: a joint draw, whatever the order. Every
+    node has a key of its own, so that draws do not depend on the numbers of nodes and components for which there is room.
     """
     nodes, components = customers.shape
     if calls_arrive():
@@ -80,21 +81,21 @@ def draw_mixing(
     counts = jnp.concatenate([customers, jnp.zeros((1, components), customers.dtype)])
     in_use = nodes - unused.sum()
     gamma = jnp.append(jnp.broadcast_to(concentration, (nodes,)), 1.0)
+    keys = jax.random.split(key, len(order))
 
-    def draw_block(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        mixing, at, key = state
-        key, key_block = jax.random.split(key)
+    def draw_block(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        mixing, at = state
         block = jax.lax.dynamic_slice(order, (at,), (NODES_AT_ONCE,))
         # only nodes of one level, whose parents have been drawn
         now = (level[block] == level[block[0]]) & (level[block] >= 0)
         base = jnp.where((block == 0)[:, None], root.shares[None], gamma[block][:, None] * mixing[parent[block]])
         base = jnp.where(now[:, None], base + counts[block], 1.0)
-        drawn = proportions(log_dirichlet_draw(key_block, base))
+        drawn = proportions(jax.vmap(log_dirichlet_draw)(keys[at + jnp.arange(NODES_AT_ONCE)], base))
         mixing = mixing.at[jnp.where(now, block, nodes)].set(drawn)
-        return mixing, at + now.sum(), key
+        return mixing, at + now.sum()
 
     # an additional row receives the draws to be discarded
-    start = jnp.zeros((nodes + 1, components), customers.dtype), jnp.zeros((), order.dtype), key
+    start = jnp.zeros((nodes + 1, components), customers.dtype), jnp.zeros((), order.dtype)
     return jax.lax.while_loop(lambda state: state[1] < in_use, draw_block, start)[0][:nodes]
 
 
@@ -107,7 +108,7 @@ def _native_draw(
     smallest = np.array(jnp.finfo(customers.dtype).tiny, customers.dtype)
     shares = root.shares.astype(customers.dtype)
     result = jax.ShapeDtypeStruct(customers.shape, customers.dtype)
-    arguments = tree.level, tree.parent, customers, shares, gamma, smallest, np.array(NODES_AT_ONCE)
+    arguments = tree.level, tree.parent, customers, shares, gamma, smallest
     return DRAW_MIXING.inside([result], key_words(key), *arguments)[0]
 
 

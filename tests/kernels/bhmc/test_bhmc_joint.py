@@ -108,7 +108,7 @@ def learned(family: str, depth: int, root: str) -> partial:
 
 
 @cache
-def prior_statistics(family: str, depth: int, root: str, components: int) -> tuple[np.ndarray, np.ndarray]:
+def prior_statistics(family: str, depth: int, root: str, components: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Statistics of draws from the prior, and numbers of nodes of their trees."""
     wide = 1 + N * depth
     key, key_rows = jax.random.split(jax.random.key(1))
@@ -138,8 +138,7 @@ def scores(family: str, depth: int, max_nodes: int | None, root: str = "finite",
         return state, joint_statistics(state.z, X, capacity)
 
     _, drawn = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(key_chain, STEPS)))(state)
-    # of an infinite root so many sticks that nothing is left
-    prior, sizes = prior_statistics(family, depth, root, 60 if infinite else room)
+    prior, sizes = prior_statistics(family, depth, root, None if infinite else room)
     prior, successive = prior[sizes <= capacity], np.asarray(drawn, float)
     found = []
     for column in range(prior.shape[1]):

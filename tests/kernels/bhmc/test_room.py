@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from numpyro.infer import MCMC, NUTS, Gibbs
 import bnp_hier as bnp
 from bnp_hier.kernels.bhmc import room
 from bnp_hier.models import bhmc
+from bnp_hier.native.availability import xla_programs
 from tests.parameters import few
 
 ROWS = np.random.default_rng(0).normal([[-3.0, 0.0], [3.0, 0.0], [3.0, 4.0]], 0.4, (5, 3, 2)).reshape(-1, 2)
@@ -67,6 +69,27 @@ def test_replicas_have_the_same_room(small: None) -> None:
     state = grown.last_state
     assert state.replicas.z["mixing"].shape == (2, 1, *state.z["mixing"].shape[1:]) and state.z["mixing"].shape[1] > 15
     assert not np.any(state.capacity_hits) and not np.any(state.replicas.capacity_hits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", [True, False])
+def test_draws_do_not_depend_on_the_room_for_components(native: bool, small: None) -> None:
+    """If they did, repeating the steps that lacked room would make draws that need more of it too rare."""
+    with nullcontext() if native else xla_programs():
+        grown = run(partial(MODEL, root="infinite"))
+        room.COMPONENTS = 40
+        large = run(partial(MODEL, root="infinite"))
+    assert not grown.get_extra_fields()["capacity_hits"].any()
+    one, other = grown.get_samples(), large.get_samples()
+    first = one["mixing"].shape[-1] - 1
+    assert 4 <= first < other["mixing"].shape[-1] - 1
+    for name in one:
+        whole, few = other[name], one[name]
+        if name == "parameters":
+            whole, few = whole[:, : first + 1], few  # also of components without items, which are drawn from the prior
+        elif name == "mixing":
+            whole = whole[:, : few.shape[1], [*range(first), -1]]
+        np.testing.assert_allclose(few, whole, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow
