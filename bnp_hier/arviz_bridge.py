@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.capabilities import Chains
 from bnp_hier.inspection.model_arguments import Data
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
+from bnp_hier.posterior.credible_balls import large_clusters, least_share
 from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
 from bnp_hier.posterior.draws import Draws, draws_of, summaries
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
@@ -39,9 +40,10 @@ def to_arviz(
     """Convert a fit to ArviZ data: `InferenceData` under ArviZ 0.23, `DataTree` under 1.x.
 
     Groups and names are the same for all methods. `posterior` contains the partition site (chain, draw, item), the
-    hyperparameter sites, and the label-invariant `log_joint`, `n_clusters`, `largest_cluster` and `entropy`. `log_likelihood`
-    contains, under the name of the observed site (chain, draw, item), log p(x_i | partition and rows of the others) with the
-    label of i summed out (nats). `observed_data` contains the observed site (item, feature). On request,
+    hyperparameter sites, and the label-invariant `log_joint`, `n_clusters`, `n_large_clusters` (of at least 2% of the rows,
+    and two rows), `largest_cluster` and `entropy`. `log_likelihood` contains, under the name of the observed site
+    (chain, draw, item), log p(x_i | partition and rows of the others) with the label of i summed out (nats).
+    `observed_data` contains the observed site (item, feature). On request,
     `posterior_predictive` contains replicated data under the name of the observed site (chain, draw, item, feature): new rows
     that keep the labels of the draw, with cluster parameters drawn given the rows of their cluster. If the model has several
     data arguments, `observed_data` contains what it observes, and `constant_data` the other arguments with one entry per row.
@@ -104,6 +106,7 @@ def to_arviz(
             dims[0] = "cluster"  # excludes them from convergence diagnostics
         posterior[name] = ((*sample, *dims), value)
     posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}
+    posterior["n_large_clusters"] = (sample, large_clusters(draws.labels, least_share(n)))
     posterior[draws.partition] = ((*sample, "item"), draws.labels)
     attributes = {"inference_library": "bnp_hier", "method": type(fit).__name__}
     groups: dict[str, Any] = {

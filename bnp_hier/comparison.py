@@ -251,7 +251,7 @@ def _log_posteriors(fits: Mapping[str, Any], X: Data, labels: Mapping[str, Int[n
         if not isinstance(draws.mixture, CollapsedMixture) or not draws.mixture.data.is_table:
             found[name] = np.nan
             continue
-        best = (0, 0)
+        best: tuple[Any, ...] = (0, 0)
         if isinstance(fit, Chains):  # medians may be outside the support of a prior of several variables
             best = np.unravel_index(np.argmax(summaries(draws).log_joint), draws.labels.shape[:2])
         with jax.enable_x64(True):

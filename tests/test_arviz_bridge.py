@@ -139,7 +139,7 @@ def test_log_predictive_averages_the_draws_densities() -> None:
 def test_diagnostics_of_label_invariant_variables(mcmc: MCMC) -> None:
     data = to_arviz(mcmc, X)
     table = diagnostics(data)
-    assert set(table.index) == {"alpha", *LABEL_INVARIANT}
+    assert set(table.index) == {"alpha", "n_large_clusters", *LABEL_INVARIANT}
     for name in table.index:
         draws = data["posterior"][name].values.astype(float)
         if np.ptp(draws) > 0:

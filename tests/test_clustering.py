@@ -406,7 +406,7 @@ def test_rows_that_are_all_alone_are_no_finding() -> None:
     wide = headline("MAP-DP", {"MAP-DP": alone}, columns=150)
     assert wide.startswith("No groups were found: in the partition of MAP-DP, 12 of 12 rows are each a cluster of their own; ")
     assert "there are more columns (150) than rows" in wide
-    mostly = headline("Gibbs", {"Gibbs": np.append(alone, [0, 0])}, np.eye(13)[12], columns=3)
+    mostly = headline("Gibbs", {"Gibbs": np.append(alone, [0, 0])}, np.full(9, 1), columns=3)
     assert mostly.startswith("No groups were found") and "see the warnings" in mostly
     assert "No groups" not in headline("MAP-DP", {"MAP-DP": some}, columns=150)
 

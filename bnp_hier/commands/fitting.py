@@ -49,7 +49,7 @@ from bnp_hier.comparison import compare, shared_component
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.posterior.outliers import outlier_pvalues
-from bnp_hier.reports.cluster_sizes import sizes_in_words
+from bnp_hier.reports.headlines import large_in_words
 from bnp_hier.reports.known_classes import classes_verdict
 from bnp_hier.runs.saved_fit import SavedFit, load_fit
 from bnp_hier.utils.files import replacing
@@ -122,7 +122,7 @@ def fit(
         report = {"data": whole.name, "method": method, "family": chosen.name, **summary}
         print_json({**report, "sizes": sizes, "notes": saved.notes, "file": path})
     else:
-        unequal = sizes_in_words(sizes)
+        unequal = large_in_words(sizes)
         found = f"{counted(len(sizes), 'cluster')}, numbered from 0, of sizes {listed(sizes, 12)}"
         out.print(f"{title}: {found}{f'; {unequal}' if unequal else ''}", highlight=False)
         for line in lines:

@@ -146,7 +146,8 @@ def associations(description: ClusterProfiles, *, ax: Axes | None = None) -> Axe
 
 def _cell(profile: pd.Series, share: bool) -> str:
     """Mean and standard deviation, or share, and the interval of the parameter in another line."""
-    return with_interval(*(profile[name] for name in ("mean", "sd", "low", "high", "spread")), share, separator="\n")
+    mean, sd, low, high, spread = (profile[name] for name in ("mean", "sd", "low", "high", "spread"))
+    return with_interval(mean, sd, low, high, spread, share, separator="\n")
 
 
 def _strongest(description: ClusterProfiles, deviation: pd.Series) -> list[tuple[str, str]]:

@@ -11,7 +11,10 @@ from jaxtyping import Bool, Float, Int
 from bnp_hier.posterior.partitions import flat_draws, one_partition, unique_draws
 from bnp_hier.posterior.point_estimates import expected_losses
 
-__all__ = ["CredibleBall", "credible_ball", "number_of_clusters"]
+__all__ = ["LARGE", "CredibleBall", "credible_ball", "large_clusters", "least_share", "number_of_clusters"]
+
+LARGE = 0.02
+"""Share of the rows from which on reports call a cluster large."""
 
 
 class CredibleBall(NamedTuple):
@@ -83,29 +86,60 @@ def credible_ball(draws: ArrayLike, estimate: ArrayLike, level: float = 0.95, lo
     )
 
 
-def number_of_clusters(draws: ArrayLike) -> Float[np.ndarray, " k1"]:
+def number_of_clusters(draws: ArrayLike, at_least: float = 0.0) -> Float[np.ndarray, " k1"]:
     """Return the posterior probabilities of 0, 1, ..., K clusters, where K is the largest number in any draw.
 
     Parameters
     ----------
     draws
         Label draws, (s, n) or (chain, draw, n) whole numbers.
+    at_least
+        Share of the rows, in [0, 1], that a cluster must hold to count: under a Dirichlet process, draws have clusters of a few
+        rows that come and go, and the number of the others is better determined.
 
     Returns
     -------
     probabilities
-        (K + 1,) shares of the draws with so many clusters; the first is 0.
+        (K + 1,) shares of the draws with so many clusters; the first is 0 unless `at_least` is positive.
 
     Raises
     ------
     ValueError, TypeError
-        If the draws have the wrong shape or type.
+        If an argument has the wrong shape or type, or is out of range.
 
     Examples
     --------
     >>> from bnp_hier import number_of_clusters
-    >>> number_of_clusters([[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]])
+    >>> draws = [[0, 0, 1], [0, 0, 0], [5, 5, 2], [1, 0, 0]]
+    >>> number_of_clusters(draws)
     array([0.  , 0.25, 0.75])
+    >>> number_of_clusters(draws, at_least=0.5)
+    array([0., 1.])
     """
-    ordered = np.sort(flat_draws(draws), axis=1)
-    return np.bincount(1 + (np.diff(ordered, axis=1) != 0).sum(1)) / len(ordered)
+    flat = flat_draws(draws)
+    return np.bincount(large_clusters(flat, at_least)) / len(flat)
+
+
+def least_share(rows: int) -> float:
+    """Share of the rows from which on reports call a cluster large: 2%, and at least two rows."""
+    return max(LARGE, 2 / rows)
+
+
+def large_clusters(draws: ArrayLike, at_least: float) -> Int[np.ndarray, "*draws"]:
+    """Return the number of clusters of each draw that hold at least a share of its rows.
+
+    Parameters
+    ----------
+    draws
+        Label draws, (..., n) whole numbers.
+    at_least
+        The share, in [0, 1].
+    """
+    if not 0 <= at_least <= 1:
+        raise ValueError(f"at_least must be a share of the rows, in [0, 1], but it is {at_least!r}")
+    ordered = np.sort(np.asarray(draws), axis=-1)
+    *shape, n = ordered.shape
+    begins = np.flatnonzero(np.diff(ordered, axis=-1, prepend=ordered[..., :1] - 1))
+    sizes = np.diff(begins, append=ordered.size)
+    large = begins[sizes >= at_least * n]
+    return np.bincount(large // n, minlength=ordered.size // n).reshape(shape)

@@ -20,6 +20,7 @@ ROUGH_RHAT = 1.05
 IN_WORDS = {
     "log_joint": "the log joint",
     "n_clusters": "the number of clusters",
+    "n_large_clusters": "the number of large clusters",
     "largest_cluster": "the size of the largest cluster",
     "entropy": "the entropy of the cluster sizes",
     "log_tree_prior": "the log prior of the trees",

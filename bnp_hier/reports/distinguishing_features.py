@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles, as_number, deviations, is_share, sizes_of
-from bnp_hier.reports.cluster_sizes import large_clusters
 from bnp_hier.utils.rounding import rounded
 
 __all__ = ["Distinction", "distinctions", "features_in_words"]
@@ -23,6 +22,9 @@ CLEAR, VERY = 1.0, 1.5
 
 APART = 1.0
 """Standard deviations within clusters by which a mean must differ from those on both sides to be said to lie between them."""
+
+SMALL = 0.2
+"""Share of the size of the median row's cluster below which a cluster is small, and is not compared with."""
 
 UNREMARKABLE = "close to the mean of all rows in every column"
 """Said of a cluster that no column distinguishes."""
@@ -81,6 +83,13 @@ def features_in_words(found: ClusterProfiles, *, brief: bool = False) -> list[st
     return [(", " if brief else "; ").join(some) or empty for some in written]
 
 
+def _large_clusters(sizes: Int[np.ndarray, " k"]) -> Bool[np.ndarray, " k"]:
+    """Whether each cluster has at least a fifth of the size of the cluster that the median row belongs to."""
+    ordered = np.sort(sizes)[::-1]
+    typical = ordered[np.searchsorted(np.cumsum(ordered), sizes.sum() / 2)]
+    return sizes >= SMALL * typical
+
+
 @dataclass(frozen=True)
 class _Table:
     """The columns and levels that were used, (r,), in the clusters, (K,).
@@ -107,7 +116,7 @@ class _Table:
     @classmethod
     def of(cls, found: ClusterProfiles) -> Self:
         profiles = found.profiles.join(deviations(found.profiles))
-        is_large = large_clusters(sizes_of(found).to_numpy())
+        is_large = _large_clusters(sizes_of(found).to_numpy())
         used = found.association.index[found.association["used"].to_numpy(dtype=bool)]
         profiles = profiles[profiles.index.get_level_values("column").isin(used)]
         keys = list(dict.fromkeys(zip(*(profiles.index.get_level_values(name) for name in ("column", "level")), strict=True)))

@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 from bnp_hier import plots
 from bnp_hier.capabilities import TreePosterior
 from bnp_hier.posterior.convergence import LABEL_INVARIANT
-from bnp_hier.posterior.credible_balls import number_of_clusters
+from bnp_hier.posterior.credible_balls import least_share, number_of_clusters
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.reports.chains import IN_WORDS
 from bnp_hier.reports.findings import Findings
@@ -92,10 +92,13 @@ def pairs_figure(findings: Findings) -> NamedFigure:
 
 
 def cluster_number_figures(findings: Findings) -> Iterator[NamedFigure]:
-    """The probability of each number of clusters, for the methods that are chains."""
-    for name in findings.certainty:
-        figure = _figure(plots.number_of_clusters(number_of_clusters(findings.draws(name))))
-        yield NamedFigure(_file("number-of-clusters", name), f"{name}: probability of each number of clusters", figure)
+    """The probability of each number of clusters, for the chains that agree."""
+    for name in findings.trusted:
+        draws = findings.draws(name)
+        least = least_share(draws.shape[-1])
+        figure = _figure(plots.number_of_clusters(number_of_clusters(draws, least)))
+        caption = f"{name}: probability of each number of clusters of at least {least:.0%} of the rows"
+        yield NamedFigure(_file("number-of-clusters", name), caption, figure)
 
 
 def coclustering_figures(findings: Findings) -> Iterator[NamedFigure]:

@@ -19,13 +19,12 @@ from bnp_hier.comparison import shared_component, tabulate
 from bnp_hier.components import Component, GammaPoisson
 from bnp_hier.datasets import Dataset
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles
-from bnp_hier.posterior.convergence import diagnostics
+from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
 from bnp_hier.posterior.count_dispersion import dispersion_within
-from bnp_hier.posterior.credible_balls import number_of_clusters
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
 from bnp_hier.posterior.item_uncertainty import row_probabilities
-from bnp_hier.reports.chains import ROUGH_RHAT, Convergence, chains_verdict
+from bnp_hier.reports.chains import ROUGH_RHAT, chains_verdict
 from bnp_hier.reports.distinguishing_features import features_in_words
 from bnp_hier.reports.headlines import headline
 from bnp_hier.reports.known_classes import classes_verdict
@@ -114,24 +113,39 @@ class Findings:
         """Partitions of a method."""
         return _partitions(self.packages[name])
 
-    @property
+    @cached_property
     def lead(self) -> str:
-        """The method shown in the figures: the first chains, or else the method with the most probable partition."""
-        return next(iter(self.certainty), None) or str(self.table["log_posterior"].fillna(-np.inf).idxmax())
+        """The method shown: the first chains that agree, or else the method with the most probable partition."""
+        searches = [name for name in self.fits if name not in self.certainty]
+        log_posterior = self.table["log_posterior"].loc[searches or list(self.fits)]
+        return next(iter(self.trusted), None) or str(log_posterior.fillna(-np.inf).idxmax())
+
+    def settled(self, name: str) -> bool:
+        """Whether chains agree, at least roughly, on everything that does not depend on labels.
+
+        R-hat is NaN for single chains, which cannot show it, and where a quantity is the same in all draws.
+        """
+        rhat = self.convergence[name]["rhat"].reindex([*LABEL_INVARIANT, "n_large_clusters"])
+        return not (rhat > ROUGH_RHAT).any()
+
+    @cached_property
+    def trusted(self) -> dict[str, RowCertainty]:
+        """`certainty` of the chains that agree; those of the others are withheld."""
+        return {name: certainty for name, certainty in self.certainty.items() if self.settled(name)}
 
     def headline(self) -> str:
-        """The number of clusters, its probability, how unequal they are, and which methods agree, in a few sentences."""
-        if self.lead not in self.certainty:
-            return headline(self.lead, self.labels, columns=self.data.X.shape[1])
-        rhat = self.convergence[self.lead].loc["n_clusters", "rhat"]  # NaN where all draws have the same number
-        probabilities, settled = number_of_clusters(self.draws(self.lead)), not rhat > ROUGH_RHAT
-        return headline(self.lead, self.labels, probabilities, settled, self.data.X.shape[1])
+        """The clusters that matter, how certain their number is, and which methods agree, in a few sentences."""
+        columns, disagreeing = self.data.X.shape[1], next((name for name in self.certainty if name not in self.trusted), None)
+        if self.lead in self.trusted:
+            numbers = np.asarray(self.packages[self.lead]["posterior"]["n_large_clusters"]).ravel()
+            return headline(self.lead, self.labels, numbers, columns)
+        return headline(self.lead, self.labels, columns=columns, disagreeing=disagreeing)
 
     def certainties(self) -> dict[str, Shaped[np.ndarray, " n"]]:
-        """For each chain method, the probability of each row's cluster, the best other cluster, and the probability of that."""
+        """For each trusted method, the probability of each row's cluster, the best other cluster, and its probability."""
         return {
             f"{name} {what}": values
-            for name, certainty in self.certainty.items()
+            for name, certainty in self.trusted.items()
             for what, values in (
                 ("probability", certainty.own),
                 ("alternative", certainty.alternative),
@@ -155,8 +169,8 @@ class Findings:
         labels = self.labels[self.lead]
         sizes, n = np.bincount(labels), len(labels)
         columns: dict[str, Any] = {"rows": sizes, "share": [f"{share:.0%}" if share >= 0.005 else "<1%" for share in sizes / n]}
-        if self.lead in self.certainty:
-            columns["rows in doubt"] = np.bincount(labels, weights=~self.certainty[self.lead].certain).astype(int)
+        if self.lead in self.trusted:
+            columns["rows in doubt"] = np.bincount(labels, weights=~self.trusted[self.lead].certain).astype(int)
         columns["what distinguishes its rows, with their means or shares"] = features_in_words(self.profiles)
         return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
 
@@ -187,14 +201,8 @@ class Findings:
             searches = [name for name in self.fits if name not in self.certainty]
             draws = self.draws(self.lead)
             draws = draws.reshape(-1, draws.shape[-1])[:: -(-draws.shape[0] * draws.shape[1] // MOST_DRAWS)]
-            found += disagreement(self.table, self.lead, searches, self.labels[self.lead], draws, self.settled)
+            found += disagreement(self.table, self.lead, searches, self.labels[self.lead], draws, self.settled(self.lead))
         return [*found, *self.notes_on_classes, *held_out_verdict(self.table)]
-
-    @property
-    def settled(self) -> bool:
-        """Whether the chains of the method shown have at least nearly converged."""
-        found = Convergence.of(self.convergence[self.lead], self.fits[self.lead].num_chains)
-        return found.chains > 1 and found.moved and found.nearly
 
     @cached_property
     def notes_on_classes(self) -> list[str]:
@@ -259,7 +267,9 @@ class Findings:
             yield from chains_verdict(name, self.convergence[name], self.fits[name].num_chains)
 
     def _of_certainty(self, name: str) -> Iterator[str]:
-        if name in self.certainty:
+        if name in self.certainty and name not in self.trusted:
+            yield f"{name}: the chains disagree, so that their probabilities are withheld."
+        elif name in self.certainty:
             yield from clusters_verdict(name, self.draws(name), self.certainty[name])
 
     def _of_tree(self, name: str) -> Iterator[str]:

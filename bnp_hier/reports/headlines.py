@@ -1,4 +1,4 @@
-"""Summary of a comparison in a few sentences: the number of clusters, how certain it is, their sizes, and who agrees."""
+"""Summary of a comparison in a few sentences: the clusters that matter, how certain their number is, and who agrees."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from bnp_hier.reports.cluster_sizes import sizes_in_words
+from bnp_hier.posterior.credible_balls import LARGE, least_share
 from bnp_hier.utils.wording import conjoined, in_words
 
-__all__ = ["Relation", "headline", "relation"]
+__all__ = ["Relation", "headline", "large_in_words", "relation"]
 
 ALIKE = 0.95
 """Share of the rows that must follow a partition for another to be called a coarser or a finer version of it."""
 
-WORTH_NAMING = 0.05
-"""Probability from which on a second number of clusters appears in the headline."""
+NOT_EXCLUDED = 0.05
+"""Probability of a single large cluster from which on the draws do not exclude it."""
 
-NEAREST = "The partition nearest to all draws has"
-"""Beginning of a sentence on the point estimate."""
+CREDIBLE = 0.05, 0.95
+"""Quantiles of the number of large clusters between which it lies with a probability of 90%."""
 
 
 class Relation(NamedTuple):
@@ -60,13 +60,15 @@ def relation(reference: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"]) ->
 def headline(
     lead: str,
     labels: Mapping[str, Int[np.ndarray, " n"]],
-    probabilities: Float[np.ndarray, " k1"] | None = None,
-    converged: bool = True,
+    numbers: Int[np.ndarray, " s"] | None = None,
     columns: int = 0,
+    disagreeing: str | None = None,
 ) -> str:
-    """A few sentences on the number of clusters and their sizes, reconciled over the methods.
+    """A few sentences on the clusters that matter, how certain their number is, and how the methods agree.
 
-    Of clusters of very unequal sizes, it says how many of the rows the large ones hold, and how many are tiny.
+    It begins with the large clusters of the leading partition, those of at least 2% of the rows (and two rows), the share
+    of the rows that they hold, and their number in the draws. It begins with no number where none has a probability of 1/2,
+    and says that the data do not show groups where the draws do not exclude a single large cluster.
 
     Parameters
     ----------
@@ -74,33 +76,97 @@ def headline(
         The method that the others are compared with.
     labels
         Method -> (n,) its partition.
-    probabilities
-        Posterior probabilities of 0, 1, ..., K clusters, if the leading method samples the posterior.
-    converged
-        Whether the chains agree on the number of clusters.
+    numbers
+        (s,) number of large clusters of every draw, if the leading method samples the posterior.
     columns
         Number of columns of the data.
+    disagreeing
+        The method whose chains do not agree, and therefore supply no probabilities.
     """
-    reference = labels[lead]
-    alone = int((np.bincount(reference) == 1).sum())
-    if alone > len(reference) / 2:
-        return _without_groups(lead, alone, len(reference), columns)
-    own, sizes = int(reference.max()) + 1, sizes_in_words(np.bincount(reference))
-    if probabilities is None:
-        return _without_probabilities(lead, labels, sizes)
-    if not converged:
-        shown = [f"{NEAREST} {in_words(own)} clusters; {sizes}."] if sizes else []
-        return " ".join([_unsettled(lead, probabilities), *shown, *_others(lead, labels)])
-    mode = int(probabilities.argmax())
-    rest = [int(k) for k in np.argsort(-probabilities, kind="stable")[1:] if probabilities[k] >= WORTH_NAMING][:3]
-    beside = "".join(f"{', ' if i else '; '}{in_words(k)} {probabilities[k]:.0%}" for i, k in enumerate(rest))
-    first = f"{_counted(mode)} (probability {probabilities[mode]:.0%}{beside})"
-    if mode == 1:
-        first += ". Under this model the data show no groups" if probabilities[1] >= 0.5 else ""
-    elif own != mode:
-        first += f". {NEAREST} {in_words(own)}"
-    first += f"; {sizes}." if sizes and mode != 1 else "."
-    return " ".join([first, *_others(lead, labels)])
+    sizes, rows = np.bincount(labels[lead]), len(labels[lead])
+    alone = int((sizes == 1).sum())
+    start = ""
+    if disagreeing is not None:
+        start = f"Unsettled: the chains of {disagreeing} do not agree, and supply no probabilities; run them longer. "
+    if alone > rows / 2:
+        return start + _without_groups(lead, alone, rows, columns)
+    agree = len(labels) > 1 and all(relation(labels[lead], other).kind == "same" for other in labels.values())
+    first = _of_partition(lead, labels, sizes, agree) if numbers is None else _of_draws(numbers, sizes)
+    rest = [*_small(sizes), *(() if agree and numbers is None else _others(lead, labels))]
+    if numbers is None and disagreeing is None:
+        rest.append("Run gibbs to see how probable this number is.")
+    return start + " ".join([first, *rest])
+
+
+def _least(rows: int) -> str:
+    return f"at least {LARGE:.0%}" if least_share(rows) == LARGE else "at least two rows"
+
+
+def _held(sizes: Int[np.ndarray, " k"]) -> tuple[int, str]:
+    """Number of large clusters, and what they hold, in words."""
+    large = sizes >= least_share(int(sizes.sum())) * sizes.sum()
+    share = sizes[large].sum() / sizes.sum()
+    held = "all rows" if share == 1 else "more than 99% of the rows" if share > 0.99 else f"{share:.0%} of the rows"
+    return int(large.sum()), held
+
+
+def large_in_words(sizes: Int[np.ndarray, " k"]) -> str:
+    """Say how many of the rows the large clusters hold; empty if all clusters are large, or none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> large_in_words(np.array([90, 69, 62, 59, 2, 2, 1, 1]))
+    'the four largest hold 98% of the rows'
+    """
+    own, held = _held(sizes)
+    if own in (0, len(sizes)):
+        return ""
+    return f"the {in_words(own)} largest hold {held}" if own > 1 else f"the largest holds {held}"
+
+
+def _of_draws(numbers: Int[np.ndarray, " s"], sizes: Int[np.ndarray, " k"]) -> str:
+    """How many large clusters there are, from the posterior."""
+    probabilities, least = np.bincount(numbers) / len(numbers), _least(int(sizes.sum()))
+    low, high = (int(value) for value in np.quantile(numbers, CREDIBLE, method="inverted_cdf"))
+    mode, (own, held) = int(probabilities.argmax()), _held(sizes)
+    credible = f"{CREDIBLE[1] - CREDIBLE[0]:.0%} credible"
+    span = f"{credible}: {low} to {high} of {least}"
+    if low == high:
+        span = f"probability {probabilities[mode]:.0%} of {mode} of {least}"
+    if (single := probabilities[:2].sum()) >= NOT_EXCLUDED:
+        return f"The data do not show groups: there is a single cluster with a probability of {single:.0%} ({span})."
+    nearest = f"In the partition nearest to all draws, {in_words(own)} hold{'s' if own == 1 else ''} {held}"
+    if probabilities[mode] < 0.5:
+        return f"Between {in_words(low)} and {in_words(high)} clusters of {least} ({credible}). {nearest}."
+    if own != mode:
+        sure = f"{probabilities[mode]:.0%}; {credible}: {low} to {high}"
+        more = f"{in_words(mode)} of {least} are more probable ({sure})"
+        return f"{_counted(own)} hold{'s' if own == 1 else ''} {held}, in the partition nearest to all draws; {more}."
+    return f"{_counted(own)} hold{'s' if own == 1 else ''} {held} ({span})."
+
+
+def _of_partition(lead: str, labels: Mapping[str, Int[np.ndarray, " n"]], sizes: Int[np.ndarray, " k"], agree: bool) -> str:
+    """Where no method samples the posterior, there is no probability to report."""
+    own, held = _held(sizes)
+    by = "by every method" if agree else f"by {lead}"
+    if len(labels) > 1 and not agree:
+        by = f"in the most probable partition found, that of {lead}"
+    if not own:
+        return f"{_counted(len(sizes))}, none of which holds {_least(int(sizes.sum()))}, {by}."
+    if len(sizes) == 1:
+        return f"One cluster, {by}."
+    return f"{_counted(own)} hold{'s' if own == 1 else ''} {held}, {by}."
+
+
+def _small(sizes: Int[np.ndarray, " k"]) -> Iterator[str]:
+    """How many further clusters the partition has."""
+    large = sizes >= least_share(int(sizes.sum())) * sizes.sum()
+    few = sizes[~large]
+    if large.any() and len(few):
+        rows = "a single row" if few.max() == 1 else f"at most {in_words(int(few.max()))} rows"
+        each = " each" if len(few) > 1 else ""
+        yield f"The partition has {in_words(len(few))} more, of {rows}{each}."
 
 
 def _without_groups(lead: str, alone: int, rows: int, columns: int) -> str:
@@ -114,25 +180,6 @@ def _without_groups(lead: str, alone: int, rows: int, columns: int) -> str:
 def _counted(clusters: int) -> str:
     """The number in words, at the beginning of a sentence."""
     return f"{in_words(clusters).capitalize()} cluster{'s' if clusters != 1 else ''}"
-
-
-def _unsettled(lead: str, probabilities: Float[np.ndarray, " k1"]) -> str:
-    seen = np.flatnonzero(probabilities >= 0.01)
-    span = f"between {seen[0]} and {seen[-1]}" if seen[0] < seen[-1] else f"around {seen[0]}"
-    return f"Unsettled: the chains of {lead} do not agree on the number of clusters ({span}); run them longer."
-
-
-def _without_probabilities(lead: str, labels: Mapping[str, Int[np.ndarray, " n"]], sizes: str) -> str:
-    """Where no method samples the posterior, there is no probability to report."""
-    own = int(labels[lead].max()) + 1
-    advice = "Run gibbs to see how probable this number is."
-    shown = f"; {sizes}." if sizes else "."
-    if len(labels) == 1:
-        return f"{_counted(own)}, by {lead}{shown} {advice}"
-    if all(relation(labels[lead], other).kind == "same" for other in labels.values()):
-        return f"{_counted(own)}, by every method{shown} {advice}"
-    first = f"{_counted(own)} in the most probable partition found, that of {lead}{shown}"
-    return " ".join([first, *_others(lead, labels), advice])
 
 
 def _others(lead: str, labels: Mapping[str, Int[np.ndarray, " n"]]) -> Iterator[str]:

@@ -132,7 +132,7 @@ def groups(findings: Findings) -> Section:
 def certainty(findings: Findings) -> Section:
     """The probability of each number of clusters, and the least certain rows with their alternatives."""
     tables = {}
-    for name, certainty in findings.certainty.items():
+    for name, certainty in findings.trusted.items():
         doubtful = certainty.most_uncertain(findings.data.item_names, findings.data.classes)
         if len(doubtful):
             tables[f"{name}: the least certain rows, with the probabilities of their cluster and of another"] = doubtful

@@ -116,7 +116,7 @@ def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Itera
 
 def _on_certainty(findings: Findings) -> Iterator[Check]:
     """Whether most rows have one cluster."""
-    for name, certainty in findings.certainty.items():
+    for name, certainty in findings.trusted.items():
         n, doubtful = len(certainty.labels), int((~certainty.certain).sum())
         finding = f"{doubtful} of {n} rows are in doubt"
         if doubtful <= DOUBTFUL * n:
@@ -154,6 +154,6 @@ def _on_agreement(findings: Findings) -> Iterator[Check]:
     else:
         sampled = findings.lead in findings.certainty
         action = f"prefer {findings.lead}, {'which averages over partitions' if sampled else 'the most probable partition'}"
-        if sampled and not findings.settled:
+        if sampled and not findings.settled(findings.lead):
             action = f"run longer ({LONGER}): the chains of {findings.lead} have not converged"
         yield Check("agreement of the methods", LOOK, finding, f"{action}; the flow figure shows which rows differ")

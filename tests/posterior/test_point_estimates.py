@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import bnp_hier as bnp
 from bnp_hier.posterior import point_estimates
+from bnp_hier.posterior.credible_balls import large_clusters, least_share
 from bnp_hier.posterior.point_estimates import LOSSES, expected_losses
 from tests.oracles.partitions import all_partitions
 from tests.parameters import few
@@ -182,12 +188,23 @@ def test_number_of_clusters() -> None:
     assert found.tolist() == [0.0, 0.25, 0.5, 0.25]
 
 
+@given(draws=arrays(np.int64, st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 9)), elements=st.integers(0, 4)),
+       at_least=st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]))  # fmt: skip
+def test_number_of_large_clusters(draws: np.ndarray, at_least: float) -> None:
+    n = draws.shape[-1]
+    counted = [sum(size >= at_least * n for size in Counter(draw).values()) for draw in draws.reshape(-1, n).tolist()]
+    np.testing.assert_array_equal(large_clusters(draws, at_least).ravel(), counted)
+    np.testing.assert_allclose(bnp.number_of_clusters(draws, at_least), np.bincount(counted) / len(counted))
+    assert least_share(n) * n >= min(2, n)
+
+
 def test_bad_input() -> None:
     draws = noisy(5, 4, 0)
     for call, message in (
         (lambda: bnp.credible_ball(draws, draws[0], level=0.0), r"level must lie in \(0, 1\], but it is 0.0"),
         (lambda: bnp.credible_ball(draws, draws), "estimate must be one whole-number label per item"),
         (lambda: bnp.credible_ball(draws, draws[0][:3]), "estimate labels 3 items, but the draws label 5"),
+        (lambda: bnp.number_of_clusters(draws, 2), r"at_least must be a share of the rows, in \[0, 1\], but it is 2"),
         (lambda: bnp.point_estimate(draws, n_init=-1), "n_init must be a whole number of at least 0, but it is -1"),
         (lambda: bnp.point_estimate(draws, "zero-one"), 'loss must be "vi" or "binder", but it is .zero-one.'),
         (lambda: expected_losses(draws[:, :3], draws), "the candidates label 3 items, but the draws label 5"),

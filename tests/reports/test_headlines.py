@@ -12,7 +12,6 @@ THREE = np.repeat([0, 1, 2], [50, 40, 30])
 TWO = np.repeat([0, 1, 1], [50, 40, 30])
 SPLIT = np.repeat([0, 1, 2, 3], [20, 30, 40, 30])
 OTHER = np.arange(120) % 3
-PROBABILITIES = np.array([0.0, 0.0, 0.25, 0.6, 0.11, 0.04])
 
 
 def test_relations() -> None:
@@ -37,48 +36,69 @@ def test_a_merger_of_clusters_is_called_one(labels: list[int], into: list[int]) 
         assert len({into[k] for k in group}) == 1
 
 
-def test_headline_of_chains_and_fast_methods() -> None:
-    line = headline("Gibbs", {"Gibbs": THREE, "BHC": TWO, "MAP-DP": TWO}, PROBABILITIES)
-    assert line == "Three clusters (probability 60%; two 25%, four 11%). BHC and MAP-DP merge clusters 1 and 2."
-    line = headline("Gibbs", {"Gibbs": THREE, "BHC": THREE, "MAP-DP": THREE}, PROBABILITIES)
+SEVEN = np.repeat(np.arange(7), [50, 40, 30, 2, 1, 1, 1])
+
+
+def test_a_headline_begins_with_the_clusters_that_matter() -> None:
+    line = headline("Gibbs", {"Gibbs": SEVEN, "BHC": SEVEN}, np.array([3] * 90 + [4] * 10))
+    assert line == (
+        "Three clusters hold 96% of the rows (90% credible: 3 to 4 of at least 2%). The partition has four more, of at most "
+        "two rows each. BHC finds the same clusters."
+    )
+    line = headline("Gibbs", {"Gibbs": THREE, "BHC": TWO, "MAP-DP": TWO}, np.full(100, 3))
+    assert line == "Three clusters hold all rows (probability 100% of 3 of at least 2%). BHC and MAP-DP merge clusters 1 and 2."
+    line = headline("Gibbs", {"Gibbs": THREE, "BHC": THREE, "MAP-DP": THREE}, np.full(100, 3))
     assert line.endswith("All methods agree.")
-    line = headline("Gibbs", {"Gibbs": TWO, "BHC": TWO, "MAP-DP": SPLIT, "Variational": OTHER}, PROBABILITIES)
-    assert "The partition nearest to all draws has two." in line
+    line = headline("Gibbs", {"Gibbs": TWO, "BHC": TWO, "MAP-DP": SPLIT, "Variational": OTHER}, np.full(100, 2))
     assert "BHC finds the same clusters." in line and "MAP-DP splits clusters 0 and 1." in line
     assert "Variational finds a different partition, of three." in line
 
 
-UNEQUAL = np.repeat(np.arange(7), [50, 40, 30, 2, 1, 1, 1])
+def test_no_number_comes_first_that_is_less_probable_than_all_others() -> None:
+    line = headline("Gibbs", {"Gibbs": THREE}, np.array([2] * 30 + [3] * 40 + [4] * 30))
+    assert line.startswith(
+        "Between two and four clusters of at least 2% (90% credible). In the partition nearest to all draws, "
+    )
 
 
-def test_headline_of_unequal_clusters_says_what_the_large_ones_hold() -> None:
-    words = "; the three largest hold 96% of the rows, and four have at most two rows. "
-    line = headline("Gibbs", {"Gibbs": UNEQUAL, "BHC": UNEQUAL}, np.array([0.0] * 7 + [0.6, 0.4]))
-    assert line == f"Seven clusters (probability 60%; eight 40%){words}BHC finds the same clusters."
-    line = headline("Gibbs", {"Gibbs": UNEQUAL, "BHC": UNEQUAL}, np.array([0.0] * 8 + [0.9, 0.1]))
-    assert line.startswith(f"Eight clusters (probability 90%; nine 10%). The partition nearest to all draws has seven{words}")
-    line = headline("Gibbs", {"Gibbs": UNEQUAL, "BHC": UNEQUAL}, PROBABILITIES, converged=False)
-    assert f"run them longer. The partition nearest to all draws has seven clusters{words}BHC finds" in line
-    assert headline("BHC", {"BHC": UNEQUAL}).startswith(f"Seven clusters, by BHC{words}Run gibbs")
-    assert headline("BHC", {"BHC": UNEQUAL, "MAP-DP": UNEQUAL}).startswith(f"Seven clusters, by every method{words}Run gibbs")
-    line = headline("BHC", {"BHC": UNEQUAL, "MAP-DP": np.minimum(UNEQUAL, 2)})
-    assert line.startswith(f"Seven clusters in the most probable partition found, that of BHC{words}MAP-DP")
+def test_a_number_other_than_that_of_the_partition_shown_is_said_after_it() -> None:
+    line = headline("Gibbs", {"Gibbs": THREE}, np.array([2] * 80 + [3] * 20))
+    assert line == (
+        "Three clusters hold all rows, in the partition nearest to all draws; two of at least 2% are more probable (80%; 90% "
+        "credible: 2 to 3)."
+    )
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=60))
+def test_groups_are_shown_only_if_the_draws_exclude_a_single_cluster(numbers: list[int]) -> None:
+    line = headline("Gibbs", {"Gibbs": THREE}, np.array(numbers))
+    assert line.startswith("The data do not show groups") == (np.mean(np.array(numbers) == 1) >= 0.05)
+
+
+def test_small_tables_have_clusters_of_two_rows() -> None:
+    labels = np.repeat([0, 1, 2, 3], [10, 10, 2, 1])
+    line = headline("Gibbs", {"Gibbs": labels}, np.full(10, 3))
+    assert line.startswith(
+        "Three clusters hold 96% of the rows (probability 100% of 3 of at least two rows). The partition has "
+    )
+    assert line.endswith("one more, of a single row.")
 
 
 def test_headline_of_chains_that_disagree_claims_no_probability() -> None:
-    line = headline("Gibbs", {"Gibbs": THREE, "BHC": TWO}, PROBABILITIES, converged=False)
-    assert line.startswith("Unsettled: the chains of Gibbs do not agree on the number of clusters (between 2 and 5)")
-    assert "%" not in line
-
-
-def test_headline_of_one_cluster() -> None:
-    one = np.zeros(5, dtype=int)
-    line = headline("Gibbs", {"Gibbs": one}, np.array([0.0, 0.97, 0.03]))
-    assert line == "One cluster (probability 97%). Under this model the data show no groups."
+    line = headline("BHC", {"BHC": THREE, "Gibbs": TWO}, disagreeing="Gibbs")
+    assert line == (
+        "Unsettled: the chains of Gibbs do not agree, and supply no probabilities; run them longer. Three clusters hold all "
+        "rows, in the most probable partition found, that of BHC. Gibbs merges clusters 1 and 2."
+    )
 
 
 def test_headline_without_chains() -> None:
-    assert headline("BHC", {"BHC": TWO, "MAP-DP": TWO}).startswith("Two clusters, by every method. Run gibbs")
-    assert headline("BHC", {"BHC": TWO}).startswith("Two clusters, by BHC.")
-    line = headline("BHC", {"BHC": THREE, "MAP-DP": TWO})
-    assert line.startswith("Three clusters in the most probable partition found, that of BHC. MAP-DP merges clusters 1 and 2.")
+    assert headline("BHC", {"BHC": TWO, "MAP-DP": TWO}) == (
+        "Two clusters hold all rows, by every method. Run gibbs to see how probable this number is."
+    )
+    assert headline("BHC", {"BHC": np.zeros(9, int)}) == "One cluster, by BHC. Run gibbs to see how probable this number is."
+    line = headline("BHC", {"BHC": SEVEN, "MAP-DP": np.minimum(SEVEN, 2)})
+    assert line.startswith(
+        "Three clusters hold 96% of the rows, in the most probable partition found, that of BHC. The partition"
+    )
+    assert headline("BHC", {"BHC": np.arange(200) // 2}).startswith("100 clusters, none of which holds at least 2%, by BHC.")
