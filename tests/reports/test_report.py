@@ -12,10 +12,11 @@ import pytest
 
 import bnp_hier as bnp
 from bnp_hier.datasets import Dataset
+from bnp_hier.methods import METHODS, RunOptions
 from bnp_hier.models import dpm
 from bnp_hier.reports import figures
 from bnp_hier.reports.findings import Findings
-from bnp_hier.reports.report import evidence, tree, write_report
+from bnp_hier.reports.report import certainty, evidence, tree, write_report
 from bnp_hier.reports.tree_page import doubtful_merges, tree_figure, write_tree_page
 from bnp_hier.reports.trust import checks, checks_of_chains
 
@@ -51,6 +52,22 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     assert "averaged over the draws" not in page  # there are none
     assert page.count("<img") == 1  # one partition has no co-clustering probabilities to show
     assert page.count('class="drawing"') == 3  # profiles, associations, and the flow to the known classes
+
+
+def test_chains_that_disagree_supply_no_probabilities(partition: bnp.MAPDP) -> None:
+    options = RunOptions(chains=2, warmup=20, samples=40, progress_bar=False)
+    chains = METHODS["gibbs"].run(MODEL, X, options)
+    findings = Findings.of(DATA, {"Gibbs": chains, "MAP-DP": partition})
+    agreeing = dataclasses.replace(findings)
+    findings.convergence["Gibbs"].loc["n_large_clusters", "rhat"] = 1.2
+    assert findings.lead == "MAP-DP" and not findings.trusted and not findings.certainties()
+    assert findings.headline().startswith("Unsettled: the chains of Gibbs do not agree, and supply no probabilities")
+    assert "%" not in findings.headline() and "their probabilities are withheld" in " ".join(findings.notes)
+    assert not list(figures.cluster_number_figures(findings)) and not certainty(findings).tables
+    agreeing.convergence["Gibbs"]["rhat"] = 1.01
+    assert agreeing.lead == "Gibbs" and "Gibbs probability" in agreeing.certainties()
+    assert agreeing.headline().startswith("Two clusters hold all rows (probability ")
+    assert len(list(figures.cluster_number_figures(agreeing))) == 1
 
 
 @pytest.mark.slow
