@@ -45,7 +45,7 @@ def test_same_groups_and_names_for_every_method(mcmc: MCMC) -> None:
         assert type(data).__name__ == ("InferenceData" if az.__version__.startswith("0.") else "DataTree")
         assert _groups(data) == {"posterior", "log_likelihood", "observed_data"}
         posterior = data["posterior"]
-        assert set(posterior.data_vars) == {"alpha", "z", *LABEL_INVARIANT}
+        assert set(posterior.data_vars) == {"alpha", "z", "n_large_clusters", *LABEL_INVARIANT}
         assert posterior["z"].dims == ("chain", "draw", "item") and posterior["z"].shape == (*shapes[name], 14)
         assert data["log_likelihood"]["X"].dims == ("chain", "draw", "item")
         assert data["log_likelihood"]["X"].shape == (*shapes[name], 14)

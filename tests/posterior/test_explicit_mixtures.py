@@ -216,16 +216,19 @@ def test_recover_labels(sticks_run: MCMC, slots_run: MCMC) -> None:
 @pytest.mark.slow
 def test_arviz_and_comparison(sticks_run: MCMC, slots_run: MCMC) -> None:
     data = bnp.to_arviz(sticks_run, TABLE)
-    assert set(data["posterior"].data_vars) == {"alpha", "weights", "parameters", "z", *LABEL_INVARIANT}
+    assert set(data["posterior"].data_vars) == {"alpha", "weights", "parameters", "z", "n_large_clusters", *LABEL_INVARIANT}
     assert data["posterior"]["parameters"].shape == (2, 30, 4, 2, 2) and data["log_likelihood"]["X"].shape == (2, 30, 8)
     with warnings.catch_warnings():  # thirty draws are too few, and it says so
         warnings.filterwarnings("ignore", message="loo:")
         result = bnp.loo(sticks_run, TABLE)
     assert np.isfinite(result["elpd_loo"] if "elpd_loo" in dir(result) else result.elpd)
     data = bnp.to_arviz(slots_run, X)
-    assert set(data["posterior"].data_vars) == {"loc", "z", *LABEL_INVARIANT}
+    assert set(data["posterior"].data_vars) == {"loc", "z", "n_large_clusters", *LABEL_INVARIANT}
     assert data["posterior"]["loc"].dims == ("chain", "draw", "cluster")
-    assert set(bnp.diagnostics(data).index) == set(LABEL_INVARIANT)  # the clusters' parameters change names with them
+    assert set(bnp.diagnostics(data).index) == {
+        "n_large_clusters",
+        *LABEL_INVARIANT,
+    }  # the clusters' parameters change names with them
     table = bnp.compare({"sticks": sticks_run}, TABLE, held_out=TABLE[:2] + 0.1)
     assert np.isfinite(table[["log_joint", "evidence_bound", "held_out"]].to_numpy(float)).all()
     assert table.loc["sticks", "rhat"] > 0  # infinite if a summary is the same in all thirty draws of each chain
