@@ -61,6 +61,7 @@ def test_readme_example_prints_what_it_shows() -> None:
     printed = _run("-c", code + more).stdout
     printed, _, exact = printed.strip().rpartition("\n")
     exact, four_large = exact.rsplit(" ", 1)
+    four_large = float(four_large)
     headline, example = _blocks("README.md", "text")
     table, probabilities = printed.rsplit("\n", 1)
     shown_table, shown_probabilities = example.strip().rsplit("\n", 1)
@@ -73,8 +74,8 @@ def test_readme_example_prints_what_it_shows() -> None:
     assert set(caption) == {"three", "four"}
     for name, percent in caption.items():
         assert abs(share[name] - float(percent) / 100) < 0.06
-    (percent,) = re.findall(r"four of at least 2% are more probable \((\d+)%", headline)
-    assert abs(float(four_large) - float(percent) / 100) < 0.12  # of another call, with shorter chains
+    assert "Three clusters hold all rows (90% credible: 3 to 4 of at least 2%)" in headline
+    assert 0.05 < four_large < 0.5
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
@@ -23,7 +22,7 @@ from bnp_hier.advice.column_kinds import (
 from bnp_hier.components import FAMILIES, FORMS, Component, LearnedPrior
 from bnp_hier.components.learned import prior_of
 from bnp_hier.deterministic import MAPDP
-from bnp_hier.models import dpm
+from bnp_hier.models import FEW_CLUSTERS, dpm
 from bnp_hier.posterior.draws import draws_of, summaries
 
 __all__ = ["Choice", "Structure", "best_component"]
@@ -111,7 +110,7 @@ def best_component(
     random_state
         Seed for the sample and the fits.
     concentration
-        Concentration of the Dirichlet process; None for a Gamma(1, 1) prior.
+        Concentration of the Dirichlet process; None for the prior `FEW_CLUSTERS`.
     """
     names = names_of_columns(X, feature_names)
     suited = component_for(X, family, names, categories, kinds)
@@ -131,7 +130,7 @@ def best_component(
     if n > MOST_ROWS:
         some = np.sort(np.random.default_rng(random_state).choice(n, MOST_ROWS, replace=False))
     left_out = dict(_unsuited(len(some), len(continuous)))
-    alpha = dist.Gamma(1.0, 1.0) if concentration is None else concentration
+    alpha = FEW_CLUSTERS if concentration is None else concentration
     found: list[tuple[Structure, Family, MAPDP]] = []
     options: dict[str, Any] = {"n_init": ORDERS, "max_rounds": ROUNDS, "random_state": random_state}
     starts: list[np.ndarray | str] = ["sequential"]

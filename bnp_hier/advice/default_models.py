@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpyro.distributions as dist
-
 from bnp_hier.components import Component, LearnedPrior
 from bnp_hier.inspection.trace import Model
-from bnp_hier.models import bhmc, dpm
+from bnp_hier.models import FEW_CLUSTERS, bhmc, dpm
 
 __all__ = ["described", "hierarchical_mixture", "mixture"]
 
 
 def mixture(component: Component | LearnedPrior, concentration: float | None) -> Model:
-    """Dirichlet-process mixture; a concentration of None means a Gamma(1, 1) prior."""
-    return partial(dpm, component=component, concentration=dist.Gamma(1.0, 1.0) if concentration is None else concentration)
+    """Dirichlet-process mixture; a concentration of None means the prior `FEW_CLUSTERS`."""
+    return partial(dpm, component=component, concentration=FEW_CLUSTERS if concentration is None else concentration)
 
 
 def hierarchical_mixture(component: Component | LearnedPrior, concentration: float | None, depth: int) -> Model:
@@ -28,5 +26,5 @@ def described(component: Component | LearnedPrior, concentration: float | None) 
     """Describe a `mixture` in one line."""
     family = component.family if isinstance(component, LearnedPrior) else type(component)
     how = f"learned: {', '.join(component.priors)}" if isinstance(component, LearnedPrior) else "fixed hyperparameters"
-    alpha = "concentration ~ Gamma(1, 1)" if concentration is None else f"concentration {concentration:g}"
+    alpha = "concentration ~ Gamma(2, 20)" if concentration is None else f"concentration {concentration:g}"
     return f"Dirichlet-process mixture, {family.__name__}.from_data ({how}), {alpha}"

@@ -69,7 +69,7 @@ class Recommendation:
     component
         The likelihood, with the priors on its hyperparameters that its `from_data` derives from the data.
     model
-        Dirichlet-process mixture of the component, with concentration ~ Gamma(1, 1).
+        Dirichlet-process mixture of the component, with concentration ~ Gamma(2, 20).
     columns
         Kind of each column.
     choice

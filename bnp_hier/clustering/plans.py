@@ -45,7 +45,7 @@ class ClusteringOptions:
     budget
         Time budget (s) for all methods together; None for that of `recommend`.
     concentration
-        Concentration of the Dirichlet process; None for a Gamma(1, 1) prior.
+        Concentration of the Dirichlet process; None for a Gamma(2, 20) prior.
     held_out
         Share of the rows to hold out from all methods for scoring their predictions.
     drop_rows

@@ -108,13 +108,13 @@ Family = Annotated[
     str, typer.Option(help=f"Likelihood of one cluster: auto (inferred from the columns), or one of {', '.join(FAMILIES)}.")
 ]
 Concentration = Annotated[
-    float | None, typer.Option(help="Concentration of the Dirichlet process.", show_default="a Gamma(1, 1) prior")
+    float | None, typer.Option(help="Concentration of the Dirichlet process.", show_default="a Gamma(2, 20) prior")
 ]
 MixtureConcentration = Annotated[
     float | None,
     typer.Option(
         help="Concentration of the Dirichlet process; for bhmc, of the nested Chinese restaurant process.",
-        show_default="a Gamma(1, 1) prior; Gamma(1, 10) for bhmc",
+        show_default="a Gamma(2, 20) prior; Gamma(1, 10) for bhmc",
     ),
 ]
 Depth = Annotated[int, typer.Option(help="Number of levels of the tree below the root (bhmc only).")]

@@ -28,6 +28,7 @@ __all__ = [
     "blended_covariance",
     "builder",
     "correlation_prior",
+    "few_rows",
     "given_or_learned",
     "prior_of",
 ]
@@ -129,6 +130,14 @@ def about(value: float, size: int | None = None) -> dist.Distribution:
     """
     shape = () if size is None else (size,)
     return dist.LogNormal(np.full(shape, np.log(value)), np.ones(shape))
+
+
+def few_rows() -> dist.Distribution:
+    """Prior of the weight of a prior mean, in rows: Gamma(2, 20), with mean 0.1 and a light upper tail.
+
+    With a weight of a row or more, cluster means are close to each other a priori, and slices of one cluster cost little.
+    """
+    return dist.Gamma(2.0, 20.0)
 
 
 def prior_of(family: type[Component], X: ArrayLike, learn: bool, **options: Any) -> Component | LearnedPrior:

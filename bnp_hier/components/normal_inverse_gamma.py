@@ -18,7 +18,7 @@ from bnp_hier.components.checks import check_positive, check_vector, column_mome
 from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, shifted
 from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns, Spread
-from bnp_hier.components.learned import LearnedPrior, about, builder, given_or_learned
+from bnp_hier.components.learned import LearnedPrior, about, builder, few_rows, given_or_learned
 from bnp_hier.components.missing import CellsOrMissing, real_or_missing
 from bnp_hier.components.parameter_spaces import NormalInverseGammaParameters
 from bnp_hier.components.special import log_gamma_ratio
@@ -106,10 +106,10 @@ class NormalInverseGamma(AboutOrigin, Component):
     ) -> Any:
         """Build a prior centred on the data: mean = column means and E[variance] = `within` × column variances.
 
-        Learned hyperparameters are the sites `within`, (d,), log-normal with median 0.3; `kappa`, log-normal with median 0.1;
-        and `extra_shape` = shape − 1, log-normal with median 2.5. Their logarithms have standard deviation 1. To the
-        expected variance of a column with repeated values, such as rounded ones, at least that of their rounding errors is
-        added.
+        Learned hyperparameters are the sites `within`, (d,), log-normal with median 0.3; `kappa` ~ Gamma(2, 20); and
+        `extra_shape` = shape − 1, log-normal with median 2.5. The logarithms of the log-normal ones have standard deviation 1.
+        To the expected variance of a column with repeated values, such as rounded ones, at least that of their rounding errors
+        is added.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class NormalInverseGamma(AboutOrigin, Component):
             rate = chosen["within"] * chosen["extra_shape"] * variance
             return cls(mean=mean, kappa=chosen["kappa"], shape=1.0 + chosen["extra_shape"], rate=rate)
         d = mean.shape[0]
-        priors = {"within": about(0.3, d), "kappa": about(0.1), "extra_shape": about(2.5)}
+        priors = {"within": about(0.3, d), "kappa": few_rows(), "extra_shape": about(2.5)}
         fixed, learned = given_or_learned(given, priors)
         fixed |= with_rounding(X, variance)
         # today's defaults, wide clusters, narrow ones

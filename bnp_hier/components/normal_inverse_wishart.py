@@ -27,7 +27,15 @@ from bnp_hier.components.digits import AboutOrigin, check_digits, check_origin, 
 from bnp_hier.components.distributed_tables import derived_from_all_rows
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.components.incomplete_rows import DependentColumns, Elliptical, ExpectedNormal
-from bnp_hier.components.learned import LearnedPrior, about, blended_covariance, builder, correlation_prior, given_or_learned
+from bnp_hier.components.learned import (
+    LearnedPrior,
+    about,
+    blended_covariance,
+    builder,
+    correlation_prior,
+    few_rows,
+    given_or_learned,
+)
 from bnp_hier.components.linear_algebra import (
     UNROLLED_UP_TO,
     cholesky_factor,
@@ -174,7 +182,7 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
         lies between the diagonal of the data's covariance matrix and the whole of it. The sites are `within`, (d,): w, the
         expected fraction of each column's variance within a cluster, log-normal with median 0.3; for more than one column,
         `correlation`: the share of the data's correlations in S, half-normal on [0, 1], and narrower the more columns and rows
-        there are; `kappa`, log-normal with median 0.1; and `extra_nu` = nu − d − 1, log-normal with median 5. The logarithms of
+        there are; `kappa` ~ Gamma(2, 20); and `extra_nu` = nu − d − 1, log-normal with median 5. The logarithms of
         the log-normal ones have standard deviation 1. To the expected variance of a column with repeated values, such as
         rounded ones, at least that of their rounding errors is added.
 
@@ -264,7 +272,7 @@ class NormalInverseWishart(DependentColumns, AboutOrigin, Component):
                 f"{cls.__name__}: nu must be greater than d + 1 = {d + 1} to be given without learn=False, but it is {nu}"
             )
         correlation = {"correlation": correlation_prior(n, d)} if d > 1 else {}
-        priors = {"within": about(0.3, d)} | correlation | {"kappa": about(0.1), "extra_nu": about(5.0)}
+        priors = {"within": about(0.3, d)} | correlation | {"kappa": few_rows(), "extra_nu": about(5.0)}
         fixed, learned = given_or_learned(given, priors)
         fixed |= with_rounding(X, variance)
         build = partial(_blended, cls, (mean, variance, blended_covariance(X, variance)), **fixed)

@@ -37,6 +37,8 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from tqdm import tqdm
 
 import bnp_hier as bnp
+from bnp_hier import methods
+from bnp_hier.posterior.draws import draws_of, log_predictive, partition_of
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -264,6 +266,14 @@ def bhc(task: Task) -> Fit:
     return ours(bnp.BHC, task, method="exact" if len(task.train) <= 2000 else "randomized", progress_bar=False)
 
 
+def gibbs(task: Task) -> Fit:
+    """Default chains of the default model, or of the one that `bnp.recommend` returns; the labels are the point estimate."""
+    X, continuous = task.train, task.continuous
+    model = bnp.models.dpm if continuous else bnp.recommend(X, progress_bar=False).model
+    run = methods.METHODS["gibbs"].run(model, X, methods.RunOptions(random_state=task.seed, progress_bar=False))
+    return Fit(partition_of(run, X), log_predictive(draws_of(run, X), task.held_out) if continuous else None)
+
+
 def mixture_of_t(X: np.ndarray, weights: np.ndarray, means: np.ndarray, shapes: np.ndarray, dofs: np.ndarray) -> np.ndarray:
     """(m,) log density of a mixture of k multivariate Student-t distributions; infinite degrees of freedom: normal."""
     parts = [
@@ -356,6 +366,7 @@ def k_means(task: Task) -> Fit:
 OURS: dict[str, Callable[[Task], Fit]] = {
     "map-dp": partial(ours, bnp.MAPDP),
     "bhc": bhc,
+    "gibbs": gibbs,
     "variational": partial(ours, bnp.VariationalDP),
     "bayes-kmeans": partial(ours, bnp.BayesianKMeans),
     "map-dp-recommended": partial(ours, bnp.MAPDP, recommended=True),
