@@ -242,16 +242,18 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
     -------
     result
         ArviZ's `ELPDData`, accepted by its `compare`: `elpd_loo` (`elpd` under ArviZ 1.x), `se`, `p_loo` (`p`), `n_samples`,
-        `n_data_points`, `warning`, `scale` and pointwise `loo_i` (`elpd_i`). Instead of Pareto k, it contains `mcse` and
-        `mcse_i`, the Monte Carlo standard errors of the total and of each row, and `kish_i`, the Kish effective share of the
-        draws: ties between draws of discrete labels make Pareto k large, or NaN, even for well-determined rows.
+        `n_data_points`, `warning`, `scale` and pointwise `loo_i` (`elpd_i`). Also `mcse` and `mcse_i`, the Monte Carlo standard
+        errors of the total and of each row; `kish_i`, the Kish effective share of the draws; and, from 25 draws on,
+        `pareto_k` and `good_k`: where a row's k exceeds the threshold, few draws have much of its weight, and its `mcse_i` is
+        too small. Ties between draws of discrete labels are broken before k is computed. The printed result counts the rows
+        below and above the threshold.
 
     Warns
     -----
     RuntimeWarning
         If there is a single Markov chain, the chains have fewer than four draws, the R-hat of a label-invariant summary exceeds
-        1.01 or its effective sample size is below 400, or if a row has a Kish share below 0.1 or a Monte Carlo error above
-        0.1 nats; for such rows, refit the model without them.
+        1.01 or its effective sample size is below 400, or if a row has a Kish share below 0.1, a Monte Carlo error above
+        0.1 nats or a Pareto k above `good_k`; for such rows, refit the model without them.
 
     Raises
     ------
@@ -264,7 +266,9 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
     found, n_samples, trouble = cross_validate(fit, X, num_samples, random_state)
     for message in trouble:
         warnings.warn(f"loo: {message}", RuntimeWarning, stacklevel=2)
-    arrays = {name: xr.DataArray(getattr(found, name), dims=["item"], name=name) for name in ("elpd_i", "mcse_i", "kish_i")}
+    pointwise = ("elpd_i", "mcse_i", "kish_i", "pareto_k")
+    arrays = {name: xr.DataArray(getattr(found, name), dims=["item"], name=name) for name in pointwise}
+    has_k = not np.isnan(found.good_k)
     numbers = [
         float(found.elpd_i.sum()),
         standard_error(found.elpd_i),
@@ -284,18 +288,19 @@ def loo(fit: Any, X: Data, *, num_samples: int = 1000, random_state: int | Array
             found.mcse,
             arrays["mcse_i"],
             arrays["kish_i"],
+            *((arrays["pareto_k"], found.good_k) if has_k else ()),
         ]
-        return ELPDData(data=data, index=[*names, "mcse_i", "kish_i"])
+        return ELPDData(data=data, index=[*names, "mcse_i", "kish_i", *(("pareto_k", "good_k") if has_k else ())])
     from arviz_stats.utils import ELPDDataLOO
 
     keys = ("elpd", "se", "p", "n_samples", "n_data_points")
-    # no Pareto k is computed, so there is no threshold for it
     result = ELPDDataLOO(
         **dict(zip(keys, numbers, strict=True)),
         scale="log",
         warning=bool(trouble),
-        good_k=np.nan,
+        good_k=found.good_k,
         elpd_i=arrays["elpd_i"],
+        pareto_k=arrays["pareto_k"] if has_k else None,
     )
     result.mcse, result.mcse_i, result.kish_i = found.mcse, arrays["mcse_i"], arrays["kish_i"]
     return result
@@ -309,7 +314,7 @@ def cross_validate(fit: Any, X: Data, num_samples: int, random_state: int | Arra
     else:
         values = summaries(draws_of(fit, X, num_samples, random_state))
         log_likelihood, scalars = values.log_likelihood, {name: getattr(values, name) for name in LABEL_INVARIANT}
-    found = importance_leave_one_out(log_likelihood, _ess)
+    found = importance_leave_one_out(log_likelihood, _ess, _pareto_k)
     trouble = _trouble(found, chain_diagnostics(scalars), isinstance(fit, Chains) and fit.num_chains == 1)
     length = log_likelihood.shape[1]
     if isinstance(fit, Chains) and length < FEWEST_DRAWS:
@@ -329,6 +334,17 @@ def _ess(draws: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:
     return np.asarray(az.ess(named, method="mean")["draws"].values)
 
 
+def _pareto_k(log_weights: Float[np.ndarray, "m s"]) -> Float[np.ndarray, " m"]:
+    """Shapes of the generalised Pareto distributions of the largest weights."""
+    import arviz as az
+
+    if int(az.__version__.split(".")[0]) < 1:
+        return np.asarray(az.psislw(log_weights)[1])
+    from arviz_stats.base import array_stats
+
+    return np.array([array_stats.psislw(-row)[1] for row in log_weights], dtype=float)
+
+
 def _trouble(found: LeaveOneOut, chains: pd.DataFrame, single: bool) -> list[str]:
     out = []
     if single:
@@ -343,6 +359,7 @@ def _trouble(found: LeaveOneOut, chains: pd.DataFrame, single: bool) -> list[str
     for name, bad in (
         (f"a Kish share of the draws below {LEAST_KISH}", found.kish_i < LEAST_KISH),
         (f"a Monte Carlo error above {MOST_MCSE} nats", found.mcse_i > MOST_MCSE),
+        (f"a Pareto k above {found.good_k:.2f}, with Monte Carlo errors that are too small,", found.pareto_k > found.good_k),
     ):
         if bad.any():
             rows = ", ".join(map(str, np.flatnonzero(bad)[:10]))

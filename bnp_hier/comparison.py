@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpyro.infer.mcmc import MCMCKernel
 
 from bnp_hier.capabilities import Chains, EvidenceBound
@@ -82,6 +82,9 @@ def compare(
           do not compare them with those of other methods.
         - `held_out`, `held_out_se`: mean log predictive density per held-out row and its standard error over rows (nats), NaN
           for a single row; for MCMC, the density is averaged over the draws. Only with `held_out`.
+        - `held_out_diff`, `held_out_dse`: `held_out` minus that of the best method, at most 0, and the standard error of this
+          difference, computed from the differences of individual rows (nats). Judge methods by these: their densities of one
+          row are alike, so that `held_out_se` is far larger than the error of a difference. Only with `held_out`.
         - `NMI`, `ARI`: agreement of the point estimate with `truth`, or with the combinations of several kinds of classes.
           Only with `truth`.
         - `ARI <name>`: agreement of the point estimate with each of several kinds of classes.
@@ -128,7 +131,7 @@ def tabulate(
     import pandas as pd
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-    rows, kinds = {}, {name: np.asarray(classes) for name, classes in _kinds_of_classes(truth).items()}
+    rows, scores, kinds = {}, {}, {name: np.asarray(classes) for name, classes in _kinds_of_classes(truth).items()}
     with shared_summaries():
         values = shared_hyperparameters(fits, X)
         shared, posterior = _log_joints_at(values, fits, X, labels), _log_posteriors(fits, X, labels)
@@ -139,9 +142,8 @@ def tabulate(
             row["log_posterior"] = posterior.get(name, row["log_joint"])
             row["same_hyperparameters"] = _same(_hyperparameters(fit, X), values)
             if held_out is not None:
-                scores = _held_out(fit, X, held_out)
-                error = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
-                row |= {"held_out": scores.mean(), "held_out_se": error}
+                scores[name] = _held_out(fit, X, held_out)
+                row |= {"held_out": scores[name].mean(), "held_out_se": _standard_error_of_mean(scores[name])}
             if kinds:
                 known = combined_labels(kinds)
                 row["NMI"] = normalized_mutual_info_score(known, labels[name])
@@ -154,7 +156,15 @@ def tabulate(
             rows[name] = row
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.name = "method"
+    if held_out is not None:
+        best, after = table["held_out"].idxmax(), table.columns.get_loc("held_out_se") + 1
+        table.insert(after, "held_out_diff", table["held_out"] - table["held_out"].max())
+        table.insert(after + 1, "held_out_dse", [_standard_error_of_mean(scores[name] - scores[best]) for name in fits])
     return table
+
+
+def _standard_error_of_mean(values: Float[np.ndarray, " m"]) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
 def _kinds_of_classes(truth: ArrayLike | Mapping[str, ArrayLike] | None) -> Mapping[str, ArrayLike]:

@@ -44,6 +44,7 @@ def compare_models(fits: Mapping[str, Any], X: Data, *, num_samples: int = 1000,
         - `mcse`: Monte Carlo standard error of `elpd`.
         - `p_loo`: effective number of parameters.
         - `least_kish`: smallest Kish effective share of the draws over all rows.
+        - `largest_k`: largest Pareto k of the weights over all rows; NaN for fewer than 25 draws.
         - `warning`: whether `loo` warned about this model.
 
     Warns
@@ -77,6 +78,7 @@ def compare_models(fits: Mapping[str, Any], X: Data, *, num_samples: int = 1000,
             "mcse": result.mcse,
             "p_loo": result.p_i.sum(),
             "least_kish": result.kish_i.min(),
+            "largest_k": result.pareto_k.max(),
             "warning": bool(trouble),
         }
     table = pd.DataFrame.from_dict(rows, orient="index").sort_values("elpd", ascending=False, kind="stable")

@@ -46,6 +46,8 @@ def test_table(fits: dict) -> None:
         "same_hyperparameters",
         "held_out",
         "held_out_se",
+        "held_out_diff",
+        "held_out_dse",
         "NMI",
         "ARI",
         "NMI Gibbs",
@@ -69,6 +71,12 @@ def test_table(fits: dict) -> None:
     assert table.loc["MAP-DP", "held_out_se"] == pytest.approx(scores.std(ddof=1) / np.sqrt(len(Y)))
     scores = log_predictive(draws_of(fits["Gibbs"], X), Y)
     assert table.loc["Gibbs", "held_out"] == pytest.approx(scores.mean())
+    all_scores = {name: fits[name].score_samples(Y) for name in ("BHC", "MAP-DP")} | {"Gibbs": scores}
+    best = max(all_scores, key=lambda name: all_scores[name].mean())
+    for name, each in all_scores.items():
+        difference = each - all_scores[best]
+        assert table.loc[name, "held_out_diff"] == pytest.approx(difference.mean(), abs=1e-12)
+        assert table.loc[name, "held_out_dse"] == pytest.approx(difference.std(ddof=1) / np.sqrt(len(Y)), abs=1e-12)
     # separated groups: every method predicts about equally well
     assert np.ptp(table["held_out"]) < 0.2
     assert table.loc["Gibbs", "seconds"] == 7.5 and 0 < table.loc["BHC", "seconds"] < 600
@@ -122,7 +130,8 @@ def test_hyperparameters_in_small_units_differ_as_in_any_other() -> None:
 
 def test_a_single_held_out_row_has_no_standard_error(fits: dict) -> None:
     table = bnp.compare({"BHC": fits["BHC"]}, X, held_out=Y[:1])
-    assert table.loc["BHC", "held_out"] == fits["BHC"].score_samples(Y[:1])[0] and np.isnan(table.loc["BHC", "held_out_se"])
+    assert table.loc["BHC", "held_out"] == fits["BHC"].score_samples(Y[:1])[0] and table.loc["BHC", "held_out_diff"] == 0
+    assert np.isnan(table.loc["BHC", ["held_out_se", "held_out_dse"]].astype(float)).all()
 
 
 def test_optional_columns_are_left_out(fits: dict) -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpyro.infer import MCMC
 
 import bnp_hier as bnp
-from bnp_hier.arviz_bridge import _ess
+from bnp_hier.arviz_bridge import _ess, _pareto_k
 from bnp_hier.models import dpm
 from bnp_hier.posterior.cross_validation import importance_leave_one_out
 
@@ -55,7 +55,7 @@ def test_error_of_the_total_is_its_spread(run: MCMC) -> None:
     Between 0.6 and 1.6 with a false-alarm rate below 1 in 1,000 (χ² with 39 degrees of freedom).
     """
     log_likelihood = bnp.to_arviz(run, X)["log_likelihood"]["X"].values
-    pieces = [importance_leave_one_out(piece, _ess) for piece in np.split(log_likelihood, 40, axis=1)]
+    pieces = [importance_leave_one_out(piece, _ess, _pareto_k) for piece in np.split(log_likelihood, 40, axis=1)]
     spread = np.std([piece.elpd_i.sum() for piece in pieces], ddof=1)
     assert 0.6 < spread / np.mean([piece.mcse for piece in pieces]) < 1.6
 
@@ -69,6 +69,7 @@ def test_arviz_compares(run: MCMC) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:loo. a Pareto k")
 def test_short_runs_and_unstable_rows_warn() -> None:
     mcmc = MCMC(bnp.PartitionGibbs(MODEL), num_warmup=0, num_samples=20, num_chains=2, chain_method="vectorized")
     mcmc.run(jax.random.key(0), X)
@@ -88,12 +89,57 @@ def test_weights_by_hand() -> None:
     """One draw in ten makes row 0 unlikely; row 1 is the same in all."""
     log_likelihood = np.full((2, 50, 2), -1.0)
     log_likelihood[:, ::10, 0] = -6.0
-    found = importance_leave_one_out(log_likelihood, lambda draws: np.full(draws.shape[-1], 100.0))
+    found = importance_leave_one_out(log_likelihood, lambda draws: np.full(draws.shape[-1], 100.0), _pareto_k)
     weight = np.exp(-log_likelihood[:, :, 0]).ravel()
     assert found.elpd_i == pytest.approx([-np.log(weight.mean()), -1.0])
     assert found.kish_i == pytest.approx([weight.sum() ** 2 / (weight**2).sum() / 100, 1.0])
     assert found.mcse_i == pytest.approx([weight.std(ddof=1) / weight.mean() / 10, 0.0])
     assert found.mcse == pytest.approx(found.mcse_i[0])
-    twice = importance_leave_one_out(log_likelihood[:, :, [0, 0]], lambda draws: np.full(draws.shape[-1], 100.0))
+    twice = importance_leave_one_out(log_likelihood[:, :, [0, 0]], lambda draws: np.full(draws.shape[-1], 100.0), _pareto_k)
     assert twice.mcse == pytest.approx(2 * twice.mcse_i[0])  # rows share the draws: their errors are not independent
     assert found.p_i == pytest.approx([np.log(np.exp(log_likelihood[:, :, 0]).mean()) + np.log(weight.mean()), 0.0])
+
+
+def test_a_high_pareto_k_marks_the_rows_whose_error_is_too_small() -> None:
+    """Of 400 runs of 1,000 independent draws each, those whose error exceeds 3.5 stated ones; a normal law has 0.05% of them.
+
+    Key fixed. Rows with normal errors would have 1% (4 of 400 runs) or more with a probability of 5e-5. Ties, as of
+    discrete labels, make no difference: neither where many draws have the largest weight, nor where few have most of it.
+    """
+    rng, shape = np.random.default_rng(0), (400, 1, 1000)
+    uniform = rng.random(shape)
+    weights = {  # with their means; the first three are well behaved
+        "bounded": (0.5 + uniform, 1.0),
+        "equal in many draws": (np.where(uniform < 0.1, 5.0, 0.5), 0.95),
+        "exponential": (0.1 - np.log(uniform), 1.1),
+        "large in few draws": (np.where(uniform < 0.006, 100.0, 0.5), 0.6 + 0.5 * 0.994),
+        "heavy-tailed": (uniform**-0.9, 10.0),
+        "log-normal": (np.exp(2.5 * rng.normal(size=shape)), np.exp(2.5**2 / 2)),
+    }
+    log_likelihood = -np.log(np.stack([weight for weight, _ in weights.values()], axis=-1))
+    exact = -np.log([mean for _, mean in weights.values()])
+    runs = [importance_leave_one_out(one, lambda draws: np.full(draws.shape[-1], 1000.0), _pareto_k) for one in log_likelihood]
+    off = np.mean([np.abs(run.elpd_i - exact) > 3.5 * run.mcse_i for run in runs], axis=0)
+    high = np.mean([run.pareto_k > run.good_k for run in runs], axis=0)
+    assert runs[0].good_k == pytest.approx(1 - 1 / 3)
+    assert (off[:3] < 0.01).all() and (high[:3] < 0.01).all(), (off, high)
+    assert (off[3:] > 0.02).all() and (high[3:] > 0.8).all(), (off, high)
+
+
+def test_k_is_in_the_result_and_its_summary() -> None:
+    """One draw in 50 has most of the weight of row 0."""
+    log_likelihood = np.full((2, 100, 2), -1.0) + 0.3 * np.random.default_rng(0).random((2, 100, 2))
+    log_likelihood[:, ::50, 0] = -8.0
+    found = importance_leave_one_out(log_likelihood, _ess, _pareto_k)
+    assert found.pareto_k[0] > found.good_k > found.pareto_k[1]
+    few = importance_leave_one_out(log_likelihood[:, :12], _ess, _pareto_k)
+    assert np.isnan(few.pareto_k).all() and np.isnan(few.good_k)
+    fit = bnp.MAPDP(MODEL).fit(X)
+    assert "pareto_k" not in bnp.loo(fit, X) if az.__version__.startswith("0.") else bnp.loo(fit, X)["pareto_k"] is None
+
+
+@pytest.mark.filterwarnings("ignore:loo. :RuntimeWarning")
+def test_the_printed_result_counts_rows_by_k() -> None:
+    result = bnp.loo(bnp.BHC(MODEL).fit(X), X)
+    assert np.asarray(result["pareto_k"]).shape == (6,) and result["good_k"] == pytest.approx(1 - 1 / 3)
+    assert "Pareto k diagnostic values" in str(result) and "(good)" in str(result)

@@ -17,9 +17,9 @@ from bnp_hier.posterior.cross_validation import LeaveOneOut
 X = np.array([[0.0, 0.2], [0.4, -0.3], [0.3, 0.5], [3.0, 2.8], [3.4, 3.1], [1.6, 1.4]])
 RNG = np.random.default_rng(0)
 RESULTS = {
-    "poor": LeaveOneOut(np.full(6, -5.0), RNG.random(6), RNG.random(6), np.linspace(0.05, 1.0, 6), 0.3),
-    "best": LeaveOneOut(-RNG.random(6), RNG.random(6), RNG.random(6), np.linspace(0.5, 1.0, 6), 0.1),
-    "next": LeaveOneOut(-1.0 - RNG.random(6), RNG.random(6), RNG.random(6), np.ones(6), 0.2),
+    "poor": LeaveOneOut(np.full(6, -5.0), RNG.random(6), RNG.random(6), np.linspace(0.05, 1.0, 6), 0.3, RNG.random(6), 0.5),
+    "best": LeaveOneOut(-RNG.random(6), RNG.random(6), RNG.random(6), np.linspace(0.5, 1.0, 6), 0.1, RNG.random(6), 0.5),
+    "next": LeaveOneOut(-1.0 - RNG.random(6), RNG.random(6), RNG.random(6), np.ones(6), 0.2, RNG.random(6), 0.5),
 }
 
 
@@ -31,13 +31,14 @@ def test_differences_are_paired_and_from_the_best(monkeypatch: pytest.MonkeyPatc
         table = bnp.compare_models({name: name for name in RESULTS}, X)
     assert len(caught) == 1 and caught[0].filename == __file__
     assert list(table.index) == ["best", "next", "poor"]
-    assert list(table.columns) == ["elpd", "se", "elpd_diff", "dse", "mcse", "p_loo", "least_kish", "warning"]
+    assert list(table.columns) == ["elpd", "se", "elpd_diff", "dse", "mcse", "p_loo", "least_kish", "largest_k", "warning"]
     for name, result in RESULTS.items():
         row, difference = table.loc[name], result.elpd_i - RESULTS["best"].elpd_i
         assert row["elpd"] == result.elpd_i.sum() and row["se"] == pytest.approx(np.sqrt(6) * result.elpd_i.std())
         assert row["elpd_diff"] == pytest.approx(difference.sum()) and row["elpd_diff"] <= 0
         assert row["dse"] == pytest.approx(np.sqrt(6) * difference.std())
         assert (row["mcse"], row["p_loo"], row["least_kish"]) == (result.mcse, result.p_i.sum(), result.kish_i.min())
+        assert row["largest_k"] == result.pareto_k.max()
         assert row["warning"] == (name == "poor")
 
 

@@ -366,6 +366,8 @@ class ClusteringResult:
     def predict_proba(self, X: ArrayLike | pd.DataFrame) -> Float[np.ndarray, "m k1"]:
         """Compute the probability that each new row belongs to each cluster or, in the last column, to a new one.
 
+        Given the data and the row, which is treated by itself, as in `cluster_probabilities`.
+
         Parameters
         ----------
         X

@@ -52,6 +52,10 @@ class Mixture(ABC):
         columns = [np.asarray(trace[name]["value"], dtype=np.float64).reshape(len(data), -1) for name in self.observed_sites]
         return np.concatenate(columns, axis=1)
 
+    def table(self, rows: ModelArguments) -> Float[np.ndarray, "m d"]:
+        """The rows as the mixture sees them: a table as it is, or what the model makes of several arguments."""
+        return np.asarray(rows.args[0]) if rows.is_table else self.observed_table(rows)
+
     @property
     def observed_sites(self) -> tuple[str, ...]:
         """Names of the observed sites."""
@@ -176,10 +180,6 @@ class CollapsedMixture(Mixture):
     def absent(self) -> Bool[np.ndarray, "n d"]:
         """The missing values that the model completes."""
         return find_missing(self.model, self.sites, self.data.args, self.data.kwargs)
-
-    def table(self, rows: ModelArguments) -> Float[np.ndarray, "m d"]:
-        """The rows as the component sees them: a table as it is, or what the model makes of several arguments."""
-        return np.asarray(rows.args[0]) if rows.is_table else self.observed_table(rows)
 
     def log_predictive(self, labels: Int[Array, " n"], values: Values, slots: int, rows: ModelArguments) -> Float[Array, " m"]:
         """Return log p(x | X, labels): predictive densities of the clusters and a new one, weighted by the partition prior."""

@@ -15,7 +15,6 @@ from bnp_hier.capabilities import Clustering
 from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_table
 from bnp_hier.partitions.scoring import CHUNK, check_log_weights
 from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws, thinned
-from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.partitions import one_partition
 from bnp_hier.utils.options import require_count
 
@@ -25,12 +24,13 @@ __all__ = ["cluster_probabilities"]
 def cluster_probabilities(
     fit: Any, X: Data, estimate: ArrayLike, new_rows: Data, *, num_samples: int = 200
 ) -> Float[np.ndarray, "m k1"]:
-    """Compute the probability that each new row belongs to each cluster of an estimate, averaged over partition draws.
+    """Compute the posterior probability that each new row belongs to each cluster of an estimate, given X and the row.
 
     In each draw, the row joins one of the draw's clusters or a new one, according to its predictive probabilities. The
     probability of a draw's cluster is divided among the clusters of the estimate in proportion to the number of members
-    that they share with it. The result is therefore the probability that a random member of the cluster that the row joins
-    belongs to the given cluster of the estimate.
+    that they share with it. The draws are averaged with weights proportional to the row's predictive density p(row | draw),
+    because they were drawn without the row. The result is therefore the probability, given X and the row, that a random
+    member of the cluster that the row joins belongs to the given cluster of the estimate.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def cluster_probabilities(
     Raises
     ------
     NotFittedError, ValueError, TypeError
-        If the fit has not run, does not match X or has no labels, the rows are not valid for the model, or `num_samples` is
-        not a whole number of at least 1.
+        If the fit has not run, does not match X or has no labels, the rows are not valid for the model, a row's density is
+        zero or not finite in all draws, or `num_samples` is not a whole number of at least 1.
     """
     require_count("num_samples", num_samples)
     draws = draws_of(fit, X, num_samples=num_samples)
@@ -73,18 +73,23 @@ def cluster_probabilities(
 
     def one(chunk: ModelArguments, item: tuple[Array, dict[str, Array]]) -> tuple[Array, Array]:
         log_weights = mixture.log_weights(*item, slots, chunk)
-        weights = jax.nn.softmax(log_weights, axis=1)
+        peak = log_weights.max(1)
+        weights = jnp.exp(log_weights - jnp.nan_to_num(peak)[:, None])
         together = jax.ops.segment_sum(jnp.asarray(members), item[0], slots)
         shares = together / jnp.maximum(together.sum(1, keepdims=True), 1.0)
-        return jnp.concatenate([weights[:, :-1] @ shares, weights[:, -1:]], axis=1), jnp.where(
-            jnp.isnan(log_weights).any(1), jnp.nan, log_weights.max(1)
-        )
+        scaled = jnp.concatenate([weights[:, :-1] @ shares, weights[:, -1:]], axis=1)
+        return scaled, jnp.where(jnp.isnan(log_weights).any(1), jnp.nan, peak)
 
+    found = []
     with jax.enable_x64(True):
         mixture.validate({name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}, rows)
-        chunks = (rows.take(slice(at, at + CHUNK)) for at in range(0, len(rows), CHUNK))
-        found = [map_draws(of_many_draws(partial(one, chunk)), kept, batch=1) for chunk in chunks]
-    highest = np.concatenate([top.reshape(-1, top.shape[-1]).T for _, top in found])
-    if isinstance(mixture, CollapsedMixture):
-        check_log_weights(highest, mixture.table(rows))
-    return np.concatenate([shares.mean((0, 1)) for shares, _ in found])
+        for at in range(0, len(rows), CHUNK):
+            chunk = rows.take(slice(at, at + CHUNK))
+            scaled, peaks = map_draws(of_many_draws(partial(one, chunk)), kept, batch=1)
+            top = peaks.max((0, 1))
+            # exp(peak) × scaled is p(cluster of the estimate, row | draw)
+            found.append((np.einsum("cdm,cdmk->mk", np.exp(peaks - np.nan_to_num(top)), scaled), top))
+    joint, highest = map(np.concatenate, zip(*found, strict=True))
+    if not np.isfinite(highest).all():
+        check_log_weights(highest[:, None], mixture.table(rows))
+    return joint / joint.sum(axis=1, keepdims=True)

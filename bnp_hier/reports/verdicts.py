@@ -65,6 +65,9 @@ WEAK, STRONG = 0.3, 0.5
 FREQUENT, IMPOSSIBLE = 5, 20.0
 """Least number of draws with a partition that show its probability, and an estimate of a probability that shows an error."""
 
+CLOSE = 2.0
+"""Standard errors of the paired difference within which methods are said to predict held-out rows about equally well."""
+
 NEAR = float(np.log(3.0))
 """Nats within which two partitions are called about equally probable: odds of less than three to one."""
 
@@ -270,15 +273,18 @@ def _unlike(index: float, associations: Mapping[str, Association]) -> Iterator[s
 
 
 def held_out_verdict(table: pd.DataFrame) -> Iterator[str]:
-    """Which method predicts held-out rows best."""
+    """Which method predicts held-out rows best, and which cannot be told from it by the paired differences of the rows."""
     if "held_out" not in table:
         return
-    scores = table["held_out"].sort_values(ascending=False)
-    best = scores.index[0]
-    line = f"{best} predicts the held-out rows best, with a mean log density of {scores.iloc[0]:.3f} nats per row"
-    error = float(table.loc[best, "held_out_se"])
-    close = [str(name) for name in scores.index[1:] if scores.iloc[0] - scores[name] < error]
-    yield line + (f"; within one standard error ({error:.3f}): {conjoined(close)}." if close else ".")
+    others = table.sort_values("held_out", ascending=False, kind="stable")
+    best, density = others.index[0], others["held_out"].iloc[0]
+    others = others.iloc[1:]
+    close = others[-others["held_out_diff"] <= CLOSE * others["held_out_dse"]]
+    line = f"{best} predicts the held-out rows best, with a mean log density of {density:.3f} nats per row"
+    if len(close):
+        behind = [f"{name} ({-row.held_out_diff:.3f} ± {row.held_out_dse:.3f} lower)" for name, row in close.iterrows()]
+        line += f"; within two standard errors of the paired difference: {conjoined(behind)}"
+    yield f"{line}."
 
 
 def clusters_verdict(name: str, draws: Int[np.ndarray, "chain draw n"], certainty: RowCertainty) -> Iterator[str]:

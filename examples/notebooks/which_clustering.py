@@ -274,9 +274,10 @@ print(f"{(~certain).sum()} by MCMC")
 # %% [markdown]
 # ## New flowers
 #
-# `cluster_probabilities` assigns new flowers to the clusters of the point estimate. It averages over draws, so that
-# uncertainty about the clusters is included. The last column is the probability of a new cluster. Here are five
-# hypothetical flowers on the way from the mean of versicolor to the mean of virginica.
+# `cluster_probabilities` assigns new flowers to the clusters of the point estimate. It averages over draws, each weighted by
+# the density that it predicts for the flower, so that uncertainty about the clusters is included. The last column is the
+# probability of a new cluster. Here are five hypothetical flowers on the way from the mean of versicolor to the mean of
+# virginica.
 
 # %%
 from_, to = (X[names == species].mean(0) for species in ("versicolor", "virginica"))

@@ -284,7 +284,7 @@ def brute_force_shares(family: str, x: np.ndarray) -> tuple[np.ndarray, float]:
     problem, bhc = fitted(family)
     partitions, probabilities, members = tree_posterior(family)
     n, alpha = problem.n, problem.alpha
-    density = {node: np.exp(problem.log_predictive(members[node], x)) for nodes in partitions for node in nodes}
+    density = {node: np.exp(problem.log_predictive(members[node], x)) for node in set().union(*partitions)}
     weights = np.zeros(bhc.n_clusters_ + 1)
     weights[-1] = alpha / (n + alpha) * np.exp(problem.log_predictive([], x))
     for nodes, probability in zip(partitions, probabilities, strict=True):
@@ -297,7 +297,9 @@ def brute_force_shares(family: str, x: np.ndarray) -> tuple[np.ndarray, float]:
 @pytest.mark.parametrize("family", ["niw", "nig", "bernoulli"])
 def test_predictions_are_averages_over_the_trees_partitions(family: str) -> None:
     problem, bhc = fitted(family)
-    rows = new_rows(problem)
+    incomplete = problem.X[3:5].copy()
+    incomplete[:, 0] = np.nan
+    rows = np.vstack([new_rows(problem), incomplete])
     expected = [brute_force_shares(family, x) for x in rows]
     np.testing.assert_allclose(bhc.score_samples(rows), [score for _, score in expected], atol=1e-10)
     probabilities = bhc.predict_proba(rows)

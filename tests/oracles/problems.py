@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,29 @@ class Problem:
         return log_marginal(self.component, self.X[list(rows)])
 
     def log_predictive(self, rows: Sequence[int], x: np.ndarray) -> float:
-        """Log predictive density of a new row given the rows with these numbers (nats)."""
+        """Log predictive density of a new row, its missing cells integrated out, given the rows with these numbers (nats)."""
         old = self.X[list(rows)]
-        return log_marginal(self.component, np.vstack([old, x])) - log_marginal(self.component, old)
+        completed = [w + log_marginal(self.component, np.vstack([old, row])) for row, w in _completions(self.component, x)]
+        return float(np.logaddexp.reduce(completed)) - log_marginal(self.component, old)
+
+
+def _completions(component: Component, x: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+    """A row with every value of its missing cells, or the nodes of a quadrature, and the log weight of each."""
+    absent = np.flatnonzero(np.isnan(x))
+    if not len(absent):
+        yield x, 0.0
+        return
+    if isinstance(component, BetaBernoulli | GammaPoisson):
+        values = np.arange(2.0 if isinstance(component, BetaBernoulli) else 400.0)
+        logs = np.zeros(len(values))
+    else:  # Gauss-Legendre after the substitution x = 3 tan(t)
+        nodes, weights = np.polynomial.legendre.leggauss(200)
+        angles = nodes * np.pi / 2
+        values, logs = 3.0 * np.tan(angles), np.log(weights * np.pi / 2 * 3.0 / np.cos(angles) ** 2)
+    for chosen in product(range(len(values)), repeat=len(absent)):
+        row = np.array(x, float)
+        row[absent] = values[list(chosen)]
+        yield row, float(logs[list(chosen)].sum())
 
 
 def log_marginal(component: Component, X: np.ndarray) -> float:

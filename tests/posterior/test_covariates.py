@@ -88,7 +88,7 @@ def test_log_densities_and_cluster_probabilities_by_hand(run: MCMC) -> None:
     draws = draws_of(run, DATA)
     new_x, new_y = np.array([0.5, 1.0]), np.array([3.0, -9.0])
     estimate = TRUTH
-    densities, probabilities = [], []
+    densities, joints = [], []
     for chain, draw in np.ndindex(draws.labels.shape[:2]):
         z, values = draws.labels[chain, draw], {name: v[chain, draw] for name, v in draws.hyperparameters.items()}
         counts = np.bincount(z, minlength=SLOTS)
@@ -97,20 +97,19 @@ def test_log_densities_and_cluster_probabilities_by_hand(run: MCMC) -> None:
         location = values["intercept"] + values["slope"] * new_x[:, None]
         each = np.log(weights) + norm.logpdf(new_y[:, None], location, values["noise"])
         densities.append(logsumexp(each, axis=1))
-        shares = np.exp(each - densities[-1][:, None])
         row = np.zeros((2, 3))
         for k in range(SLOTS):
             if empty[k]:
-                row[:, 2] += shares[:, k]
+                row[:, 2] += np.exp(each[:, k])
             else:
                 own = np.bincount(estimate[z == k], minlength=2) / counts[k]
-                row[:, :2] += shares[:, [k]] * own
-        probabilities.append(row)
+                row[:, :2] += np.exp(each[:, [k]]) * own
+        joints.append(row)
     expected = logsumexp(densities, axis=0) - np.log(len(densities))
     data = bnp.ModelArguments(new_x, new_y)
     np.testing.assert_allclose(log_predictive(draws, data), expected, rtol=1e-6)
     found = bnp.cluster_probabilities(run, DATA, estimate, data)
-    np.testing.assert_allclose(found, np.mean(probabilities, axis=0), atol=1e-6)
+    np.testing.assert_allclose(found, np.mean(joints, axis=0) / np.exp(expected)[:, None], atol=1e-6)
     np.testing.assert_allclose(found.sum(1), 1.0)
 
 

@@ -99,7 +99,7 @@ def test_slots_from_first_principles(slots_run: MCMC) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:compare_models, one. (the chains|a Monte Carlo)")
+@pytest.mark.filterwarnings("ignore:compare_models, one. (the chains|a Monte Carlo|a Pareto)")
 def test_a_single_chain_cannot_show_that_it_has_mixed(slots_run: MCMC) -> None:
     with pytest.warns(RuntimeWarning, match="compare_models, one: there is only one chain.*R-hat compares chains; run several"):
         assert bnp.compare_models({"one": slots_run}, X).loc["one", "warning"]

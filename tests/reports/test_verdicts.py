@@ -121,9 +121,15 @@ def test_association_against_known_values() -> None:
 
 
 def test_held_out() -> None:
+    """A method that is a little worse on every row is not close, however much the rows differ."""
     assert list(held_out_verdict(table(clusters=[1, 1, 1]))) == []
-    (line,) = held_out_verdict(table(held_out=[-2.0, -2.05, -3.0], held_out_se=[0.1, 0.1, 0.1]))
-    assert line.startswith("Gibbs predicts") and "within one standard error (0.100): BHC." in line and "MAP-DP" not in line
+    scores = table(held_out=[-2.05, -2.0, -3.0], held_out_se=[0.5, 0.5, 0.5])
+    (line,) = held_out_verdict(scores.assign(held_out_diff=[-0.05, 0.0, -1.0], held_out_dse=[0.03, 0.0, 0.1]))
+    assert "within two standard errors of the paired difference: Gibbs (0.050 ± 0.030 lower)." in line
+    (line,) = held_out_verdict(scores.assign(held_out_diff=[-0.05, 0.0, -1.0], held_out_dse=[0.0006, 0.0, 0.1]))
+    assert line == "BHC predicts the held-out rows best, with a mean log density of -2.000 nats per row."
+    alone = held_out_verdict(scores.assign(held_out_diff=[-0.05, 0.0, -1.0], held_out_dse=np.nan))
+    assert "within" not in next(alone)
 
 
 def test_clusters() -> None:
