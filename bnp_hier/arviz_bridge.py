@@ -11,8 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.capabilities import Chains
 from bnp_hier.inspection.model_arguments import Data
-from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics
-from bnp_hier.posterior.credible_balls import large_clusters, least_share
+from bnp_hier.posterior.convergence import LABEL_INVARIANT, chain_diagnostics, label_invariant
 from bnp_hier.posterior.cross_validation import LeaveOneOut, importance_leave_one_out, standard_error
 from bnp_hier.posterior.draws import Draws, draws_of, summaries
 from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws, is_hierarchical
@@ -105,8 +104,7 @@ def to_arviz(
         if name in of_clusters:
             dims[0] = "cluster"  # excludes them from convergence diagnostics
         posterior[name] = ((*sample, *dims), value)
-    posterior |= {name: (sample, getattr(values, name)) for name in LABEL_INVARIANT}
-    posterior["n_large_clusters"] = (sample, large_clusters(draws.labels, least_share(n)))
+    posterior |= {name: (sample, value) for name, value in label_invariant(draws).items()}
     posterior[draws.partition] = ((*sample, "item"), draws.labels)
     attributes = {"inference_library": "bnp_hier", "method": type(fit).__name__}
     groups: dict[str, Any] = {

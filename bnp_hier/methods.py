@@ -22,6 +22,8 @@ from bnp_hier.inspection.collapsed import MixtureSites, find_sites, read_values
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels import BHMCGibbs, HyperparameterGibbs, ParallelSplitMerge, PartitionGibbs
+from bnp_hier.posterior.convergence import converged
+from bnp_hier.posterior.draws import draws_of, shared_summaries
 from bnp_hier.runs.plain_objects import register_type
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.utils.interruption import interruptible
@@ -33,6 +35,7 @@ __all__ = [
     "RunOptions",
     "Size",
     "chains_of",
+    "lengthened",
     "partition_methods",
     "register",
     "run_methods",
@@ -44,6 +47,12 @@ EXACT_TREE = 2000
 
 FARTHEST = 3.0
 """Largest distance between the prior median of a hyperparameter and the centre of its initial values, unconstrained."""
+
+LONGER = 8
+"""How many times as many samples as planned chains draw at most if they go on until they have converged."""
+
+MOST_KEPT = 500
+"""Largest number of draws per chain that are kept of the samples planned; of more, every second, third, … one is kept."""
 
 CHUNKS = 20
 """Minimum number of chunks of an MCMC run, which can be interrupted between chunks."""
@@ -57,8 +66,13 @@ class RunOptions:
     ----------
     chains, warmup, samples
         Number of chains, and warm-up steps and samples per chain, for MCMC methods.
+    thinning
+        Number of samples of which one is kept.
+    first_check
+        Number of samples after which chains end if they have converged (`bnp_hier.posterior.convergence.converged`), checked
+        again whenever it has doubled; None to draw all samples.
     time_limit
-        Time (s) after which chains stop and keep the draws obtained so far; None for no limit.
+        Time (s) after which chains stop and keep the draws obtained so far, but not before warm-up is over; None for no limit.
     random_state
         Random seed.
     progress_bar
@@ -78,6 +92,8 @@ class RunOptions:
     progress_bar: bool = True
     hyperparameters: Mapping[str, Any] | None = None
     labels: Int[np.ndarray, " n"] | None = field(default=None, compare=False, repr=False)
+    thinning: int = 1
+    first_check: int | None = None
 
     @property
     def optimize(self) -> str | Mapping[str, Any]:
@@ -163,6 +179,7 @@ def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableR
     """Return a function that runs a kernel for the partition, and `HyperparameterGibbs` for the hyperparameters, if any."""
 
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
+        begun = time.perf_counter()
         with jax.enable_x64(True):
             sites = find_sites(model, (X,))
         starts = _overdispersed(model, X, options) if sites.hyperparameters and options.hyperparameters else None
@@ -171,9 +188,16 @@ def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableR
             own = [sites.partition] if sites.missing is None else [sites.partition, sites.missing]
             block = Gibbs([(block, own), (HyperparameterGibbs(model), None)])
         with nullcontext() if _single_suffices(model, X, sites, starts, options) else jax.enable_x64(True):
-            return _run(block, X, options, "sequential", starts)
+            return _run(block, X, _limited(options, begun), "sequential", starts)
 
     return run
+
+
+def _limited(options: RunOptions, begun: float) -> RunOptions:
+    """The options with what is left of the time limit."""
+    if options.time_limit is None:
+        return options
+    return replace(options, time_limit=max(options.time_limit - (time.perf_counter() - begun), 1e-3))
 
 
 def _single_suffices(
@@ -225,11 +249,19 @@ def _run(
         num_samples=options.samples,
         num_chains=options.chains,
         chain_method=chain_method,
+        thinning=options.thinning,
         progress_bar=options.progress_bar,
     )
-    chains = ResumableRun(mcmc, _chunk_steps(options), time_limit=options.time_limit)
+    chains = ResumableRun(
+        mcmc,
+        _chunk_steps(options),
+        time_limit=options.time_limit,
+        enough=None if options.first_check is None else lambda run: converged(draws_of(run, X)),
+        first_check=options.first_check,
+    )
     try:
-        chains.run(jax.random.key(options.random_state), X, init_params=starts)
+        with shared_summaries():
+            chains.run(jax.random.key(options.random_state), X, init_params=starts)
     except KeyboardInterrupt as stop:
         if chains.steps <= options.warmup:
             raise
@@ -239,9 +271,13 @@ def _run(
 
 def _chunk_steps(options: RunOptions) -> int:
     """Steps per chunk: a common divisor of warm-up and samples if one has a suitable size, to avoid recompilation."""
-    steps, common = options.warmup + options.samples, math.gcd(options.warmup, options.samples)
-    fair = [chunk for chunk in range(max(1, steps // 100), steps // CHUNKS + 1) if common % chunk == 0]
-    return max(fair, default=max(1, steps // CHUNKS))
+    samples = options.samples if options.first_check is None else options.first_check
+    steps, common = options.warmup + samples, math.gcd(options.warmup, samples)
+    whole = range(options.thinning, steps // CHUNKS + 1, options.thinning)
+    fair = [chunk for chunk in whole if chunk >= steps // 100 and common % chunk == 0]
+    if options.first_check is not None:
+        return max(fair, default=common)
+    return max(fair, default=options.thinning * max(1, steps // CHUNKS // options.thinning))
 
 
 def _bhc(model: Model, X: np.ndarray, options: RunOptions) -> BHC:
@@ -421,6 +457,7 @@ def run_methods(
     *,
     begun: Callable[[Method], None] | None = None,
     ended: Callable[[Method, float], None] | None = None,
+    until: float = math.inf,
 ) -> Outcome:
     """Run methods one after the other, keeping the results of the others if one fails or is interrupted.
 
@@ -439,6 +476,8 @@ def run_methods(
         Options for all methods, or options by method name.
     begun, ended
         Callbacks: `begun(method)` before each method, and `ended(method, seconds)` after each one that returned a fit.
+    until
+        Value of `time.perf_counter` at which chains that have a time limit stop, but not before half of their limit.
 
     Returns
     -------
@@ -462,6 +501,8 @@ def run_methods(
         of_method = options if isinstance(options, RunOptions) else options[method.name]
         if of_method.hyperparameters is None and not method.hierarchical:
             of_method = replace(of_method, hyperparameters=learned)
+        if (limit := of_method.time_limit) is not None:
+            of_method = replace(of_method, time_limit=min(limit, max(limit / 2, until - time.perf_counter())))
         if begun is not None:
             begun(method)
         started = time.perf_counter()
@@ -480,14 +521,15 @@ def run_methods(
             learned = learned or getattr(fit, "hyperparameters_", None) or None
             if ended is not None:
                 ended(method, seconds)
-        if isinstance(fit, ResumableRun) and not fit.finished:
+        if isinstance(fit, ResumableRun) and not fit.finished and (outcome.interrupted or of_method.first_check is None):
             why = (
                 "was interrupted"
                 if outcome.interrupted
                 else f"stopped at its time limit of {of_method.time_limit:.0f} s (a longer one: budget= or --minutes)"
             )
-            kept = fit.steps - of_method.warmup
-            outcome.problems.append(f"{method.title} {why}: {kept} of {of_method.samples} draws per chain are available.")
+            kept = (fit.steps - of_method.warmup) // of_method.thinning
+            planned = of_method.samples // of_method.thinning
+            outcome.problems.append(f"{method.title} {why}: {kept} of {planned} draws per chain are available.")
         elif outcome.interrupted:
             outcome.problems.append(f"{method.title} was interrupted and has no result.")
         if outcome.interrupted:
@@ -498,8 +540,20 @@ def run_methods(
 
 
 def shortened(options: RunOptions, sweeps: int) -> RunOptions:
-    """Limit options to at most `sweeps` steps in total over all chains, a third of them warm-up."""
+    """Limit options to at most `sweeps` steps in total over all chains, a third of them warm-up, as planned."""
     if options.sweeps <= sweeps:
         return options
     unit = max(sweeps // options.chains // 30, 1)  # both are multiples of one number, so that one chunk size fits both
-    return replace(options, warmup=10 * unit, samples=20 * unit)
+    unit -= unit % _thinning(20 * unit)
+    return replace(options, warmup=10 * unit, samples=20 * unit, first_check=options.first_check and 10 * unit)
+
+
+def lengthened(options: RunOptions) -> RunOptions:
+    """Let chains that end when they have converged go on beyond the samples planned, and keep fewer of these."""
+    if options.first_check is None:
+        return options
+    return replace(options, samples=LONGER * options.samples, thinning=_thinning(options.samples))
+
+
+def _thinning(samples: int) -> int:
+    return max(1, samples // MOST_KEPT)

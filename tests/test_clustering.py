@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from sklearn.metrics import adjusted_rand_score
 import bnp_hier as bnp
 from bnp_hier import cli
 from bnp_hier import methods as methods
+from bnp_hier.advice.fit_checks import FitCheck, Misfit
+from bnp_hier.clustering.remedies import changes
 from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.clustering.summaries import Summary
+from bnp_hier.commands import comparing
 from bnp_hier.methods import METHODS
 from bnp_hier.reports.headlines import headline
 from bnp_hier.utils.wording import printable
@@ -306,6 +310,33 @@ def test_finished_methods_are_kept(error: BaseException, words: str, monkeypatch
     assert words in result._repr_html_()
     with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ValueError):
         bnp.cluster(_frame(), truth="group", **SHORT | {"methods": ["gibbs"]})
+
+
+def test_the_remedy_is_the_call_that_the_warnings_advise(sampled: ClusteringResult) -> None:
+    """Kinds of columns, columns to leave out, another family and longer chains; columns of arrays cannot be taken otherwise."""
+    findings, plan = sampled.findings, sampled.plan
+    warnings = (
+        "column 'visits' shows a long right tail: take logarithms (kinds={'visits': 'log1p'}, or --kinds visits=log1p)",
+        "column 'site' tells rows apart: leave it out (drop=['site'], or --drop site)",
+        "column 'x' is none of the table: leave it out (drop=['x'], or --drop x)",
+    )
+    advice = dataclasses.replace(plan.advice, warnings=warnings)
+    misfit = Misfit("correlation", ("visits", "member"), 0.9, (0.0, 0.2), "use full matrices (--family normal)")
+    findings = dataclasses.replace(findings)
+    convergence = {"Gibbs": pd.DataFrame({"rhat": [1.0], "ess_bulk": [150.0]}, ["alpha"])}
+    findings.__dict__.update(fit_check=FitCheck((misfit,), {}, {}), convergence=convergence)
+    changed = changes(dataclasses.replace(plan, advice=advice), findings)
+    assert changed == {"kinds": {"visits": "log1p"}, "drop": ["site"], "family": "normal", "times": 3}
+    assert sampled.again is not None
+    assert sampled.again(**changed) == (
+        "bnp_hier.cluster(X, budget=15, family='normal', methods=['map-dp', 'gibbs'], truth='group', drop=['site'], "
+        "kinds={'visits': 'log1p'}, random_state=0)"
+    )
+    command = partial(comparing._again, "a.csv", {"--minutes": None}, {"--drop": ["id"], "--kinds": None}, None, plan)
+    told = command(kinds={"visits": "log1p"}, drop=["site"], times=30)
+    assert told == "bnp-hier compare a.csv --minutes 3 --drop id --drop site --kinds visits=log1p"
+    quick = bnp.cluster(ROWS, **QUICK)
+    assert quick.again is not None and quick.again(drop=["0"]) == "" and "budget=" in quick.again(drop=["0"], times=2)
 
 
 @pytest.mark.slow

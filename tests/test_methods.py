@@ -15,8 +15,10 @@ import bnp_hier as bnp
 from bnp_hier import methods as methods
 from bnp_hier.advice.column_kinds import component_for
 from bnp_hier.advice.recommendation import default_budget, plan_methods, size_of
-from bnp_hier.methods import METHODS, RunOptions, Size, partition_methods, run_methods, shortened
+from bnp_hier.methods import METHODS, RunOptions, Size, lengthened, partition_methods, run_methods, shortened
 from bnp_hier.models import dpm
+from bnp_hier.posterior.convergence import LARGEST_RHAT, LEAST_ESS, converged
+from bnp_hier.posterior.draws import draws_of
 from bnp_hier.runs.resumable_run import ResumableRun
 from tests.parameters import few
 
@@ -100,6 +102,38 @@ def test_chains_stop_at_their_time_limit() -> None:
         assert f"stopped at its time limit of {limit:.0f} s" in outcome.problems[0]
         assert not outcome.fits["Gibbs"].finished and not outcome.interrupted
         assert outcome.fits["Gibbs"].get_samples()["z"].shape[0] > 0
+
+
+@pytest.mark.slow
+def test_chains_end_when_they_have_converged() -> None:
+    """At the first check where R-hat and effective sample sizes of all that the report shows are within their limits."""
+    options = lengthened(replace(QUICK, chains=4, warmup=100, samples=1000, first_check=250))
+    assert (options.samples, options.thinning) == (8000, 2)
+    outcome = run_methods(["gibbs"], MODEL, X, options)
+    chains = outcome.fits["Gibbs"]
+    kept = chains.steps - options.warmup
+    assert chains.finished and not outcome.problems and kept in (250, 500, 1000, 2000, 4000)
+    draws = draws_of(chains, X)
+    assert draws.labels.shape == (4, kept // 2, 30) and converged(draws)
+    half = draws._replace(
+        labels=draws.labels[:, : kept // 4], hyperparameters={k: v[:, : kept // 4] for k, v in draws.hyperparameters.items()}
+    )
+    assert kept == 250 or not converged(half)
+    table = bnp.diagnostics(bnp.to_arviz(chains, X)).dropna(subset=["ess_bulk"])
+    assert table["rhat"].max() <= LARGEST_RHAT and table[["ess_bulk", "ess_tail"]].min(axis=None) >= LEAST_ESS
+    longer = run_methods(["gibbs"], MODEL, X, replace(options, first_check=None, samples=kept)).fits["Gibbs"]
+    np.testing.assert_array_equal(longer.get_samples()["z"], chains.get_samples()["z"])
+
+
+@pytest.mark.parametrize("sweeps", [0, 600, 5999, 8000, 12_000])
+def test_longer_chains_check_at_whole_chunks(sweeps: int) -> None:
+    """The warm-up, the first check and the thinning fit one length of chunks, so that one program serves the whole run."""
+    options = lengthened(shortened(RunOptions(first_check=1250), sweeps))
+    chunk = methods._chunk_steps(options)
+    assert options.warmup % chunk == 0 and options.first_check and options.first_check % chunk == 0
+    assert chunk % options.thinning == 0 and options.samples % options.thinning == 0
+    assert options.samples == 16 * options.first_check and options.first_check // options.thinning <= 500
+    assert lengthened(replace(options, first_check=None)) == replace(options, first_check=None)
 
 
 def test_unknown_methods() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,6 +23,7 @@ from bnp_hier.utils.wording import listed, nearest
 
 __all__ = [
     "ColumnKind",
+    "advised",
     "Family",
     "STRUCTURES",
     "choose_family",
@@ -448,6 +452,15 @@ def how_to_take(kinds: Sequence[ColumnKind]) -> str:
     asked = {kind.name: kind.alternative for kind in kinds}
     words = ",".join(f"{name}={kind}" for name, kind in asked.items())
     return f"kinds={asked!r}, or --kinds {shlex.quote(words)}"
+
+
+def advised(advice: str) -> dict[str, Any]:
+    """The arguments `kinds` and `drop` of `bnp_hier.cluster` that advice written by `how_to_take` or `how_to_drop` names."""
+    found = {}
+    for name, value in re.findall(r"(kinds|drop)=([{\[].*?[}\]]), or --", advice):
+        with suppress(SyntaxError, ValueError):
+            found[name] = ast.literal_eval(value)
+    return found
 
 
 def dropping(kinds: Iterable[ColumnKind]) -> str:

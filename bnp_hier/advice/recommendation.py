@@ -20,10 +20,11 @@ from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.tables_in_memory import is_frame, rows_like
 from bnp_hier.datasets.tabular import Table
 from bnp_hier.inspection.trace import Model
-from bnp_hier.methods import Method, Outcome, RunOptions, Size, partition_methods, run_methods, shortened
+from bnp_hier.methods import Method, Outcome, RunOptions, Size, lengthened, partition_methods, run_methods, shortened
 from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.wording import rough_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +137,7 @@ class Recommendation:
         lines += [f"{note}." for note in (() if self.data is None else self.data.notes)]
         for advice in self.methods:
             mark = "run " if advice.chosen else "skip"
-            lines.append(f"{mark} {advice.title:<20} {_minutes(advice.seconds):>9}  {advice.reason}")
+            lines.append(f"{mark} {advice.title:<20} {rough_time(advice.seconds):>9}  {advice.reason}")
         lines += ["", *(f"warning: {warning}." for warning in self.warnings)]
         return "\n".join(lines).rstrip()
 
@@ -181,7 +182,8 @@ def recommend(
         DataFrame, any kind as in `bnp_hier.datasets.from_frame`.
     budget
         Time budget for all methods together, in seconds on two cores; of the expected times, only the order of magnitude is
-        reliable. By default, from 115 s for few rows to 360 s for 10,000 rows or more.
+        reliable. Chains end before it is spent if they have converged. By default, from 115 s for few rows to 360 s for 10,000
+        rows or more.
     random_state, progress_bar
         Seed of the methods, and whether they show progress bars, when run by `Recommendation.fit`.
 
@@ -202,7 +204,7 @@ def recommend(
     >>> advice.family, advice.chosen[:3]
     ('normal', ('map-dp', 'bhc', 'gibbs'))
     """
-    options = RunOptions(random_state=random_state, progress_bar=progress_bar)
+    options = RunOptions(random_state=random_state, progress_bar=progress_bar, first_check=RunOptions.samples // 2)
     data = None
     if is_frame(X) and feature_names is None:
         data, kinds = prepared(Table.of_frame(X, "X"), kinds=kinds).data, None
@@ -314,10 +316,11 @@ def _chains(chains: Sequence[Method], size: Size, budget: float, left: float, op
     seconds = method.seconds(size, taken)
     if affordable[name] < enough:
         reason = f"{taken.sweeps} sweeps, the minimum worth running, exceed the budget; {method.gives}"
+        taken = replace(taken, first_check=None)
         advice = Advice(name, method.title, False, seconds, reason, taken)
     else:
         cut = "" if taken == options else f"; shortened to {taken.chains} chains of {taken.samples} draws to fit the budget"
-        limited = replace(taken, time_limit=taken.time_limit or time_for_chains)
+        limited = lengthened(replace(taken, time_limit=taken.time_limit or time_for_chains))
         advice = Advice(name, method.title, True, seconds, method.gives + cut, limited)
     because = f"{method.title} draws from the same posterior and suits a table of this size better"
     skipped = [Advice(other.name, other.title, False, other.seconds(size, taken), because, taken) for other in others]
@@ -331,7 +334,3 @@ def _affordable(method: Method, size: Size, seconds: float, options: RunOptions)
     a_sweep = (method.seconds(size, options) - least) / max(options.sweeps - few.sweeps, 1)
     more = (seconds - least) / a_sweep if a_sweep > 0 else np.inf
     return int(min(options.sweeps, few.sweeps + more))
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jax.typing import ArrayLike
@@ -13,6 +14,7 @@ from bnp_hier.clustering.inputs import dataset_of, index_of
 from bnp_hier.clustering.plans import ClusteringOptions, ClusteringPlan
 from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.datasets import Dataset
+from bnp_hier.datasets.tables_in_memory import is_frame
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.interruption import finishing
 
@@ -49,9 +51,11 @@ def cluster(
         codes and texts with few distinct values as categories, and whose index names the rows; or a
         `bnp_hier.datasets.Dataset`, which is used as it is.
     budget
-        Time budget for all methods together, in seconds on two cores, excluding the first compilation on a machine; it
-        determines which methods run and how long the chains are. By default, from 115 s for few rows to 360 s for 10,000 rows
-        or more; small tables take less.
+        Time budget in seconds for the whole call on two cores; it determines which methods run. Chains end when they have
+        converged (R-hat at most 1.01 and effective sample sizes of at least 400), or early enough for what remains to be done
+        within the budget, to about a tenth. The call takes longer if the other methods, the warm-up of the chains and the
+        compilation of programs, which takes about half a minute of processor time, leave no time. By default, from 115 s for
+        few rows to 360 s for 10,000 rows or more; small tables take less.
     family
         Likelihood of one cluster, as in `bnp_hier.recommend`.
     methods
@@ -110,7 +114,7 @@ def cluster(
         random_state=random_state,
         progress_bar=progress_bar,
     )
-    call = _call(
+    call = dict(
         budget=budget,
         family=None if family == "auto" else family,
         methods=methods,
@@ -130,14 +134,15 @@ def cluster(
     n, d = len(data.X), len(data.source_columns)
     say(f"{n} rows, {d} columns: choosing a likelihood (the first call on a machine compiles kernels before)")
     plan = ClusteringPlan.of(data, asked)
+    again = partial(_call, call, plan.budget, is_frame(X))
     for note in plan.data.notes:
         say(note)
     say(f"likelihood {plan.advice.family}; methods {', '.join(plan.methods)}")
     outcome = plan.run(ended=lambda method, seconds: say(f"{method.title} done in {seconds:.1f} s"))
     index = index_of(X) if items is None else None
-    result = ClusteringResult(plan, outcome, None if index is None else index[plan.rows], call)
-    again = "finishing the comparison first; interrupt again to stop immediately and lose it"
-    with finishing(lambda: print(again, file=sys.stderr)):
+    result = ClusteringResult(plan, outcome, None if index is None else index[plan.rows], again)
+    twice = "finishing the comparison first; interrupt again to stop immediately and lose it"
+    with finishing(lambda: print(twice, file=sys.stderr)):
         result.clusters, result.headline  # noqa: B018 - computed once, so that the result answers at once
     return result
 
@@ -149,8 +154,31 @@ def _names(methods: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys([methods] if isinstance(methods, str) else methods))
 
 
-def _call(**options: Any) -> str:
-    """The call that makes a result again; arrays appear by the name of their argument."""
+def _call(
+    options: Mapping[str, Any],
+    spent: float,
+    has_columns: bool,
+    *,
+    kinds: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    family: str | None = None,
+    times: int = 1,
+) -> str:
+    """The call that makes a result again, or changes it; empty if `cluster` cannot make the changes for these data.
+
+    Arrays appear by the name of their argument. The options are those given, with the time budget that was spent; columns can
+    be taken otherwise or left out only if they have names.
+    """
+    changed: dict[str, Any] = {} if family is None else {"family": family}
+    if has_columns and kinds:
+        changed["kinds"] = {**(options["kinds"] or {}), **kinds}
+    if has_columns and drop:
+        changed["drop"] = [*(options["drop"] or ()), *drop]
+    if times > 1:
+        changed["budget"] = round(times * spent)
+    if not changed and (kinds or drop):
+        return ""
+    options = {**options, **changed}
     given = {name: value for name, value in options.items() if value is not None}
     words = [f"{name}={name if hasattr(value, '__array__') else repr(value)}" for name, value in given.items()]
     return f"bnp_hier.cluster({', '.join(['X', *words])})"

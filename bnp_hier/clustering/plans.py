@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,15 +15,22 @@ from jaxtyping import Float, Int
 from bnp_hier.advice.covariance_structures import Structure
 from bnp_hier.advice.default_models import described
 from bnp_hier.advice.preparation import empty_rows, incomplete_rows
-from bnp_hier.advice.recommendation import Recommendation, recommend_for
+from bnp_hier.advice.recommendation import Recommendation, default_budget, recommend_for
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, Method, Outcome, RunOptions, partition_methods, run_methods
+from bnp_hier.posterior.convergence import LARGEST_RHAT, LEAST_ESS
 from bnp_hier.utils.wording import listed
 
 __all__ = ["ClusteringOptions", "ClusteringPlan", "compile_ahead"]
 
 DROPPED_ROWS = ("empty", "missing")
 """Rows that can be left out."""
+
+AFTERWARDS = 10.0
+"""Least time (s) for what follows the methods: point estimates, the table, and profiles of the clusters.
+
+It takes about as long as the plan, because both mostly compile programs, and a tenth of the time budget is kept besides.
+"""
 
 AHEAD = {
     "map-dp": ("normal", "descend", "merge_pair", "anneal", "joint", "known", "diagonal"),
@@ -43,7 +51,7 @@ class ClusteringOptions:
     methods
         Names of the methods to run; None for those that fit the time budget.
     budget
-        Time budget (s) for all methods together; None for that of `recommend`.
+        Time budget (s) for all that is done, from the choice of the likelihood to the summary; None for that of `recommend`.
     concentration
         Concentration of the Dirichlet process; None for a Gamma(2, 20) prior.
     held_out
@@ -53,7 +61,8 @@ class ClusteringOptions:
     random_state
         Random seed.
     chains, warmup, samples
-        Number of chains, and lengths that are kept whatever the budget; None for those that fit it.
+        Number of chains, and lengths that are kept whatever the budget; None for chains that end when they have converged or
+        the budget is spent.
     progress_bar
         Whether to show progress bars.
     """
@@ -86,7 +95,8 @@ class ClusteringOptions:
         """The longest chains wanted."""
         warmup = RunOptions.warmup if self.warmup is None else self.warmup
         samples = self.samples or RunOptions.samples
-        return RunOptions(self.chains, warmup, samples, None, self.random_state, self.progress_bar)
+        check = RunOptions.samples // 2 if self.warmup is None and self.samples is None else None
+        return RunOptions(self.chains, warmup, samples, None, self.random_state, self.progress_bar, first_check=check)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +123,8 @@ class ClusteringPlan:
         How to run each method, by name.
     asked
         The options that the plan was made for.
+    spent
+        Time that the plan took (s), of the budget.
     """
 
     data: Dataset
@@ -124,6 +136,7 @@ class ClusteringPlan:
     methods: tuple[str, ...]
     run_options: dict[str, RunOptions]
     asked: ClusteringOptions
+    spent: float = 0.0
 
     @classmethod
     def of(cls, whole: Dataset, asked: ClusteringOptions) -> ClusteringPlan:
@@ -134,6 +147,7 @@ class ClusteringPlan:
         ValueError
             If the data or the options are invalid.
         """
+        begun = time.perf_counter()
         compile_ahead(asked.methods)
         lacking = empty_rows(whole) if asked.drop_rows == "empty" else incomplete_rows(whole)
         there, left_out = np.flatnonzero(~lacking), np.flatnonzero(lacking)
@@ -156,12 +170,18 @@ class ClusteringPlan:
         held_out, names = whole.X[rest] if len(rest) else None, whole.item_names
         if names is not None:
             names = tuple(names[place] for place in np.sort(np.concatenate([kept, left_out])))
-        return cls(data, kept, held_out, left_out, names, advice, methods, options, asked)
+        spent = time.perf_counter() - begun
+        return cls(data, kept, held_out, left_out, names, advice, methods, options, asked, spent)
 
     @property
     def rows(self) -> Int[np.ndarray, " m"]:
         """Places of the fitted rows and of those left out, among all rows."""
         return np.sort(np.concatenate([self.fitted_rows, self.left_out]))
+
+    @property
+    def budget(self) -> float:
+        """Time budget (s)."""
+        return self.asked.budget or default_budget(len(self.data.X))
 
     def run(
         self, begun: Callable[[Method], None] | None = None, ended: Callable[[Method, float], None] | None = None
@@ -178,7 +198,10 @@ class ClusteringPlan:
         with warnings.catch_warnings():
             for known in ("the learned ", "all "):  # on priors that the user has not chosen, and what the headline says
                 warnings.filterwarnings("ignore", f"{known}.*(at the edge of its prior|rows are in one cluster)")
-            outcome = run_methods(self.methods, self.advice.model, self.data.X, self.run_options, begun=begun, ended=ended)
+            until = time.perf_counter() + 0.9 * self.budget - self.spent - max(AFTERWARDS, self.spent)
+            outcome = run_methods(
+                self.methods, self.advice.model, self.data.X, self.run_options, begun=begun, ended=ended, until=until
+            )
         if not outcome.fits:
             if outcome.interrupted:
                 raise KeyboardInterrupt
@@ -220,7 +243,17 @@ class ClusteringPlan:
     def _lengths(self) -> str:
         """The chains' lengths in words."""
         of = [self.run_options[name] for name in self.methods if METHODS[name].is_chain]
-        return ", ".join(f"{o.chains} chains of {o.warmup} warm-up and {o.samples} kept sweeps" for o in of) or "none"
+        return ", ".join(map(_length, of)) or "none"
+
+
+def _length(options: RunOptions) -> str:
+    kept = "" if options.thinning == 1 else f", of which one in {options.thinning} is kept"
+    if options.first_check is None:
+        return f"{options.chains} chains of {options.warmup} warm-up and {options.samples} kept sweeps"
+    return (
+        f"{options.chains} chains of {options.warmup} warm-up sweeps and at most {options.samples} further ones{kept}, until "
+        f"R\u2011hat is at most {LARGEST_RHAT} and effective sample sizes at least {LEAST_ESS:.0f}, or the time is spent"
+    )
 
 
 def _scored(structure: Structure) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from bnp_hier.capabilities import Chains, Clustering
 from bnp_hier.clustering.plans import ClusteringPlan
+from bnp_hier.clustering.remedies import changes
 from bnp_hier.clustering.summaries import Summary
 from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.tables_in_memory import rows_like
@@ -56,14 +57,15 @@ class ClusteringResult:
         The fits, run times and problems.
     index
         Index of the fitted rows of a DataFrame; None to use the names or numbers of the rows.
-    call
-        Code that makes the result again, for the report.
+    again
+        Function that returns the code or command that makes the result again, for the report, with the changes that
+        `bnp_hier.clustering.remedies.changes` makes; None if there is none.
     """
 
     plan: ClusteringPlan
     outcome: Outcome
     index: pd.Index | None = None
-    call: str = ""
+    again: Callable[..., str] | None = None
 
     # ---- the clusters -----------------------------------------------------------------------------------------------------
 
@@ -216,6 +218,17 @@ class ClusteringResult:
         """Whether the rows within the clusters look like those that the likelihood implies, and what was not checked."""
         return self.findings.fit_check
 
+    @cached_property
+    def remedy(self) -> str:
+        """The call or command that made the result, with what its warnings advise; empty if they advise no other arguments."""
+        changed = changes(self.plan, self.findings)
+        return self.again(**changed) if changed and self.again is not None else ""
+
+    @property
+    def call(self) -> str:
+        """The call or command that makes the result again."""
+        return "" if self.again is None else self.again()
+
     @property
     def problems(self) -> list[str]:
         """What failed, was interrupted or was not run, in sentences."""
@@ -292,7 +305,10 @@ class ClusteringResult:
             warnings=self.warnings,
             facts=self.plan.facts,
             files=files,
-            reproduce=self.call if reproduce is None else reproduce,
+            code={
+                "What to run next, as the checks advise": self.remedy,
+                "How to reproduce this report": self.call if reproduce is None else reproduce,
+            },
         )
 
     def to_arviz(self, method: str | None = None) -> Any:
@@ -426,6 +442,7 @@ class ClusteringResult:
                 *(note.removesuffix(".") for note in self.findings.notes_on_classes),
                 f"Likelihood: {self.plan.advice.family} ({self.plan.advice.family_reason})",
                 f"Run times: {times}",
+                *([f"What the warnings and checks advise: {self.remedy}"] if self.remedy else []),
                 *(f"{note[0].upper()}{note[1:]}" for note in self.data.notes),
             ),
             warnings=(*self.problems, *(f"{each[0].upper()}{each[1:]}." for each in self.warnings)),

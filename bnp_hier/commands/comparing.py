@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +38,7 @@ from bnp_hier.commands.console import (
     check_positive,
     command_line,
     err,
+    is_file,
     method_names,
     out,
     print_json,
@@ -146,7 +150,6 @@ def compare(
     advice = plan.advice
     err.print(f"{whole.name}: {size_in_words(plan.data)}, family {advice.family} ({advice.family_reason})", highlight=False)
     print_warnings(advice.warnings)
-    result = ClusteringResult(plan, _run(plan))
     words = {
         "--items": items,
         "--family": family,
@@ -161,10 +164,12 @@ def compare(
         "--samples": samples,
         "--minutes": minutes,
     }
+    repeated = {"--truth": truth, "--drop": drop, "--kinds": kinds}
+    again = partial(_again, data, words, repeated, header, plan)
+    result = ClusteringResult(plan, _run(plan), again=again)
     with finishing(lambda: announced_finishing("the report")), err.status("comparing") if progress else nullcontext():
         written = _write_files(out_dir, result, figures)
-        again = f"{NAME} " + command_line("compare", data, words, {"--truth": truth, "--drop": drop, "--kinds": kinds}, header)
-        report = result.report(out_dir / "report.html", files=written, reproduce=again)
+        report = result.report(out_dir / "report.html", files=written)
     if as_json:
         content = {"data": whole.name, "family": advice.family, "methods": result.table.reset_index().to_dict("records")}
         rest = {
@@ -181,10 +186,41 @@ def compare(
         print_warnings(result.fit_check.sentences)
         _print(result.findings, report)
         predict = f"{shlex.quote(program())} {command_line('predict', str(out_dir / FIT), {}, {}, header)}"
+        if result.remedy:
+            out.print(f"what the warnings and checks advise: {result.remedy}", highlight=False, soft_wrap=True, markup=False)
         out.print(f"fit of {result.method}: {out_dir / FIT}", highlight=False, soft_wrap=True)
         out.print(f"to assign new rows to its clusters: {predict} NEW.csv", highlight=False, soft_wrap=True)
     if result.problems:
         raise typer.Exit(INCOMPLETE)
+
+
+def _again(
+    data: str,
+    words: Mapping[str, object],
+    repeated: Mapping[str, Sequence[str] | None],
+    header: bool | None,
+    plan: ClusteringPlan,
+    *,
+    kinds: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    family: str | None = None,
+    times: int = 1,
+) -> str:
+    """The command that makes the report again, or changes it; empty if the command cannot make the changes for these data."""
+    words, repeated = dict(words), dict(repeated)
+    if family is not None:
+        words["--family"] = family
+    if times > 1 and (plan.asked.samples is not None or plan.asked.warmup is not None):
+        words["--samples"] = times * plan.asked.longest.samples
+    elif times > 1:
+        words["--minutes"] = math.ceil(times * plan.budget / 60)
+    if is_file(data):
+        of_kinds = [",".join(f"{name}={kind}" for name, kind in kinds.items())] if kinds else []
+        repeated["--kinds"] = [*(repeated["--kinds"] or ()), *of_kinds]
+        repeated["--drop"] = [*(repeated["--drop"] or ()), *drop]
+    elif (kinds or drop) and family is None and times == 1:
+        return ""
+    return f"{NAME} {command_line('compare', data, words, repeated, header)}"
 
 
 def _run(plan: ClusteringPlan) -> Outcome:

@@ -142,14 +142,14 @@ Warmup = Annotated[
 ]
 Samples = Annotated[
     int | None,
-    typer.Option(help="Sweeps kept per chain.", show_default="2500, or fewer if the time budget requires it"),
+    typer.Option(help="Sweeps kept per chain.", show_default="until the chains have converged or the time budget is spent"),
 ]
 FixedWarmup = Annotated[int | None, typer.Option(help="Warm-up sweeps per chain.", show_default="500")]
 FixedSamples = Annotated[int | None, typer.Option(help="Sweeps kept per chain.", show_default="1000")]
 Minutes = Annotated[
     float | None,
     typer.Option(
-        help="Time budget for all methods together, in minutes; it determines which methods run and how long the chains are.",
+        help="Time budget in minutes, from the choice of the likelihood to the results; it determines which methods run.",
         show_default="2 to 6, depending on the number of rows",
     ),
 ]

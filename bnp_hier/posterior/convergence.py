@@ -9,18 +9,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Num
 
+from bnp_hier.posterior.credible_balls import large_clusters, least_share
+from bnp_hier.posterior.draws import Draws, summaries
+from bnp_hier.posterior.renumbering import numbered_sites
+
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
     "LABEL_INVARIANT",
+    "LARGEST_RHAT",
+    "LEAST_ESS",
     "chain_diagnostics",
+    "converged",
     "diagnostics",
     "entries",
     "has_posterior",
+    "label_invariant",
     "posterior_group",
     "scalar_variables",
 ]
+
+LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
+"""Largest R-hat and smallest effective sample size of chains that are said to have converged (Vehtari et al. 2021)."""
 
 LABEL_INVARIANT = ("log_joint", "n_clusters", "largest_cluster", "entropy")
 """Posterior variables that do not depend on cluster labels; only these can be compared across draws and chains."""
@@ -79,6 +90,24 @@ def chain_diagnostics(values: Mapping[str, Num[np.ndarray, "chain draw"]]) -> pd
                 row["rhat"] = np.inf if stuck else float(az.rhat(draws))
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def label_invariant(draws: Draws) -> dict[str, Num[np.ndarray, "chain draw"]]:
+    """The variables `LABEL_INVARIANT` of each draw, and `n_large_clusters`, the number of clusters that reports call large."""
+    values = summaries(draws)
+    large = large_clusters(draws.labels, least_share(draws.labels.shape[-1]))
+    return {**{name: getattr(values, name) for name in LABEL_INVARIANT}, "n_large_clusters": large}
+
+
+def converged(draws: Draws) -> bool:
+    """Whether R-hat and effective sample sizes of all variables of `diagnostics` that change are within their limits.
+
+    R-hat is not considered for a single chain.
+    """
+    of_clusters = numbered_sites(draws)
+    shared = {name: value for name, value in draws.hyperparameters.items() if name not in of_clusters}
+    moving = chain_diagnostics(entries({**shared, **label_invariant(draws)})).dropna(subset=["ess_bulk"])
+    return not (moving["rhat"] > LARGEST_RHAT).any() and bool((moving.filter(like="ess") >= LEAST_ESS).all(axis=None))
 
 
 def scalar_variables(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pandas as pd
 
+from bnp_hier.posterior.convergence import LARGEST_RHAT, LEAST_ESS
 from bnp_hier.utils.wording import conjoined, in_words
 
-__all__ = ["Convergence", "chains_verdict", "disagreeing"]
-
-LARGEST_RHAT, LEAST_ESS = 1.01, 400.0
-"""Largest R-hat and smallest effective sample size of chains that are said to have converged (Vehtari et al. 2021)."""
+__all__ = ["Convergence", "chains_verdict", "disagreeing", "written_rhat"]
 
 ROUGH_RHAT = 1.05
 """Largest R-hat of chains that are said to have nearly converged."""
@@ -67,6 +66,29 @@ class Convergence(NamedTuple):
         """Whether there are enough effective draws for intervals."""
         return self.ess >= LEAST_ESS
 
+    @property
+    def times(self) -> int:
+        """About how many times as many draws reach the limits; at least twice as many of chains that disagree.
+
+        Effective sample sizes grow with the number of draws, and R-hat − 1 of chains in equilibrium falls with it.
+        """
+        if not self.moved:
+            return 2
+        by_rhat = (self.rhat - 1) / (LARGEST_RHAT - 1) if self.nearly else 2.0
+        return max(math.ceil(LEAST_ESS / max(self.ess, 1.0)), math.ceil(by_rhat) if self.bad else 1)
+
+
+def written_rhat(value: float) -> str:
+    """R-hat with three decimals, or as many as show on which side of the limit it is.
+
+    Examples
+    --------
+    >>> written_rhat(1.0104), written_rhat(1.03)
+    ('1.0104', '1.030')
+    """
+    texts = [f"{value:.{decimals}f}" for decimals in range(3, 9)]
+    return next((text for text in texts if (float(text) > LARGEST_RHAT) == (value > LARGEST_RHAT)), texts[-1])
+
 
 def disagreeing(moving: pd.DataFrame, most: int = 5) -> str:
     """The quantities on which chains disagree, those that do not depend on the model first; empty if there are none.
@@ -108,14 +130,16 @@ def chains_verdict(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterato
     words, worst, least, bad = in_words(chains), found.rhat, found.ess, found.bad
     if bad and found.nearly:
         yield (
-            f"{name}: the {words} chains have nearly converged (R-hat {worst:.3f}), but not for {bad}; run longer (--samples)."
+            f"{name}: the {words} chains have nearly converged (R-hat {written_rhat(worst)}), but not for {bad}; "
+            "run longer (--samples)."
         )
     elif bad:
         yield f"{name}: the {words} chains disagree (R-hat {worst:.2f}). Do not trust {bad}; run longer (--samples)."
     elif not found.enough:
         yield (
-            f"{name}: the {words} chains have converged (R-hat {worst:.3f}), but the effective sample size is only "
+            f"{name}: the {words} chains have converged (R-hat {written_rhat(worst)}), but the effective sample size is only "
             f"{least:.0f}: enough for means, too few for intervals; run longer (--samples)."
         )
     else:
-        yield f"{name}: the {words} chains have converged (R-hat {worst:.3f}, effective sample size at least {least:.0f})."
+        rhat = written_rhat(worst)
+        yield f"{name}: the {words} chains have converged (R-hat {rhat}, effective sample size at least {least:.0f})."

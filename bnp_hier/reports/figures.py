@@ -14,13 +14,14 @@ from sklearn.metrics import adjusted_rand_score
 from bnp_hier import plots
 from bnp_hier.capabilities import TreePosterior
 from bnp_hier.posterior.convergence import LABEL_INVARIANT
-from bnp_hier.posterior.credible_balls import least_share, number_of_clusters
+from bnp_hier.posterior.credible_balls import large_clusters, least_share, number_of_clusters
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.reports.chains import IN_WORDS
 from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.tree_page import BRANCHES, tree_figure
 from bnp_hier.utils.files import replacing
 from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.wording import in_words
 
 __all__ = [
     "FORMATS",
@@ -28,6 +29,7 @@ __all__ = [
     "MOST_PAIRED",
     "MOST_POINTS",
     "NamedFigure",
+    "alternative_figures",
     "association_figure",
     "cluster_number_figures",
     "coclustering_figures",
@@ -78,6 +80,19 @@ def association_figure(findings: Findings) -> NamedFigure:
     """How far the columns go with the clusters."""
     caption = f"How strongly columns are associated with the clusters of {findings.lead}, with intervals over its draws"
     return NamedFigure("association", caption, _figure(plots.associations(findings.profiles)))
+
+
+def alternative_figures(findings: Findings) -> Iterator[NamedFigure]:
+    """The partition shown beside the best one with the most probable number of large clusters, where these numbers differ."""
+    if findings.alternative is not None:
+        lead, least = findings.lead, least_share(len(findings.data.X))
+        number = int(large_clusters(findings.alternative, least))
+        beside = {f"{lead}, shown": findings.labels[lead], f"best with {in_words(number)}": findings.alternative}
+        caption = (
+            f"Where the rows of the clusters of {lead} are in the best partition with {in_words(number)} clusters of at least "
+            f"{least:.0%} of the rows, the most probable number"
+        )
+        yield NamedFigure("alternative", caption, _figure(plots.partition_flow(beside)))
 
 
 def pairs_figure(findings: Findings) -> NamedFigure:
@@ -167,6 +182,7 @@ def _all_figures(findings: Findings) -> Iterator[NamedFigure]:
     yield profile_figure(findings)
     yield association_figure(findings)
     yield from cluster_number_figures(findings)
+    yield from alternative_figures(findings)
     yield from coclustering_figures(findings)
     yield from flow_figures(findings)
     for name, fit in findings.fits.items():

@@ -21,12 +21,14 @@ from bnp_hier.datasets import Dataset
 from bnp_hier.posterior.cluster_profiles import ClusterProfiles
 from bnp_hier.posterior.convergence import LABEL_INVARIANT, diagnostics
 from bnp_hier.posterior.count_dispersion import dispersion_within
+from bnp_hier.posterior.credible_balls import large_clusters, least_share
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
-from bnp_hier.posterior.item_uncertainty import row_probabilities
+from bnp_hier.posterior.item_uncertainty import row_probabilities, without_improbable_clusters
+from bnp_hier.posterior.point_estimates import expected_losses, point_estimate
 from bnp_hier.reports.chains import ROUGH_RHAT, chains_verdict
 from bnp_hier.reports.distinguishing_features import features_in_words
-from bnp_hier.reports.headlines import headline
+from bnp_hier.reports.headlines import alternative_verdict, headline
 from bnp_hier.reports.known_classes import classes_verdict
 from bnp_hier.reports.profiles import profiles_of
 from bnp_hier.reports.row_certainty import RowCertainty
@@ -43,6 +45,7 @@ from bnp_hier.reports.verdicts import (
     parts_verdict,
     tree_verdict,
 )
+from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.wording import listed
 
 __all__ = ["Findings"]
@@ -175,6 +178,29 @@ class Findings:
         return pd.DataFrame(columns, index=pd.RangeIndex(len(sizes), name="cluster"))
 
     @cached_property
+    def alternative(self) -> Int[np.ndarray, " n"] | None:
+        """(n,) the best partition with the most probable number of large clusters; None if that of the lead has this number.
+
+        It is the point estimate of the draws with this number or, if it has another number itself, the one of these draws
+        with the smallest expected loss over all draws.
+        """
+        if self.lead not in self.trusted:
+            return None
+        draws, shown = self.draws(self.lead), self.labels[self.lead]
+        flat = draws.reshape(-1, draws.shape[-1])
+        least = least_share(len(shown))
+        numbers = large_clusters(flat, least)
+        mode = int(np.bincount(numbers).argmax())
+        if mode in (0, int(large_clusters(shown, least))):
+            return None
+        some = flat[numbers == mode]
+        some = some[:: -(-len(some) // MOST_DRAWS)]
+        best = without_improbable_clusters(some[None], point_estimate(some))
+        if large_clusters(best, least) != mode:
+            best = some[expected_losses(some, flat[:: -(-len(flat) // MOST_DRAWS)]).argmin()]
+        return canonical_labels(best)
+
+    @cached_property
     def fit_check(self) -> FitCheck:
         """Whether the rows within the clusters of the method shown look like those that the likelihood implies."""
         names = self.data.feature_names
@@ -271,6 +297,8 @@ class Findings:
             yield f"{name}: the chains disagree, so that their probabilities are withheld."
         elif name in self.certainty:
             yield from clusters_verdict(name, self.draws(name), self.certainty[name])
+            if name == self.lead and self.alternative is not None:
+                yield from alternative_verdict(name, self.labels[name], self.alternative)
 
     def _of_tree(self, name: str) -> Iterator[str]:
         fit = self.fits[name]

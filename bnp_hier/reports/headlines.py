@@ -10,10 +10,10 @@ from jaxtyping import Int
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from bnp_hier.posterior.credible_balls import LARGE, least_share
+from bnp_hier.posterior.credible_balls import LARGE, large_clusters, least_share
 from bnp_hier.utils.wording import conjoined, in_words
 
-__all__ = ["Relation", "headline", "large_in_words", "relation"]
+__all__ = ["Relation", "alternative_verdict", "headline", "large_in_words", "relation"]
 
 ALIKE = 0.95
 """Share of the rows that must follow a partition for another to be called a coarser or a finer version of it."""
@@ -96,6 +96,27 @@ def headline(
     if numbers is None and disagreeing is None:
         rest.append("Run gibbs to see how probable this number is.")
     return start + " ".join([first, *rest])
+
+
+def alternative_verdict(name: str, shown: Int[np.ndarray, " n"], alternative: Int[np.ndarray, " n"]) -> Iterator[str]:
+    """Why the partition of a method has another number of large clusters than most draws.
+
+    Parameters
+    ----------
+    name
+        Of the method.
+    shown
+        Its partition.
+    alternative
+        The best partition with the most probable number of large clusters.
+    """
+    least = least_share(len(shown))
+    own, other = (int(large_clusters(labels, least)) for labels in (shown, alternative))
+    yield (
+        f"{name}: {in_words(other)} clusters of at least {least:.0%} of the rows are the most probable number, but the "
+        f"partition shown has {in_words(own)}: it is the one nearest to all draws, and draws with {in_words(other)} differ in "
+        f"which rows form them. The report draws the best partition with {in_words(other)} beside it."
+    )
 
 
 def _least(rows: int) -> str:

@@ -20,6 +20,7 @@ from bnp_hier.reports.chains import DIAGNOSTICS, IN_WORDS
 from bnp_hier.reports.figures import (
     MOST_CLASSES,
     NamedFigure,
+    alternative_figures,
     association_figure,
     cluster_number_figures,
     coclustering_figures,
@@ -70,7 +71,7 @@ def write_report(
     warnings: Sequence[str] = (),
     facts: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
-    reproduce: str = "",
+    code: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the report on a comparison.
 
@@ -88,8 +89,8 @@ def write_report(
         Name -> value: settings of the run; the version of the package and the date are added.
     files
         File beside the report -> what it contains.
-    reproduce
-        Command or code that makes the report again.
+    code
+        Heading of a section -> command or code, such as that which makes the report again; empty ones are left out.
     """
     now = datetime.now().astimezone()
     parts = {"parts of the model": findings.parts} if findings.parts else {}
@@ -105,7 +106,7 @@ def write_report(
         evidence(findings),
         Section("Files", links=files or {}),
         Section("The run", facts=run),
-        Section("How to reproduce this report", code=reproduce),
+        *(Section(heading, code=text) for heading, text in (code or {}).items()),
     ]
     title = f"{findings.data.name}: Bayesian nonparametric clustering"
     return write_page(path, title=title, headline=findings.headline(), sections=sections)
@@ -142,7 +143,7 @@ def certainty(findings: Findings) -> Section:
         "How sure is that?",
         text=text,
         notes=findings.notes_on_certainty,
-        drawings=_shown(cluster_number_figures(findings)),
+        drawings=_shown([*cluster_number_figures(findings), *alternative_figures(findings)]),
         figures=_shown(coclustering_figures(findings)),
         tables=tables,
     )

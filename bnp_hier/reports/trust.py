@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from bnp_hier.advice.fit_checks import FitCheck
-from bnp_hier.reports.chains import LARGEST_RHAT, LEAST_ESS, Convergence
+from bnp_hier.posterior.convergence import LARGEST_RHAT, LEAST_ESS
+from bnp_hier.reports.chains import Convergence, written_rhat
 from bnp_hier.reports.findings import Findings
 from bnp_hier.reports.verdicts import ALIKE
-from bnp_hier.utils.wording import conjoined, in_words, listed
+from bnp_hier.utils.wording import conjoined, in_words, listed, rough_time
 
 __all__ = ["Check", "checks", "checks_of_chains"]
 
@@ -54,7 +54,8 @@ def checks(findings: Findings, warnings: Sequence[str] = ()) -> pd.DataFrame:
     found: list[Check] = []
     warnings = list(dict.fromkeys([*warnings, *findings.fit_check.sentences]))
     for name, table in findings.convergence.items():
-        found += checks_of_chains(name, table, findings.fits[name].num_chains)
+        seconds = findings.table["seconds"].get(name) if "seconds" in findings.table else None
+        found += checks_of_chains(name, table, findings.fits[name].num_chains, seconds)
     found += [*_on_certainty(findings), *_on_limits(findings), *_on_agreement(findings)]
     found += [Check("the data and the model", LOOK, "a doubtful choice", f"{each[0].upper()}{each[1:]}") for each in warnings]
     if not warnings:
@@ -76,7 +77,7 @@ def _on_fit(check: FitCheck) -> Iterator[Check]:
         yield Check(about, LOOK, f"not checked in {listed(names, 5)}: {why}", "look at these columns in each cluster yourself")
 
 
-def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Iterator[Check]:
+def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int, seconds: float | None = None) -> Iterator[Check]:
     """Whether chains agree, and whether there are enough draws.
 
     Parameters
@@ -87,6 +88,8 @@ def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Itera
         Of `bnp_hier.diagnostics`.
     chains
         Number of chains.
+    seconds
+        Time that they took, if known.
     """
     about = f"{name}: do the chains agree?"
     if chains < 2:
@@ -97,11 +100,14 @@ def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Itera
         yield Check(about, ACT, "no chain moved, or there are too few draws", f"run longer ({LONGER})")
         return
     bad = found.bad
-    finding = f"the largest R\u2011hat is {found.rhat:.3f}; at most {LARGEST_RHAT} shows agreement"
+    times = found.times
+    took = "" if seconds is None else f"{rough_time(times * seconds)} instead of {rough_time(seconds)}; "
+    longer = f"about {in_words(times)} times as long ({took}{LONGER})"
+    finding = f"the largest R\u2011hat is {written_rhat(found.rhat)}; at most {LARGEST_RHAT} shows agreement"
     if not bad:
         yield Check(about, PASSED, finding)
     elif found.nearly:
-        yield Check(about, LOOK, finding, f"use {bad} with care, or run twice as long ({LONGER})")
+        yield Check(about, LOOK, finding, f"use {bad} with care, or run {longer}")
     else:
         advice = "see “When chains disagree” in the guide if that does not help"
         yield Check(about, ACT, finding, f"do not use {bad}; run longer ({LONGER}); {advice}")
@@ -110,8 +116,7 @@ def checks_of_chains(name: str, diagnostics: pd.DataFrame, chains: int) -> Itera
     if found.enough:
         yield Check(about, PASSED, finding)
     else:
-        times = in_words(int(np.ceil(LEAST_ESS / max(found.ess, 1.0))))
-        yield Check(about, LOOK if not bad else ACT, finding, f"for intervals, run about {times} times as long ({LONGER})")
+        yield Check(about, LOOK if not bad else ACT, finding, f"for intervals, run {longer}")
 
 
 def _on_certainty(findings: Findings) -> Iterator[Check]:

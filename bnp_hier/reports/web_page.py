@@ -321,6 +321,8 @@ def _column(name: str, values: Sequence[Any]) -> list[str]:
         decimals = 0
     elif any(word in name.lower() for word in ("log", "evidence")):
         decimals = 1 if largest >= 1000 else 2
+    elif "r\u2011hat" in name.lower():
+        decimals = 4  # which shows why 1.0104 exceeds 1.01
     else:
         decimals = 0 if largest >= 1000 else 1 if largest >= 100 else 2 if largest >= 10 else 3
     return [_cell(value, decimals) for value in values]

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from copy import copy
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -92,12 +93,18 @@ class ResumableRun:
         File to which the run is saved after each chunk, so that a killed process also loses at most one chunk. All draws so
         far are written each time, so use long chunks if draws are large.
     time_limit
-        Time limit in seconds for each call of `run` and `resume`, or None for no limit. When it is exceeded, the call returns
-        without an error at the end of the current chunk, but not before it has completed a chunk and there are draws;
-        `finished` reports whether the run is complete.
+        Time limit in seconds for each call of `run` and `resume`, compilation included, or None for no limit. The call returns
+        without an error before a chunk that would exceed it, judging by the last one, but not before it has completed a chunk
+        and there are draws; `finished` reports whether the run is complete.
     chunk_fields
         Fields of the kernel's state that are collected once per chunk, at its end, and returned among the extra fields: for
         example "z", the labels of a very large number of rows, if the kernel does not collect them at every step.
+    enough
+        Function of the run that returns whether there are enough draws, in which case the run is finished; `num_samples` is
+        then the largest number of samples. It is called after `first_check` samples and whenever their number has doubled,
+        also by a resumed run, which ends at the same draw; it is not saved.
+    first_check
+        Number of samples after which `enough` is called first, a multiple of `checkpoint_every`.
 
     Notes
     -----
@@ -109,8 +116,9 @@ class ResumableRun:
     Raises
     ------
     ValueError
-        If there are no chains, `checkpoint_every` is not a positive multiple of the thinning, the time limit is not positive, a
-        chunk field is already collected at every step, or the kernel updates an ensemble of chains jointly.
+        If there are no chains, `checkpoint_every` is not a positive multiple of the thinning or `first_check` one of
+        `checkpoint_every`, the time limit is not positive, a chunk field is already collected at every step, or the kernel
+        updates an ensemble of chains jointly.
 
     Examples
     --------
@@ -128,6 +136,8 @@ class ResumableRun:
         path: str | os.PathLike[str] | None = None,
         time_limit: float | None = None,
         chunk_fields: tuple[str, ...] = (),
+        enough: Callable[[ResumableRun], bool] | None = None,
+        first_check: int | None = None,
     ) -> None:
         if mcmc.num_chains < 1:
             raise ValueError(f"a run needs at least one chain, but num_chains is {mcmc.num_chains}")
@@ -137,6 +147,15 @@ class ResumableRun:
             )
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit must be a positive number of seconds or None, but it is {time_limit!r}")
+        if (
+            (enough is None) != (first_check is None)
+            or first_check is not None
+            and not 0 < first_check == (first_check // checkpoint_every * checkpoint_every)
+        ):
+            raise ValueError(
+                f"enough and first_check, a positive multiple of checkpoint_every={checkpoint_every}, are given together, but "
+                f"first_check is {first_check!r}"
+            )
         if mcmc.sampler.is_ensemble_kernel:
             raise ValueError(f"{type(mcmc.sampler).__name__} updates an ensemble of chains jointly, which cannot be resumed")
         if twice := set(chunk_fields) & {mcmc.sampler.sample_field, *mcmc.sampler.default_fields}:
@@ -146,6 +165,8 @@ class ResumableRun:
         self.path = path
         self.time_limit = time_limit
         self.chunk_fields = tuple(chunk_fields)
+        self.enough = enough
+        self.first_check = first_check
         self._progress: _Progress | None = None
         self._data = ""
         self._parameters: dict[str, np.ndarray] = {}
@@ -158,7 +179,13 @@ class ResumableRun:
 
     def __getstate__(self) -> dict[str, Any]:
         # compiled programs and the data in them are not pickled: the data are passed to `resume` again
-        return {**self.__dict__, "_programs": {}, "_given": ((), {}), "_arguments": SpreadArguments((), {}, (), (), None)}
+        return {
+            **self.__dict__,
+            "_programs": {},
+            "_given": ((), {}),
+            "_arguments": SpreadArguments((), {}, (), (), None),
+            "enough": None,
+        }
 
     # ---- interface of an `MCMC` object --------------------------------------------------------------------------------
 
@@ -245,6 +272,7 @@ class ResumableRun:
         RuntimeError
             If rows are distributed over processes, and one of these has ended or received SIGTERM.
         """
+        until = self._until()
         if self.path is not None and agreed(Path(self.path).exists, is_common((args, kwargs))):
             raise ValueError(f"{os.fspath(self.path)} exists: load it to continue that run, or remove it to start a new one")
         if self.num_chains > 1 and is_prng_key(rng_key):
@@ -255,7 +283,7 @@ class ResumableRun:
         self._set_capacity(None)
         state = self._init(rng_key, init_params, args, kwargs)
         self._capacity = _capacity_of(self.sampler)
-        self._advance(_Progress(0, state, ()), args, kwargs)
+        self._advance(_Progress(0, state, ()), until, args, kwargs)
 
     def resume(self, *args: Any, **kwargs: Any) -> None:
         """Continue from the last completed chunk; has no effect if the run has finished.
@@ -272,13 +300,18 @@ class ResumableRun:
         FloatingPointError
             As in `run`.
         """
+        until = self._until()
         if self._progress is None:
             raise ValueError("the run has not been started: call its run method first")
         self._check_data(args, kwargs)
         if not self._ready:
             self._parameters = self._read_parameters(args, kwargs)
             self._first_state(jax.tree.leaves(self._progress.state), args, kwargs)
-        self._advance(self._progress, args, kwargs)
+        self._advance(self._progress, until, args, kwargs)
+
+    def _until(self) -> float:
+        """The time at which a call that begins now ends."""
+        return np.inf if self.time_limit is None else time.perf_counter() + self.time_limit
 
     def _read_parameters(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Parameters of the kernel's model, empty if it has none."""
@@ -335,23 +368,21 @@ class ResumableRun:
         return jax.pmap(function) if method == "parallel" else method(function)
 
     @blas_on_one_core()
-    def _advance(self, progress: _Progress, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _advance(self, progress: _Progress, until: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._set_arguments(args, kwargs)
         self._progress = progress
-        until = np.inf if self.time_limit is None else time.perf_counter() + self.time_limit
         common = is_common((args, kwargs))
         hidden = not self.mcmc.progress_bar or common and jax.process_index() > 0
         bar = tqdm(total=self._total, initial=progress.steps, disable=hidden, unit="step")
         advice = "it begins anew" if self.path is None else f"the run goes on from {os.fspath(self.path)}"
         with interruptible(), other_process_named(advice), bar:
-            begun = progress.steps  # a call completes at least one chunk, however short its time limit
-            while progress.steps < self._total and (
-                not progress.draws or progress.steps == begun or agreed(lambda: time.perf_counter() < until, common)
+            begun, last = progress.steps, 0.0  # a call completes at least one chunk, however short its time limit
+            while not self._ends() and (
+                not progress.draws or progress.steps == begun or agreed(partial(_is_before, until - last), common)
             ):
-                end = self._first_kept if progress.steps < self._first_kept else self._total
-                steps = min(self.checkpoint_every, end - progress.steps)
+                steps = min(self.checkpoint_every, self._next_stop - progress.steps)
                 # the first call traces the model, in NumPyro's own kernels as well
-                fresh = (steps, self._extra_fields) not in self._programs
+                fresh, started = (steps, self._extra_fields) not in self._programs, time.perf_counter()
                 with undefined_in_one_line(), warnings.catch_warnings():
                     if self._grows:
                         warnings.filterwarnings("ignore", ".* reached its capacity", RuntimeWarning)
@@ -366,12 +397,36 @@ class ResumableRun:
                 self._progress = progress
                 if self.path is not None:
                     self.save(self.path)
+                last = 0.0 if fresh else time.perf_counter() - started
                 if progress.steps < self._total and asked_to_end(common):
                     raise RuntimeError(f"this job was asked to end (SIGTERM) after step {progress.steps}; {advice}")
                 bar.update(steps)
                 bar.set_description("warmup" if progress.steps < self.mcmc.num_warmup else "sample", refresh=False)
                 if self.num_chains == 1:
                     bar.set_postfix_str(self.sampler.get_diagnostics_str(state))
+            bar.total = self._total
+
+    @property
+    def _next_stop(self) -> int:
+        """The step at which the chunk ends at the latest: that of the first draw, of a check or the last."""
+        if self.steps < self._first_kept:
+            return self._first_kept
+        if self.first_check is None:
+            return self._total
+        check = self.first_check
+        while self._first_kept + check <= self.steps:
+            check *= 2
+        return min(self._total, self._first_kept + check)
+
+    def _ends(self) -> bool:
+        """Whether the run is finished, which it is from now on if there are enough draws at a check."""
+        kept = self.steps - self._first_kept
+        if self.enough is not None and self.first_check is not None and kept >= self.first_check and not self.finished:
+            times, rest = divmod(kept, self.first_check)
+            if not rest and times & (times - 1) == 0 and self.enough(self):
+                self.mcmc = copy(self.mcmc)
+                self.mcmc.num_samples = self.steps - self.mcmc.num_warmup
+        return self.finished
 
     @property
     def _grows(self) -> bool:
@@ -551,7 +606,16 @@ class ResumableRun:
         write(path, header, trees)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mcmc: MCMC, *args: Any, checkpoint_every: int = 100, **kwargs: Any) -> Self:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        mcmc: MCMC,
+        *args: Any,
+        checkpoint_every: int = 100,
+        enough: Callable[[ResumableRun], bool] | None = None,
+        first_check: int | None = None,
+        **kwargs: Any,
+    ) -> Self:
         """Load a saved run, to resume or read it; when it is resumed, it is saved to the same file.
 
         Parameters
@@ -563,7 +627,7 @@ class ResumableRun:
             start, and the parameters of the distributions at the model's sites, must match. `num_samples` may be larger.
         args, kwargs
             The data and other arguments of the model, as they were passed to `run`.
-        checkpoint_every
+        checkpoint_every, enough, first_check
             As in the constructor.
 
         Raises
@@ -580,7 +644,7 @@ class ResumableRun:
             If the file was saved with other versions of the libraries, or where native kernels run and here they do not, or the
             reverse: further draws may then differ.
         """
-        run = cls(mcmc, checkpoint_every, path=path)
+        run = cls(mcmc, checkpoint_every, path=path, enough=enough, first_check=first_check)
         common = is_common((args, kwargs))
         with failing_together("read the run", common):
             header, leaves = read_checkpoint(path)
@@ -676,6 +740,10 @@ def _apart(stacked: Any, number: int) -> list[Any]:
 def _together(chains: list[Any]) -> Any:
     """Stack the leaves of all chains."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
+
+
+def _is_before(moment: float) -> bool:
+    return time.perf_counter() < moment
 
 
 def _partition_kernels(kernel: MCMCKernel) -> list[PartitionGibbs]:

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["conjoined", "in_words", "listed", "nearest", "printable", "some_of"]
+__all__ = ["conjoined", "in_words", "listed", "nearest", "printable", "rough_time", "some_of"]
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Characters that control a terminal, change the direction of text or are not allowed in XML."""
@@ -53,6 +53,11 @@ def some_of(words: Sequence[object], most: int) -> str:
     """Join at most `most` words, or the first ones and the number of the others: "a, b and 5 more"."""
     every = list(words)
     return conjoined(every if len(every) <= most else [*every[: most - 1], f"{len(every) - most + 1} more"])
+
+
+def rough_time(seconds: float) -> str:
+    """A time in whole seconds, minutes or hours."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 def in_words(number: int) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from bnp_hier.reports.chains import chains_verdict, disagreeing
+from bnp_hier.reports.chains import Convergence, chains_verdict, disagreeing, written_rhat
 from bnp_hier.reports.trust import ACT, LOOK, PASSED, checks_of_chains
 
 
@@ -45,6 +46,30 @@ def test_checks_and_verdicts_agree() -> None:
         (line,) = chains_verdict("Gibbs", table, 4)
         assert ("have converged" in line) == (results[0] == PASSED) and ("Do not trust" in line) == (results[0] == ACT)
     assert [check.result for check in checks_of_chains("Gibbs", table, 1)] == [ACT]
+
+
+def test_digits_show_why_there_is_a_warning() -> None:
+    assert [written_rhat(value) for value in (1.0, 1.01, 1.0104, 1.01004, 1.03)] == [
+        "1.000",
+        "1.010",
+        "1.0104",
+        "1.01004",
+        "1.030",
+    ]
+    (agree, _) = checks_of_chains("Gibbs", diagnostics([1.0, 1.0104, 1.0], [900.0] * 3), 4)
+    assert "R\u2011hat is 1.0104; at most 1.01" in agree.finding
+
+
+@pytest.mark.parametrize(
+    ("rhat", "ess", "times"), [(1.0, 900.0, 1), (1.0, 150.0, 3), (1.0104, 900.0, 2), (1.034, 350.0, 4), (1.5, 900.0, 2)]
+)
+def test_how_much_longer_chains_take(rhat: float, ess: float, times: int) -> None:
+    """Effective sample sizes grow with the number of draws, and R-hat - 1 falls with it."""
+    table = diagnostics([1.0, rhat, 1.0], [900.0, ess, 900.0])
+    assert Convergence.of(table, 4).times == times
+    actions = [check.action for check in checks_of_chains("Gibbs", table, 4, 90.0)]
+    said = {2: "about two times as long (3 min instead of 90 s;", 3: "about three times as long (4 min instead of 90 s;"}
+    assert times not in said or rhat > 1.05 or any(said[times] in action for action in actions)
 
 
 def test_of_many_quantities_a_few_are_named() -> None:

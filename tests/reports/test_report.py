@@ -14,9 +14,12 @@ import bnp_hier as bnp
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, RunOptions
 from bnp_hier.models import dpm
+from bnp_hier.posterior.item_uncertainty import row_probabilities
 from bnp_hier.reports import figures
 from bnp_hier.reports.findings import Findings
+from bnp_hier.reports.headlines import alternative_verdict
 from bnp_hier.reports.report import certainty, evidence, tree, write_report
+from bnp_hier.reports.row_certainty import RowCertainty
 from bnp_hier.reports.tree_page import doubtful_merges, tree_figure, write_tree_page
 from bnp_hier.reports.trust import checks, checks_of_chains
 
@@ -37,7 +40,12 @@ def test_report_of_one_partition(partition: bnp.MAPDP, tmp_path: Path) -> None:
     findings = Findings.of(DATA, {"MAP-DP": partition}, held_out=X[:3] + 0.1, seconds={"MAP-DP": 1.0})
     problems, warnings = ["BHC failed: <no reason>"], ["column 'width' numbers the rows"]
     path = write_report(
-        tmp_path / "r.html", findings, problems=problems, warnings=warnings, facts={"seed": "7"}, reproduce="bnp-hier x"
+        tmp_path / "r.html",
+        findings,
+        problems=problems,
+        warnings=warnings,
+        facts={"seed": "7"},
+        code={"How to reproduce this report": "bnp-hier x"},
     )
     page = path.read_text()
     for words in ("BHC failed: &lt;no reason&gt;", "Column &#39;width&#39; numbers the rows", "<dd>7</dd>", "bnp-hier x"):
@@ -91,6 +99,29 @@ def test_report_of_a_tree_has_its_bounds_and_its_cut(partition: bnp.MAPDP, tmp_p
     )
     (browsable,) = tree(findings).trees.values()
     assert browsable.measure == "odds" and len(browsable.figures) == 1
+
+
+def test_the_best_partition_with_the_most_probable_number(partition: bnp.MAPDP) -> None:
+    """Beside the partition shown, where that has another number of large clusters; a sentence says why."""
+    two, three = np.arange(24) // 12, np.minimum(np.arange(24) // 9, 2)
+    other = np.roll(three, 3)
+    draws = np.concatenate([np.tile(two, (40, 1)), np.tile(three, (35, 1)), np.tile(other, (25, 1))])[None]
+    findings = Findings.of(DATA, {"A": partition, "B": partition})
+    packages = {"A": {"posterior": {"z": draws}}, "B": findings.packages["B"]}
+    certain = RowCertainty.of(row_probabilities(draws, two), two)
+    findings = dataclasses.replace(findings, labels={"A": two, "B": two}, packages=packages, certainty={"A": certain})
+    findings.__dict__.update(trusted={"A": certain}, lead="A")
+    alternative = findings.alternative
+    assert alternative is not None and len(np.unique(alternative)) == 3
+    (figure,) = figures.alternative_figures(findings)
+    assert [text.get_text() for text in figure.figure.axes[0].get_xticklabels()] == ["A, shown", "best with three"]
+    (why,) = alternative_verdict("A", two, alternative)
+    assert why.startswith(
+        "A: three clusters of at least 8% of the rows are the most probable number, but the partition shown has two"
+    )
+    findings.packages["A"]["posterior"]["z"] = draws[:, :60]
+    findings.__dict__.pop("alternative")
+    assert findings.alternative is None and not list(figures.alternative_figures(findings))
 
 
 def test_large_tables_are_shown_in_part(partition: bnp.MAPDP, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,39 @@ def test_every_call_completes_a_chunk_however_short_its_time_limit() -> None:
     assert run.steps == 20
 
 
+def test_a_run_ends_when_there_are_enough_draws(tmp_path: Path, compilations: list[str]) -> None:
+    """At the same check, after doublings, in one go, in pieces and from a file; and its draws are the first."""
+    checked: list[int] = []
+
+    def enough(run: bnp.ResumableRun) -> bool:
+        checked.append(run.steps)
+        return run.get_samples()["z"].shape[0] >= 2 * 8
+
+    build = partial(_partition, num_chains=2, chain_method="sequential", num_samples=163)
+    options = {"checkpoint_every": 10, "enough": enough, "first_check": 10}
+    whole = build()
+    run = bnp.ResumableRun(whole, **options)
+    run.run(jax.random.key(0), X)
+    assert run.finished and run.steps == 50 and checked == [20, 30, 50]  # 7 of warm-up and a remainder of 3 before
+    assert run.mcmc.num_samples == 43 and whole.num_samples == 163 and compilations.count("jit(one)") == 1
+    pieces = bnp.ResumableRun(build(), **options, time_limit=1e-9, path=tmp_path / "run.npz")
+    pieces.run(jax.random.key(0), X)
+    while not pieces.finished:
+        loaded = bnp.ResumableRun.load(tmp_path / "run.npz", build(), X, **{**options, "checkpoint_every": 5})
+        pieces.resume(X)
+    loaded.resume(X)
+    _assert_same(pieces, run)
+    _assert_same(loaded, run)
+    run.resume(X)
+    assert run.steps == 50
+    longest = bnp.ResumableRun(build(), 10)
+    longest.run(jax.random.key(0), X)
+    np.testing.assert_array_equal(longest.get_samples(True)["z"][:, :8], run.get_samples(True)["z"])
+    for bad in ({"first_check": None}, {"first_check": 15}, {"first_check": 0}, {"enough": None}):
+        with pytest.raises(ValueError, match="enough and first_check, a positive multiple of checkpoint_every=10"):
+            bnp.ResumableRun(build(), **{**options, **bad})
+
+
 @pytest.mark.parametrize("composed", few([False, True]))
 def test_a_run_keeps_its_room_where_native_kernels_do_not_run(
     composed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
