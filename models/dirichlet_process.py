@@ -15,12 +15,12 @@ from bnp_hier.components import Component, LearnedPrior, NormalInverseWishart
 from bnp_hier.distributions import ChineseRestaurantProcess, ConjugateMixture, FiniteMixture, StickBreaking
 from bnp_hier.distributions.missing_values import rows_for
 
-__all__ = ["FEW_CLUSTERS", "dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
+__all__ = ["DEFAULT_CONCENTRATION", "dpm", "dpm_stick_breaking", "pitman_yor_mixture"]
 
 Hyperparameter: TypeAlias = ArrayLike | dist.Distribution
 ComponentLike: TypeAlias = Component | LearnedPrior | Callable[[Any], Component] | None
 
-FEW_CLUSTERS = dist.Gamma(2.0, 20.0)
+DEFAULT_CONCENTRATION = dist.Gamma(2.0, 20.0)
 """Default prior of the concentration α, with mean 0.1: one cluster is the most probable number, a priori."""
 
 
@@ -41,8 +41,8 @@ def dpm(
         returns; or a function of X that returns one and may place priors on its hyperparameters with `numpyro.sample`. None
         uses `NormalInverseWishart.from_data(X)`.
     concentration
-        Concentration α of the Dirichlet process: a number or a prior distribution. None: `FEW_CLUSTERS`, Gamma(2, 20), if the
-        hyperparameters of the component are learned, by `from_data` or because `component` is None, and 1 otherwise.
+        Concentration α of the Dirichlet process: a number or a prior distribution. None: `DEFAULT_CONCENTRATION`, Gamma(2, 20),
+        if the hyperparameters of the component are learned, by `from_data` or because `component` is None, and 1 otherwise.
     """
     alpha = _concentration(concentration, component)
     component = _component(component, X)
@@ -114,7 +114,7 @@ def dpm_stick_breaking(
 
 def _concentration(value: Hyperparameter | None, component: ComponentLike) -> Any:
     if value is None:
-        value = FEW_CLUSTERS if component is None or isinstance(component, LearnedPrior) else 1.0
+        value = DEFAULT_CONCENTRATION if component is None or isinstance(component, LearnedPrior) else 1.0
     return _hyperparameter("alpha", value)
 
 

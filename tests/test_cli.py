@@ -67,7 +67,7 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
         *("gibbs.nc", "bhc.nc", "map-dp.nc", "fit.npz"),
     }
     labels = pd.read_csv(out / "labels.csv")
-    sampled = [f"Gibbs{what}" for what in ("", " probability", " alternative", " probability of alternative")]
+    sampled = [f"Gibbs{what}" for what in ("", " probability", " alternative", " probability of alternative", " p-value")]
     assert list(labels.columns) == ["item", "truth", "MAP-DP", "BHC", *sampled] and len(labels) == 32
     assert labels["Gibbs probability"].between(0, 1).all() and (labels["Gibbs"] != labels["Gibbs alternative"]).all()
     assert labels["item"].str.startswith("p").all()
@@ -75,7 +75,12 @@ def test_compare_writes_everything(survey: Path, tmp_path: Path, monkeypatch: py
     assert tree.strip().endswith(";") and all(f"{item}:" in tree for item in labels["item"])
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") >= 4 and "bnp-hier compare" in page and "--truth group" in page
-    for heading in ("How many groups are there, and what are they?", "How sure is that?", "Do the methods agree?"):
+    for heading in (
+        "How many groups are there, and what are they?",
+        "How sure is that?",
+        "Which rows are unusual?",
+        "Do the methods agree?",
+    ):
         assert f"<h2>{heading}</h2>" in page
     for heading in ("What is in each group?", "Can the computation be trusted?", "Evidence", "The run"):
         assert f"<h2>{heading}</h2>" in page

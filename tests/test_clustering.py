@@ -68,7 +68,8 @@ def test_clusters_of_a_frame_and_their_certainty(sampled: ClusteringResult) -> N
 
     table = sampled.to_frame()
     assert list(table.index) == list(frame.index) and list(table["truth"]) == list(frame["group"])
-    assert list(table.columns) == ["cluster", "probability", "alternative", "probability_of_alternative", "certain", "truth"]
+    certainties = ["probability", "alternative", "probability_of_alternative", "certain"]
+    assert list(table.columns) == ["cluster", *certainties, "p_value", "truth"] and table["p_value"].between(0, 1).all()
     np.testing.assert_allclose(
         table["probability"] + table["probability_of_alternative"].fillna(0.0), sampled.probabilities.sum(1)
     )

@@ -22,7 +22,7 @@ from bnp_hier.advice.column_kinds import (
 from bnp_hier.components import FAMILIES, FORMS, Component, LearnedPrior
 from bnp_hier.components.learned import prior_of
 from bnp_hier.deterministic import MAPDP
-from bnp_hier.models import FEW_CLUSTERS, dpm
+from bnp_hier.models import DEFAULT_CONCENTRATION, dpm
 from bnp_hier.posterior.draws import draws_of, summaries
 
 __all__ = ["Choice", "Structure", "best_component"]
@@ -110,7 +110,7 @@ def best_component(
     random_state
         Seed for the sample and the fits.
     concentration
-        Concentration of the Dirichlet process; None for the prior `FEW_CLUSTERS`.
+        Concentration of the Dirichlet process; None for the prior `DEFAULT_CONCENTRATION`.
     """
     names = names_of_columns(X, feature_names)
     suited = component_for(X, family, names, categories, kinds)
@@ -130,7 +130,7 @@ def best_component(
     if n > MOST_ROWS:
         some = np.sort(np.random.default_rng(random_state).choice(n, MOST_ROWS, replace=False))
     left_out = dict(_unsuited(len(some), len(continuous)))
-    alpha = FEW_CLUSTERS if concentration is None else concentration
+    alpha = DEFAULT_CONCENTRATION if concentration is None else concentration
     found: list[tuple[Structure, Family, MAPDP]] = []
     options: dict[str, Any] = {"n_init": ORDERS, "max_rounds": ROUNDS, "random_state": random_state}
     starts: list[np.ndarray | str] = ["sequential"]

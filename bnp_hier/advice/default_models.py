@@ -6,14 +6,14 @@ from functools import partial
 
 from bnp_hier.components import Component, LearnedPrior
 from bnp_hier.inspection.trace import Model
-from bnp_hier.models import FEW_CLUSTERS, bhmc, dpm
+from bnp_hier.models import DEFAULT_CONCENTRATION, bhmc, dpm
 
 __all__ = ["described", "hierarchical_mixture", "mixture"]
 
 
 def mixture(component: Component | LearnedPrior, concentration: float | None) -> Model:
-    """Dirichlet-process mixture; a concentration of None means the prior `FEW_CLUSTERS`."""
-    return partial(dpm, component=component, concentration=FEW_CLUSTERS if concentration is None else concentration)
+    """Dirichlet-process mixture; a concentration of None means the prior `DEFAULT_CONCENTRATION`."""
+    return partial(dpm, component=component, concentration=DEFAULT_CONCENTRATION if concentration is None else concentration)
 
 
 def hierarchical_mixture(component: Component | LearnedPrior, concentration: float | None, depth: int) -> Model:

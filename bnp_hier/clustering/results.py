@@ -125,8 +125,9 @@ class ClusteringResult:
         """Return a DataFrame with one line for each row of `labels_`, under the index of the data or the names of the rows.
 
         Its columns are `cluster`; `probability`, that of this cluster; `alternative` and `probability_of_alternative`, the next
-        most probable cluster (missing if no other is possible); `certain`, whether the probability is at least 0.9; and, if
-        classes are known, `truth`.
+        most probable cluster (missing if no other is possible); `certain`, whether the probability is at least 0.9; `p_value`,
+        that of `bnp_hier.leave_one_out_pvalues`, small for an outlier (missing for more than 3,000 rows); and, if classes are
+        known, `truth`.
         """
         import pandas as pd
 
@@ -138,6 +139,7 @@ class ClusteringResult:
             "alternative": pd.array(certainty.alternative, dtype="Int64"),
             "probability_of_alternative": np.where(several, certainty.other, np.nan),
             "certain": certainty.certain,
+            "p_value": np.nan if self.findings.pvalues is None else self.findings.pvalues,
         }
         if self.data.classes is not None:
             columns["truth"] = self.data.classes

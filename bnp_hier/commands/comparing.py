@@ -75,7 +75,7 @@ FIT = "fit.npz"
 """File beside the report that `bnp-hier predict` reads."""
 
 FILES = {
-    "labels.csv": "the cluster of every row by every method, and how certain it is",
+    "labels.csv": "the cluster of every row by every method, how certain it is, and the p-value of the row",
     "tree.nwk": "the tree of BHC, in Newick format",
 }
 """Files beside the report -> what they contain."""
@@ -121,9 +121,9 @@ def compare(
 ) -> None:
     """Cluster a data set with several methods, compare them in one table, and write a report.
 
-    The output folder gets report.html, labels.csv (the clusters of every row and, for MCMC, the probabilities of its cluster
-    and of the next), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with bhc), one ArviZ file
-    (netCDF) per method, and fit.npz, the fit whose clusters the report shows, for predict.
+    The output folder gets report.html, labels.csv (the clusters of every row, its p-value and, for MCMC, the probabilities of
+    its cluster and of the next), clusters.csv (means, shares, intervals and sizes), association.csv, tree.nwk (with bhc), one
+    ArviZ file (netCDF) per method, and fit.npz, the fit whose clusters the report shows, for predict.
     """
     chosen = None if methods is None else method_names(methods)
     if not 0.0 <= held_out < 1.0:
@@ -254,7 +254,8 @@ def _write_files(folder: Path, result: ClusteringResult, figures: str | None) ->
     from bnp_hier.reports.profiles import write_tables
 
     written, findings = {}, result.findings
-    write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties()})
+    pvalues = {} if findings.pvalues is None else {f"{findings.lead} p-value": findings.pvalues}
+    write_clusters(folder / "labels.csv", findings.data, {**findings.labels, **findings.certainties(), **pvalues})
     for fit in findings.fits.values():
         if isinstance(fit, TreePosterior):
             write_text(folder / "tree.nwk", fit.dendrogram_.to_newick(findings.data.item_names) + "\n")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jaxtyping import Array, Float
+from numpyro.distributions import biject_to
 from scipy.optimize import brentq
 from scipy.special import digamma, gammaln
 
@@ -15,6 +18,13 @@ __all__ = ["concentration_for", "mean_clusters", "prior_clusters"]
 
 UNSEEN = 1e-14
 """Total probability, divided by √n, below which larger numbers of clusters are ignored."""
+
+
+NODES = 129
+"""Values of a concentration that has a prior, evenly spaced on an unconstrained scale."""
+
+NEGLIGIBLE = 37.0
+"""Log density (nats) by which a value lies below the mode from which on it is left out."""
 
 
 def _check(n: int, discount: float, concentration: float = 1.0) -> None:
@@ -47,16 +57,18 @@ def mean_clusters(alpha: float, n: int, discount: float) -> float:
     return float((np.exp(ratio) - alpha) / discount)
 
 
-def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float[np.ndarray, " n1"]:
+def prior_clusters(concentration: float | dist.Distribution, n: int, discount: float = 0.0) -> Float[np.ndarray, " n1"]:
     """Compute the prior distribution of the number of clusters among n items.
 
     The recursion P_{i+1}(k) = P_i(k) (i − kδ)/(i + α) + P_i(k − 1) (α + (k − 1)δ)/(i + α) sums only positive terms. The result
-    is exact up to rounding, except that large numbers of clusters with a total probability below 1e-14 √n are set to 0.
+    is exact up to rounding, except that large numbers of clusters with a total probability below 1e-14 √n are set to 0. With a
+    prior on α, it is averaged over this prior by the trapezoidal rule, on the scale on which the prior is unconstrained.
 
     Parameters
     ----------
     concentration
-        α > −discount.
+        α > −discount, or its prior, a continuous NumPyro distribution of such numbers, such as
+        `bnp_hier.models.DEFAULT_CONCENTRATION`, that of the default model.
     n
         Number of items.
     discount
@@ -70,26 +82,56 @@ def prior_clusters(concentration: float, n: int, discount: float = 0.0) -> Float
     Raises
     ------
     ValueError
-        If an argument is out of range.
+        If an argument is out of range, or the prior is not a distribution of one such number.
 
     Examples
     --------
+    >>> import numpyro.distributions as dist
     >>> from bnp_hier import prior_clusters
     >>> prior_clusters(1.0, 4).round(3)
     array([0.   , 0.25 , 0.458, 0.25 , 0.042])
+    >>> prior_clusters(dist.Gamma(2.0, 4.0), 4).round(3)
+    array([0.   , 0.501, 0.362, 0.119, 0.018])
     """
-    _check(n, discount, concentration)
     slots = min(64, n)
     with jax.enable_x64(True):
+        values, weights = _nodes(concentration, n, discount)
         while True:
-            found = np.asarray(_recursion(np.float64(concentration), np.float64(discount), np.asarray(n), np.zeros(slots)))
+            found = weights @ np.asarray(_recursion(values, np.float64(discount), np.asarray(n), np.zeros(slots)))
             if slots == n or 1.0 - found.sum() < UNSEEN * max(1.0, n**0.5):
                 break
             slots = min(4 * slots, n)
     return np.concatenate([[0.0], found, np.zeros(n - slots)])
 
 
+def _nodes(
+    concentration: float | dist.Distribution, n: int, discount: float
+) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
+    """Values of the concentration and their weights, after checks of all arguments."""
+    if not isinstance(concentration, dist.Distribution):
+        _check(n, discount, concentration)
+        return np.array([concentration], dtype=np.float64), np.ones(1)
+    _check(n, discount)
+    support = concentration.support
+    if concentration.batch_shape or concentration.event_shape or support is None or support.is_discrete:
+        raise ValueError(f"the prior of the concentration must be a continuous distribution of one number, not {concentration}")
+    transform, low, high = biject_to(support), -40.0, 40.0
+    for _ in range(4):  # closer and closer around the values that matter
+        u = np.linspace(low, high, NODES)
+        values = np.asarray(transform(jnp.asarray(u)), dtype=np.float64)
+        logs = np.asarray(concentration.log_prob(values) + transform.log_abs_det_jacobian(jnp.asarray(u), values))
+        logs = np.where(np.isnan(logs), -np.inf, logs)
+        kept = np.flatnonzero(logs > logs.max() - NEGLIGIBLE)
+        if not len(kept) or not np.isfinite(logs.max()):
+            raise ValueError(f"the prior of the concentration has no finite density: {concentration}")
+        low, high = u[max(kept[0] - 1, 0)], u[min(kept[-1] + 1, NODES - 1)]
+    weights = np.exp(logs - logs.max())
+    _check(n, discount, float(values[kept].min()))
+    return values[kept], weights[kept] / weights[kept].sum()
+
+
 @jax.jit
+@partial(jax.vmap, in_axes=(0, None, None, None))
 def _recursion(alpha: Array, discount: Array, n: Array, empty: Float[Array, " s"]) -> Float[Array, " s"]:
     """Probabilities of 1, ..., s clusters."""
     k = jnp.arange(1, empty.shape[0] + 1).astype(empty.dtype)

@@ -89,9 +89,11 @@ def table(
     num_samples, num_warmup, num_chains
         Length and number of the `PartitionGibbs` chains used for `occupancy`.
     optimize
-        True: the hyperparameters that have priors, if there are any, are those that `MAPDP` learns from X; all values of the
-        table are conditional on them. Where it learns none, they are the prior medians, and a warning is raised. False: they
-        are the prior medians, so that differences between models are log Bayes factors. A dictionary: they have these values.
+        True: the hyperparameters that have priors, if there are any, are those that `MAPDP` learns from X. Where it learns
+        none, they are the prior medians, and a warning is raised. False: they are the prior medians. A dictionary: they have
+        these values. In any case, all values of the table are conditional on them, not averaged over the prior: a difference
+        between two models is their log Bayes factor only if no hyperparameter has a prior; with `optimize=False` or a
+        dictionary, it is that of the models with these hyperparameters fixed.
     random_state
         Integer or JAX key.
     progress_bar
@@ -104,9 +106,10 @@ def table(
         X); lower bounds from a single partition (MAP-DP), from a `BHC` tree and from variational inference; estimates from a
         particle filter and from tree occupancy. Columns:
 
-        - `value`, `standard_error`: log evidence and its standard error (nats).
+        - `value`, `standard_error`: log evidence at the hyperparameters and its standard error (nats).
         - `kind`: "exact", "lower bound" or "estimate".
-        - `target`: the model to which the evidence refers; truncated and finite approximations have a different evidence.
+        - `target`: the model to which the evidence refers, "at fixed hyperparameters" if any have priors; truncated and finite
+          approximations have a different evidence.
         - `seconds`: run time, including compilation; that of the first tree bound includes fitting the tree.
         - `gap_to_best_bound`: value minus the best lower bound on the evidence of the model itself (nats); NaN for other
           targets.
@@ -155,7 +158,7 @@ def table(
             done = [Row(name, kind, verdict=f"failed: {str(error) or type(error).__name__}")]
         rows += done
         seconds += [time.perf_counter() - started] * len(done)
-    judged = _judged(rows, seconds, run.target)
+    judged = _judged(rows, seconds, run.target, " at fixed hyperparameters" if run.hyperparameters else "")
     judged.attrs["hyperparameters"] = run.hyperparameters
     return judged
 
@@ -295,8 +298,8 @@ def _occupancy(run: _Run) -> list[Row]:
     return [Row("occupancy", "estimate", found.value, None, found.standard_error, verdict)]
 
 
-def _judged(rows: list[Row], seconds: list[float], target: str) -> pd.DataFrame:
-    """Build the table, including the verdicts that depend on all rows."""
+def _judged(rows: list[Row], seconds: list[float], target: str, given: str = "") -> pd.DataFrame:
+    """Build the table, including the verdicts that depend on all rows; `given` says at which hyperparameters it holds."""
     import pandas as pd
 
     own = [row for row in rows if row.kind == "lower bound" and row.target in (None, target) and np.isfinite(row.value)]
@@ -310,10 +313,10 @@ def _judged(rows: list[Row], seconds: list[float], target: str) -> pd.DataFrame:
                 "value": row.value,
                 "standard_error": row.standard_error,
                 "kind": row.kind,
-                "target": aim,
+                "target": f"{aim}{given}",
                 "seconds": elapsed,
                 "gap_to_best_bound": gap,
-                "verdict": _verdict(row, aim, gap, best),
+                "verdict": _verdict(row, f"{aim}{given}", gap, best),
             }
         )
     return pd.DataFrame(records, index=pd.Index([row.name for row in rows], name="estimator"))

@@ -19,12 +19,19 @@ from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.partitions.engine import has_calls, kernel_arguments
 from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.joint_density import log_joint
-from bnp_hier.partitions.scoring import mixture_log_weights, with_empty
+from bnp_hier.partitions.scoring import log_weighted_densities, mixture_log_weights, with_empty
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.arrays import in_floats
 from bnp_hier.utils.padding import masked
 
-__all__ = ["joint_and_densities", "leave_one_out_densities", "observed_densities", "observed_mixture_densities"]
+__all__ = [
+    "DensitiesWithoutRows",
+    "densities_without_rows",
+    "joint_and_densities",
+    "leave_one_out_densities",
+    "observed_densities",
+    "observed_mixture_densities",
+]
 
 
 class RowDensities(NamedTuple):
@@ -38,6 +45,21 @@ class RowDensities(NamedTuple):
     log_joint: Float[Array, ""]
     left_out: Float[Array, " n"]
     new: Float[Array, " m"]
+
+
+class DensitiesWithoutRows(NamedTuple):
+    """Predictive densities without each of b rows.
+
+    - **of_rows** - log density of each of these rows given all others (nats).
+    - **of_new** - density of new rows given the same, divided by exp(`reference`).
+    - **reference** - for each new row (nats).
+    - **given_all** - log density of new rows given all rows (nats).
+    """
+
+    of_rows: Float[Array, " b"]
+    of_new: Float[Array, "b m"]
+    reference: Float[Array, " m"]
+    given_all: Float[Array, " m"]
 
 
 def joint_and_densities(
@@ -169,6 +191,66 @@ def observed_densities(
     own = component.log_density_of_cells(component.density_of_cells(without), seen)
     opened = component.log_density_of_cells(component.density_of_cells(component.empty()), seen)
     return _over_labels(log_densities_of_observed(component, stats, seen), own, opened, labels, counts, prior, max_clusters)
+
+
+def densities_without_rows(
+    values: MixtureValues,
+    labels: Int[Array, " n"],
+    slots: int,
+    max_clusters: float,
+    rows: Int[Array, " b"],
+    absent: Bool[Array, " d"],
+    new: Float[Array, "m d"],
+    *,
+    incomplete: bool,
+) -> DensitiesWithoutRows:
+    """Compute the predictive densities of some rows given all others, and of new rows given the same; works under ``jit``.
+
+    Parameters
+    ----------
+    values
+        Partition prior, component and completed rows.
+    labels, slots, max_clusters
+        As for `joint_and_densities`.
+    rows
+        (b,) numbers of the rows that are left out, one at a time.
+    absent
+        Columns whose values are left out of the densities.
+    new
+        New rows, (m, d).
+    incomplete
+        Whether any of these columns depends on others, so that its values must be integrated out.
+    """
+    component, prior, m = values.component, Prior(values.concentration, values.discount), len(new)
+    X = jnp.asarray(values.X)
+    each = component.suff_stats(X)
+    stats, counts = cluster_statistics(each, labels, slots), cluster_counts(labels, slots).astype(float)
+    mine = labels[rows]
+    left = counts[mine] - 1
+    without = masked(jax.tree.map(lambda leaf, row: leaf[mine] - row[rows], stats, each), left > 0)
+    both = with_empty(component, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), stats, without))
+    seen = jnp.where(absent[None], jnp.nan, jnp.concatenate([new, X[rows]]))
+    if incomplete:
+        densities = log_densities_of_observed(component, both, seen)
+    else:
+        densities = log_weighted_densities(component, both, jnp.zeros(slots + len(rows) + 1), seen)
+    whole, own, opened = densities[:, :slots], densities[:, slots:-1], densities[:, -1]
+    of_rows = _over_labels(whole[m:], jnp.diag(own[m:]), opened[m:], mine, counts, prior, max_clusters)
+
+    # at new rows: sums of positive terms, in units of the largest
+    seats, opened = jnp.asarray(log_seating(counts, prior, max_clusters)), opened[:m]
+    joined = jnp.log(jnp.where(counts > 0, counts - prior.discount, 0.0))[None] + whole[:m]
+    reference = jnp.maximum(joined.max(1), opened)
+    unlike = (jnp.arange(slots, dtype=mine.dtype)[:, None] != mine[None]).astype(joined.dtype)
+    beside = jnp.exp(joined - reference[:, None]) @ unlike
+    joined_own = jnp.log(jnp.where(left > 0, left - prior.discount, 0.0))[None] + own[:m] - reference[:, None]
+    clusters = (counts > 0).sum(dtype=counts.dtype) - (left == 0).astype(counts.dtype)
+    room = clusters < max_clusters
+    opening = jnp.where(room, prior.concentration + clusters * prior.discount, 0.0)
+    total = counts.sum() - 1 + jnp.where(room, prior.concentration, -clusters * prior.discount)
+    of_new = beside + jnp.where(left[None] > 0, jnp.exp(joined_own), 0.0) + jnp.outer(jnp.exp(opened - reference), opening)
+    given_all = logsumexp(jnp.column_stack([whole[:m], opened]) + seats[None], axis=1)
+    return DensitiesWithoutRows(of_rows, (of_new / total[None]).T, reference, given_all)
 
 
 def observed_mixture_densities(

@@ -8,7 +8,7 @@ from bnp_hier.posterior.hierarchies import HierarchyDraws, hierarchy_draws
 from bnp_hier.posterior.item_uncertainty import assignment_uncertainty, membership_probabilities
 from bnp_hier.posterior.label_recovery import recover_labels
 from bnp_hier.posterior.new_rows import cluster_probabilities
-from bnp_hier.posterior.outliers import outlier_pvalues
+from bnp_hier.posterior.outliers import leave_one_out_pvalues, outlier_pvalues
 from bnp_hier.posterior.parameter_draws import cluster_parameters
 from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import point_estimate
@@ -25,6 +25,7 @@ __all__ = [
     "describe",
     "diagnostics",
     "hierarchy_draws",
+    "leave_one_out_pvalues",
     "membership_probabilities",
     "number_of_clusters",
     "outlier_pvalues",

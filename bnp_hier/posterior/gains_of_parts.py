@@ -26,18 +26,22 @@ class PartGain(NamedTuple):
     - **family** - class of the component that models the part.
     - **columns** - numbers of its columns.
     - **gain** - log marginal likelihood of these columns given the partition, less that of a single cluster (nats).
+    - **approximate** - whether both are replaced by lower bounds, because values are missing in columns that depend on each
+      other; their difference is then neither a lower nor an upper bound.
     """
 
     family: str
     columns: tuple[int, ...]
     gain: float
+    approximate: bool = False
 
 
 def part_gains(component: Component, X: object, labels: Int[np.ndarray, " n"]) -> list[PartGain]:
     """Return what each part of a `ProductComponent` gains by a partition; a single part for other components.
 
     The parts are independent given the partition, so that their gains add up to the log marginal likelihood of the partition
-    relative to one cluster. A part with a negative gain speaks against the partition.
+    relative to one cluster. A part with a negative gain speaks against the partition. Where values are missing in columns that
+    depend on each other, the gain is a difference of two lower bounds, and `approximate` is true.
 
     Parameters
     ----------
@@ -77,19 +81,22 @@ def part_gains(component: Component, X: object, labels: Int[np.ndarray, " n"]) -
     partition = canonical_labels(found)
     with jax.enable_x64(True):
         return [
-            PartGain(type(part).__name__, columns, _gain(part, matrix[:, list(columns)], partition))
+            PartGain(type(part).__name__, columns, *_gain(part, matrix[:, list(columns)], partition))
             for part, columns in component.parts_and_columns()
         ]
 
 
-def _gain(part: Component, X: np.ndarray, labels: np.ndarray) -> float:
+def _gain(part: Component, X: np.ndarray, labels: np.ndarray) -> tuple[float, bool]:
+    """The gain, and whether it is a difference of two lower bounds."""
     component: Component = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), part.centered_on(X))
 
+    approximate = bool(component.incomplete_cells(X).any())
+
     def evidence(labels: np.ndarray) -> float:
-        if component.incomplete_cells(X).any():
+        if approximate:
             joint = impute(MixtureValues(1.0, 0.0, component, X), X, labels).log_joint
             return joint - float(log_partition_prior(np.bincount(labels), 1.0))
         _, stats = joint_and_statistics(component, X, labels, Prior(1.0, 0.0))
         return float(marginals_of(component, stats, np.bincount(labels)).sum())
 
-    return evidence(labels) - evidence(np.zeros_like(labels))
+    return evidence(labels) - evidence(np.zeros_like(labels)), approximate

@@ -23,10 +23,10 @@ class Unwrapped(NamedTuple):
 
     fit: Any
     X: Data
-    new_rows: Data
+    new_rows: Any
 
 
-def unwrapped(fit: Any, X: Any, new_rows: Any) -> Unwrapped:
+def unwrapped(fit: Any, X: Any, new_rows: Any = None) -> Unwrapped:
     """Take a fit out of a pipeline, a search or the result of `bnp_hier.cluster`, and convert rows as it did.
 
     Parameters
@@ -38,7 +38,7 @@ def unwrapped(fit: Any, X: Any, new_rows: Any) -> Unwrapped:
         The data that were passed to the pipeline, the search or `cluster`; None, or the array `data.X`, for all fitted rows of
         a result.
     new_rows
-        New rows of the same form; for a result, a DataFrame if any column was converted.
+        New rows of the same form, or None; for a result, a DataFrame if any column was converted.
 
     Raises
     ------
@@ -50,11 +50,11 @@ def unwrapped(fit: Any, X: Any, new_rows: Any) -> Unwrapped:
     fit = getattr(fit, "best_estimator_", fit)
     if isinstance(fit, Pipeline):
         if len(fit.steps) > 1:
-            X, new_rows = fit[:-1].transform(X), fit[:-1].transform(new_rows)
+            X, new_rows = (None if rows is None else fit[:-1].transform(rows) for rows in (X, new_rows))
         return Unwrapped(fit[-1], X, new_rows)
     if not isinstance(fit, FitsWithData):
         return Unwrapped(fit, X, new_rows)
 
     is_data = X is None or (isinstance(X, np.ndarray) and np.array_equal(X, fit.data.X, equal_nan=True))
     rows = fit.data.X if is_data else rows_like(fit.data, X, what="the fitted rows")
-    return Unwrapped(fit.fits[fit.method], rows, rows_like(fit.data, new_rows))
+    return Unwrapped(fit.fits[fit.method], rows, None if new_rows is None else rows_like(fit.data, new_rows))

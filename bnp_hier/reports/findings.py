@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from bnp_hier.advice.fit_checks import FitCheck, check_fit
 from bnp_hier.arviz_bridge import to_arviz
@@ -25,13 +25,15 @@ from bnp_hier.posterior.credible_balls import large_clusters, least_share
 from bnp_hier.posterior.draws import partition_of, shared_summaries
 from bnp_hier.posterior.gains_of_parts import part_gains
 from bnp_hier.posterior.item_uncertainty import row_probabilities, without_improbable_clusters
+from bnp_hier.posterior.outliers import leave_one_out_pvalues
 from bnp_hier.posterior.point_estimates import expected_losses, point_estimate
 from bnp_hier.reports.chains import ROUGH_RHAT, chains_verdict
 from bnp_hier.reports.distinguishing_features import features_in_words
 from bnp_hier.reports.headlines import alternative_verdict, headline
 from bnp_hier.reports.known_classes import classes_verdict
-from bnp_hier.reports.profiles import profiles_of
+from bnp_hier.reports.profiles import columns_of, profiles_of
 from bnp_hier.reports.row_certainty import RowCertainty
+from bnp_hier.reports.unusual_rows import MOST_ROWS, UNUSUAL, unusual_rows
 from bnp_hier.reports.verdicts import (
     agreement,
     association,
@@ -167,6 +169,21 @@ class Findings:
         return profiles_of(self.fits[self.lead], self.data, self.labels[self.lead])
 
     @cached_property
+    def pvalues(self) -> Float[np.ndarray, " n"] | None:
+        """`bnp_hier.leave_one_out_pvalues` of the method shown; None for more than 3,000 rows, or if parameters are sampled."""
+        if len(self.data.X) > MOST_ROWS or self._component is None:
+            return None
+        return leave_one_out_pvalues(self.fits[self.lead], self.data.X, random_state=self.random_state)
+
+    @property
+    def unusual(self) -> pd.DataFrame | None:
+        """The most unusual rows under the method shown, with the columns that make them odd; None without p-values."""
+        if self.pvalues is None:
+            return None
+        used = [column for column in columns_of(self.data) if column.used]
+        return unusual_rows(self.pvalues, self.labels[self.lead], used, self.data.item_names)
+
+    @cached_property
     def clusters(self) -> pd.DataFrame:
         """One line for each cluster of the method shown: rows, share, how many are in doubt, and what distinguishes it."""
         labels = self.labels[self.lead]
@@ -259,6 +276,19 @@ class Findings:
         """Sizes of the clusters of the method shown, and which columns separate them."""
         sizes = np.sort(np.bincount(self.labels[self.lead]))[::-1]
         return [f"The clusters of {self.lead} have {listed(sizes, 12)} rows.", *self._of_parts()]
+
+    @cached_property
+    def notes_on_unusual_rows(self) -> list[str]:
+        """How many rows are unusual under the method shown, and how many of them are expected."""
+        n = len(self.data.X)
+        if self._component is None:
+            return ["p-values of rows need a model whose cluster parameters are integrated out."]
+        if self.pvalues is None:
+            return [f"p-values of more than {MOST_ROWS:,} rows are not computed here: bnp_hier.leave_one_out_pvalues does it."]
+        found = int((self.pvalues < UNUSUAL).sum())
+        sampled = self.lead in self.certainty or isinstance(self.fits[self.lead], TreePosterior)
+        rough = "" if sampled else f" {self.lead} has one partition, in which they are only roughly right."
+        return [f"{found} of {n} rows have a p-value below {UNUSUAL:g}; {UNUSUAL * n:.1f} are expected by chance.{rough}"]
 
     @cached_property
     def notes_on_limits(self) -> list[str]:

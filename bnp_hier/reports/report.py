@@ -99,6 +99,7 @@ def write_report(
         Section("What is missing", notes=problems),
         groups(findings),
         certainty(findings),
+        unusual(findings),
         methods(findings),
         tree(findings),
         contents(findings),
@@ -146,6 +147,24 @@ def certainty(findings: Findings) -> Section:
         drawings=_shown([*cluster_number_figures(findings), *alternative_figures(findings)]),
         figures=_shown(coclustering_figures(findings)),
         tables=tables,
+    )
+
+
+def unusual(findings: Findings) -> Section:
+    """The rows with the smallest leave-one-out p-values, and the columns that make them odd."""
+    table = findings.unusual
+    text = (
+        "The p-value of a row is the probability that a row drawn from the model, given all other rows, has at most its "
+        "density. Columns that make a row odd are those in which it is at least two standard deviations from the mean of the "
+        "other rows of its cluster (if there are fewer than five, of the closest cluster) or, if there are none, from what its "
+        "other numbers predict by linear regression over these rows."
+    )
+    caption = f"The most unusual rows under {findings.lead}; the p-values of all rows are in labels.csv"
+    return Section(
+        "Which rows are unusual?",
+        text="" if table is None else text,
+        notes=findings.notes_on_unusual_rows,
+        tables={} if table is None or not len(table) else {caption: table},
     )
 
 

@@ -38,6 +38,9 @@ __all__ = [
 MOST_PARTS, MOST_NAMED = 6, 4
 """Most parts of a mixed table that are listed, and most columns of each that are named."""
 
+BOUNDS = ", a difference of two lower bounds"
+"""Said of the gain of a part with missing values."""
+
 DOMINANT = 0.9
 """Share of the gain of a partition from which one part of a mixed table is said to dominate."""
 
@@ -385,7 +388,7 @@ def parts_verdict(name: str, gains: Sequence[PartGain], names: Sequence[str]) ->
     ordered = sorted(gains, key=lambda part: -part.gain)
     words = [columns_in_words(names, part.columns) for part in ordered]
     shares = [
-        f"{columns}: {max(part.gain, 0.0) / total:.0%} ({part.gain:.0f} nats)"
+        f"{columns}: {max(part.gain, 0.0) / total:.0%} ({part.gain:.0f} nats{BOUNDS if part.approximate else ''})"
         for columns, part in zip(words, ordered, strict=True)
     ]
     more = f"; ... ({len(shares)} in all)" if len(shares) > MOST_PARTS else ""

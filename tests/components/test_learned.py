@@ -21,7 +21,7 @@ from bnp_hier import components
 from bnp_hier.components import LearnedPrior
 from bnp_hier.components.checks import rounding_variances
 from bnp_hier.components.learned import correlation_prior, prior_of
-from bnp_hier.models import FEW_CLUSTERS, dpm
+from bnp_hier.models import DEFAULT_CONCENTRATION, dpm
 from tests.parameters import few
 
 ROWS = np.random.default_rng(0).normal(size=(30, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 2.0]])
@@ -160,7 +160,7 @@ def test_rows_in_the_tails_are_predicted_as_well_as_under_few_degrees_of_freedom
         X = X + np.where(rng.random((400, 1)) < tail, rng.standard_t(3, size=(400, 2)) * [20.0, 35.0], 0.0)
         train, held_out = X[:200], X[200:]
         learned, fixed = (bnp.NormalInverseWishart.from_data(train, **nu) for nu in ({}, {"nu": 4.0}))
-        models = [partial(dpm, component=each, concentration=FEW_CLUSTERS) for each in (learned, fixed)]
+        models = [partial(dpm, component=each, concentration=DEFAULT_CONCENTRATION) for each in (learned, fixed)]
         gains.append(np.subtract(*(bnp.MAPDP(model).fit(train).score_samples(held_out).mean() for model in models)))
     assert np.mean(gains) > -0.02, gains
 

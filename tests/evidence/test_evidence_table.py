@@ -40,7 +40,7 @@ def test_rows_and_columns(found: pd.DataFrame) -> None:
     assert set(found["kind"]) == {"exact", "lower bound", "estimate"}
     assert (found["seconds"] >= 0).all()
     assert (found["verdict"] != "").all()
-    assert found.loc[names, "target"].eq("DP mixture").all()
+    assert found.loc[names, "target"].eq("DP mixture at fixed hyperparameters").all()
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_all_values_are_at_the_learned_or_given_hyperparameters(given: bool) -> 
     assert found.attrs["hyperparameters"] == pytest.approx(values)
     model = partial(dpm, component=PROBLEM.component, concentration=float(values["alpha"]))
     assert found.loc["exact", "value"] == pytest.approx(bnp.evidence.exact(model, PROBLEM.X), abs=1e-8)
-    own = found[found["target"] == "DP mixture"]
+    own = found[found["target"] == "DP mixture at fixed hyperparameters"]
     assert (own.loc[own["kind"] == "lower bound", "value"] <= found.loc["exact", "value"] + 1e-9).all()
 
 
@@ -76,7 +76,7 @@ def test_values_are_those_of_the_estimators_at_the_prior_medians(found: pd.DataF
     assert found.loc["exact", "value"] == pytest.approx(exact, abs=1e-8)
     assert found.loc["tree (bhc)", "value"] == pytest.approx(bhc.log_evidence_bound_, abs=1e-8)
     assert found.loc["one partition (MAP-DP)", "value"] == pytest.approx(bnp.MAPDP(model).fit(PROBLEM.X).log_joint_, abs=1e-8)
-    own = found[found["target"] == "DP mixture"]
+    own = found[found["target"] == "DP mixture at fixed hyperparameters"]
     assert (own.loc[own["kind"] == "lower bound", "value"] <= exact + 1e-9).all()
     for name in ("particle filter", "occupancy"):
         row = found.loc[name]
@@ -86,7 +86,7 @@ def test_values_are_those_of_the_estimators_at_the_prior_medians(found: pd.DataF
     best = own.loc[own["kind"] == "lower bound", "value"].max()
     np.testing.assert_allclose(own["gap_to_best_bound"], own["value"] - best)
     assert own.loc[own["value"] == best, "verdict"].str.endswith("; the best bound").all()
-    assert found.loc["one partition (MAP-DP)", "verdict"].startswith("lower bound on the evidence (DP mixture)")
+    assert found.loc["one partition (MAP-DP)", "verdict"].startswith("lower bound on the evidence (DP mixture at fixed")
 
 
 @pytest.mark.slow

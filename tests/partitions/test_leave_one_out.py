@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bnp_hier as bnp
 from bnp_hier.inspection.collapsed import MixtureValues
-from bnp_hier.partitions.leave_one_out import joint_and_densities, leave_one_out_densities
+from bnp_hier.partitions.leave_one_out import densities_without_rows, joint_and_densities, leave_one_out_densities
 from bnp_hier.partitions.seating import Prior
 from tests.oracles.problems import FAMILIES, random_problem
 from tests.parameters import few
@@ -45,3 +46,39 @@ def test_a_new_row_beside_rows_that_are_all_alone(most: float, discount: float, 
         terms.append(np.log(problem.alpha + 3 * discount) + problem.log_predictive([], new[0]))
     total = 3 + problem.alpha if most > 3 else 3 * (1 - discount)
     assert found[0] == pytest.approx(np.logaddexp.reduce(terms) - np.log(total), abs=1e-9)
+
+
+@pytest.mark.parametrize(("discount", "most"), few([(0.4, np.inf), (0.0, np.inf), (0.4, 3)], slow=2))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_new_rows_without_each_row(family: str, discount: float, most: float, x64: None) -> None:
+    """Those of the partition of the others, a singleton included; `left_out` and `new` are those of `joint_and_densities`."""
+    problem = random_problem(family, 9, 1)
+    X, new, labels = jnp.asarray(problem.X[:7]), jnp.asarray(problem.X[7:]), np.array([0, 0, 1, 0, 2, 1, 0])
+    values = MixtureValues(jnp.asarray(problem.alpha), jnp.asarray(discount), problem.component, X)
+    none = np.zeros(X.shape[1], bool)
+    found = densities_without_rows(
+        values, jnp.asarray(labels), 8, most, jnp.arange(7), jnp.asarray(none), new, incomplete=False
+    )
+    whole = joint_and_densities(values, jnp.asarray(labels), 8, most, new)
+    np.testing.assert_allclose(found.of_rows, whole.left_out, atol=1e-8)
+    np.testing.assert_allclose(found.given_all, whole.new, atol=1e-8)
+    for i in range(7):
+        rest = np.arange(7) != i
+        others = joint_and_densities(values._replace(X=X[rest]), jnp.asarray(labels[rest]), 8, most, new).new
+        np.testing.assert_allclose(np.log(found.of_new[i]) + found.reference, others, atol=1e-8)
+
+
+def test_new_rows_with_missing_values(x64: None) -> None:
+    """Of dependent columns: those of a component of the other columns alone."""
+    X, labels = np.random.default_rng(0).normal(size=(8, 3)), jnp.array([0, 0, 1, 0, 2, 1])
+    absent = jnp.array([False, True, False])
+    found = []
+    for columns in ([0, 1, 2], [0, 2]):
+        scale = np.diag([1.0, 2.0, 3.0])[np.ix_(columns, columns)]
+        component = bnp.NormalInverseWishart(np.zeros(len(columns)), 0.5, 3.0 + len(columns), scale)
+        values = MixtureValues(jnp.asarray(1.3), jnp.asarray(0.0), component, jnp.asarray(X[:6, columns]))
+        gone, new = absent[np.array(columns)], jnp.asarray(X[6:, columns])
+        found.append(densities_without_rows(values, labels, 8, np.inf, jnp.arange(6), gone, new, incomplete=len(columns) == 3))
+    for name in ("of_rows", "given_all"):
+        np.testing.assert_allclose(*(getattr(each, name) for each in found), atol=1e-8)
+    np.testing.assert_allclose(*(np.log(each.of_new) + each.reference for each in found), atol=1e-8)

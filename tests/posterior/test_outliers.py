@@ -71,6 +71,7 @@ def test_rows_come_from_all_draws_alike(count: int) -> None:
     draws = draws_of(fit, np.ones((40, 1)))
     levels = np.repeat([[-9.0], [9.0]], 10, axis=0).reshape(2, 10, 1)
     mixture = SimpleNamespace(
+        X=draws.X,
         slots=draws.mixture.slots,
         sites=draws.mixture.sites,
         conjugate=lambda level: draws.mixture.conjugate({})._replace(X=jnp.ones((40, 1)) * level["level"]),

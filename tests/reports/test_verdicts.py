@@ -177,6 +177,8 @@ def test_parts() -> None:
     assert line.endswith("relative to one cluster: 'age' and 'income': 75% (75 nats); 'site': 25% (25 nats).")
     (line,) = parts_verdict("BHC", [bits._replace(gain=-3.0), normal], names)
     assert "'site': 0% (-3 nats). Columns other than 'age' and 'income' hardly influence the clusters." in line
+    (line,) = parts_verdict("BHC", [bits, normal._replace(approximate=True)], names)
+    assert "75% (75 nats, a difference of two lower bounds); 'site': 25% (25 nats)." in line
     assert not list(parts_verdict("BHC", [normal], names))
     assert not list(parts_verdict("BHC", [normal._replace(gain=0.0), bits._replace(gain=-1.0)], names))
 
