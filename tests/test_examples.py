@@ -244,7 +244,7 @@ def test_guides_have_no_untested_code() -> None:
     tested |= {
         "many_rows": 4,
         "hierarchical_mixtures": 1,
-        "priors": 4,
+        "priors": 5,
         "speed": 1,
         "when_chains_disagree": 3,
         "scikit_learn": 5,

@@ -203,7 +203,7 @@ def test_bad_budgets() -> None:
 
 def test_chains_start_scattered_about_learned_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within four standard deviations, and apart; a concentration learned from one cluster is moved away from 0."""
-    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X))
+    model = partial(dpm, component=bnp.NormalInverseGamma.from_data(X), concentration=dist.Gamma(1.0, 1.0))
     learned = {name: np.asarray(value) for name, value in bnp.MAPDP(model, optimize=False).fit(X).hyperparameters_.items()}
     learned["kappa"] = learned["kappa"] * np.exp(2.0)
     seen: dict[str, Any] = {}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bnp_hier.advice.column_kinds import advised
 from bnp_hier.clustering.plans import ClusteringPlan
 from bnp_hier.reports.chains import Convergence
-from bnp_hier.reports.findings import Findings
+
+if TYPE_CHECKING:
+    from bnp_hier.reports.findings import Findings
 
 __all__ = ["changes"]
 

@@ -199,7 +199,6 @@ def densities_without_rows(
     slots: int,
     max_clusters: float,
     rows: Int[Array, " b"],
-    absent: Bool[Array, " d"],
     new: Float[Array, "m d"],
     *,
     incomplete: bool,
@@ -214,10 +213,8 @@ def densities_without_rows(
         As for `joint_and_densities`.
     rows
         (b,) numbers of the rows that are left out, one at a time.
-    absent
-        Columns whose values are left out of the densities.
     new
-        New rows, (m, d).
+        New rows, (m, d). Columns in which they have no values are left out of all densities.
     incomplete
         Whether any of these columns depends on others, so that its values must be integrated out.
     """
@@ -229,7 +226,7 @@ def densities_without_rows(
     left = counts[mine] - 1
     without = masked(jax.tree.map(lambda leaf, row: leaf[mine] - row[rows], stats, each), left > 0)
     both = with_empty(component, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), stats, without))
-    seen = jnp.where(absent[None], jnp.nan, jnp.concatenate([new, X[rows]]))
+    seen = jnp.concatenate([new, jnp.where(jnp.isnan(new).all(0), jnp.nan, X[rows])])
     if incomplete:
         densities = log_densities_of_observed(component, both, seen)
     else:

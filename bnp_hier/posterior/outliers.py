@@ -234,9 +234,8 @@ def _program(draws: Draws) -> Any:
     ) -> tuple[Array, Array, Array]:
         def add(sums: _Sums, item: tuple[Array, dict[str, Array]]) -> tuple[_Sums, None]:
             values = mixture.conjugate(item[1])
-            return sums.plus(
-                densities_without_rows(values, item[0], slots, most, rows, absent, replicates, incomplete=incomplete)
-            ), None
+            seen = jnp.where(absent, jnp.nan, replicates)
+            return sums.plus(densities_without_rows(values, item[0], slots, most, rows, seen, incomplete=incomplete)), None
 
         b, m = len(rows), len(replicates)
         low, none = (partial(jnp.full, fill_value=value) for value in (-1e300, 0.0))

@@ -31,9 +31,9 @@ from bnp_hier.reports.chains import ROUGH_RHAT, chains_verdict
 from bnp_hier.reports.distinguishing_features import features_in_words
 from bnp_hier.reports.headlines import alternative_verdict, headline
 from bnp_hier.reports.known_classes import classes_verdict
+from bnp_hier.reports.oddities import MOST_ROWS, UNUSUAL, unusual_rows
 from bnp_hier.reports.profiles import columns_of, profiles_of
 from bnp_hier.reports.row_certainty import RowCertainty
-from bnp_hier.reports.unusual_rows import MOST_ROWS, UNUSUAL, unusual_rows
 from bnp_hier.reports.verdicts import (
     agreement,
     association,

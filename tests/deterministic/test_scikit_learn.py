@@ -54,7 +54,7 @@ def fit() -> bnp.MAPDP:
 def test_without_a_model_rows_are_normal_with_a_prior_read_off_the_data(fit: bnp.MAPDP) -> None:
     X = _blobs()
     same = bnp.MAPDP(
-        partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(1.0, 1.0)), n_init=2
+        partial(dpm, component=bnp.NormalInverseWishart.from_data(X), concentration=dist.Gamma(2.0, 20.0)), n_init=2
     ).fit(X)
     assert fit.log_joint_ == pytest.approx(same.log_joint_, abs=1e-9)
     assert isinstance(fit.component_, bnp.NormalInverseWishart) and fit.concentration_ == fit.hyperparameters_["alpha"]

@@ -55,10 +55,7 @@ def test_new_rows_without_each_row(family: str, discount: float, most: float, x6
     problem = random_problem(family, 9, 1)
     X, new, labels = jnp.asarray(problem.X[:7]), jnp.asarray(problem.X[7:]), np.array([0, 0, 1, 0, 2, 1, 0])
     values = MixtureValues(jnp.asarray(problem.alpha), jnp.asarray(discount), problem.component, X)
-    none = np.zeros(X.shape[1], bool)
-    found = densities_without_rows(
-        values, jnp.asarray(labels), 8, most, jnp.arange(7), jnp.asarray(none), new, incomplete=False
-    )
+    found = densities_without_rows(values, jnp.asarray(labels), 8, most, jnp.arange(7), new, incomplete=False)
     whole = joint_and_densities(values, jnp.asarray(labels), 8, most, new)
     np.testing.assert_allclose(found.of_rows, whole.left_out, atol=1e-8)
     np.testing.assert_allclose(found.given_all, whole.new, atol=1e-8)
@@ -77,8 +74,8 @@ def test_new_rows_with_missing_values(x64: None) -> None:
         scale = np.diag([1.0, 2.0, 3.0])[np.ix_(columns, columns)]
         component = bnp.NormalInverseWishart(np.zeros(len(columns)), 0.5, 3.0 + len(columns), scale)
         values = MixtureValues(jnp.asarray(1.3), jnp.asarray(0.0), component, jnp.asarray(X[:6, columns]))
-        gone, new = absent[np.array(columns)], jnp.asarray(X[6:, columns])
-        found.append(densities_without_rows(values, labels, 8, np.inf, jnp.arange(6), gone, new, incomplete=len(columns) == 3))
+        new = jnp.where(absent[np.array(columns)], jnp.nan, X[6:, columns])
+        found.append(densities_without_rows(values, labels, 8, np.inf, jnp.arange(6), new, incomplete=len(columns) == 3))
     for name in ("of_rows", "given_all"):
         np.testing.assert_allclose(*(getattr(each, name) for each in found), atol=1e-8)
     np.testing.assert_allclose(*(np.log(each.of_new) + each.reference for each in found), atol=1e-8)

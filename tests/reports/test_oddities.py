@@ -14,8 +14,8 @@ from bnp_hier.models import dpm
 from bnp_hier.posterior.cluster_profiles import column_of
 from bnp_hier.reports import findings as of_findings
 from bnp_hier.reports.findings import Findings
+from bnp_hier.reports.oddities import NO_COLUMN, odd_columns, unusual_rows
 from bnp_hier.reports.report import unusual
-from bnp_hier.reports.unusual_rows import NO_COLUMN, odd_columns, unusual_rows
 
 RNG = np.random.default_rng(0)
 N = 40
