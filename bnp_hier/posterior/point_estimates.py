@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.native.cores import on_cores
 from bnp_hier.posterior.partitions import flat_draws, unique_draws
 from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.padding import padded
 
 __all__ = ["LOSSES", "cluster_costs", "expected_losses", "point_estimate"]
 
@@ -46,8 +47,9 @@ BATCHES = 20
 class _Tables(NamedTuple):
     """Draws in the form that the search needs.
 
-    - **labels** - (n, u) labels of the distinct draws, with one row per item.
-    - **weight** - (u,) their shares of all draws.
+    - **labels** - (n, u) labels of the distinct draws, with one row per item; then copies of the first one, up to a size that
+      similar numbers of draws share, and with it the programs.
+    - **weight** - (u,) their shares of all draws, 0 for the copies.
     - **cost** - (n + 1,) `cluster_costs`.
     """
 
@@ -71,15 +73,31 @@ def cluster_costs(n: int, loss: str) -> Float[np.ndarray, " n1"]:
 
 
 def _likely(tables: _Tables) -> Int[np.ndarray, "c n"]:
-    """Return the distinct draws, or those with the largest shares; of equal ones, some that are spread over the draws."""
-    labels, share = np.asarray(tables.labels).T, np.asarray(tables.weight)
+    """Return the distinct draws, or those with the largest shares; of equal ones, some that are spread over the draws.
+
+    Copies of the first follow, up to a size that similar numbers share.
+    """
+    there = np.asarray(tables.weight) > 0
+    labels, share = np.asarray(tables.labels).T[there], np.asarray(tables.weight)[there]
     spread = np.random.default_rng(0).permutation(len(share))
-    return labels[spread[np.argsort(-share[spread], kind="stable")[:MOST_CANDIDATES]]]
+    return padded(labels[spread[np.argsort(-share[spread], kind="stable")[:MOST_CANDIDATES]]])
 
 
 def _tables(flat: Int[np.ndarray, "s n"], loss: str) -> _Tables:
     labels, weight, _ = unique_draws(flat)
-    return _Tables(jnp.asarray(labels.T), jnp.asarray(weight), jnp.asarray(cluster_costs(labels.shape[1], loss)))
+    costs = jnp.asarray(cluster_costs(labels.shape[1], loss))
+    return _Tables(jnp.asarray(padded(labels).T), jnp.asarray(padded(weight, 0.0)), costs)
+
+
+def _width(tables: _Tables) -> int:
+    """Number of labels of the draws, rounded up to a multiple of `SPARE`, so that similar draws share programs."""
+    n = len(tables.labels)
+    return min(n, -(-(int(tables.labels.max()) + 1) // SPARE) * SPARE)
+
+
+def _losses_of(tables: _Tables, candidates: Int[np.ndarray, "c n"], slots: int) -> Float[np.ndarray, " c"]:
+    """Expected loss of each candidate over the draws."""
+    return np.asarray(_losses(tables, jnp.asarray(candidates), slots, _width(tables)))
 
 
 @partial(jax.jit, static_argnames=("slots", "width"))
@@ -168,9 +186,7 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
         raise ValueError(f"the candidates label {proposed.shape[1]} items, but the draws label {flat.shape[1]}")
     proposed = np.stack([canonical_labels(z) for z in proposed])
     with jax.enable_x64(True):
-        tables = _tables(flat, loss)
-        width = int(tables.labels.max()) + 1
-        return np.asarray(_losses(tables, jnp.asarray(proposed), int(proposed.max()) + 1, width))
+        return _losses_of(_tables(flat, loss), padded(proposed), int(proposed.max()) + 1)[: len(proposed)]
 
 
 def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, random_state: int = 0) -> Int[np.ndarray, " n"]:
@@ -228,16 +244,16 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
     rng = np.random.default_rng(random_state)
     with jax.enable_x64(True):
         tables, which = _tables(flat, loss), unique_draws(flat)[2]
-        width = int(tables.labels.max()) + 1
+        width = _width(tables)
         slots = min(n, width + SPARE)
         candidates = _likely(tables)
         spread = np.linspace(0, len(flat) - 1, min(len(flat), MOST_SEARCHED)).round().astype(int)
         some = tables if len(spread) == len(flat) else _tables(flat[spread], loss)
         if some is not tables and len(candidates) > MOST_FINALISTS:
             halves = np.array_split(candidates, 2)
-            rough = np.concatenate(on_cores(lambda half: np.asarray(_losses(some, jnp.asarray(half), width, width)), halves))
+            rough = np.concatenate(on_cores(lambda half: _losses_of(some, half, width), halves))
             candidates = candidates[np.argsort(rough, kind="stable")[:MOST_FINALISTS]]
-        losses = np.asarray(_losses(tables, jnp.asarray(candidates), width, width))
+        losses = _losses_of(tables, candidates, width)
 
         def orders() -> np.ndarray:
             return np.stack([rng.permutation(n) for _ in range(MOST_SWEEPS)])
@@ -251,10 +267,10 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
             first = improved(nothing, some, several[0])  # which compiles
             built = np.stack([first, *on_cores(lambda orders: improved(nothing, some, orders), several[1:])])
             if some is not tables:
-                losses = np.asarray(_losses(tables, jnp.asarray(built), slots, width))
+                losses = _losses_of(tables, built, slots)
                 built = improved(built[int(losses.argmin())], tables, orders())[None]
             found.extend(built)
-        losses = np.asarray(_losses(tables, jnp.asarray(np.stack(found)), slots, width))
+        losses = _losses_of(tables, np.stack(found), slots)
         ordered = [canonical_labels(z) for z in np.stack(found)[np.argsort(losses, kind="stable")]]
         if len(flat) < 2 * BATCHES:
             return ordered[0]

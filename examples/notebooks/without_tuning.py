@@ -23,7 +23,7 @@
 # classes are hidden from all methods.
 
 # %% tags=["parameters"]
-budget = 30  # seconds for all methods of one call of `bnp.cluster`
+budget = 60  # seconds for all methods of one call of `bnp.cluster`
 methods = None  # those that fit the budget
 names = ("iris", "wine", "breast_cancer", "glass", "yeast_cellcycle_384", "pendigits_sample", "newsgroups_words")
 most_groups = 20  # where a method needs a limit
