@@ -105,6 +105,7 @@ def test_every_page_is_reached(built: Path) -> None:
     assert {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES} - listed <= {"index"}
 
 
+@pytest.mark.filterwarnings("ignore:compare_models.*a Pareto k above:RuntimeWarning")  # of few rows
 @pytest.mark.parametrize("page", few(RUNNABLE, plain=len(QUICK), slow=len(RUNNABLE)), ids=lambda page: page.stem)
 def test_code_of_a_page_runs(page: Path) -> None:
     names = {"__name__": "documentation"}

@@ -25,19 +25,20 @@ LIMIT = 4.2
 
 
 def _zs(pairs: list[tuple[np.ndarray, np.ndarray]], *, sharpened: bool = False) -> np.ndarray:
-    """z of what came true minus the probabilities, by bins of these; tables are independent, what is within them is not."""
-    found = []
-    sums = np.zeros((len(pairs), len(BINS) - 1))
+    """z of what came true minus the probabilities, by bins of these in which about three things go against the odds.
+
+    Tables are independent; what is within them may go together, as the largest possible variance has it.
+    """
+    sums, sds = np.zeros((2, len(pairs), len(BINS) - 1))
     for table, (p, y) in enumerate(pairs):
         said = p**2 / (p**2 + (1 - p) ** 2) if sharpened else p
         np.add.at(sums[table], np.digitize(said, BINS) - 1, y - said)
-    for column in sums.T:
-        if np.count_nonzero(column) >= 20:
-            found.append(column.sum() / np.sqrt((column**2).sum()))
-    return np.array(found)
+        np.add.at(sds[table], np.digitize(said, BINS) - 1, np.sqrt(said * (1 - said)))
+    variances = (sds**2).sum(0)
+    return (sums.sum(0) / np.sqrt(np.maximum(variances, 1e-9)))[variances > 3.0]
 
 
-@pytest.mark.parametrize("tables", [pytest.param(60, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("tables", [pytest.param(60, marks=pytest.mark.slow), pytest.param(240, marks=pytest.mark.exhaustive)])
 def test_printed_probabilities_come_true(tables: int) -> None:
     """Certainty of rows, numbers of clusters, those of at least 2 %, and the clusters of a new row, a new one among them."""
     component = bnp.NormalInverseWishart(mean=np.zeros(2), kappa=0.05, nu=6.0, scale=3.0 * np.eye(2))
@@ -47,7 +48,7 @@ def test_printed_probabilities_come_true(tables: int) -> None:
     for seed, (table, z) in enumerate(zip(np.asarray(simulated["X"]), np.asarray(simulated["z"]), strict=True)):
         X, truth, new_row = table[:-1].astype(float), z[:-1], table[-1:].astype(float)
         options = RunOptions(chains=2, warmup=100, samples=400, random_state=seed, progress_bar=False)
-        if seed % 25 == 24:
+        if seed % 5 == 4:
             jax.clear_caches()  # each program takes some of the memory maps that a process may have
         run = METHODS["gibbs"].run(model, X, options)
         draws, labels = draws_of(run, X).labels, partition_of(run, X)
@@ -63,6 +64,6 @@ def test_printed_probabilities_come_true(tables: int) -> None:
         said["new cluster"].append((p[-1:], shares[-1:]))
     for name, pairs in said.items():
         zs = _zs(pairs)
-        print(name, zs.round(1))
+        print(name, zs.round(1), _zs(pairs, sharpened=True).round(1))
         assert np.abs(zs).max() < LIMIT, (name, zs)
     assert max(np.abs(_zs(pairs, sharpened=True)).max() for pairs in said.values()) > LIMIT, "the test cannot fail"
