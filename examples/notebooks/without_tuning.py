@@ -363,7 +363,8 @@ side_by_side("seconds", 1)
 # - That the number of groups is the number of classes. `bnp_hier` finds too many groups on most sets, up to 42 for ten
 #   digits: a cluster of the model has a simple shape, and a class need not have one.
 # - That it is always better. On `pendigits_sample` two others are better: the chains did not agree within the budget, and
-#   BHC splits the digits. On `breast_cancer` the mixture chosen by BIC agrees better with the diagnosis, and on `wine` k-means does.
+#   BHC splits the digits. On `breast_cancer` the mixture chosen by BIC agrees better with the diagnosis, and
+#   on `wine` k-means does.
 # - That 60 seconds suffice. Where R-hat is above about 1.05, the chains have not converged, as the summary says: this is so on
 #   five of these seven sets, and another run gives other groups. Give such data the default budget, or more.
 # - That it is fast. hdbscan needs a fraction of a second.
