@@ -25,17 +25,19 @@ LIMIT = 4.2
 
 
 def _zs(pairs: list[tuple[np.ndarray, np.ndarray]], *, sharpened: bool = False) -> np.ndarray:
-    """z of what came true minus the probabilities, by bins of these in which about three things go against the odds.
+    """z of what came true minus the probabilities: of all, and of the bins in which about three things go against the odds.
 
     Tables are independent; what is within them may go together, as the largest possible variance has it.
     """
-    sums, sds = np.zeros((2, len(pairs), len(BINS) - 1))
+    sums, sds = np.zeros((2, len(pairs), len(BINS)))
     for table, (p, y) in enumerate(pairs):
         said = p**2 / (p**2 + (1 - p) ** 2) if sharpened else p
-        np.add.at(sums[table], np.digitize(said, BINS) - 1, y - said)
-        np.add.at(sds[table], np.digitize(said, BINS) - 1, np.sqrt(said * (1 - said)))
+        for where in (np.zeros(len(p), int), np.digitize(said, BINS)):
+            np.add.at(sums[table], where, y - said)
+            np.add.at(sds[table], where, np.sqrt(said * (1 - said)))
     variances = (sds**2).sum(0)
-    return (sums.sum(0) / np.sqrt(np.maximum(variances, 1e-9)))[variances > 3.0]
+    enough = (variances > 3.0) | (np.arange(len(BINS)) == 0)
+    return (sums.sum(0) / np.sqrt(np.maximum(variances, 1e-9)))[enough]
 
 
 @pytest.mark.parametrize("tables", [pytest.param(60, marks=pytest.mark.slow), pytest.param(240, marks=pytest.mark.exhaustive)])
