@@ -61,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         warnings=["column 'width' numbers the rows"],
         facts={"seed": "0"},
         files={"labels.csv": "labels"},
-        reproduce="bnp-hier compare two.csv " + "--drop a-very-long-column-name " * 10,
+        code={"Reproduce": "bnp-hier compare two.csv " + "--drop a-very-long-column-name " * 10},
     )
     trees = {f"tree{n}": tree_page(folder / f"tree{n}.html", n, rng) for n in (150, 5000)}
     paths = bnp.Hierarchy(np.column_stack([1 + np.arange(60) // 20, 10 + np.arange(60) // 5]))
