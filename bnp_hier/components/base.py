@@ -74,6 +74,10 @@ def _register(cls: type) -> None:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
+DENSITIES = ("suff_stats", "log_marginal", "posterior", "likelihood", "log_predictive", "cached_log_predictive", "prior")
+"""Methods that say what the density of a family is."""
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Component(ABC):
     """Conjugate likelihood of one cluster; the hyperparameters of its prior are the fields.
@@ -100,8 +104,20 @@ class Component(ABC):
     """Kinds of columns (see `Columns`) that this family models as part of a mixed family."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Turn the subclass into a frozen dataclass and a JAX pytree."""
+        """Turn the subclass into a frozen dataclass and a JAX pytree.
+
+        Raises
+        ------
+        TypeError
+            If the subclass redefines a density of a family that has native kernels, which would compute the family's own.
+        """
         super().__init_subclass__(**options)
+        family = next((base for base in cls.__mro__[1:] if "native" in base.__dict__), Component)
+        if family is not Component and (own := [name for name in DENSITIES if name in cls.__dict__]):
+            raise TypeError(
+                f"{cls.__name__} overrides {', '.join(own)} of {family.__name__}, whose native kernels do not call them: "
+                "derive it from Component, and give it the five methods of a family"
+            )
         _register(cls)
 
     @property

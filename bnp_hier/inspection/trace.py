@@ -14,12 +14,22 @@ from jaxtyping import Array, Float
 from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 
-from bnp_hier.distributions import ChineseRestaurantProcess, MissingValues
+from bnp_hier.components import ComponentLikelihood
+from bnp_hier.distributions import (
+    ChineseRestaurantProcess,
+    ConjugateMixture,
+    FiniteMixture,
+    MissingValues,
+    NestedChineseRestaurantProcess,
+    StickBreaking,
+    TreeMixing,
+)
 from bnp_hier.utils.arrays import is_traced
 from bnp_hier.utils.input_cells import real_cells
 
 __all__ = [
     "Model",
+    "RECOGNIZED",
     "TRACING",
     "base_distribution",
     "feasible",
@@ -37,6 +47,18 @@ __all__ = [
 
 Model = Callable[..., Any]
 """A NumPyro model."""
+
+RECOGNIZED = {
+    ChineseRestaurantProcess,
+    ComponentLikelihood,
+    ConjugateMixture,
+    FiniteMixture,
+    MissingValues,
+    NestedChineseRestaurantProcess,
+    StickBreaking,
+    TreeMixing,
+}
+"""Distributions whose densities the methods compute by themselves, from the parameters, without calling `log_prob`."""
 
 TRACING = threading.RLock()
 """Lock held while a model runs: threads share NumPyro's handler stack, and would otherwise intercept each other's sites.
@@ -60,10 +82,19 @@ def sample_sites(trace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     Raises
     ------
     TypeError
-        If a site is observed with complex numbers, dates or masked cells, which a density would misread as other numbers.
+        If a site is observed with complex numbers, dates or masked cells, which a density would misread as other numbers, or
+        has a subclass of a distribution whose density the methods compute without calling its `log_prob`.
     """
     for name, site in trace.items():
-        if site["type"] == "sample" and site["is_observed"]:
+        if site["type"] != "sample":
+            continue
+        kind = type(base_distribution(site["fn"]))
+        if inherited := RECOGNIZED.intersection(kind.__mro__[1:]):
+            raise TypeError(
+                f'site "{name}" has the distribution {kind.__name__}, a subclass of {inherited.pop().__name__}, whose density '
+                "would be taken for its own: the methods do not call log_prob. Use the base class, or NumPyro's own kernels"
+            )
+        if site["is_observed"]:
             where = f'the observed site "{name}"'
             real_cells(site["value"], where)
             if isinstance(site["value"], np.ma.MaskedArray) and np.ma.is_masked(site["value"]):

@@ -144,3 +144,13 @@ def test_a_user_family_is_a_part_of_a_product(x64):
 
     draws, inside, outside = sample(jax.random.key(0))
     assert draws.shape == (6, 3) and inside.tolist() == [True] * 6 and outside.tolist() == [False] * 6
+
+
+def test_a_density_of_a_family_with_kernels_is_not_redefined():
+    """The kernels would go on with the family's own; what is no density may be redefined."""
+    with pytest.raises(TypeError, match=r"Shifted overrides log_marginal, posterior of NormalInverseGamma.*Component"):
+        type("Shifted", (NormalInverseGamma,), {"log_marginal": lambda self, stats: 0.0, "posterior": lambda self, stats: None})
+    named = type("Named", (NormalInverseGamma,), {"validate": lambda self, X: None})
+    assert named.from_data(np.eye(3), learn=False).native() is not None
+    own = type("Own", (ExponentialGamma,), {"log_marginal": lambda self, stats: 0.0})
+    assert own.native is Component.native

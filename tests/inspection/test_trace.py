@@ -14,11 +14,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, Gibbs
+from numpyro.primitives import Messenger
 from sklearn.model_selection import GridSearchCV
 
 import bnp_hier as bnp
-from bnp_hier.inspection.trace import run_model
-from bnp_hier.models import dpm
+from bnp_hier.inspection.forms import find_any_sites
+from bnp_hier.inspection.trace import RECOGNIZED, base_distribution, run_model
+from bnp_hier.models import bhmc, dpm, dpm_stick_breaking
 
 COMPONENT = bnp.NormalInverseGamma(np.zeros(1), 0.1, 2.0, 1.0)
 X = np.array([[0.0], [0.2], [0.1], [6.0], [6.1], [5.9], [-7.0], [-7.2]])
@@ -103,3 +105,49 @@ def test_resumable_runs_in_threads_are_those_of_one() -> None:
     with ThreadPoolExecutor(4) as pool:
         for number, draws in enumerate(pool.map(run, range(4))):
             np.testing.assert_array_equal(draws, alone[number % 2])
+
+
+class Subclassed(Messenger):  # type: ignore[misc] # NumPyro is untyped
+    """Makes the distributions of one class a subclass, which has a density of its own."""
+
+    def __init__(self, fn: Any, kind: type) -> None:
+        super().__init__(fn)
+        self.kind, self.subclass = kind, type(f"Own{kind.__name__}", (kind,), {"log_prob": lambda self, value: 0.0})
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample" and type(fn := base_distribution(msg["fn"])) is self.kind:
+            fn.__class__ = self.subclass
+
+
+X = np.random.default_rng(0).normal(size=(12, 2))
+INCOMPLETE = np.where(np.arange(24).reshape(12, 2) == 5, np.nan, X)
+OWN = ((bhmc, X), (dpm, INCOMPLETE), (dpm_stick_breaking, X))
+USERS: dict[str, Any] = {
+    "MAPDP": lambda model, X: bnp.MAPDP(model).fit(X),
+    "BHC": lambda model, X: bnp.BHC(model).fit(X),
+    "VariationalDP": lambda model, X: bnp.VariationalDP(model).fit(X),
+    "HyperparameterGibbs": lambda model, X: bnp.HyperparameterGibbs(model).init(jax.random.key(0), 0, None, (X,), {}),
+    "PartitionGibbs": lambda model, X: bnp.PartitionGibbs(model).init(jax.random.key(0), 0, None, (X,), {}),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(RECOGNIZED, key=lambda kind: kind.__name__))
+def test_a_subclass_of_a_distribution_whose_density_is_known_is_refused(kind: type) -> None:
+    """Its `log_prob` would not be called: a prior that allows one cluster would be sampled as the Dirichlet process's."""
+    refused = 0
+    for model, data in OWN:
+        sites = run_model(model, (data,), {}, lambda site: None)
+        if names := [
+            name for name, site in sites.items() if site["type"] == "sample" and type(base_distribution(site["fn"])) is kind
+        ]:
+            refused += 1
+            own = Subclassed(model, kind)
+            with pytest.raises(TypeError, match=rf'site "{names[0]}".*Own{kind.__name__}, a subclass of {kind.__name__}'):
+                find_any_sites(own, (data,))
+    assert refused
+
+
+@pytest.mark.parametrize("method", USERS)
+def test_every_method_refuses_a_subclass_of_the_partition_prior(method: str) -> None:
+    with pytest.raises(TypeError, match='site "z".*OwnChineseRestaurantProcess'):
+        USERS[method](Subclassed(dpm, bnp.ChineseRestaurantProcess), X)
