@@ -25,6 +25,7 @@ from bnp_hier.distributions import (
     TreeMixing,
 )
 from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.forked_processes import refuse_forked_process
 from bnp_hier.utils.input_cells import real_cells
 
 __all__ = [
@@ -71,6 +72,7 @@ and need a separate process.
 
 def run_model(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], substitute_fn: Any) -> dict[str, Any]:
     """Run the model and return all its sites; `substitute_fn` returns a site's value, or None to draw it."""
+    refuse_forked_process()
     seeded = handlers.seed(handlers.substitute(model, substitute_fn=substitute_fn), jax.random.key(0))
     with TRACING:
         return handlers.trace(seeded).get_trace(*args, **kwargs)

@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from bnp_hier.utils.forked_processes import refuse_forked_process
 from bnp_hier.utils.input_cells import real_cells
 
 __all__ = [
@@ -52,7 +53,10 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
         another process's devices.
     TypeError
         If the data contain complex numbers, dates, times or durations.
+    RuntimeError
+        In a process that was forked after JAX had run in its parent.
     """
+    refuse_forked_process()
     if is_elsewhere(X):
         raise ValueError(
             f"{name} is distributed over several processes, and this one has only {len(X.addressable_shards)} of its "

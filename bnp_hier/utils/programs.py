@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from bnp_hier.utils.forked_processes import refuse_forked_process
 from bnp_hier.utils.quick_compilation import compiled_quickly
 
 __all__ = ["compiled"]
@@ -49,6 +50,7 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
     `jax.jit` compiles every function anew, even if it differs from another only in the arrays that it refers to, such as the
     data set of a model. Here, these arrays become arguments of the program.
     """
+    refuse_forked_process()
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     operations, constants, structure = traced.jaxpr, traced.consts, jax.tree.structure(shapes)
 
