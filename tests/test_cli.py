@@ -184,6 +184,15 @@ def test_ctrl_c_while_the_report_is_written(
     assert (out / "report.html").exists() == (presses == 1)
 
 
+def test_a_folder_named_like_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "iris").mkdir()
+    assert _run(monkeypatch, "datasets", "iris", "--json") == 0
+    assert json.loads(capsys.readouterr().out)
+    (tmp_path / "mine").mkdir()
+    assert _run(monkeypatch, "datasets", "mine") == 1
+
+
 @pytest.mark.slow
 def test_predictions_of_the_rows_of_the_fit_are_its_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """With columns of all kinds, in another order, without those that were left out; no column alone tells the groups apart."""
@@ -255,6 +264,12 @@ def test_fit_then_predict(survey: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert _run(monkeypatch, *words, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["clusters"] == 2 and len(answer["rows"]) == 40 and answer["rows"][0]["item"] == "p0"
+    written = predictions.read_text()
+    assert _run(monkeypatch, *words[:-1], "-") == 0
+    captured = capsys.readouterr()
+    assert captured.out == written and "mean log density" in captured.err and "\r" not in captured.err
+    assert _run(monkeypatch, *words[:-1], "-", "--json") == 1
+    capsys.readouterr()
     shuffled.drop(columns="q3").to_csv(tmp_path / "less.csv", index=False)
     assert _run(monkeypatch, "predict", str(saved), str(tmp_path / "less.csv")) == 1
     assert "less.csv: there is no column 'q3'" in capsys.readouterr().err

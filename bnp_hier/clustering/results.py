@@ -25,6 +25,7 @@ from bnp_hier.posterior.item_uncertainty import CERTAIN, row_probabilities
 from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.runs.saved_fit import SavedFit
 from bnp_hier.utils.files import write_text
+from bnp_hier.utils.spreadsheets import csv_text
 from bnp_hier.utils.wording import listed
 
 if TYPE_CHECKING:
@@ -366,7 +367,7 @@ class ClusteringResult:
         folder = path.with_name(f"{path.stem}-figures")
         write_figures(folder, self.findings, suffix)
         write_tables(folder, self.profiles)
-        write_text(folder / "rows.csv", self.to_frame().to_csv(float_format="%.6g"))
+        write_text(folder / "rows.csv", csv_text(self.to_frame(), digits=6))
 
     def _saved(self, title: str) -> SavedFit:
         name = next(name for name, each in METHODS.items() if each.title == title)

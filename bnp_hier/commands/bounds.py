@@ -35,7 +35,8 @@ from bnp_hier.commands.console import (
     read_data,
 )
 from bnp_hier.commands.output_files import FIGURES, check_outputs
-from bnp_hier.utils.files import replacing
+from bnp_hier.utils.files import replacing, write_text
+from bnp_hier.utils.spreadsheets import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,8 +94,7 @@ def evidence(
     print_warnings(check_model(model, X, whole.feature_names, kinds=whole.column_kinds))
     table = estimators.table(model, X, num_particles=particles, num_samples=samples, random_state=seed, progress_bar=progress)
     if out_file is not None:
-        with replacing(out_file) as draft:
-            table.to_csv(draft)
+        write_text(out_file, csv_text(table))
     if plot is not None:
         from matplotlib.figure import Figure
 

@@ -123,7 +123,7 @@ Header = Annotated[
     typer.Option(
         "--header/--no-header",
         help="Whether the first row of a CSV file contains the column names; if not, the columns are named x0, x1, ....",
-        show_default="--header; an error if the first row contains only numbers",
+        show_default="--header; an error if the first row is more likely data",
     ),
 ]
 
@@ -158,8 +158,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and n
 
 
 def is_file(data: str) -> bool:
-    """Whether an argument means a file, and not a named data set."""
-    return bool(Path(data).suffix) or Path(data).exists()
+    """Whether an argument means a file, and not a named data set, whose name a folder or a file without a suffix may share."""
+    return bool(Path(data).suffix) or (Path(data).exists() and data not in datasets.names())
 
 
 def read_data(

@@ -52,8 +52,9 @@ from bnp_hier.posterior.outliers import outlier_pvalues
 from bnp_hier.reports.headlines import large_in_words
 from bnp_hier.reports.known_classes import classes_verdict
 from bnp_hier.runs.saved_fit import SavedFit, load_fit
-from bnp_hier.utils.files import replacing
+from bnp_hier.utils.files import write_text
 from bnp_hier.utils.interruption import finishing
+from bnp_hier.utils.spreadsheets import csv_text
 from bnp_hier.utils.wording import listed
 
 __all__ = ["fit", "predict"]
@@ -170,7 +171,9 @@ def predict(
         str | None, typer.Option(help="Column with the names of the rows.", show_default="that of the fit, if the file has it")
     ] = None,
     header: Header = None,
-    out_file: Annotated[Path, typer.Option("--out", help="CSV file for the predictions.")] = Path("predictions.csv"),
+    out_file: Annotated[Path, typer.Option("--out", help="CSV file for the predictions, or - to print them.")] = Path(
+        "predictions.csv"
+    ),
     as_json: Json = False,
 ) -> None:
     """Assign new rows to the clusters of a saved fit.
@@ -180,7 +183,11 @@ def predict(
     """
     import pandas as pd
 
-    check_outputs({"the fit": fit_file, "the data": data}, {"--out": out_file})
+    to_stdout = str(out_file) == "-"
+    if to_stdout and as_json:
+        raise ValueError("--out - and --json both write to standard output; expected one of them")
+    check_outputs({"the fit": fit_file, "the data": data}, {"--out": None if to_stdout else out_file})
+    said = err if to_stdout else out
     saved = load_fit(fit_file)
     X, names = _new_rows(data, saved.data, items, header)
     probabilities = saved.predict_proba(X)
@@ -196,20 +203,24 @@ def predict(
     )
     if saved.trees is None:
         table["p_value"] = outlier_pvalues(saved.fit, saved.data.X, X)
-    with replacing(out_file) as draft:
-        table.to_csv(draft, index=False)
+    text = csv_text(table, index=False)
+    if to_stdout:
+        out.file.write(text)
+    else:
+        write_text(out_file, text)
     new = int((cluster == probabilities.shape[1] - 1).sum())
     if as_json:
         print_json({"rows": table.to_dict("records"), "clusters": probabilities.shape[1] - 1, "new": new, "file": out_file})
         return
     sizes = np.bincount(cluster, minlength=probabilities.shape[1])
-    out.print(f"{counted(len(X), 'row')}, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
-    if len(X) <= MOST_SHOWN:
+    said.print(f"{counted(len(X), 'row')}, mean log density {table['log_density'].mean():.3f} nats", highlight=False)
+    if len(X) <= MOST_SHOWN and not to_stdout:
         print_table(table.set_index("item"), "Predictions", f"cluster {len(sizes) - 1} denotes a new cluster" if new else "")
     else:
         found = ", ".join(f"cluster {k}: {size}" for k, size in enumerate(sizes[:-1][:12]) if size)
-        out.print(f"rows assigned to {found or 'no cluster of the fit'}; to a new cluster: {new}", highlight=False)
-    out.print(f"predictions: {out_file}", highlight=False, soft_wrap=True)
+        said.print(f"rows assigned to {found or 'no cluster of the fit'}; to a new cluster: {new}", highlight=False)
+    if not to_stdout:
+        out.print(f"predictions: {out_file}", highlight=False, soft_wrap=True)
 
 
 def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> None:
@@ -219,8 +230,7 @@ def write_clusters(path: Path, data: Dataset, labels: dict[str, np.ndarray]) -> 
     frame = pd.DataFrame({"item": data.item_names if data.item_names is not None else np.arange(len(data.X))})
     if data.y is not None:
         frame["truth"] = data.y
-    with replacing(path) as draft:
-        frame.assign(**labels).to_csv(draft, index=False)
+    write_text(path, csv_text(frame.assign(**labels), index=False))
 
 
 def _new_rows(data: str, fitted: Dataset, items: str | None, header: bool | None) -> tuple[np.ndarray, tuple[str, ...] | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from bnp_hier.commands.console import Json, Progress, out, print_json
+from bnp_hier.utils.progress_bars import can_redraw
 
 __all__ = ["warm_up"]
 
@@ -22,7 +23,7 @@ def warm_up(progress: Progress = True, as_json: Json = False) -> None:
         raise ImportError(f"there are no native kernels without Numba ({error}); XLA programs run instead") from error
     started = time.monotonic()
     other = start_compiling(KERNELS[::-1])  # on another core, from the other end
-    count = compile_kernels(progress_bar=progress)
+    count = compile_kernels(progress_bar=progress and can_redraw())
     if other is not None:
         other.wait()
     if count == 0:

@@ -56,7 +56,7 @@ class Dataset:
     units
         Name of each column whose numbers were written with a unit, such as "kg", "%" or "$" -> the unit.
     separators
-        Name of each column whose numbers were written with thousands separators -> the separator, ",", "'" or " ".
+        Name of each column whose numbers were written with thousands separators -> the separator, ",", "'", " " or ".".
     items
         Name of the column that contained ``item_names``; None if there was none.
     notes

@@ -31,10 +31,10 @@ _MONTH_ALONE = (
 )
 """Months of dates without a year, where other words that start like a month, such as "5 marks", may be units."""
 
-_WITHOUT_YEAR = rf"\d{{1,2}}:\d{{2}}(:\d{{2}})?$|\d{{1,2}}\.?[ .-]?{_MONTH_ALONE}$"
+_WITHOUT_YEAR = rf"(-?\d+ days?,? [+-]?)?\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?$|\d{{1,2}}\.?[ .-]?{_MONTH_ALONE}$"
 
 DATE = re.compile(
-    r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$"
+    r"\d{4}-\d{1,2}(-\d{1,2})?([T ].*)?$|\d{4}-?Q[1-4]$"
     r"|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([, ].*)?$"
     r"|\d{4}/\d{1,2}/\d{1,2}( .*)?$"
     rf"|\d{{1,2}}\.?[ -]{_MONTH}[ -]\d{{2,4}}$|{_MONTH} \d{{1,2}},? \d{{2,4}}$|{_MONTH} \d{{4}}$"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npy", ".npz")
+_TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _MISSING = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>", "nat", "?"})
 
 MOST_LEVELS = 30
@@ -63,15 +65,17 @@ def read_table(
 ) -> Dataset:
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
 
-    A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. White space in the
-    names of columns becomes single spaces, in messages and results; a column is found by either spelling. Empty cells and the
-    spellings NA, N/A, #N/A, NaN, NaT, null and ?, in upper or lower case, are missing values (NaN), True and False are read as
-    1 and 0, and infinite values are kept. The same unit beside every number of a column (``10.6 kg``, ``45%``, ``$3``) is
-    removed and kept in ``units``. Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the
-    column (``separators``); a decimal comma is an error, unless three digits follow in all numbers that have one, which cannot
-    be told from thousands. The ``notes`` say how such columns were read. A column of text with 2 to 30 distinct values, none of
-    them a number, that occur at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`;
-    so is one of numbers in different units, such as "500 mg" and "1 g", with a note.
+    A CSV file is UTF-8 text with commas, optional double quotes and a header row; blank lines are skipped. Semicolons, tabs or
+    vertical bars may stand between fields instead, and numbers may then have decimal commas. White space in the names of
+    columns becomes single spaces, in messages and results; a column is found by either spelling. Empty cells and the spellings
+    NA, N/A, #N/A, NaN, NaT, null and ?, in upper or lower case, are missing values (NaN), True and False are read as 1 and 0,
+    and infinite values are kept. The same unit beside every number of a column (``10.6 kg``, ``45%``, ``$3``) is removed and
+    kept in ``units``. Thousands may be separated by commas, spaces or apostrophes if they are in all numbers of the column, or
+    by points if there are millions (``separators``), and negative amounts may be in parentheses; in other files, a decimal
+    comma is an error, unless three digits follow in all numbers that have one, which cannot be told from thousands. The
+    ``notes`` say how such columns were read. A column of text with 2 to 30 distinct values, none of them a number, that occur
+    at least twice on average is converted to indicators, as described under ``levels`` of `Dataset`; so is one of numbers in
+    different units, such as "500 mg" and "1 g", with a note.
     Parquet requires pyarrow (``pip install 'bnp-hier[parquet]'``); an index stored in the file is ignored, and texts of a
     categorical type, which the file keeps, are read as by :func:`from_frame`. An ``.npy`` file
     contains one table (n, d), whose columns are named x0, x1, .... An ``.npz`` file contains the table as ``X`` or as its
@@ -98,8 +102,8 @@ def read_table(
         proportions or percentages; the names become "log(column)", and so on).
     header
         Whether the first row of a CSV file contains the names of the columns. If False, they are named x0, x1, .... If None,
-        the first row is the header, but a row that contains only numbers raises an error, as it is more likely data. Must be
-        None for other files.
+        the first row is the header, but a row that is more likely data raises an error: one of numbers, or of numbers and
+        texts that occur again in their columns. Must be None for other files.
 
     Returns
     -------
@@ -113,7 +117,7 @@ def read_table(
     ImportError
         If the file is Parquet and pyarrow is not installed.
     ValueError
-        If the suffix is unknown; the first row of a CSV file contains only numbers and `header` is None, or `header` is given
+        If the suffix is unknown; the first row of a CSV file is more likely data and `header` is None, or `header` is given
         for another file; the file is empty, not readable in its format, or without data rows; the number of fields in a CSV row
         differs from the header; column names are empty, repeated or equal to the name of an indicator; a named column does not
         exist; a label is missing; a column contains
@@ -246,6 +250,9 @@ def _notes(columns: Mapping[str, Written]) -> Iterator[str]:
     units = [f"{name!r} ({written.unit})" for name, written in columns.items() if written.unit]
     if units:
         yield f"numbers are read without their units: {listed(units, MOST_LEVELS)}"
+    enclosed = [f"{name!r} (such as {written.enclosed!r})" for name, written in columns.items() if written.enclosed]
+    if enclosed:
+        yield f"parentheses are read as minus signs: {listed(enclosed, MOST_LEVELS)}"
     grouped = [f"{name!r} (such as {written.grouped!r})" for name, written in columns.items() if written.grouped]
     if grouped:
         yield f"thousands separators are removed: {listed(grouped, MOST_LEVELS)}"
@@ -344,12 +351,15 @@ class Table:
         The line on which each row ends in a CSV file; None for other files.
     beside
         Name -> column stored separately from the table in an ``.npz`` file, such as labels or names of rows.
+    notes
+        How a file was read, where that is not evident.
     """
 
     name: str
     frame: pd.DataFrame
     lines: list[int] | None
     beside: dict[str, pd.Series] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     _written: dict[str, Written] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
@@ -412,7 +422,7 @@ class Table:
             units={name: found.unit for name, found in written.items() if found.unit},
             separators={name: found.separator for name, found in written.items() if found.separator},
             items=items,
-            notes=(*_notes(written), *self._notes_on_categories(chosen)),
+            notes=(*self.notes, *_notes(written), *self._notes_on_categories(chosen)),
             truths=truths if len(truths) > 1 else {},
         )
 
@@ -553,9 +563,12 @@ class Table:
         import pandas as pd
 
         column = self.column(name)
-        if pd.api.types.is_numeric_dtype(column):
+        is_typed = pd.api.types.is_numeric_dtype(column)
+        if is_typed and unit != "%":
             return self.written(name)
-        return read_new_numbers([str(cell).strip() for cell in column], _missing(column), unit, separator)
+        texts = _texts(column) if is_typed else [str(cell).strip() for cell in column]
+        found = read_new_numbers(texts, _missing(column), unit, "" if is_typed else separator)
+        return found._replace(values=self.written(name).values) if is_typed else found
 
     def numbers(self, name: str, kind: str | None = None) -> Float[np.ndarray, " n"]:
         """Return a column as float64, converted as its kind requires; raise a ValueError if it contains text."""
@@ -648,7 +661,7 @@ class Table:
             return ()
         written, missing = self.written(name), _missing(column)
         is_text = written.is_text
-        if not is_text.any() or (is_text | missing).sum() < len(column):
+        if self._holds_dates(name) or not is_text.any() or (is_text | missing).sum() < len(column):
             return ()
         if written.obstacle is not None and written.obstacle.is_certain:
             return ()
@@ -713,8 +726,11 @@ class Table:
                 "drop it"
             )
         if dates:
+            few = next(filter(self._has_few_values, dates), None)
+            other = f", or take them as categories (--kinds {shlex.quote(f'{few}=category')})" if few else ""
             parts.append(
                 f"{_listed(dates)}: dates or times; drop them or replace them by numbers, such as days since a start date"
+                f"{other}"
             )
         for name, (_, reason, advice, is_certain) in obstacles.items():
             as_category = not is_certain and self._has_few_values(name)
@@ -746,10 +762,10 @@ class Table:
         import pandas as pd
 
         cells = self.column(name)
-        if pd.api.types.is_datetime64_any_dtype(cells):
+        if cells.dtype.kind in "mM" or isinstance(cells.dtype, pd.PeriodDtype):
             return True
-        texts = [str(cell).strip() for cell in cells[~_missing(cells)]][:20]
-        return bool(texts) and all(DATE.match(text) for text in texts)
+        found = cells[~_missing(cells)][:20]
+        return len(found) > 0 and all(isinstance(cell, _TIMES) or DATE.match(str(cell).strip()) for cell in found)
 
     def features(
         self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]

@@ -11,7 +11,6 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
-from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -23,6 +22,7 @@ from bnp_hier.partitions.seats import Seating, Seats
 from bnp_hier.partitions.split_merge import draws_per_move, split_or_merge
 from bnp_hier.utils.arrays import take
 from bnp_hier.utils.options import WholeNumber, check_options
+from bnp_hier.utils.progress_bars import ProgressBar
 from bnp_hier.utils.randomness import random_key
 
 __all__ = ["LARGEST_SPREAD", "SMCEstimate", "smc"]
@@ -138,7 +138,7 @@ def smc(
         rounds = _schedule(n, rejuvenation)
         keys = jax.random.split(random_key(key), num_orders)
         orders = []
-        for key_order in tqdm(keys, desc="SMC", unit="order", disable=not progress_bar, leave=False):
+        for key_order in ProgressBar(keys, desc="SMC", unit="order", disable=not progress_bar, leave=False):
             if has_kernels(values.component):
                 orders.append(_filter_natively(values.component, problem.X, prior, key_order, rounds, num_particles, limit))
                 continue

@@ -147,14 +147,15 @@ class Findings:
         return headline(self.lead, self.labels, columns=columns, disagreeing=disagreeing)
 
     def certainties(self) -> dict[str, Shaped[np.ndarray, " n"]]:
-        """For each trusted method, the probability of each row's cluster, the best other cluster, and its probability."""
+        """For each trusted method, the probability of each row's cluster, the best other one or NaN, and its probability."""
         return {
             f"{name} {what}": values
             for name, certainty in self.trusted.items()
+            for known in (certainty.alternative >= 0,)
             for what, values in (
                 ("probability", certainty.own),
-                ("alternative", certainty.alternative),
-                ("probability of alternative", certainty.other),
+                ("alternative", np.where(known, certainty.alternative, np.nan)),
+                ("probability of alternative", np.where(known, certainty.other, np.nan)),
             )
         }
 

@@ -24,6 +24,7 @@ from bnp_hier.posterior.cluster_profiles import (
 )
 from bnp_hier.utils.files import write_text
 from bnp_hier.utils.rounding import rounded, with_interval
+from bnp_hier.utils.spreadsheets import csv_text
 
 __all__ = [
     "association_table",
@@ -129,7 +130,7 @@ def write_tables(folder: Path, found: ClusterProfiles) -> dict[str, str]:
     """Write clusters.csv and association.csv, and return what each contains."""
     tables = {"clusters.csv": _written(found), "association.csv": found.association}
     for name, table in tables.items():
-        write_text(folder / name, table.to_csv(float_format="%.6g"))
+        write_text(folder / name, csv_text(table, digits=6))
     return {
         "clusters.csv": "numbers of rows, means or shares, and standard deviations of every column in each cluster, and 95% "
         "intervals of its mean parameters",

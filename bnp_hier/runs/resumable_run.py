@@ -21,7 +21,6 @@ from jaxtyping import Array
 from numpyro.infer import MCMC, Gibbs
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import fori_collect, is_prng_key, nested_attrgetter
-from tqdm import tqdm
 
 from bnp_hier.inspection.parameters import difference, model_parameters
 from bnp_hier.inspection.trace import TRACING
@@ -50,6 +49,7 @@ from bnp_hier.runs.distributed_parts import (
 )
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.interruption import interruptible
+from bnp_hier.utils.progress_bars import ProgressBar
 from bnp_hier.utils.quick_compilation import compiled_quickly
 from bnp_hier.utils.sharded_arrays import any_sharded
 
@@ -373,7 +373,7 @@ class ResumableRun:
         self._progress = progress
         common = is_common((args, kwargs))
         hidden = not self.mcmc.progress_bar or common and jax.process_index() > 0
-        bar = tqdm(total=self._total, initial=progress.steps, disable=hidden, unit="step")
+        bar = ProgressBar(total=self._total, initial=progress.steps, disable=hidden, unit="step")
         advice = "it begins anew" if self.path is None else f"the run goes on from {os.fspath(self.path)}"
         with interruptible(), other_process_named(advice), bar:
             begun, last = progress.steps, 0.0  # a call completes at least one chunk, however short its time limit

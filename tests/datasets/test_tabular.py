@@ -1,4 +1,5 @@
 import dataclasses
+import datetime
 import gzip
 import io
 import os
@@ -115,20 +116,13 @@ ERRORS = {
         "table.csv, line 3: found byte 0xe9, which is not UTF-8; expected CSV text in UTF-8",
     ),
     "binary": (b"a,b\n\x00\x01,2\n", None, "table.csv: found NUL bytes, so this is a binary file"),
-    "semicolons": ("a;b\n1,5;2\n", None, "table.csv, line 1: found semicolons between fields; expected commas"),
-    "semicolons without a header": (
-        "1,5;2;-3\n2,5;3;1,25\n",
-        None,
-        "table.csv, line 1: found semicolons between numbers with decimal commas; expected commas between fields and decimal",
-    ),
-    "tabs without a header": ("1,5\t2\n2,5\t3\n", None, "table.csv, line 1: found tabs between numbers with decimal commas"),
+    "semicolons without a header": ("1,5;2;-3\n2,5;3;1,25\n", None, "table.csv, line 1: found only numbers ('1.5', '2', '-3')"),
     "comments": (
         "# from the field\na,b\n1,2\n",
         None,
         "table.csv, line 2: found 2 field(s), expected 1 as in the header; if lines that begin with # are comments, remove",
     ),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16"), None, "table.csv: found text in UTF-16; expected CSV text in UTF-8"),
-    "tabs": ("a\tb\n1\t2\n", None, "table.csv, line 1: found tabs between fields; expected commas"),
     "short row": ("a,b,c\n1,2,3\n4,5\n", None, "table.csv, line 3: found 2 field(s), expected 3 as in the header"),
     "long row": ("a,b\n\n1,2\n4,5,6\n", None, "table.csv, line 4: found 3 field(s), expected 2 as in the header"),
     "open quote": ('a,b\n1,"2\n', None, "table.csv, line 2: not readable as CSV (unexpected end of data)"),
@@ -525,6 +519,71 @@ def test_new_rows_have_the_separators_of_the_fit(tmp_path: Path) -> None:
     spaces = read_table(write(tmp_path, "price,n\n1 234,1\n12 345 678,2\n5,3\n", "spaces.csv"))
     new = columns_of_frame(pd.DataFrame({"price": ["2\u202f345", "2 346", "2 347"], "n": 1}), spaces)
     np.testing.assert_array_equal(new[:, 0], [2345, 2346, 2347])
+
+
+@pytest.mark.parametrize(
+    ("fitted", "new", "message"),
+    [
+        (["20 %", "30 %"], ["0.2"], "found '0.2', expected numbers in '%'"),
+        (["20 %", "30 %"], [0.2], "found '0.2', expected numbers in '%'"),
+        (["20 %", "30 %"], ["0.2 %"], ""),
+        (["20 %", "30 %"], [25], ""),
+        (["0.2", "0.3"], ["20 %"], "found '20 %', expected numbers without a unit"),
+        (["1,500", "2,500"], ["1.500"], "found '1.500', expected numbers with ',' between thousands"),
+        (["1,500", "2,500"], ["1.5"], ""),
+        (["1.500.000", "2.500"], ["1.500", "2500"], ""),
+        (["1.500.000", "2.500"], ["1.5"], "found '1.5', expected numbers with '.' between thousands"),
+        (["1.500.000", "2.500"], ["1,500"], "found '1,500', expected numbers with '.' between thousands"),
+        (["USD 45", "USD 46"], ["45 USD", "45", "45,-"], ""),
+        (["USD 45", "USD 46"], ["EUR 45"], "found 'EUR 45', expected numbers in 'USD'"),
+        (["(1,500)", "2,500"], ["(1,500)", "-1500"], ""),
+    ],
+)
+def test_new_rows_in_another_notation(fitted: list[str], new: list[object], message: str) -> None:
+    data = from_frame(pd.DataFrame({"a": fitted, "n": [1, 2]}))
+    rows = pd.DataFrame({"a": ["", *new], "n": 1}) if isinstance(new[0], str) else pd.DataFrame({"a": [np.nan, *new], "n": 1})
+    if not message:
+        assert np.isfinite(columns_of_frame(rows, data)[1:]).all()
+        return
+    with pytest.raises(ValueError, match=f"data row 2, column 'a': {message} as in the data of the fit"):
+        columns_of_frame(rows, data)
+
+
+AMOUNTS = {
+    "parentheses": (["(1,300)", "1,200", "900"], [-1300, 1200, 900]),
+    "code": (["USD 45", "USD 30", "USD 7.5"], [45, 30, 7.5]),
+    "sign": (["₩1500", "₩2500", "₩1"], [1500, 2500, 1]),
+    "dash": (["500,-", "2.500,-", "1.200.000,-"], [500, 2500, 1200000]),
+    "points": (["1.200.000", "2.300", "400"], [1200000, 2300, 400]),
+    "letter": (["45K", "30K", "7K"], [45, 30, 7]),
+    "letters": (["R$ 45", "R$ 30", "R$ 7"], [45, 30, 7]),
+    "all in parentheses": (["(45)", "(30)", "(7)"], None),
+    "different letters": (["45K", "2M", "3M"], None),
+    "different currencies": (["$45", "€30", "€7"], None),
+    "dates": (["2024-01-01", "2024-02-01", "2024-03-01"], None),
+    "quarters": (["2024Q1", "2024Q2", "2024Q3"], None),
+    "durations as text": (["0 days 10:00:00", "1 days 00:00:00", "2 days 00:00:00"], None),
+    "timedelta": (list(pd.to_timedelta([1, 2, 3], unit="D")), None),
+    "Period": (list(pd.period_range("2024-01", periods=3, freq="M")), None),
+    "date": ([datetime.date(2024, 1, day) for day in (1, 2, 3)], None),
+    "time": ([datetime.time(hour) for hour in (1, 2, 3)], None),
+    "time zone": (list(pd.date_range("2024-01-01", periods=3, tz="UTC")), None),
+}
+
+
+@pytest.mark.parametrize("times", [1, 8])
+@pytest.mark.parametrize(("cells", "values"), AMOUNTS.values(), ids=AMOUNTS.keys())
+def test_repetition_makes_no_categories_of_amounts_and_dates(
+    cells: list[object], values: list[float] | None, times: int
+) -> None:
+    frame = pd.DataFrame({"a": cells * times, "n": np.arange(3 * times) / 7})
+    if values is not None:
+        np.testing.assert_array_equal(from_frame(frame).X[:, 0], values * times)
+        return
+    with pytest.raises(ValueError, match=r"data row [12], column 'a': found the text .*to drop all: --drop a"):
+        from_frame(frame)
+    assert from_frame(frame, drop=["a"]).feature_names == ("n",)
+    assert len(from_frame(frame, kinds={"a": "category"}).levels["a"]) == 3
 
 
 def test_mixed_units_and_ambiguous_separators_are_errors(tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ def test_chains_that_disagree_supply_no_probabilities(partition: bnp.MAPDP) -> N
     assert not list(figures.cluster_number_figures(findings)) and not certainty(findings).tables
     agreeing.convergence["Gibbs"]["rhat"] = 1.01
     assert agreeing.lead == "Gibbs" and "Gibbs probability" in agreeing.certainties()
+    own, alternative, other = agreeing.certainties().values()
+    assert (np.isnan(alternative) == np.isnan(other)).all() and (own[np.isnan(other)] > 0.5).all()
+    assert np.isnan(alternative).any() and not (alternative < 0).any()  # an empty cell of labels.csv
     assert agreeing.headline().startswith("Two clusters hold all rows (probability ")
     assert len(list(figures.cluster_number_figures(agreeing))) == 1
 

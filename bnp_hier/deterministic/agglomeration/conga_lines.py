@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -28,6 +27,7 @@ from bnp_hier.deterministic.agglomeration.merge_scores import (
     put,
 )
 from bnp_hier.deterministic.agglomeration.xla_merging import BLOCK, capacity, leaf_statistics, worst_pair
+from bnp_hier.utils.progress_bars import ProgressBar
 
 __all__ = ["conga_line_merges"]
 
@@ -214,7 +214,7 @@ def conga_line_merges(
     subsets = _Subsets(n)
     children, log_odds, evaluations = np.zeros((n - 1, 2), int), [], 0
     fresh = [0]
-    for t in tqdm(range(n - 1), desc="conga lines", disable=not (progress_bar and n >= BAR_FROM), unit="merge"):
+    for t in ProgressBar(range(n - 1), desc="conga lines", disable=not (progress_bar and n >= BAR_FROM), unit="merge"):
         left = n - t
         for subset in fresh:
             members = np.zeros(slots, bool)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.leaves import BAR_FROM, Leaves, Merges, row_leaves, undefined_score
 from bnp_hier.deterministic.agglomeration.xla_merging import agglomerate_by_xla
 from bnp_hier.partitions.clusters import row_length
 from bnp_hier.partitions.engine import has_kernels, kernel_arguments
+from bnp_hier.utils.progress_bars import ProgressBar
 
 __all__ = ["agglomerate", "greedy_tree"]
 
@@ -59,7 +59,7 @@ def agglomerate(
     """
     if leaves.n == 1:
         return Merges(np.empty((0, 2), int), np.empty(0), 0)
-    with tqdm(
+    with ProgressBar(
         total=leaves.n - 1, desc="BHC", disable=not (progress_bar and leaves.n >= BAR_FROM), unit="merge", leave=True
     ) as bar:
         if has_kernels(component):
@@ -90,7 +90,7 @@ class _Agglomeration:
         self.progress = np.zeros(len(PROGRESS), np.int64)
         self.children, self.log_odds = np.zeros((n - 1, 2), np.int64), np.empty(n - 1)
 
-    def run(self, bar: tqdm) -> Merges:
+    def run(self, bar: ProgressBar) -> Merges:
         from bnp_hier.native.agglomeration import AGGLOMERATE, CRITERIA, PROGRESS
 
         n = self.leaves.n

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
@@ -14,6 +13,7 @@ from bnp_hier.partitions.clusters import joint_and_statistics, log_predictives
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.trees import Dendrogram
 from bnp_hier.utils.directions import principal_axis
+from bnp_hier.utils.progress_bars import ProgressBar
 
 __all__ = ["Assembly", "filled", "randomized_tree"]
 
@@ -139,7 +139,7 @@ def randomized_tree(
     n = len(X)
     points, tree = filled(X), Assembly(n)
     waiting: list[tuple[np.ndarray, tuple[int, int] | None]] = [(np.arange(n), None)]
-    with tqdm(total=n, desc="BHC", disable=not progress_bar or n < BAR_FROM, unit="row") as bar:
+    with ProgressBar(total=n, desc="BHC", disable=not progress_bar or n < BAR_FROM, unit="row") as bar:
         while waiting:
             rows, branch = waiting.pop()
             if len(rows) <= SUBSET:

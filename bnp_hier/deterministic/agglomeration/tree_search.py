@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.deterministic.agglomeration.greedy_merging import agglomerate
@@ -15,6 +14,7 @@ from bnp_hier.deterministic.agglomeration.partition_search import Effort, search
 from bnp_hier.deterministic.agglomeration.prune_and_regraft import prune_regraft
 from bnp_hier.deterministic.agglomeration.tree_evidence import evidence_of, merge_odds
 from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.progress_bars import ProgressBar
 
 __all__ = ["SearchedTree", "ratio_inside_clusters", "search"]
 
@@ -141,7 +141,9 @@ def search(
     for tree in [*starts, *found.polish([greedy, *starts], rng, "polish")]:
         offer(tree)
     if refine == "full" and len(X) > 2:
-        with tqdm(total=MOST_ROUNDS, desc="BHC: tree search", disable=not progress_bar, unit="round", leave=False) as bar:
+        with ProgressBar(
+            total=MOST_ROUNDS, desc="BHC: tree search", disable=not progress_bar, unit="round", leave=False
+        ) as bar:
             for _ in range(MOST_ROUNDS):
                 before = bound
                 offer(prune_regraft(component, X, concentration, best, rng.permutation(2 * len(X) - 1))[0])

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from tqdm import tqdm
 
 from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
@@ -32,6 +31,7 @@ from bnp_hier.deterministic.agglomeration.merge_scores import (
     tolerance,
 )
 from bnp_hier.distributions.conjugate_mixture import cluster_statistics
+from bnp_hier.utils.progress_bars import ProgressBar
 
 __all__ = ["BLOCK", "agglomerate_by_xla", "capacity", "leaf_statistics", "worst_pair"]
 
@@ -278,7 +278,7 @@ def agglomerate_by_xla(
     concentration: float,
     criterion: str,
     groups: Int[np.ndarray, " n"] | None,
-    bar: tqdm,
+    bar: ProgressBar,
 ) -> Merges:
     """Merge trees greedily; see `greedy_merging.agglomerate`. The progress bar is updated after each part of the merges."""
     n = leaves.n
