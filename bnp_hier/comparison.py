@@ -27,6 +27,7 @@ from bnp_hier.posterior.draws import Draws, draws_of, log_predictive, partition_
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.renumbering import numbered_sites
 from bnp_hier.utils.blas_threads import blas_on_one_core
+from bnp_hier.utils.jax_settings import double_precision
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -190,7 +191,7 @@ def shared_component(fits: Mapping[str, Any], X: Data) -> Component | None:
     first = _first(fits)
     if not draws_of(first, X, num_samples=1).mixture.integrated:
         return None
-    with jax.enable_x64(True):
+    with double_precision():
         values = Problem(_model(first), as_table(X), allow_missing=True).values_at(shared_hyperparameters(fits, X))
         return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), values.component)
 
@@ -264,7 +265,7 @@ def _log_posteriors(fits: Mapping[str, Any], X: Data, labels: Mapping[str, Int[n
         best: tuple[Any, ...] = (0, 0)
         if isinstance(fit, Chains):  # medians may be outside the support of a prior of several variables
             best = np.unravel_index(np.argmax(summaries(draws).log_joint), draws.labels.shape[:2])
-        with jax.enable_x64(True):
+        with double_precision():
             key = id(_model(fit))
             if key not in problems:
                 problems[key] = Problem(_model(fit), as_table(X), allow_missing=True)
@@ -290,7 +291,7 @@ def _observed_log_joint(
     model: Model, X: Data, hyperparameters: Mapping[str, np.ndarray], labels: Int[np.ndarray, " n"]
 ) -> float:
     """Lower bound on log p(observed cells, partition), with missing values integrated out approximately (see `impute`)."""
-    with jax.enable_x64(True):
+    with double_precision():
         problem = Problem(model, as_table(X), allow_missing=True)
         return impute(problem.values_at(hyperparameters), problem.X, labels).log_joint
 

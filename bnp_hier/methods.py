@@ -27,6 +27,7 @@ from bnp_hier.posterior.draws import draws_of, shared_summaries
 from bnp_hier.runs.plain_objects import register_type
 from bnp_hier.runs.resumable_run import ResumableRun
 from bnp_hier.utils.interruption import interruptible
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = [
     "METHODS",
@@ -180,14 +181,14 @@ def chains_of(kernel: Callable[[Model], MCMCKernel]) -> Callable[..., ResumableR
 
     def run(model: Model, X: np.ndarray, options: RunOptions) -> ResumableRun:
         begun = time.perf_counter()
-        with jax.enable_x64(True):
+        with double_precision():
             sites = find_sites(model, (X,))
         starts = _overdispersed(model, X, options) if sites.hyperparameters and options.hyperparameters else None
         block: MCMCKernel = kernel(model)
         if sites.hyperparameters:
             own = [sites.partition] if sites.missing is None else [sites.partition, sites.missing]
             block = Gibbs([(block, own), (HyperparameterGibbs(model), None)])
-        with nullcontext() if _single_suffices(model, X, sites, starts, options) else jax.enable_x64(True):
+        with nullcontext() if _single_suffices(model, X, sites, starts, options) else double_precision():
             return _run(block, X, _limited(options, begun), "sequential", starts)
 
     return run
@@ -221,7 +222,7 @@ def _overdispersed(model: Model, X: np.ndarray, options: RunOptions) -> dict[str
     Values far from the prior median, such as a concentration of almost 0 learned from one cluster, are moved towards it.
     """
     rng = np.random.default_rng(options.random_state)
-    with jax.enable_x64(True):
+    with double_precision():
         problem = Problem(model, X, allow_missing=True)
         median = problem.unconstrained
         problem.set(options.hyperparameters or {})

@@ -23,6 +23,7 @@ from bnp_hier.components import (
 )
 from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.wording import listed
 
@@ -223,7 +224,7 @@ def check_fit(
     rows, own = matrix[some], canonical_labels(found[some])
     if np.bincount(own).max() < FEWEST_IN_CLUSTER:
         return FitCheck((), {}, dict.fromkeys(names, "every cluster is too small"))
-    with jax.enable_x64(True):
+    with double_precision():
         centred = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), component.centered_on(rows))
         try:
             drawn_labels = redrawn(centred, rows, own, rng)

@@ -22,6 +22,7 @@ from bnp_hier.inspection.slots import SlotSites
 from bnp_hier.inspection.sticks import StickSites
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.wording import listed
 
 __all__ = ["check_model", "warnings_about"]
@@ -117,7 +118,7 @@ def warnings_about(
 ) -> tuple[str, ...]:
     """`check_model`; without checks of the prior if it is the default one, which the user has not chosen."""
     data = as_arguments(X).named_by(model)
-    with jax.enable_x64(True):
+    with double_precision():
         sites = find_any_sites(model, data.args, data.kwargs)
         if not isinstance(sites, MixtureSites) or not data.is_table:
             return tuple(_of_arguments(model, data, sites))

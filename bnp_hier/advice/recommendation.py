@@ -24,6 +24,7 @@ from bnp_hier.methods import Method, Outcome, RunOptions, Size, lengthened, part
 from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.wording import rough_time
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class Recommendation:
         return lines + ([f"and {left} further columns"] if left else [])
 
 
+@standard_settings()
 def recommend(
     X: ArrayLike | Dataset,
     *,

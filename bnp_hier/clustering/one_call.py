@@ -17,10 +17,12 @@ from bnp_hier.datasets import Dataset
 from bnp_hier.datasets.tables_in_memory import is_frame
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.interruption import finishing
+from bnp_hier.utils.jax_settings import standard_settings
 
 __all__ = ["cluster"]
 
 
+@standard_settings()
 @blas_on_one_core()
 def cluster(
     X: ArrayLike | Dataset | Any,

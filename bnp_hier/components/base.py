@@ -19,6 +19,7 @@ from numpyro.distributions.util import validate_sample
 from bnp_hier.components.hints import Columns, Spread
 from bnp_hier.native import Part
 from bnp_hier.utils.arrays import as_matrix, first_cell, is_traced, own_arrays
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["Component", "ComponentLikelihood", "ComponentPredictive", "PlainStatistics", "Quadratic", "Statistics"]
 
@@ -216,7 +217,7 @@ class Component(ABC):
         """
         matrix = as_matrix(X)
         self.validate(matrix)
-        with jax.enable_x64(True):
+        with double_precision():
             component = own_arrays(self.centered_on(matrix))
             component.check_precision(matrix)
             total = jax.tree.map(lambda leaf: leaf.sum(0), component.suff_stats(matrix))

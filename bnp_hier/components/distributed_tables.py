@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from bnp_hier.components.learned import LearnedPrior
 from bnp_hier.utils.arrays import split_arrays
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.sharded_arrays import stays_on_device, without_explicit_axes
 
 __all__ = ["derived_from_all_rows", "from_distributed_rows"]
@@ -60,7 +61,7 @@ def from_distributed_rows(derive: Callable[[Any], Any], X: Array) -> Any:
         found.append((prior, fill))
         return arrays
 
-    with jax.enable_x64(True):
+    with double_precision():
         everywhere = NamedSharding(X.sharding.mesh, PartitionSpec()) if isinstance(X.sharding, NamedSharding) else None
         arrays = [_rounded(np.asarray(array)) for array in jax.jit(arrays_of, out_shardings=everywhere)(X)]
     if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):

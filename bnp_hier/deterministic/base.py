@@ -33,6 +33,7 @@ from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.compilation_cache import programs_on_disk
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["DeterministicClustering"]
 
@@ -167,7 +168,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         """
         started = time.perf_counter()
         self._check_options()
-        with jax.enable_x64(True), programs_on_disk(), blas_on_one_core():
+        with double_precision(), programs_on_disk(), blas_on_one_core():
             self._fit_rows(X)
         self.fit_seconds_ = time.perf_counter() - started
         return self
@@ -253,7 +254,7 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         matrix = self._new_rows(X)
         prior = Prior(self.concentration_, self.discount_)
         weights = log_seating(self.counts_.astype(float), prior, float(self._max_clusters_ or np.inf))
-        with jax.enable_x64(True), blas_on_one_core():
+        with double_precision(), blas_on_one_core():
             densities = log_predictives(self.component_, self.statistics_, matrix, int(self.counts_.sum()))
         return check_log_weights(densities + weights, matrix)
 

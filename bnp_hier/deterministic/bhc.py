@@ -35,6 +35,7 @@ from bnp_hier.models import dpm
 from bnp_hier.partitions.clusters import log_predictives
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, WholeNumber, require_count
 from bnp_hier.utils.randomness import random_generators, random_key
@@ -256,7 +257,7 @@ class BHC(DeterministicClustering):
         matrix, n = self._new_rows(X), len(self.labels_)
         expected = self.node_weights_[self._nodes_] * self.dendrogram_.sizes[self._nodes_]
         weights = np.log(np.append(expected, self.concentration_)) - np.log(n + self.concentration_)  # Σ ω_k n_k = n
-        with jax.enable_x64(True):
+        with double_precision():
             densities = log_predictives(self.component_, self._node_stats_, matrix, n)
         return check_log_weights(densities + weights, matrix)
 
@@ -327,7 +328,7 @@ class BHC(DeterministicClustering):
         require_count("num_samples", num_samples)
         tree = self.dendrogram_
         items = tree.n_items
-        with jax.enable_x64(True):
+        with double_precision():
             uniforms = np.asarray(jax.random.uniform(random_key(key), (items - 1, num_samples)))
         stops = uniforms < tree.probabilities[:, None]
         top = np.repeat(np.arange(2 * items - 1)[:, None], num_samples, axis=1)

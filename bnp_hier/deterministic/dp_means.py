@@ -32,6 +32,7 @@ from bnp_hier.deterministic.row_sources.detection import row_source
 from bnp_hier.deterministic.row_sources.protocol import RowSource
 from bnp_hier.deterministic.row_sources.sampling import SAMPLE, SKETCH, RowSample, named_rows, size_of
 from bnp_hier.utils.blas_threads import blas_on_one_core
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.options import PositiveNumber, WholeNumber
 from bnp_hier.utils.randomness import random_generators
 
@@ -178,7 +179,7 @@ class DPMeans(LateLabels, ClusterMixin, BaseEstimator):
 
     def _fit_rows(self, X: ArrayLike | Any) -> None:
         matrix = self._finite_rows(X, reset=True, min_rows=2)
-        with jax.enable_x64(True):
+        with double_precision():
             if self.penalty is not None:
                 penalty = float(self.penalty)
                 found = self._run(matrix, penalty)

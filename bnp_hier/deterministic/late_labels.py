@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import jax
 import numpy as np
 from jaxtyping import Int
+
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["LateLabels"]
 
@@ -26,7 +27,7 @@ class LateLabels:
                 raise AttributeError(
                     "labels_ is available only after fit; after a fit to a stream, access it once before pickling"
                 )
-            with jax.enable_x64(True):
+            with double_precision():
                 self.labels_ = self._reread()
         return cast(np.ndarray, self._labels)
 

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from bnp_hier.deterministic.streaming import StreamingClustering
 from bnp_hier.partitions.cluster_unions import merge_by_joint
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["merge_fits"]
 
@@ -83,7 +84,7 @@ def merge_fits(fits: Sequence[_Fit]) -> _Fit:
     merged: _Fit = clone(first)
     for name in (*COPIED, *(["feature_names_in_"] if hasattr(first, "feature_names_in_") else [])):
         setattr(merged, name, getattr(first, name))
-    with jax.enable_x64(True):
+    with double_precision():
         names, stats, counts = merge_by_joint(first.component_, stats, counts, prior, limit)
         merged._set_clusters(stats, counts, np.arange(len(counts)))
     if all(fit._has_all_labels for fit in fits):

@@ -23,6 +23,7 @@ from bnp_hier.partitions.clusters import joint_of_clusters
 from bnp_hier.partitions.incremental import seat_in_turn
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.blas_threads import blas_on_one_core
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.options import require_count
 from bnp_hier.utils.randomness import random_generators
 
@@ -86,7 +87,7 @@ class StreamingClustering(LateLabels, DeterministicClustering):
         self._check_options()
         self._check_in_parts()
         try:
-            with jax.enable_x64(True), blas_on_one_core():
+            with double_precision(), blas_on_one_core():
                 sample = self._sample(source)
                 if sample.n_rows <= sample.size:
                     self._fit_rows(named_rows(sample.rows, source))
@@ -162,7 +163,7 @@ class StreamingClustering(LateLabels, DeterministicClustering):
             return self.fit(X)
         matrix = self._new_rows(X)
         self.component_.validate(matrix)  # missing values of rows that join clusters are not imputed
-        with jax.enable_x64(True):
+        with double_precision():
             self._take_in(matrix, refinements)
         return self
 

@@ -36,6 +36,7 @@ from bnp_hier.partitions.scoring import check_log_weights, in_chunks, log_weight
 from bnp_hier.partitions.search import descend
 from bnp_hier.utils.arrays import pack
 from bnp_hier.utils.blas_threads import blas_on_one_core
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, PositiveNumber, WholeNumber
 from bnp_hier.utils.padding import padded
@@ -428,7 +429,7 @@ class VariationalDP(DeterministicClustering):
     def _log_weights(self, X: ArrayLike) -> Float[np.ndarray, "m k1"]:
         matrix = self._new_rows(X)
         absent = self.component_.incomplete_cells(matrix)
-        with jax.enable_x64(True), blas_on_one_core():
+        with double_precision(), blas_on_one_core():
             parts = in_chunks(
                 lambda rows: _log_densities(self.component_, self._soft_stats_, jnp.log(self.weights_), rows),
                 np.where(absent, 0.0, matrix),

@@ -14,6 +14,8 @@ from numpyro.distributions import biject_to
 from scipy.optimize import brentq
 from scipy.special import digamma, gammaln
 
+from bnp_hier.utils.jax_settings import double_precision
+
 __all__ = ["concentration_for", "mean_clusters", "prior_clusters"]
 
 UNSEEN = 1e-14
@@ -94,7 +96,7 @@ def prior_clusters(concentration: float | dist.Distribution, n: int, discount: f
     array([0.   , 0.518, 0.356, 0.112, 0.015])
     """
     slots = min(64, n)
-    with jax.enable_x64(True):
+    with double_precision():
         values, weights = _nodes(concentration, n, discount)
         while True:
             found = weights @ np.asarray(_recursion(values, np.float64(discount), np.asarray(n), np.zeros(slots)))

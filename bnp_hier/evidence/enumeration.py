@@ -13,6 +13,7 @@ from bnp_hier.components.checks import no_log_marginal
 from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.inspection.trace import Model
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["LARGEST", "exact"]
 
@@ -55,7 +56,7 @@ def exact(model: Model, X: ArrayLike) -> float:
     >>> round(bnp.evidence.exact(model, [[0.0], [0.2], [0.1], [6.0], [6.1]]), 3)
     -13.184
     """
-    with jax.enable_x64(True):
+    with double_precision():
         problem = Problem(model, X, min_rows=1)
         values = problem.values
         n = problem.X.shape[0]

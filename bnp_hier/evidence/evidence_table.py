@@ -29,6 +29,7 @@ from bnp_hier.kernels import PartitionGibbs
 from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.partitions.capacities import default_capacity
 from bnp_hier.utils.interruption import interruptible
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.options import WholeNumber, check_options
 from bnp_hier.utils.randomness import random_key
 
@@ -180,7 +181,7 @@ class _Run:
         progress_bar: bool,
     ) -> None:
         self.key_map, self.key_filter, self.key_chains = jax.random.split(key, 3)
-        with jax.enable_x64(True):
+        with double_precision():
             problem = Problem(model, X)
             if isinstance(optimize, Mapping):
                 problem.set(optimize)
@@ -222,7 +223,7 @@ class _Run:
                 chain_method="vectorized",
                 progress_bar=self.progress_bar,
             )
-            with warnings.catch_warnings(), jax.enable_x64(True):
+            with warnings.catch_warnings(), double_precision():
                 warnings.filterwarnings("ignore", message="PartitionGibbs .*capacity", category=RuntimeWarning)
                 mcmc.run(self.key_chains, self.X, extra_fields=("log_joint",))
                 wait_for_reports(mcmc.last_state)

@@ -21,6 +21,7 @@ from bnp_hier.partitions.seating import Prior, draw_index
 from bnp_hier.partitions.seats import Seating, Seats
 from bnp_hier.partitions.split_merge import draws_per_move, split_or_merge
 from bnp_hier.utils.arrays import take
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.options import WholeNumber, check_options
 from bnp_hier.utils.progress_bars import ProgressBar
 from bnp_hier.utils.randomness import random_key
@@ -128,7 +129,7 @@ def smc(
         },
         locals(),
     )
-    with jax.enable_x64(True):
+    with double_precision():
         problem = Problem(model, X, min_rows=1)
         values = problem.values
         prior = Prior(jnp.asarray(values.concentration, float), jnp.asarray(values.discount, float))

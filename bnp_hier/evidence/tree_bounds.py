@@ -16,6 +16,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.evidence.union_family import UnionFamily, union_masses
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.options import WholeNumber, check_options, require_count
 from bnp_hier.utils.randomness import random_key
 
@@ -121,7 +122,7 @@ class TreeBound(float):
         """
         family = self._partitions()
         require_count("num_samples", num_samples)
-        with jax.enable_x64(True):
+        with double_precision():
             uniforms = np.asarray(jax.random.uniform(random_key(key), (num_samples, 2 * family.tree.n_items - 1)))
         return family.sample(uniforms)
 
@@ -187,7 +188,7 @@ def tree_bound(
         return TreeBound(bhc.log_evidence_bound_, kind)
     component, X, alpha = bhc.component_, bhc.X_fit_, bhc.concentration_
     constant = -float(log_gamma_ratio_in_numpy(alpha, n))
-    with jax.enable_x64(True):
+    with double_precision():
         if kind == "alternatives":
             moves, at_merge = _relocations(tree.children, tree.sizes, start, both_children)
             single, masses = union_masses(component, X, alpha, tree, moves[:, :2])

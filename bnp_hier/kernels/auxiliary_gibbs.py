@@ -28,6 +28,7 @@ from bnp_hier.kernels.reports import count_refused, stop_if_undefined
 from bnp_hier.partitions.seating import Prior, draw_index, log_slot_seating
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.utils.arrays import is_traced
+from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.options import check_options
 
 __all__ = ["AuxiliaryGibbs", "AuxiliaryGibbsState"]
@@ -92,6 +93,7 @@ class AuxiliaryGibbs(PartitionKernel):
         super().__init__(model)
         self._sites: SlotSites | None = None
 
+    @standard_settings()
     def init(
         self,
         rng_key: Array,

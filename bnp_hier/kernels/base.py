@@ -15,6 +15,7 @@ from numpyro.util import identity, is_prng_key
 
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.spread_rows import filled
+from bnp_hier.utils.jax_settings import standard_settings
 
 __all__ = [
     "ModelKernel",
@@ -62,6 +63,7 @@ class ModelKernel(MCMCKernel):
         """Fields collected by `MCMC`: the values of the sites."""
         return ("z",)
 
+    @standard_settings()
     def sample(self, state: Any, model_args: tuple[Any, ...], model_kwargs: Mapping[str, Any] | None) -> Any:
         """Advance every chain in the state by one step."""
         step, rows = self._sample_one, getattr(state, "rows", ())

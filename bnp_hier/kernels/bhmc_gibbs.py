@@ -45,6 +45,7 @@ from bnp_hier.kernels.bhmc.tempering import check_temperatures, check_tempered, 
 from bnp_hier.kernels.reports import count_refused, report_capacity, stop_if_undefined
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix, is_traced, split_arrays
+from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.options import WholeNumber, check_options
 from bnp_hier.utils.wording import listed
 
@@ -292,6 +293,7 @@ class BHMCGibbs(PartitionKernel):
         advice = f'raise max_nodes of the site "{sites.paths}"'
         return advice + (f', or components of "{sites.mixing}"' if sites.infinite else "")
 
+    @standard_settings()
     def init(
         self,
         rng_key: Array,

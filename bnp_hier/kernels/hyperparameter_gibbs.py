@@ -21,6 +21,7 @@ from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.reports import stop_if_undefined
 from bnp_hier.kernels.slice_sampling import SliceAdaptation, SlicePoint, adapted, directions_of, slice_sweep, unadapted
 from bnp_hier.kernels.spread_rows import spread_arguments
+from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.options import PositiveNumber, WholeNumber, check_options
 
 __all__ = ["HyperparameterGibbs", "HyperparameterGibbsState"]
@@ -123,6 +124,7 @@ class HyperparameterGibbs(ModelKernel):
         self._random_order, self._adapt = bool(random_order), bool(adapt)
         self._sites: tuple[str, ...] | None = None
 
+    @standard_settings()
     def init(
         self,
         rng_key: Array,

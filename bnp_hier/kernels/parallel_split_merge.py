@@ -43,6 +43,7 @@ from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sizes import size_summaries
 from bnp_hier.partitions.sweeps import sweep
 from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.labels import first_come_labels
 from bnp_hier.utils.options import WholeNumber, check_options
 from bnp_hier.utils.sharded_arrays import is_spread, replicated, stays_on_device
@@ -174,6 +175,7 @@ class ParallelSplitMerge(PartitionKernel):
         """Fields collected by `MCMC`."""
         return (self.sample_field,)
 
+    @standard_settings()
     def init(
         self,
         rng_key: Array,

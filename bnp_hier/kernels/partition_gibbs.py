@@ -27,6 +27,7 @@ from bnp_hier.partitions.incomplete_rows import redraw_incomplete_rows
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.utils.arrays import as_matrix, is_traced
+from bnp_hier.utils.jax_settings import standard_settings
 from bnp_hier.utils.labels import first_come_labels
 from bnp_hier.utils.options import WholeNumber, check_options
 
@@ -151,6 +152,7 @@ class PartitionGibbs(PartitionKernel):
         self._native = False
         self._absent: np.ndarray | None = None
 
+    @standard_settings()
     def init(
         self,
         rng_key: Array,

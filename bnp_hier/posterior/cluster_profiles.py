@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Num
@@ -15,6 +14,7 @@ from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_argumen
 from bnp_hier.posterior.draws import Draws, draws_of, partition_of, thinned
 from bnp_hier.posterior.parameter_draws import cluster_means
 from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import require_count
 
@@ -343,7 +343,7 @@ def _mean_parameters(
     unknown = np.full((1, labels.max() + 1, len(levels)), np.nan)
     if not draws.mixture.integrated:
         return unknown
-    with jax.enable_x64(True):
+    with double_precision():
         observed = np.asarray(draws.mixture.conjugate({name: value[0, 0] for name, value in draws.hyperparameters.items()}).X)
     used = np.repeat([column.used for column in columns], [len(column.levels) for column in columns])
     places = [_place(values, observed) if one else None for values, one in zip(levels, used, strict=True)]

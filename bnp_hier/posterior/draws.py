@@ -30,6 +30,7 @@ from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.item_uncertainty import without_improbable_clusters
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 from bnp_hier.posterior.point_estimates import point_estimate
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.randomness import random_key
 from bnp_hier.utils.sharded_arrays import replicated
 
@@ -139,7 +140,7 @@ def draws_of(fit: Any, X: Data, num_samples: int = 1000, random_state: int | Arr
         )
     if len(fit.labels_) != len(matrix):
         raise ValueError(f"X has {len(matrix)} rows, but the estimator was fitted to {len(fit.labels_)}")
-    with jax.enable_x64(True):
+    with double_precision():
         sites = find_sites(fit.model, (matrix,))
     labels = fit.sample_partitions(random_state, num_samples) if isinstance(fit, TreePosterior) else fit.labels_[None]
     hyperparameters = {
@@ -169,7 +170,7 @@ def _draws_of_chains(mcmc: Chains, data: ModelArguments, random_state: int | Arr
     if model is None:
         raise ValueError(f"the kernel {type(mcmc.sampler).__name__} has no model from which to read the partition")
     data = data.named_by(model)
-    with jax.enable_x64(True):
+    with double_precision():
         try:
             sites = find_any_sites(model, data.args, data.kwargs)
         except TypeError as error:
@@ -220,7 +221,7 @@ def _recovered_labels(
     mixture: StickMixture, hyperparameters: dict[str, np.ndarray], key: Array
 ) -> Int[np.ndarray, "chain draw n"]:
     shape = hyperparameters[mixture.sites.weights].shape[:2]
-    with jax.enable_x64(True):
+    with double_precision():
         keys = jax.random.split(key, shape)
         batch = _batch(mixture, mixture.sites.truncation)
         program = of_many_draws(lambda item: (mixture.draw_labels(*item),))
@@ -270,7 +271,7 @@ def summaries(draws: Draws) -> Summaries:
     items = draws.labels, draws.hyperparameters
     these = (same, _digest(items))
     if these not in shared.summaries:
-        with jax.enable_x64(True):
+        with double_precision():
             joint, largest, entropy, pointwise = map_draws(program, items, _batch(mixture, slots))
         shared.summaries[these] = Summaries(joint, draws.n_clusters, largest, entropy, pointwise)
     return shared.summaries[these]
@@ -319,7 +320,7 @@ def _log_predictive(draws: Draws, new_rows: ModelArguments) -> Float[np.ndarray,
     def one(item: tuple[Array, dict[str, Array]]) -> tuple[Array]:
         return (draws.mixture.log_predictive(*item, slots, new_rows),)
 
-    with jax.enable_x64(True):
+    with double_precision():
         first = {name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}
         draws.mixture.validate(first, new_rows)
         (scores,) = map_draws(of_many_draws(one), (draws.labels, draws.hyperparameters), _batch(draws.mixture, slots))

@@ -15,6 +15,7 @@ from bnp_hier.partitions.clusters import joint_and_statistics, marginals_of
 from bnp_hier.partitions.imputation import impute
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
 
 __all__ = ["PartGain", "part_gains"]
@@ -79,7 +80,7 @@ def part_gains(component: Component, X: object, labels: Int[np.ndarray, " n"]) -
     if found.shape != (len(matrix),):
         raise ValueError(f"labels must contain one label for each of the {len(matrix)} rows, but their shape is {found.shape}")
     partition = canonical_labels(found)
-    with jax.enable_x64(True):
+    with double_precision():
         return [
             PartGain(type(part).__name__, columns, *_gain(part, matrix[:, list(columns)], partition))
             for part, columns in component.parts_and_columns()

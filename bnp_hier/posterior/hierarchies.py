@@ -28,6 +28,7 @@ from bnp_hier.posterior.partitions import coclustering
 from bnp_hier.posterior.point_estimates import expected_losses
 from bnp_hier.trees import Hierarchy
 from bnp_hier.utils.arrays import as_matrix
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.randomness import random_key
 
 __all__ = ["HierarchyDraws", "hierarchy_draws", "is_hierarchical"]
@@ -44,7 +45,7 @@ def is_hierarchical(fit: Any, X: Data) -> bool:
     model = getattr(getattr(fit, "sampler", None), "model", None)
     if not isinstance(fit, Chains) or model is None:
         return False
-    with jax.enable_x64(True):
+    with double_precision():
         data = as_arguments(X)
         try:
             return has_tree(model, data.args, data.kwargs)
@@ -81,7 +82,7 @@ def hierarchy_draws(fit: Chains, X: Data) -> HierarchyDraws:
     if model is None:
         raise ValueError(f"the kernel {type(fit.sampler).__name__} has no model from which to read the tree")
     matrix = as_table(X)
-    with jax.enable_x64(True):
+    with double_precision():
         sites = find_tree_sites(model, (matrix,))
     samples = {name: np.asarray(value) for name, value in fit.get_samples(group_by_chain=True).items()}
     size = samples[sites.labels].shape[-1]
@@ -284,7 +285,7 @@ class HierarchyDraws:
             If the rows are not valid for the model.
         """
         tree = self[draw]
-        with jax.enable_x64(True):
+        with double_precision():
             z = {name: _double(value[draw]) for name, value in self.samples.items()}
             prior, mixing, logs = self._new_items(z, self._new_rows(X))
             check_log_weights(np.asarray(logs), np.asarray(X, float))
@@ -310,7 +311,7 @@ class HierarchyDraws:
         ValueError
             If the rows are not valid for the model.
         """
-        with jax.enable_x64(True):
+        with double_precision():
             rows = self._new_rows(X)
 
         def one(z: dict[str, Array]) -> Array:
@@ -351,7 +352,7 @@ class HierarchyDraws:
 
     def _map(self, function: Any, cells: int, more: Mapping[str, Array] | None = None) -> Any:
         """Apply a function to the values of every draw, in float64; results have the leading dimensions (chain, draw)."""
-        with jax.enable_x64(True):
+        with double_precision():
             flat = {name: _double(value).reshape(-1, *value.shape[2:]) for name, value in self.samples.items()} | {
                 name: value.reshape(-1) for name, value in (more or {}).items()
             }

@@ -22,6 +22,7 @@ from bnp_hier.inspection.trace import Model, feasible, run_model
 from bnp_hier.partitions.leave_one_out import joint_and_densities, observed_densities, observed_mixture_densities
 from bnp_hier.partitions.scoring import mixture_log_weights
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["CollapsedMixture", "Mixture", "Values"]
 
@@ -47,7 +48,7 @@ class Mixture(ABC):
 
     def observed_table(self, data: ModelArguments) -> Float[np.ndarray, "m q"]:
         """What the model observes when it is run on the arguments: the columns of all observed sites."""
-        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        with double_precision(), jax.ensure_compile_time_eval():
             trace = run_model(self.model, data.args, data.kwargs, feasible)
         columns = [np.asarray(trace[name]["value"], dtype=np.float64).reshape(len(data), -1) for name in self.observed_sites]
         return np.concatenate(columns, axis=1)

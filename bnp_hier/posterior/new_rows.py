@@ -16,6 +16,7 @@ from bnp_hier.inspection.model_arguments import Data, ModelArguments, as_table
 from bnp_hier.partitions.scoring import CHUNK, check_log_weights
 from bnp_hier.posterior.draws import draws_of, map_draws, of_many_draws, thinned
 from bnp_hier.posterior.partitions import one_partition
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.options import require_count
 
 __all__ = ["cluster_probabilities"]
@@ -81,7 +82,7 @@ def cluster_probabilities(
         return scaled, jnp.where(jnp.isnan(log_weights).any(1), jnp.nan, peak)
 
     found = []
-    with jax.enable_x64(True):
+    with double_precision():
         mixture.validate({name: jnp.asarray(value[0, 0]) for name, value in draws.hyperparameters.items()}, rows)
         for at in range(0, len(rows), CHUNK):
             chunk = rows.take(slice(at, at + CHUNK))

@@ -22,6 +22,7 @@ from bnp_hier.posterior.draws import Draws, draws_of, log_predictive_of_table, t
 from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.wrapped_fits import unwrapped
 from bnp_hier.utils.arrays import take
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.quick_compilation import compiled_quickly
 from bnp_hier.utils.randomness import random_key
 
@@ -189,7 +190,7 @@ def leave_one_out_pvalues(
     def programs(incomplete: bool) -> Callable[..., tuple[Array, Array, Array]]:
         return compiled_quickly(_program(draws).lower(np.resize(members[0], size), patterns[0], replicates, incomplete))
 
-    with jax.enable_x64(True):
+    with double_precision():
         for incomplete in {bool(completed[rows].any()) for _, rows in blocks}:
             programs(incomplete)
         on_cores(fill, blocks)
@@ -269,7 +270,7 @@ def replicated_rows(draws: Draws, count: int, key: Array) -> Float[np.ndarray, "
         chosen = jax.random.categorical(key_of_labels, weights, shape=(each,))
         return values.component.predictive(take(stats, chosen)).sample(key_of_rows)
 
-    with jax.enable_x64(True):
+    with double_precision():
         items = _flat((jax.random.split(key, shape), draws.labels, draws.hyperparameters))
         lowered = jax.jit(lambda items: jax.lax.map(some, items)).lower(items)
         rows = compiled_quickly(lowered, small=mixture.X.size * mixture.X.shape[1] < FEW)(items)

@@ -20,6 +20,7 @@ from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
 from bnp_hier.posterior.partitions import one_partition
 from bnp_hier.posterior.renumbering import renumbered_sites
 from bnp_hier.posterior.slot_parameters import MatchedSlots, match_slots, sites_of_clusters
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.randomness import random_key
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def _map_items(
     def one(item: tuple[Array, Array, dict[str, Array]]) -> Array:
         return function(*item)
 
-    with jax.enable_x64(True):
+    with double_precision():
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
         items = (jax.random.split(key, shape[0] * shape[1]), *flat)
         results = np.asarray(jax.jit(lambda items: jax.lax.map(one, items))(items), dtype=np.float64)

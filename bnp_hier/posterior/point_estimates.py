@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from bnp_hier.native.cores import on_cores
 from bnp_hier.posterior.partitions import flat_draws, unique_draws
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.padding import padded
 
@@ -185,7 +186,7 @@ def expected_losses(candidates: ArrayLike, draws: ArrayLike, loss: str = "vi") -
     if proposed.shape[1] != flat.shape[1]:
         raise ValueError(f"the candidates label {proposed.shape[1]} items, but the draws label {flat.shape[1]}")
     proposed = np.stack([canonical_labels(z) for z in proposed])
-    with jax.enable_x64(True):
+    with double_precision():
         return _losses_of(_tables(flat, loss), padded(proposed), int(proposed.max()) + 1)[: len(proposed)]
 
 
@@ -242,7 +243,7 @@ def point_estimate(draws: ArrayLike, loss: str = "vi", *, n_init: int = 8, rando
     flat = flat_draws(draws)
     n = flat.shape[1]
     rng = np.random.default_rng(random_state)
-    with jax.enable_x64(True):
+    with double_precision():
         tables, which = _tables(flat, loss), unique_draws(flat)[2]
         width = _width(tables)
         slots = min(n, width + SPARE)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Num
 from bnp_hier.inspection.trace import feasible, run_model
 from bnp_hier.posterior.draws import Draws, map_draws, of_many_draws, thinned
 from bnp_hier.posterior.explicit_mixtures import SlotMixture, StickMixture
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.wording import listed
 
 __all__ = ["numbered_sites", "renumbered_sites"]
@@ -74,7 +75,7 @@ def renumbered_sites(draws: Draws, candidates: Collection[str]) -> tuple[str, ..
     mixture = draws.mixture
     assert isinstance(mixture, SlotMixture | StickMixture)
     run = partial(run_model, mixture.model, mixture.data.args, mixture.data.kwargs)
-    with jax.enable_x64(True):
+    with double_precision():
         model = _RenumberedModel(mixture, run, thinned(draws, MOST_DRAWS), candidates)
         latent = [name for name in candidates if name in draws.hyperparameters]
         own = latent if len(latent) == 1 else _largest(latent, model.keeps_densities)

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
@@ -25,6 +24,7 @@ from bnp_hier.posterior.new_rows import cluster_probabilities
 from bnp_hier.runs.checkpoint_file import checkpoint_kind, read_checkpoint, write_checkpoint
 from bnp_hier.runs.plain_objects import decode, encode, encode_model, types_of
 from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["SavedFit", "is_saved_fit", "load_fit"]
 
@@ -136,7 +136,7 @@ class SavedFit:
         }
         trees: dict[str, Any] = {"arrays": arrays}
         if content["model"] is None:
-            with jax.enable_x64(True):
+            with double_precision():
                 trees["model"] = model_parameters(model, (self.data.X,), {})
         write_checkpoint(path, {"kind": KIND, "content": content, "model_name": _name(model)}, trees, compress=True)
         return Path(path)
@@ -222,7 +222,7 @@ def _checked(path: Path, model: Model | None, name: str, saved: dict[str, Any], 
             f"{path} is a fit of the model {name}, which is not stored in the file, because it or its component is "
             "user-defined; pass it again: load_fit(path, model=...)"
         )
-    with jax.enable_x64(True):
+    with double_precision():
         given = model_parameters(model, (data.X,), {})
         components = model_components(model, (data.X,), {})
         empty = [each.empty() for each in components]

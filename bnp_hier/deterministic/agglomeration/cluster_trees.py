@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaln
@@ -14,6 +13,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.components.special import log_gamma_ratio_in_numpy
 from bnp_hier.partitions.cluster_unions import Unions
 from bnp_hier.trees import Dendrogram
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["ClusterTree", "tree_from_statistics"]
 
@@ -44,7 +44,7 @@ def tree_from_statistics(
     def odds(of: Unions, one: np.ndarray, other: np.ndarray, joint: np.ndarray) -> np.ndarray:
         return alpha + gammaln(of.counts[one] + of.counts[other]) + joint - mass[one] - mass[other]
 
-    with jax.enable_x64(True):
+    with double_precision():
         mass: Float[np.ndarray, " k"] = np.empty(k)
         unions = Unions(component, stats, counts.astype(float))
         mass[:] = alpha + gammaln(unions.counts) + unions.marginals

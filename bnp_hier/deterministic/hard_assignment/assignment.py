@@ -21,6 +21,7 @@ from bnp_hier.components import Component
 from bnp_hier.components.base import Statistics
 from bnp_hier.partitions.row_features import Features, coefficients_of, feature_map, features_of, statistics_of
 from bnp_hier.partitions.scoring import in_chunks
+from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.padding import padded
 
 __all__ = [
@@ -148,7 +149,7 @@ def assign(component: Component, rows: Float[np.ndarray, "m d"], scores: Scores)
     """
     size = BLOCK * min(CHUNK // BLOCK, max(1, PIECE_NUMBERS // (BLOCK * rows.shape[1])))
     parts = []
-    with jax.enable_x64(True):
+    with double_precision():
         features = _known_features(component)
         for at in range(0, len(rows), size):
             piece = rows[at : at + size]

@@ -19,6 +19,7 @@ from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
 from bnp_hier.partitions.capacities import in_steps
 from bnp_hier.partitions.scoring import in_chunks
 from bnp_hier.utils.arrays import first_cell
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["MeansPass", "check_finite", "first_come", "nearest_labels", "next_centers", "pass_over"]
 
@@ -123,7 +124,7 @@ def _nearest_centers(
     """Nearest centre of each row, the first one in case of ties, and its squared distance."""
     slots = np.full((in_steps(len(centers)), rows.shape[1]), np.inf)  # few numbers of slots, so that few programs are compiled
     slots[: len(centers)] = centers
-    with jax.enable_x64(True):
+    with double_precision():
         found = in_chunks(partial(_nearest, slots), rows)
     return found[:, 0].astype(np.int64), found[:, 1]
 
@@ -148,7 +149,7 @@ def _opened(rows: Float[np.ndarray, "m d"], penalty: float) -> Group:
     # repeated rows join the cluster of the first copy; a power of two, so that few programs are compiled
     filled = np.concatenate([rows, np.broadcast_to(rows[-1], ((1 << (m - 1).bit_length()) - m, d))])
     slots = 64
-    with jax.enable_x64(True):
+    with double_precision():
         while True:
             found, _, refused = first_come(filled, np.zeros((slots, d)), np.asarray(0), np.asarray(penalty))
             if not refused:

@@ -14,6 +14,7 @@ from bnp_hier.components.base import Statistics
 from bnp_hier.deterministic.hard_assignment.assignment import Scores, assign
 from bnp_hier.deterministic.row_sources.appearance import first_rows, in_order_of_appearance
 from bnp_hier.deterministic.row_sources.protocol import RowSource, counted_from
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["SourceAssigner", "Sums", "added_sums", "in_numpy", "validate_part"]
 
@@ -40,7 +41,7 @@ def _sums(component: Component, scores: Scores, check: bool, rows: Float[np.ndar
 
 def validate_part(component: Component, rows: Float[np.ndarray, "m d"], start: int) -> None:
     """Raise the component's ValueError if it does not accept a row of the part."""
-    with counted_from(start), jax.enable_x64(True):
+    with counted_from(start), double_precision():
         component.validate(rows)
         component.check_precision(rows)
 

@@ -21,6 +21,7 @@ from bnp_hier.partitions.incremental import seat_in_turn
 from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.arrays import take
+from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["SeatedRows", "SourceSeating"]
 
@@ -142,7 +143,7 @@ def _seated(
     """Labels of the rows of a part, and the statistics and sizes of the clusters in it: first those given, then new ones."""
     X, k = rows.astype(np.float64), len(clusters.log_weights) - 1
     labels = np.empty(len(X), np.int64)
-    with counted_from(start), jax.enable_x64(True):
+    with counted_from(start), double_precision():
         for at in range(0, len(X), ROWS_AT_ONCE):
             some = X[at : at + ROWS_AT_ONCE]
             weights = log_predictives(component, clusters.stats, some, clusters.total) + clusters.log_weights
