@@ -22,6 +22,7 @@ STRICT = {
     "tracer_leaks": lambda: jax.check_tracer_leaks(True),
     "debug_nans": lambda: jax.debug_nans(True),
 }
+KEY = jax.random.key(0)
 X = np.random.default_rng(0).normal(size=(30, 2)) + 4.0 * (np.arange(30) % 2)[:, None]
 
 
@@ -30,7 +31,7 @@ def results() -> list[np.ndarray]:
     known = bnp.NormalInverseGamma.from_data(X, learn=False)
     kernel = bnp.PartitionGibbs(partial(dpm, component=known, concentration=1.0))
     fits = bnp.MAPDP(n_init=1).fit(X), bnp.VariationalDP(n_init=1).fit(X), bnp.cluster(X, methods="map-dp")
-    start = kernel.init(jax.random.key(0), 0, None, (X,), {})
+    start = kernel.init(KEY, 0, None, (X,), {})
     return [*(fit.labels_ for fit in fits), start.log_joint, kernel.sample(start, (X,), {}).log_joint]
 
 
