@@ -1,6 +1,10 @@
 """Bayesian nonparametric clustering for NumPyro: one model, every inference method."""
 
-import numpyro
+from bnp_hier.utils.interruption import end_quietly
+
+end_quietly()  # the command, also while what follows is imported
+
+import numpyro  # noqa: E402
 
 # ArviZ 1.x leaves behind a lazily loaded numpyro, whose submodules are incomplete unless the package itself is loaded first
 numpyro.__version__  # noqa: B018

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 import typer
@@ -16,23 +18,20 @@ from rich.text import Text
 
 from bnp_hier.commands.bounds import evidence
 from bnp_hier.commands.comparing import compare
-from bnp_hier.commands.console import err, print_warnings
+from bnp_hier.commands.console import NAME, err, out, print_warnings
 from bnp_hier.commands.fitting import fit, predict
 from bnp_hier.commands.overview import datasets, recommend
 from bnp_hier.commands.preparation import warm_up
 from bnp_hier.commands.trees import tree
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.compilation_cache import enable_compilation_cache
-from bnp_hier.utils.interruption import interrupted, interruptible
+from bnp_hier.utils.interruption import INTERRUPTED, interrupted, interruptible
 from bnp_hier.utils.quick_compilation import compile_everything_quickly
 from bnp_hier.utils.wording import printable
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-INTERRUPTED = 130
-"""Exit code of a command stopped by Ctrl-C."""
 
 COMMANDS: dict[Callable[..., None], str] = {
     compare: "bnp-hier compare iris   |   bnp-hier compare survey.csv --truth group --held-out 0.2 --out report",
@@ -56,6 +55,12 @@ for each in COMMANDS.items():
     register(*each)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"{NAME} {version(NAME)}")
+        raise typer.Exit
+
+
 @app.callback(
     epilog="Exit codes: 0 success; 1 an error, reported in one line; 2 a usage error; 3 finished, but part of the result is "
     "missing, as the output explains; 130 interrupted."
@@ -64,12 +69,17 @@ def _commands(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the full traceback of an error; accepted anywhere in a command.")
     ] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Bayesian nonparametric clustering: one model, every inference method."""
 
 
 def main() -> None:
     """Run the command line; errors and warnings are reported in one line each."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where it takes ASCII only
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
         warnings.filterwarnings("ignore", message="There are not enough devices to run parallel chains.*")
@@ -123,3 +133,7 @@ def _keep_programs() -> None:
     """Keep compiled programs between commands, unless no folder for them can be written."""
     with suppress(OSError):
         enable_compilation_cache()
+
+
+if __name__ == "__main__":
+    main()

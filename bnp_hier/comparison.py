@@ -28,6 +28,7 @@ from bnp_hier.posterior.mixtures import CollapsedMixture
 from bnp_hier.posterior.renumbering import numbered_sites
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.jax_settings import double_precision
+from bnp_hier.utils.options import check_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +105,7 @@ def compare(
     """
     import pandas as pd
 
+    check_options("compare", {"fits": [Mapping], "seconds": [None, Mapping]}, {"fits": fits, "seconds": seconds})
     if not fits:
         raise ValueError("compare needs at least one fit")
     unknown = sorted(set(seconds or {}) - set(fits))

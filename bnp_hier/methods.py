@@ -26,8 +26,10 @@ from bnp_hier.posterior.convergence import converged
 from bnp_hier.posterior.draws import draws_of, shared_summaries
 from bnp_hier.runs.plain_objects import register_type
 from bnp_hier.runs.resumable_run import ResumableRun
+from bnp_hier.utils.deadlines import end_by
 from bnp_hier.utils.interruption import interruptible
 from bnp_hier.utils.jax_settings import double_precision
+from bnp_hier.utils.memory_limits import check_memory
 
 __all__ = [
     "METHODS",
@@ -100,6 +102,13 @@ class RunOptions:
     def optimize(self) -> str | Mapping[str, Any]:
         """Option `optimize` of the deterministic estimators."""
         return "auto" if self.hyperparameters is None else self.hyperparameters
+
+    def check_memory(self, rows: int) -> None:
+        """Raise a ValueError if the labels of all draws, unless time limits them, need more memory than the machine has."""
+        if self.time_limit is not None:
+            return
+        kept = self.chains * (self.samples // self.thinning)
+        check_memory(f"{kept} draws (chains × samples) of the labels of {rows} rows", kept * rows * np.dtype(np.int32).itemsize)
 
     @property
     def sweeps(self) -> int:
@@ -489,12 +498,14 @@ def run_methods(
     Raises
     ------
     ValueError
-        If a name is unknown.
+        If a name is unknown, or the draws of a chain would need more memory than the machine has.
     """
     wanted = list(names)
     unknown = [name for name in wanted if name not in METHODS]
     if unknown:
         raise ValueError(f"there is no method {unknown[0]!r}; the methods are {', '.join(METHODS)}")
+    if of_chains := [name for name in wanted if METHODS[name].is_chain]:
+        (options if isinstance(options, RunOptions) else options[of_chains[0]]).check_memory(len(X))
     outcome = Outcome.empty()
     learned: Mapping[str, Any] | None = None
     todo = [method for method in METHODS.values() if method.name in wanted]
@@ -509,7 +520,7 @@ def run_methods(
         started = time.perf_counter()
         fit = None
         try:
-            with interruptible():
+            with interruptible(), end_by(math.inf) as deadline:
                 fit = method.run(model, X, of_method)
         except KeyboardInterrupt as stop:
             fit = getattr(stop, "chains", None)
@@ -522,6 +533,10 @@ def run_methods(
             learned = learned or getattr(fit, "hyperparameters_", None) or None
             if ended is not None:
                 ended(method, seconds)
+        if fit is not None and not isinstance(fit, ResumableRun) and deadline.has_cut and not outcome.interrupted:
+            outcome.problems.append(
+                f"{method.title} was cut short by the time budget, so a longer search may find more (budget= or --minutes)."
+            )
         if isinstance(fit, ResumableRun) and not fit.finished and (outcome.interrupted or of_method.first_check is None):
             why = (
                 "was interrupted"

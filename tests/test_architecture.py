@@ -12,7 +12,17 @@ import bnp_hier
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(bnp_hier.__file__).parent
-AT_THE_TOP = {"__init__", "arviz_bridge", "capabilities", "cli", "comparison", "distributed", "methods", "model_comparison"}
+AT_THE_TOP = {
+    "__init__",
+    "__main__",
+    "arviz_bridge",
+    "capabilities",
+    "cli",
+    "comparison",
+    "distributed",
+    "methods",
+    "model_comparison",
+}
 
 OF_USERS = {("evidence_table", "table"), ("one_call", "cluster")}
 """Functions whose arguments are all options of a user's."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -805,3 +806,26 @@ def test_paths_are_printed_in_one_line(survey: Path, tmp_path: Path, monkeypatch
     assert f"predictions: {folder / 'p.csv'}\n" in capsys.readouterr().out
     assert _run(monkeypatch, "tree", str(survey), *columns, "--out", str(folder / "tree.nwk"), "--no-progress") == 0
     assert f"tree: {folder / 'tree.nwk'}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", ["bnp_hier", "bnp_hier.cli"])
+def test_python_runs_the_command_and_an_early_interrupt_is_one_line(module):
+    shown = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True).stdout
+    assert shown == f"bnp-hier {version('bnp-hier')}\n"
+    # as soon as the first module of ours is read
+    early = (
+        "import os, runpy, signal, sys\n"
+        f"sys.orig_argv = ['python', '-m', {module!r}]\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'numpyro': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        f"runpy.run_module({module!r}, run_name='__main__')"
+    )
+    stopped = subprocess.run([sys.executable, "-c", early], capture_output=True, text=True, check=False)
+    assert (stopped.returncode, stopped.stdout, stopped.stderr) == (130, "", "interrupted\n")
+
+
+def test_json_is_ascii(capsys):
+    console.print_json({"name": "é", "number": np.nan})
+    assert capsys.readouterr().out == '{"name": "\\u00e9", "number": null}\n'

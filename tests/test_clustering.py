@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
+import time
+import warnings
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +17,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import scipy.sparse
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_hier as bnp
@@ -24,8 +28,9 @@ from bnp_hier.clustering.remedies import changes
 from bnp_hier.clustering.results import ClusteringResult
 from bnp_hier.clustering.summaries import Summary
 from bnp_hier.commands import comparing
-from bnp_hier.methods import METHODS
+from bnp_hier.methods import METHODS, RunOptions, run_methods
 from bnp_hier.reports.headlines import headline
+from bnp_hier.utils.deadlines import end_by
 from bnp_hier.utils.wording import printable
 
 SHORT = {"methods": ["map-dp", "gibbs"], "budget": 5.0, "progress_bar": False}
@@ -239,13 +244,13 @@ def test_several_kinds_of_known_classes() -> None:
     ("X", "options", "error", "words"),
     [
         ("flowers.csv", {}, TypeError, "the text 'flowers.csv'; read a file with bnp_hier.datasets.read_table"),
-        (ROWS[:, 0], {}, ValueError, r"two dimensions, shape \(n, d\), but it has shape \(20,\); use X.reshape"),
+        (ROWS[:, 0], {}, ValueError, r"two dimensions, shape \(n, d\), but it has shape \(20,\); use np.reshape"),
         (ROWS[:1], {}, ValueError, "X has 1 row; clustering needs at least 2"),
         (ROWS, {"drop_rows": "some"}, ValueError, "drop_rows must be one of empty, missing, but it is 'some'"),
         (ROWS, {"methods": "kmeans"}, ValueError, r"methods must be some of map-dp, .*, but it is \['kmeans'\]"),
         (ROWS, {"methods": []}, ValueError, "methods must be some of"),
-        (ROWS, {"budget": 0}, ValueError, "budget must be a positive number of seconds, but it is 0"),
-        (ROWS, {"held_out": 1.0}, ValueError, "held_out must be at least 0 and less than 1, but it is 1.0"),
+        (ROWS, {"budget": 0}, ValueError, "'budget' .* Got 0 instead"),
+        (ROWS, {"held_out": 1.0}, ValueError, "'held_out' .* Got 1.0 instead"),
         (ROWS, {"held_out": 0.97}, ValueError, "holds out 19 of 20 rows and leaves 1"),
         (ROWS, {"held_out": 0.02}, ValueError, "held-out 0.02 of 20 rows is less than one row; expected 0 or at least 0.05"),
         (ROWS, {"family": "cauchy"}, ValueError, "cauchy"),
@@ -453,3 +458,74 @@ def test_a_row_that_fits_no_cluster_is_named_with_its_column(monkeypatch: pytest
     X[2, 1] = 50.0
     with pytest.raises(ValueError, match=r"its most unusual value is 50 in column 'x1'.*drop=\['x1'\].*kinds="):
         bnp.cluster(X, **QUICK)
+
+
+BLOBS = np.vstack([np.random.default_rng(0).normal(at, 1.0, size=(20, 3)) for at in (0.0, 9.0)])
+"""Two clusters of twenty rows."""
+
+
+@pytest.mark.parametrize("option", [{"drop": [0]}, {"drop": 0}, {"items": 3}, {"kinds": {0: "continuous"}}, {"truth": 4}])
+def test_columns_may_be_named_by_numbers(option):
+    frame = pd.DataFrame(BLOBS).assign(**{"3": [f"r{i}" for i in range(40)], "4": np.repeat(["a", "b"], 20)})
+    frame.columns = range(5)
+    result = bnp.cluster(
+        frame, methods="map-dp", progress_bar=False, **{"drop": [4], **option} if "truth" not in option else option
+    )
+    assert result.n_clusters_ == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("random_state", None),
+        ("random_state", [1]),
+        ("random_state", "a"),
+        ("kinds", "log"),
+        ("kinds", ["a"]),
+        ("budget", "60"),
+        ("family", None),
+        ("methods", 3),
+        ("items", ["a"]),
+        ("held_out", None),
+        ("drop_rows", None),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named_with_what_was_found(option, value):
+    with pytest.raises(ValueError, match=rf"'{option}' parameter of cluster .*{re.escape(repr(value))}"):
+        bnp.cluster(BLOBS, **{option: value})
+
+
+def test_a_kind_must_be_a_text():
+    with pytest.raises(TypeError, match="column 'x0': found the kind None"):
+        bnp.cluster(BLOBS, kinds={"x0": None}, progress_bar=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "advice"),
+    [
+        (lambda X: pd.Series(X[:, 0]), "X.to_frame()"),
+        (scipy.sparse.csr_array, "X.toarray()"),
+        (lambda X: pl.DataFrame(X).lazy(), "X.collect()"),
+        (lambda X: pd.DataFrame(X).to_dict("records"), "pandas.DataFrame(X)"),
+        (lambda X: pd.DataFrame(X, columns=list("abc")).to_records(index=False), "pandas.DataFrame(X)"),
+    ],
+)
+def test_what_to_pass_instead_is_said_and_works(make, advice):
+    X = make(BLOBS)
+    with pytest.raises(TypeError, match=re.escape(advice)):
+        bnp.cluster(X, progress_bar=False)
+    instead = eval(advice, {"X": X, "pandas": pd})
+    assert bnp.cluster(instead, methods="map-dp", progress_bar=False).n_clusters_ == 2
+
+
+def test_a_search_ends_soon_after_the_budget_is_spent():
+    X = np.random.default_rng(0).normal(size=(300, 60))
+    with end_by(time.perf_counter()) as deadline, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = bnp.MAPDP(partial(bnp.models.dpm, component=bnp.NormalInverseGamma.from_data(X)), n_init=1).fit(X)
+    assert deadline.has_cut and fit.labels_.min() == 0 and fit.n_iter_ == 1
+
+
+def test_more_draws_than_fit_in_memory_are_refused_before_any_work():
+    with pytest.raises(ValueError, match=r"would take 640,000.0 GB of memory"):
+        run_methods(["gibbs"], bnp.models.dpm, BLOBS, RunOptions(samples=10**12))

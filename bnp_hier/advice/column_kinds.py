@@ -137,7 +137,7 @@ def infer_column_kinds(
     X: ArrayLike,
     feature_names: Sequence[str] | None = None,
     categories: Sequence[Sequence[int]] = (),
-    kinds: Mapping[str, str] | None = None,
+    kinds: Mapping[Any, str] | None = None,
 ) -> tuple[ColumnKind, ...]:
     """Infer the kind of each column from its name and values; only categories have to be given.
 
@@ -177,8 +177,9 @@ def infer_column_kinds(
     return tuple(found)
 
 
-def _checked(kinds: Mapping[str, str], names: Sequence[str]) -> Mapping[str, str]:
-    """Given kinds, all of which need no conversion of the column."""
+def _checked(kinds: Mapping[Any, str], names: Sequence[str]) -> Mapping[str, str]:
+    """Given kinds, all of which need no conversion of the column, by the names of columns as texts."""
+    kinds = {str(name): kind for name, kind in kinds.items()}
     for name, kind in kinds.items():
         if name not in names:
             hint = nearest(name, names, 1)
@@ -347,7 +348,7 @@ def component_for(
     family: str = "auto",
     feature_names: Sequence[str] | None = None,
     categories: Sequence[Sequence[int]] = (),
-    kinds: Mapping[str, str] | None = None,
+    kinds: Mapping[Any, str] | None = None,
     structure: str | None = None,
 ) -> Family:
     """Choose the component for a table and give it the default prior.

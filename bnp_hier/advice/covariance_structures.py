@@ -24,6 +24,7 @@ from bnp_hier.components.learned import prior_of
 from bnp_hier.deterministic import MAPDP
 from bnp_hier.models import DEFAULT_CONCENTRATION, dpm
 from bnp_hier.posterior.draws import draws_of, summaries
+from bnp_hier.utils.deadlines import current_deadline
 
 __all__ = ["Choice", "Structure", "best_component"]
 
@@ -134,8 +135,12 @@ def best_component(
     found: list[tuple[Structure, Family, MAPDP]] = []
     options: dict[str, Any] = {"n_init": ORDERS, "max_rounds": ROUNDS, "random_state": random_state}
     starts: list[np.ndarray | str] = ["sequential"]
+    deadline = current_deadline()
     for name, covariance in STRUCTURES.items():
         if covariance in left_out:
+            continue
+        if found and deadline.is_past():
+            left_out[covariance] = "there was no time left in the budget"
             continue
         chosen = component_for(X, suited.name, names, categories, kinds, name)
         model = partial(dpm, component=chosen.prior, concentration=alpha)

@@ -25,6 +25,7 @@ from bnp_hier.partitions.capacities import in_steps, more_slots
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.jax_settings import double_precision
 from bnp_hier.utils.labels import canonical_labels
+from bnp_hier.utils.options import SEED, check_options
 from bnp_hier.utils.wording import listed
 
 __all__ = ["FitCheck", "Misfit", "check_fit"]
@@ -214,6 +215,11 @@ def check_fit(
     >>> [(misfit.columns, misfit.what) for misfit in bnp.check_fit(component, X, np.zeros(200, int)).misfits]
     [(('x0', 'x1'), 'correlation')]
     """
+    check_options(
+        "check_fit",
+        {"component": [Component], "feature_names": [None, "array-like"], "random_state": SEED},
+        {"component": component, "feature_names": feature_names, "random_state": random_state},
+    )
     matrix, found, names = as_matrix(X), np.asarray(labels), names_of_columns(X, feature_names)
     component.validate_new_rows(matrix)
     if found.shape != (len(matrix),):

@@ -23,6 +23,7 @@ from bnp_hier.inspection.sticks import StickSites
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.jax_settings import double_precision
+from bnp_hier.utils.options import check_options
 from bnp_hier.utils.wording import listed
 
 __all__ = ["check_model", "warnings_about"]
@@ -60,7 +61,7 @@ class _Part(NamedTuple):
 
 
 def check_model(
-    model: Model, X: Data, feature_names: Sequence[str] | None = None, *, kinds: Mapping[str, str] | None = None
+    model: Model, X: Data, feature_names: Sequence[str] | None = None, *, kinds: Mapping[Any, str] | None = None
 ) -> tuple[str, ...]:
     """Return warnings about modelling choices that look wrong for these data, each with a suggestion.
 
@@ -105,6 +106,11 @@ def check_model(
     >>> any("the prior mean is far from the data" in warning for warning in warnings)
     True
     """
+    check_options(
+        "check_model",
+        {"model": [callable], "feature_names": [None, "array-like"], "kinds": [None, Mapping]},
+        {"model": model, "feature_names": feature_names, "kinds": kinds},
+    )
     return warnings_about(model, X, feature_names, kinds)
 
 
@@ -112,7 +118,7 @@ def warnings_about(
     model: Model,
     X: Data,
     feature_names: Sequence[str] | None = None,
-    kinds: Mapping[str, str] | None = None,
+    kinds: Mapping[Any, str] | None = None,
     *,
     default_prior: bool = False,
 ) -> tuple[str, ...]:

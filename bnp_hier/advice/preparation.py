@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -35,10 +36,10 @@ ABSURD = 1e6
 
 def prepared(
     table: Table,
-    truth: str | Collection[str] | None = None,
-    items: str | None = None,
-    drop: Collection[str] = (),
-    kinds: Mapping[str, str] | None = None,
+    truth: Hashable | Collection[Hashable] | None = None,
+    items: Hashable | None = None,
+    drop: Hashable | Collection[Hashable] = (),
+    kinds: Mapping[Any, str] | None = None,
     *,
     refuse: bool = True,
 ) -> UsablePart:
@@ -46,8 +47,9 @@ def prepared(
 
     Left out are columns without values or with a single one, dates, identifiers, texts that are not categories, known classes
     and, of columns of numbers that are linearly dependent, those that follow from the columns before them. Numbers that are
-    codes, and grades of a scale, become categories. Numbers that can only be errors count as missing. The `notes` of the data
-    say so. A column whose kind is given is taken as it says.
+    codes, and grades of a scale, become categories. Numbers that can only be errors count as missing. A first column that has
+    no name, or a different text in almost every row, names the rows. The `notes` of the data say so. A column whose kind is
+    given is taken as it says.
 
     Parameters
     ----------
@@ -55,16 +57,24 @@ def prepared(
         As for `Table.dataset`.
     refuse
         Whether a column with text beside numbers, or with numbers in a notation that cannot be read, is an error; otherwise it
-        is left out.
+        is left out, as is a first column of names that has a name itself.
 
     Raises
     ------
     ValueError
         As `Table.dataset`.
     """
-    given, asked = dict(kinds or {}), set(kinds or ())
-    dropped = [drop] if isinstance(drop, str) else list(drop)
-    unusable = list(table.unusable(truth, items, dropped, given))
+    given = {str(table.column(name).name): kind for name, kind in (kinds or {}).items()}
+    asked, dropped = set(given), table.named(drop)
+    unusable, found_names = list(table.unusable(truth, items, dropped, given)), []
+    if items is None:
+        first = table.index or next((each.name for each in unusable if each.names_rows and refuse), None)
+        if first == table.frame.columns[0] and first not in (*asked, *dropped, *table.named(() if truth is None else truth)):
+            items = first
+            unusable = [each for each in unusable if each.name != first]
+            found_names = [
+                f"the first column, {first!r}, is taken for the names of the rows (otherwise, use items= or --items)"
+            ]
     converted = {each.name: "category" for each in unusable if table.is_mixed(each.name)}
     given |= converted
     unusable = [each for each in unusable if each.name not in converted and not (refuse and table.is_refused(each.name))]
@@ -96,7 +106,7 @@ def prepared(
         if refuse or not unusable:
             raise
         return UsablePart(None, tuple(unusable), len(table.frame))
-    notes = [*data.notes]
+    notes = [*data.notes, *found_names]
     if converted:
         notes.append(f"columns with few different values are taken as categories: {_named(converted)}{_otherwise(converted)}")
     if unusable:

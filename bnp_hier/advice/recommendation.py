@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -25,6 +25,7 @@ from bnp_hier.partitions.engine import has_kernels
 from bnp_hier.partitions.row_features import feature_map
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.jax_settings import standard_settings
+from bnp_hier.utils.options import SEED, PositiveNumber, check_options
 from bnp_hier.utils.wording import rough_time
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def recommend(
     *,
     family: str = "auto",
     feature_names: Sequence[str] | None = None,
-    kinds: Mapping[str, str] | None = None,
+    kinds: Mapping[Any, str] | None = None,
     budget: float | None = None,
     random_state: int = 0,
     progress_bar: bool = True,
@@ -206,6 +207,23 @@ def recommend(
     >>> advice.family, advice.chosen[:3]
     ('normal', ('map-dp', 'bhc', 'gibbs'))
     """
+    check_options(
+        "recommend",
+        {
+            "family": [str],
+            "feature_names": [None, "array-like"],
+            "kinds": [None, Mapping],
+            "budget": [None, PositiveNumber()],
+            "random_state": SEED,
+        },
+        {
+            "family": family,
+            "feature_names": feature_names,
+            "kinds": kinds,
+            "budget": budget,
+            "random_state": random_state,
+        },
+    )
     options = RunOptions(random_state=random_state, progress_bar=progress_bar, first_check=RunOptions.samples // 2)
     data = None
     if is_frame(X) and feature_names is None:
@@ -234,7 +252,7 @@ class _Table(NamedTuple):
     X: Float[np.ndarray, "n d"]
     names: tuple[str, ...]
     categories: tuple[tuple[int, ...], ...]
-    kinds: Mapping[str, str] | None
+    kinds: Mapping[Any, str] | None
 
 
 def _recommendation(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,9 +26,9 @@ NAME = "X"
 def dataset_of(
     X: Any,
     truth: Any = None,
-    items: str | None = None,
-    drop: Collection[str] = (),
-    kinds: Mapping[str, str] | None = None,
+    items: Hashable | None = None,
+    drop: Hashable | Collection[Hashable] = (),
+    kinds: Mapping[Any, str] | None = None,
 ) -> Dataset:
     """Prepare an array or a DataFrame, or return a `Dataset`; the index of a DataFrame names the rows unless it only counts.
 
@@ -47,17 +46,12 @@ def dataset_of(
     TypeError, ValueError
         If X is not a table, or as in `bnp_hier.datasets.from_frame`.
     """
-    if isinstance(X, str | os.PathLike):
-        raise TypeError(
-            f"X must be an array, a DataFrame or a Dataset, but it is the text {str(X)!r}; read a file with "
-            "bnp_hier.datasets.read_table, and load a data set with bnp_hier.datasets.load"
-        )
     columns = truth if _names_columns(truth, X) else None
-    shape = np.shape(X.X if isinstance(X, Dataset) else X)
-    if shape and shape[0] < 2:
-        raise ValueError(f"X has {shape[0]} row{'s' * (shape[0] == 0)}; clustering needs at least 2")
+    rows = len(X.X) if isinstance(X, Dataset) else len(X) if is_frame(X) else 2
+    if rows < 2:
+        raise ValueError(f"X has {rows} row{'s' * (rows == 0)}; clustering needs at least 2")
     if isinstance(X, Dataset):
-        if columns is not None or items is not None or drop or kinds:
+        if columns is not None or items is not None or drop != () or kinds:
             raise ValueError("items, drop, kinds and names of columns as truth apply to DataFrames; X is a Dataset already")
         data = X
     else:
@@ -74,12 +68,21 @@ def _names_columns(truth: Any, X: Any) -> bool:
     """Whether known classes are given by the names of columns; a list of one text per row is one of classes."""
     if isinstance(truth, str):
         return True
-    names = isinstance(truth, list | tuple) and all(isinstance(name, str) for name in truth)
-    return names and is_frame(X) and (len(truth) != len(X) or set(truth) <= set(X.columns))
+    if isinstance(truth, int):
+        return is_frame(X) and truth in X.columns
+    if not isinstance(truth, list | tuple) or not is_frame(X):
+        return False
+    if all(isinstance(name, str) for name in truth):
+        return len(truth) != len(X) or set(truth) <= set(X.columns)
+    return len(truth) != len(X) and all(isinstance(name, Hashable) and name in X.columns for name in truth)
 
 
 def _prepared(
-    X: Any, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str] | None
+    X: Any,
+    truth: Hashable | Collection[Hashable] | None,
+    items: Hashable | None,
+    drop: Hashable | Collection[Hashable],
+    kinds: Mapping[Any, str] | None,
 ) -> Dataset:
     found = prepared(Table.of_frame(_frame(X), NAME), truth, items, drop, kinds).data
     assert found is not None  # or there was an error
@@ -99,7 +102,7 @@ def _frame(X: Any) -> Any:
 
     if is_frame(X):
         return X
-    cells = as_matrix(X)
+    cells = as_matrix(X, min_rows=2)
     return pd.DataFrame(cells, columns=[f"x{j}" for j in range(cells.shape[1])])
 
 
@@ -118,7 +121,7 @@ def _classes(truth: Any, n: int) -> np.ndarray:
     """One class per row."""
     import pandas as pd
 
-    values = truth.to_pandas() if hasattr(truth, "to_pandas") else truth
+    values = truth.to_numpy() if hasattr(truth, "to_numpy") else truth
     shape = np.shape(values)
     if shape != (n,):
         raise ValueError(f"truth must have one class per row, shape ({n},), but it has shape {shape}")

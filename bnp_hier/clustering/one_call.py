@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from jax.typing import ArrayLike
+from sklearn.utils._param_validation import Interval
 from tqdm import tqdm
 
 from bnp_hier.clustering.inputs import dataset_of, index_of
@@ -18,6 +20,7 @@ from bnp_hier.datasets.tables_in_memory import is_frame
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.interruption import finishing
 from bnp_hier.utils.jax_settings import standard_settings
+from bnp_hier.utils.options import SEED, PositiveNumber, check_options
 
 __all__ = ["cluster"]
 
@@ -31,9 +34,9 @@ def cluster(
     family: str = "auto",
     methods: str | Sequence[str] | None = None,
     truth: str | Sequence[str] | ArrayLike | None = None,
-    items: str | None = None,
-    drop: Collection[str] = (),
-    kinds: Mapping[str, str] | None = None,
+    items: Hashable | None = None,
+    drop: Hashable | Collection[Hashable] | None = (),
+    kinds: Mapping[Any, str] | None = None,
     held_out: float = 0.0,
     drop_rows: str = "empty",
     random_state: int = 0,
@@ -105,7 +108,32 @@ def cluster(
     >>> result.n_clusters_, result.table["ARI"].round(1).to_dict()
     (3, {'MAP-DP': 0.9})
     """
-    drop = [drop] if isinstance(drop, str) else drop
+    check_options(
+        "cluster",
+        {
+            "budget": [None, PositiveNumber()],
+            "family": [str],
+            "methods": [None, str, Collection],
+            "items": [None, Hashable],
+            "drop": [None, Hashable, Collection],
+            "kinds": [None, Mapping],
+            "held_out": [Interval(Real, 0, 1, closed="left")],
+            "drop_rows": [str],
+            "random_state": SEED,
+        },
+        {
+            "budget": budget,
+            "family": family,
+            "methods": methods,
+            "items": items,
+            "drop": drop,
+            "kinds": kinds,
+            "held_out": held_out,
+            "drop_rows": drop_rows,
+            "random_state": random_state,
+        },
+    )
+    drop = () if drop is None else drop
     data = dataset_of(X, truth, items, drop, kinds)
     asked = ClusteringOptions(
         family=family,
@@ -122,7 +150,7 @@ def cluster(
         methods=methods,
         truth=truth,
         items=items,
-        drop=list(drop) or None,
+        drop=None if isinstance(drop, Collection) and not drop else drop,
         kinds=kinds,
         held_out=held_out or None,
         drop_rows=None if drop_rows == "empty" else drop_rows,
@@ -175,7 +203,9 @@ def _call(
     if has_columns and kinds:
         changed["kinds"] = {**(options["kinds"] or {}), **kinds}
     if has_columns and drop:
-        changed["drop"] = [*(options["drop"] or ()), *drop]
+        before = [] if options["drop"] is None else options["drop"]
+        several = isinstance(before, list | tuple | set | frozenset)
+        changed["drop"] = [*(before if several else [before]), *drop]
     if times > 1:
         changed["budget"] = round(times * spent)
     if not changed and (kinds or drop):

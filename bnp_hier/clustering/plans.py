@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import warnings
@@ -19,6 +20,7 @@ from bnp_hier.advice.recommendation import Recommendation, default_budget, recom
 from bnp_hier.datasets import Dataset
 from bnp_hier.methods import METHODS, Method, Outcome, RunOptions, partition_methods, run_methods
 from bnp_hier.posterior.convergence import LARGEST_RHAT, LEAST_ESS
+from bnp_hier.utils.deadlines import end_by
 from bnp_hier.utils.wording import listed
 
 __all__ = ["ClusteringOptions", "ClusteringPlan", "compile_ahead"]
@@ -31,6 +33,12 @@ AFTERWARDS = 10.0
 
 It takes about as long as the plan, because both mostly compile programs, and a tenth of the time budget is kept besides.
 """
+
+SHARE_OF_PLAN = 0.5
+"""Share of the time budget after which the search for a likelihood ends."""
+
+LEAST_SEARCH = 10.0
+"""Time (s) that searches may take even if the budget is shorter: for a small table, they need less."""
 
 AHEAD = {
     "map-dp": ("normal", "descend", "merge_pair", "anneal", "joint", "known", "diagonal"),
@@ -148,6 +156,8 @@ class ClusteringPlan:
             If the data or the options are invalid.
         """
         begun = time.perf_counter()
+        if asked.samples is not None:
+            asked.longest.check_memory(len(whole.X))
         compile_ahead(asked.methods)
         lacking = empty_rows(whole) if asked.drop_rows == "empty" else incomplete_rows(whole)
         there, left_out = np.flatnonzero(~lacking), np.flatnonzero(lacking)
@@ -159,7 +169,10 @@ class ClusteringPlan:
             what = "have no value" if asked.drop_rows == "empty" else "lack a value"
             note = f"{len(left_out)} of {len(whole.X)} rows {what} and are left out: {listed(left_out, 5)} (from 0)"
             data = replace(data, notes=(*data.notes, note))
-        advice = recommend_for(data, asked.family, asked.budget, asked.longest, asked.concentration)
+        # without a budget, results do not depend on how fast the machine is
+        end = math.inf if asked.budget is None else begun + max(SHARE_OF_PLAN * asked.budget, LEAST_SEARCH)
+        with end_by(end):
+            advice = recommend_for(data, asked.family, asked.budget, asked.longest, asked.concentration)
         options = {each.name: each.options for each in advice.methods}
         if asked.warmup is not None or asked.samples is not None:  # as requested, even if they exceed the budget
             options = dict.fromkeys(options, replace(asked.longest, labels=advice.choice.labels))
@@ -195,7 +208,8 @@ class ClusteringPlan:
         KeyboardInterrupt, ValueError
             If there is no result, because of Ctrl-C or because all methods failed.
         """
-        with warnings.catch_warnings():
+        left = math.inf if self.asked.budget is None else max(self.budget - self.spent, LEAST_SEARCH)
+        with warnings.catch_warnings(), end_by(time.perf_counter() + left):
             for known in ("the learned ", "all "):  # on priors that the user has not chosen, and what the headline says
                 warnings.filterwarnings("ignore", f"{known}.*(at the edge of its prior|rows are in one cluster)")
             until = time.perf_counter() + 0.9 * self.budget - self.spent - max(AFTERWARDS, self.spent)

@@ -174,7 +174,7 @@ def read_data(
     given = parse_kinds(kinds or ())
     if not is_file(data):
         return _named(data, truth, items, drop, kinds, header)
-    table = prepared(tabular.Table.read(data, header), truth or None, items, drop or (), given).data
+    table = prepared(tabular.Table.read(data, header, with_index=True), truth or None, items, drop or (), given).data
     assert table is not None  # or there was an error
     print_notes(table)
     of_text = {name: levels for name, levels in table.levels.items() if name not in given}
@@ -203,7 +203,7 @@ def read_usable(
         known = _named(data, truth, items, drop, kinds, header)
         return UsablePart(known, (), len(known.X))
     given = parse_kinds(kinds or ())
-    part = prepared(tabular.Table.read(data, header), truth or None, items, drop or (), given, refuse=False)
+    part = prepared(tabular.Table.read(data, header, with_index=True), truth or None, items, drop or (), given, refuse=False)
     if part.data is not None:
         print_notes(part.data)
     return part
@@ -311,8 +311,8 @@ def _cell(value: Any) -> str:
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object to standard output; numbers that are not finite become null."""
-    out.print(json.dumps(_plain(content), ensure_ascii=False, allow_nan=False), soft_wrap=True, highlight=False, markup=False)
+    """Print one JSON object in ASCII to standard output; numbers that are not finite become null."""
+    out.print(json.dumps(_plain(content), allow_nan=False), soft_wrap=True, highlight=False, markup=False)
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
@@ -39,7 +40,9 @@ def _naming(columns: Sequence[int]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"in the columns {tuple(columns)} (numbered from 0 within this group): {error}") from error
+        # which column it is in the whole table
+        located = re.sub(r"\bcolumn (\d+)", lambda found: f"column {columns[int(found[1])]}", str(error))
+        raise ValueError(f"in the columns {', '.join(map(str, columns))}: {located}") from error
 
 
 class ColumnGroupsDistribution(dist.Distribution):

@@ -102,9 +102,13 @@ def resolved_kind(name: str, kind: str, cells: Float[np.ndarray, " m"] | None, s
 
     Raises
     ------
-    ValueError
-        If the kind does not exist, or does not suit the column.
+    TypeError, ValueError
+        If the kind is not a text, does not exist, or does not suit the column.
     """
+    if not isinstance(kind, str):
+        raise TypeError(
+            f"column {name!r}: found the kind {kind!r}, expected one of the texts {', '.join(KINDS)}, or an ordered scale"
+        )
     if "<" in kind:
         grades = [part.strip() for part in kind.split("<")]
         if len(set(grades)) < len(grades) or not all(grades):

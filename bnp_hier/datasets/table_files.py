@@ -22,7 +22,10 @@ from bnp_hier.utils.wording import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_text", "decoded", "is_number", "on_one_line", "read_arrays", "read_csv", "read_parquet"]
+__all__ = ["PYARROW", "as_text", "decoded", "is_number", "on_one_line", "read_arrays", "read_csv", "read_parquet"]
+
+PYARROW = "pip install 'bnp-hier[parquet]'"
+"""How to install pyarrow."""
 
 MOST_JUDGED = 200
 """Number of rows from which the mark between fields is judged."""
@@ -236,7 +239,7 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise ImportError(f"{path.name}: reading Parquet needs pyarrow: pip install 'bnp-hier[parquet]'") from error
+        raise ImportError(f"{path.name}: reading Parquet needs pyarrow: {PYARROW}") from error
     try:
         frame = pd.read_parquet(path, engine="pyarrow")
     except (ValueError, OSError) as error:
@@ -246,7 +249,7 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, None]:
 
 def decoded(frame: pd.DataFrame) -> pd.DataFrame:
     """A new table with texts in one line as names of columns; cells that are bytes become the texts that they are in UTF-8."""
-    frame = frame.set_axis([on_one_line(str(as_text(name))) for name in frame.columns], axis=1)
+    frame = frame.set_axis([on_one_line(name) for name in frame.columns], axis=1)
     for place, (_, column) in enumerate(frame.items()):
         if _has_bytes(column):
             frame.isetitem(place, column.map(as_text))
@@ -257,9 +260,9 @@ def _has_bytes(column: pd.Series) -> bool:
     return column.dtype.kind not in "biufcmM" and any(isinstance(cell, bytes) for cell in column)
 
 
-def on_one_line(name: str) -> str:
-    """A name with single spaces for line breaks and other white space, as in names from spreadsheets, and none around it."""
-    return " ".join(name.split())
+def on_one_line(name: object) -> str:
+    """A name as text, with single spaces for line breaks and other white space, as in spreadsheets, and none around it."""
+    return " ".join(str(as_text(name)).split())
 
 
 def as_text(cell: object) -> object:

@@ -16,7 +16,8 @@ __all__ = ["is_frame", "rows_like"]
 
 def is_frame(X: Any) -> bool:
     """Whether the data are a pandas or polars DataFrame."""
-    return hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "to_pandas"))
+    # asked last, because a lazy table would compute them
+    return (hasattr(X, "iloc") or hasattr(X, "to_pandas")) and hasattr(X, "columns")
 
 
 def rows_like(fitted: Dataset, X: Any, *, what: str = "new rows") -> Float[np.ndarray, "m d"]:

@@ -6,9 +6,9 @@ import dataclasses
 import datetime
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -24,7 +24,16 @@ from bnp_hier.datasets.conversions import (
 )
 from bnp_hier.datasets.dataset import RENAME, Dataset, combined_labels
 from bnp_hier.datasets.recognition import DATE, ordered_scale, uninformative_numbers, useless_numbers
-from bnp_hier.datasets.table_files import as_text, decoded, is_number, on_one_line, read_arrays, read_csv, read_parquet
+from bnp_hier.datasets.table_files import (
+    PYARROW,
+    as_text,
+    decoded,
+    is_number,
+    on_one_line,
+    read_arrays,
+    read_csv,
+    read_parquet,
+)
 from bnp_hier.datasets.written_numbers import Written, read_new_numbers, read_numbers
 from bnp_hier.utils.wording import listed, nearest
 
@@ -50,17 +59,20 @@ _MISSING = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>", "nat", "?"
 MOST_LEVELS = 30
 """Largest number of distinct texts in a column that is treated as categorical."""
 
+INDEX = "index"
+"""Name of a first column without a name."""
+
 FEW_LEVELS = 10
 """Largest number of categories of a column that is said to be categorical, although each has one or two rows."""
 
 
 def read_table(
     path: str | Path,
-    truth: str | Collection[str] | None = None,
+    truth: Hashable | Collection[Hashable] | None = None,
     *,
-    items: str | None = None,
-    drop: Collection[str] = (),
-    kinds: Mapping[str, str] | None = None,
+    items: Hashable | None = None,
+    drop: Hashable | Collection[Hashable] = (),
+    kinds: Mapping[Any, str] | None = None,
     header: bool | None = None,
 ) -> Dataset:
     """Read a table of numbers from a CSV (``.csv``, ``.csv.gz``), Parquet (``.parquet``) or NumPy (``.npy``, ``.npz``) file.
@@ -130,11 +142,11 @@ def read_table(
 
 def from_frame(
     frame: Any,
-    truth: str | Collection[str] | None = None,
+    truth: Hashable | Collection[Hashable] | None = None,
     *,
-    items: str | None = None,
-    drop: Collection[str] = (),
-    kinds: Mapping[str, str] | None = None,
+    items: Hashable | None = None,
+    drop: Hashable | Collection[Hashable] = (),
+    kinds: Mapping[Any, str] | None = None,
     name: str = "frame",
 ) -> Dataset:
     """Convert a pandas or polars DataFrame to a `Dataset`, as :func:`read_table` does with a file.
@@ -203,11 +215,11 @@ class UsablePart(NamedTuple):
 
 def read_usable_part(
     path: str | Path,
-    truth: str | Collection[str] | None = None,
+    truth: Hashable | Collection[Hashable] | None = None,
     *,
-    items: str | None = None,
-    drop: Collection[str] = (),
-    kinds: Mapping[str, str] | None = None,
+    items: Hashable | None = None,
+    drop: Hashable | Collection[Hashable] = (),
+    kinds: Mapping[Any, str] | None = None,
     header: bool | None = None,
 ) -> UsablePart:
     """Read a file as :func:`read_table` does, but leave out columns for which that raises an error, and say why.
@@ -225,8 +237,7 @@ def read_usable_part(
     names = [column.name for column in unusable]
     try:
         left = {name: kind for name, kind in given.items() if on_one_line(name) not in names}
-        dropped = [drop] if isinstance(drop, str) else drop
-        data = table.dataset(truth, items, [*dropped, *names], left)
+        data = table.dataset(truth, items, [*table.named(drop), *names], left)
     except NoColumnsError:
         if not unusable:
             raise
@@ -262,7 +273,7 @@ def read_columns(
     path: str | Path,
     fitted: Dataset,
     *,
-    items: str | None = None,
+    items: Hashable | None = None,
     header: bool | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...] | None]:
     """Read the columns of a fitted `Dataset` from a file of new rows, in its order and converted in the same way.
@@ -292,7 +303,7 @@ def read_columns(
         that its kind does not allow, or numbers have another unit or other separators. Columns that the fit does not have may
         contain anything.
     """
-    table = Table.read(path, header)
+    table = Table.read(path, header, with_index=True)
     X = table.selected(fitted)
     if items is None and fitted.items is not None and table.has(fitted.items):
         items = fitted.items
@@ -360,11 +371,21 @@ class Table:
     lines: list[int] | None
     beside: dict[str, pd.Series] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    index: str | None = None
+    """Name given to a first column that has none, as in a table saved with the names of its rows."""
     _written: dict[str, Written] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
-    def read(cls, path: str | Path, header: bool | None = None) -> Table:
-        """Read a file; see :func:`read_table` for the errors that may be raised."""
+    def read(cls, path: str | Path, header: bool | None = None, *, with_index: bool = False) -> Table:
+        """Read a file; see :func:`read_table` for the errors that may be raised.
+
+        Parameters
+        ----------
+        path, header
+            As in :func:`read_table`.
+        with_index
+            Whether to name a first column that has no name, instead of raising an error.
+        """
         path = Path(path)
         suffix = next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
         if suffix is None:
@@ -379,6 +400,9 @@ class Table:
             table = cls(path.name, *read_arrays(path))
         else:
             table = cls(path.name, *(read_parquet(path) if suffix == ".parquet" else read_csv(path, header)))
+        names = list(table.frame.columns)
+        if with_index and names[:1] == [""] and INDEX not in names:
+            table = dataclasses.replace(table, frame=table.frame.set_axis([INDEX, *names[1:]], axis=1), index=INDEX)
         table.check()
         return table
 
@@ -387,7 +411,10 @@ class Table:
         """Take the columns of a pandas or polars DataFrame; see :func:`from_frame` for the errors that may be raised."""
         import pandas as pd
 
-        found = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+        try:
+            found = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+        except ImportError as error:
+            raise ImportError(f"{name}: converting a polars DataFrame needs pyarrow: {PYARROW}") from error
         if not isinstance(found, pd.DataFrame):
             raise TypeError(f"expected a pandas or polars DataFrame, but got {type(frame).__name__}")
         table = cls(name, decoded(found.reset_index(drop=True)), None)
@@ -395,14 +422,18 @@ class Table:
         return table
 
     def dataset(
-        self, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
+        self,
+        truth: Hashable | Collection[Hashable] | None,
+        items: Hashable | None,
+        drop: Hashable | Collection[Hashable],
+        kinds: Mapping[Any, str],
     ) -> Dataset:
         """Convert the columns; see :func:`read_table` for the parameters and the errors that may be raised."""
         chosen = self._chosen(truth, items, drop, kinds)
         truths = {name: as_labels(self.complete(name)) for name in chosen.truth}
         self.check_numbers(chosen.numbers)
         X, names = self.features(chosen.features, chosen.levels, chosen.kinds)
-        items, apart = chosen.items, (*chosen.truth, chosen.items)
+        named, apart = chosen.items, (*chosen.truth, chosen.items)
         scales = [name for name, kind in chosen.kinds.items() if (scale := order_of(kind)) and all(map(is_number, scale))]
         written = {name: self.written(name) for name in (*chosen.numbers, *scales)}
         return Dataset(
@@ -410,7 +441,7 @@ class Table:
             X=X,
             y=combined_labels(truths) if truths else None,
             feature_names=names,
-            item_names=None if items is None else self.names(items),
+            item_names=None if named is None else self.names(named),
             description=f"{len(self.frame)} rows and {len(chosen.features)} columns read from {self.name}.",
             levels=chosen.levels,
             kinds=chosen.kinds,
@@ -421,13 +452,17 @@ class Table:
             others={name: self.plain(name, as_texts=self._is_unordered(name)) for name in chosen.dropped if name not in apart},
             units={name: found.unit for name, found in written.items() if found.unit},
             separators={name: found.separator for name, found in written.items() if found.separator},
-            items=items,
+            items=named,
             notes=(*self.notes, *_notes(written), *self._notes_on_categories(chosen)),
             truths=truths if len(truths) > 1 else {},
         )
 
     def unusable(
-        self, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
+        self,
+        truth: Hashable | Collection[Hashable] | None,
+        items: Hashable | None,
+        drop: Hashable | Collection[Hashable],
+        kinds: Mapping[Any, str],
     ) -> tuple[UnusableColumn, ...]:
         """Columns that have to be left out; see :func:`read_usable_part`."""
         numbers = self._chosen(truth, items, drop, kinds).numbers
@@ -462,12 +497,16 @@ class Table:
         return len(_different(self.column(name)))
 
     def _chosen(
-        self, truth: str | Collection[str] | None, items: str | None, drop: Collection[str], kinds: Mapping[str, str]
+        self,
+        truth: Hashable | Collection[Hashable] | None,
+        items: Hashable | None,
+        drop: Hashable | Collection[Hashable],
+        kinds: Mapping[Any, str],
     ) -> _Chosen:
         truth = ("y" if "y" in self.beside else ()) if truth is None else truth
-        known = list(dict.fromkeys(self.named([truth] if isinstance(truth, str) else truth)))
+        known = list(dict.fromkeys(self.named(truth)))
         items = None if items is None else str(self.column(items).name)
-        dropped = self.named([drop] if isinstance(drop, str) else drop)
+        dropped = self.named(drop)
         apart = [*known, *(() if items is None else (items,)), *dropped]
         features = [name for name in self.frame.columns if name not in apart]
         if not features:
@@ -477,13 +516,13 @@ class Table:
         levels = {name: found for name in features if (found := self.levels_of(name, given.get(name)))}
         return _Chosen(known, items, features, dropped, given, levels, [name for name in features if name not in levels])
 
-    def names(self, items: str) -> tuple[str, ...]:
+    def names(self, items: Hashable) -> tuple[str, ...]:
         """The names of the rows, from a column."""
         return tuple(map(str, self.column(items)))
 
-    def has(self, name: str) -> bool:
+    def has(self, name: Hashable) -> bool:
         """Whether there is a column of that name."""
-        return on_one_line(name) in self.frame.columns or name in self.beside
+        return on_one_line(name) in self.frame.columns or str(name) in self.beside
 
     def check(self) -> None:
         """Check names, types and the number of rows; see :func:`read_table` for the errors that may be raised."""
@@ -515,10 +554,10 @@ class Table:
         """The location in the file of a row (counted from 0)."""
         return f"data row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
-    def column(self, name: str) -> pd.Series:
+    def column(self, name: Hashable) -> pd.Series:
         """Return a column by name; raise a ValueError that lists the columns if it does not exist."""
-        if name in self.beside:
-            return self.beside[name]
+        if str(name) in self.beside:
+            return self.beside[str(name)]
         name = on_one_line(name)
         if name not in self.frame.columns:
             known = [*self.frame.columns, *self.beside]
@@ -527,10 +566,16 @@ class Table:
             )
         return self.frame[name]
 
-    def named(self, words: Iterable[str]) -> list[str]:
-        """Resolve column names, single or comma-separated; raise a ValueError if a column does not exist."""
-        parts = ([word] if self.has(word) else [part.strip() for part in word.split(",")] for word in words)
-        return [str(self.column(name).name) for found in parts for name in found if name]
+    def named(self, words: Hashable | Collection[Hashable]) -> list[str]:
+        """Resolve one or several column names, or texts that list them, separated by commas; all columns must exist."""
+        several: Collection[Hashable] = [cast(Hashable, words)]
+        if isinstance(words, Collection) and not isinstance(words, str | bytes) and not self.has(str(words)):
+            several = words
+        parts = (
+            [part.strip() for part in word.split(",")] if isinstance(word, str) and not self.has(word) else [word]
+            for word in several
+        )
+        return [str(self.column(name).name) for found in parts for name in found if name != ""]
 
     def complete(self, name: str) -> pd.Series:
         """Return a column of labels by name; raise a ValueError that names the first row without a label."""
@@ -607,7 +652,7 @@ class Table:
                 useless[name] = reason
         return text, useless
 
-    def kinds_of(self, kinds: Mapping[str, str], features: Iterable[str]) -> dict[str, str]:
+    def kinds_of(self, kinds: Mapping[Any, str], features: Iterable[str]) -> dict[str, str]:
         """Check kinds and complete them; raise a ValueError if a column or kind does not exist, or they do not match."""
         found, features = {}, set(features)
         for given, kind in kinds.items():
@@ -768,7 +813,7 @@ class Table:
         return len(found) > 0 and all(isinstance(cell, _TIMES) or DATE.match(str(cell).strip()) for cell in found)
 
     def features(
-        self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]
+        self, names: Iterable[str], levels: Mapping[str, tuple[str, ...]], kinds: Mapping[Any, str]
     ) -> tuple[Float[np.ndarray, "n d"], tuple[str, ...]]:
         """Return the named columns as float64, converted to indicators or as their kinds require, and all names."""
         names = list(names)

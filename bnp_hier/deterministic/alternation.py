@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from bnp_hier.inspection.collapsed import MixtureValues
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.capacities import in_steps
+from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.padding import padded
 
 __all__ = ["LEAST_RISE", "Labelled", "Objective", "alternate", "by_gradient", "labels_and_slots", "learn"]
@@ -82,7 +83,10 @@ def alternate(
         decreases.
     """
     trace = [objective.value(fit)] if max_rounds else []
+    deadline = current_deadline()
     for _ in range(max_rounds):
+        if deadline.is_past():
+            break
         before = problem.unconstrained
         objective.ascend(fit)
         proposal = refit(problem.values, fit)
@@ -124,7 +128,10 @@ def learn(
     if not max_rounds:
         return fit(problem.values), []
     best: tuple[float, dict[str, Any], _F] | None = None
+    deadline = current_deadline()
     for start in starts:
+        if best is not None and deadline.is_past():
+            break
         problem.unconstrained = start
         found = fit(problem.values)
         reached = objective.value(found)

@@ -33,6 +33,7 @@ from bnp_hier.partitions.scoring import check_log_weights
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.blas_threads import blas_on_one_core
 from bnp_hier.utils.compilation_cache import programs_on_disk
+from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.jax_settings import double_precision
 
 __all__ = ["DeterministicClustering"]
@@ -200,6 +201,8 @@ class DeterministicClustering(ClusterMixin, BaseEstimator):
         problem.complete(first_imputation(problem).cells)
         learn, before, best = bool(self._rounds(problem)), dict(self.__dict__), None
         for _ in range(FITS):
+            if best is not None and current_deadline().is_past():
+                break
             self.__dict__.clear()
             self.__dict__.update(before)
             self._fit(problem)

@@ -8,6 +8,7 @@ from jaxtyping import Int
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.capacities import in_steps
 from bnp_hier.partitions.imputation import Imputation, better_labels, expected_log_joint, impute
+from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.padding import padded
 
 __all__ = ["LEAST_RISE", "first_imputation", "refined_imputation", "settled_imputation"]
@@ -43,6 +44,8 @@ def refined_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: b
     """
     own = best = settled_imputation(problem, labels, learn)
     for _ in range(ROUNDS):
+        if current_deadline().is_past():
+            break
         before = problem.unconstrained, dict(problem.cells)
         moved = better_labels(problem.values, problem.X, best)
         if np.array_equal(moved, best.labels):
@@ -66,6 +69,8 @@ def settled_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: b
         return found
     value = found.log_joint + _log_prior(problem)
     for _ in range(ROUNDS):
+        if current_deadline().is_past():
+            break
         before = problem.unconstrained
         slots = in_steps(max(problem.most_clusters, int(labels.max()) + 1))
         rows = found.rows

@@ -12,6 +12,7 @@ from bnp_hier.deterministic.hard_assignment.free_energies import log_joint_objec
 from bnp_hier.deterministic.hard_assignment.splits import seeded, spaces_of
 from bnp_hier.inspection.problem import Problem
 from bnp_hier.partitions.search import anneal, descend
+from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.labels import canonical_labels
 
 __all__ = ["starting_hyperparameters"]
@@ -94,6 +95,8 @@ def starting_hyperparameters(
         values = problem.values._replace(X=X)
         found = descend(values, orders, starts, limit, 30, merge=True)
         best = found.best
+        if current_deadline().is_past():
+            return best
         # single-row moves seldom lead from clusters of one shape to those of another
         temperatures = np.linspace(HOT, COLD, SWEEPS, axis=1)
         most = min(limit, 1 << int(best.max() + 4).bit_length())  # when hot, rows would open clusters without end
@@ -117,15 +120,21 @@ def starting_hyperparameters(
     own, points = rng.spawn(1)[0], spaces_of(values.component, X)[-1]  # in the scales of the prior
     seeds = [canonical_labels(seeded(points, k, own)) for k in SEEDINGS if 4 * k <= len(X) and k <= limit]
     # all partitions first: their numbers of clusters determine the shapes for which the objective is compiled
-    first = [(start, partition(start)) for start in begun]
+    first = [(begun[0], partition(begun[0]))]
+    first += [(start, partition(start)) for start in begun[1:] if not current_deadline().is_past()]
     first.append((problem.prior.start, np.zeros(len(X), int)))  # one cluster is seldom reached from many
     if given is not None:
         first += [(start, given) for start in (begun[0], begun[-1])]
     problem.most_clusters = max(labels.max() + 1 for labels in [*seeds, *(labels for _, labels in first)])
-    reached = best([climbed(start, labels) for start, labels in first])
-    again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
-    many = [climbed(problem.prior.start, labels) for labels in seeds]
-    many = best([climbed(start, moved(start, labels)) for _, start, labels in many])
+    deadline = current_deadline()
+    reached = [climbed(*first[0])]
+    reached = best([*reached, *(climbed(start, labels) for start, labels in first[1:] if not deadline.is_past())])
+    again, many = [], []
+    if not deadline.is_past():
+        again = [climbed(start, partition(start, labels)) for _, start, labels in reached[:KEPT]]
+    if not deadline.is_past():
+        many = [climbed(problem.prior.start, labels) for labels in seeds]
+        many = best([climbed(start, moved(start, labels)) for _, start, labels in many])
     if many and (not reached or many[0][0] > reached[0][0]):
         again.append(climbed(many[0][1], moved(*many[0][1:])))
     problem.unconstrained = before

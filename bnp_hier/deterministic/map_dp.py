@@ -28,6 +28,7 @@ from bnp_hier.models import dpm
 from bnp_hier.partitions.leave_one_out import leave_one_out_densities
 from bnp_hier.partitions.search import descend
 from bnp_hier.partitions.seating import Prior
+from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.labels import canonical_labels
 from bnp_hier.utils.options import RANDOM_STATE, WholeNumber
 from bnp_hier.utils.randomness import random_generators
@@ -224,7 +225,9 @@ class MAPDP(StreamingClustering):
         found, _ = learn(problem, first, again, objective, rounds, hyperparameters)
         if not found.converged:
             warnings.warn(
-                f"MAPDP did not converge within max_iter={self.max_iter} sweeps; increase max_iter",
+                "MAPDP did not converge within the time budget; increase it"
+                if current_deadline().has_cut
+                else f"MAPDP did not converge within max_iter={self.max_iter} sweeps; increase max_iter",
                 RuntimeWarning,
                 stacklevel=4,
             )

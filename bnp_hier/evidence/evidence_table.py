@@ -30,6 +30,7 @@ from bnp_hier.kernels.reports import wait_for_reports
 from bnp_hier.partitions.capacities import default_capacity
 from bnp_hier.utils.interruption import interruptible
 from bnp_hier.utils.jax_settings import double_precision
+from bnp_hier.utils.memory_limits import check_memory
 from bnp_hier.utils.options import WholeNumber, check_options
 from bnp_hier.utils.randomness import random_key
 
@@ -142,6 +143,9 @@ def table(
         },
         locals(),
     )
+    n = np.shape(X)[0]
+    check_memory(f"{num_chains * num_samples} draws (chains × samples) of {n} labels", 4.0 * num_chains * num_samples * n)
+    check_memory(f"{num_particles} particles with {n} labels each", 8.0 * num_particles * n)
     key = random_key(random_state)
     run = _Run(model, X, num_particles, num_orders, num_samples, num_warmup, num_chains, optimize, key, progress_bar)
     rows: list[Row] = []

@@ -18,6 +18,7 @@ from bnp_hier.inspection.hyperpriors import Hyperprior, hyperprior
 from bnp_hier.inspection.trace import Model
 from bnp_hier.utils.arrays import as_matrix
 from bnp_hier.utils.blas_threads import blas_on_one_core
+from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.padding import padded
 from bnp_hier.utils.programs import compiled
 
@@ -38,6 +39,10 @@ def _as_vector(values: Mapping[str, Any]) -> tuple[Float[np.ndarray, " p"], Call
         return {name: vector[start:end].reshape(shape) for (name, shape), start, end in parts}
 
     return flat, apart
+
+
+class _TimeIsUpError(Exception):
+    """Ends a maximisation."""
 
 
 class Problem:
@@ -156,9 +161,16 @@ class Problem:
         start, unravel = _as_vector(self.unconstrained)
         value_and_gradient = self._value_and_gradient(objective, *fixed, own_rows=own_rows)
 
+        deadline, lowest = current_deadline(), (np.inf, start)
+
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal lowest
+            if lowest[0] < np.inf and deadline.is_past():
+                raise _TimeIsUpError
             value, gradient = map(np.asarray, value_and_gradient(vector, *fixed))
             finite = np.isfinite(value) and np.isfinite(gradient).all()
+            if finite and -value < lowest[0]:
+                lowest = -float(value), vector.copy()
             # the line search rejects a step that leaves the floating-point range
             return (-float(value), -gradient) if finite else (1e300, np.zeros_like(vector))
 
@@ -166,10 +178,14 @@ class Problem:
             before, _ = evaluate(start)
             if not self.unconstrained:
                 return -before
-            result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
-        if result.fun < before:
-            self.unconstrained = unravel(result.x)
-            return -float(result.fun)
+            try:
+                result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
+                reached, vector = float(result.fun), result.x
+            except _TimeIsUpError:
+                reached, vector = lowest
+        if reached < before:
+            self.unconstrained = unravel(vector)
+            return -reached
         return -before
 
     def _value_and_gradient(

@@ -20,6 +20,7 @@ from bnp_hier.partitions.merging import merge_best_pair
 from bnp_hier.partitions.seating import Prior
 from bnp_hier.partitions.seats import Seating
 from bnp_hier.partitions.sweeps import check_seated, sweep
+from bnp_hier.utils.deadlines import current_deadline
 from bnp_hier.utils.labels import first_come_labels
 
 __all__ = ["Descent", "anneal", "descend", "merge_clusters"]
@@ -59,7 +60,8 @@ def descend(
 ) -> Descent:
     """Improve partitions by sweeps of single-row moves in fixed orders until a sweep brings no gain; call in float64.
 
-    The log joint never decreases.
+    The log joint never decreases. When the time is up (`current_deadline`), descents end after the current sweep, or after the
+    first one if they start from rows without clusters.
 
     Parameters
     ----------
@@ -97,7 +99,10 @@ def descend(
     traces = [[trace] for trace in _traces(result)]
     # every round reduces the number of clusters or increases the log joint; the cap prevents endless rounds caused by rounding
     # errors
+    deadline = current_deadline()
     for _ in range(len(data) if merge else 0):
+        if deadline.is_past():
+            break
         merged, changed = _merge(component, data, prior, result.labels, slots)
         check_seated(component, np.asarray(merged))
         if not np.asarray(changed).any():
@@ -164,11 +169,19 @@ def anneal(
     if has_kernels(component):
         from bnp_hier.native.descent import ANNEAL
 
-        given, whole = kernel_arguments(component, values.X), _whole(starts)
-        numbers, found = settings(prior), np.empty(starts.shape, np.int64)
+        given, found, deadline = kernel_arguments(component, values.X), _whole(starts).copy(), current_deadline()
+        numbers, sweeps = settings(prior), temperatures.shape[1]
+        per_call = 1 if deadline.is_limited else max(1, sweeps)
 
         def one(run: int) -> None:
-            ANNEAL(*given, whole[run], _real(draws[run]), _real(temperatures[run]), numbers, _whole(limit), found[run])
+            for at in range(0, sweeps, per_call):
+                if deadline.is_past():
+                    break
+                some = slice(at, at + per_call)
+                before = found[run].copy()
+                ANNEAL(
+                    *given, before, _real(draws[run, some]), _real(temperatures[run, some]), numbers, _whole(limit), found[run]
+                )
 
         on_cores(one, range(len(starts)), draws.size)
         check_seated(component, found)
@@ -206,12 +219,14 @@ def _descend_natively(
 
     component, prior, n = values.component, Prior(values.concentration, values.discount), len(values.X)
     given = kernel_arguments(component, values.X)
-    per_call = max(1, VISITS_PER_CALL // n)
+    deadline = current_deadline()
+    per_call = 1 if deadline.is_limited else max(1, VISITS_PER_CALL // n)
 
     def swept(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
         parts, reached, ended = [np.empty(0)], np.nan, False
         for sweeps in [per_call] * (max_iter // per_call) + [max_iter % per_call]:
-            if sweeps and not ended:
+            # the first sweep seats all rows
+            if sweeps and not ended and (len(parts) == 1 or not deadline.is_past()):
                 found, trace, state = np.empty(n, np.int64), np.empty(sweeps), np.zeros(3, np.int64)
                 DESCEND(*given, labels, order, settings(prior, reached), _whole(limit), found, trace, state)
                 check_seated(component, found)
@@ -224,6 +239,8 @@ def _descend_natively(
         order = _whole(orders[run])
         labels, trace, converged = swept(_whole(starts[run]), order)
         for _ in range(n if merge else 0):  # for the reason given above
+            if deadline.is_past():
+                break
             merged, changed = _merge_natively(given, labels, prior)
             check_seated(component, merged)
             if not changed:

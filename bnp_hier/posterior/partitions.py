@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -9,17 +10,21 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from bnp_hier.utils.labels import canonical_draws
+from bnp_hier.utils.memory_limits import check_memory
 
 __all__ = ["coclustering", "flat_draws", "one_partition", "unique_draws"]
 
 MOST_COLUMNS = 2048
 """Maximum number of columns in one matrix product, with one column per cluster per draw."""
 
+LARGE = 1e9
+"""Size of a matrix in bytes beyond which a warning announces it."""
+
 TILE = 512
 """Number of rows in one matrix product."""
 
 
-def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n n"]:
+def coclustering(draws: ArrayLike | Iterator[ArrayLike], *, rows: ArrayLike | slice | None = None) -> Float[np.ndarray, "m n"]:
     """Return the share of the draws in which two items are in the same cluster, for every pair of items.
 
     Only the result and one block of draws are in memory at a time, so an iterator can supply more draws than fit in memory.
@@ -29,16 +34,26 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
     draws
         Label draws, (s, n) or (chain, draw, n) whole numbers, or an iterator over such arrays. Clusters may be labelled
         differently in every draw.
+    rows
+        The m items whose rows of the matrix are wanted: their numbers from 0, or a slice; by default, all.
 
     Returns
     -------
     matrix
-        (n, n) symmetric shares, with ones on the diagonal.
+        (n, n) symmetric shares, with ones on the diagonal; (m, n) of some rows.
 
     Raises
     ------
     ValueError, TypeError
-        If the draws are not whole numbers in two or three dimensions, or an iterator is empty or its arrays differ in n.
+        If the draws are not whole numbers in two or three dimensions, an iterator is empty or its arrays differ in n, or the
+        matrix does not fit in memory.
+    IndexError
+        If there is no item of a number in `rows`.
+
+    Warns
+    -----
+    UserWarning
+        If the matrix takes more than a gigabyte.
 
     Examples
     --------
@@ -48,24 +63,40 @@ def coclustering(draws: ArrayLike | Iterator[ArrayLike]) -> Float[np.ndarray, "n
            [0.75, 1.  , 0.5 ],
            [0.25, 0.5 , 1.  ]])
     """
-    together: Float[np.ndarray, "n n"] | None = None
-    total = 0
+    together: Float[np.ndarray, "m n"] | None = None
+    total, some = 0, np.arange(0)
     for chunk in draws if isinstance(draws, Iterator) else (draws,):
         flat = flat_draws(chunk)
         n = flat.shape[1]
-        together = np.zeros((n, n)) if together is None else together
-        if n != len(together):
-            raise ValueError(f"draws must all label the same items, but one array labels {n} and another {len(together)}")
+        if together is None:
+            some = np.arange(n) if rows is None else np.arange(n)[rows if isinstance(rows, slice) else np.atleast_1d(rows)]
+            _announce(len(some), n)
+            together = np.zeros((len(some), n))
+        if n != together.shape[1]:
+            raise ValueError(f"draws must all label the same items, but one array labels {n} and another {together.shape[1]}")
         total += len(flat)
         for columns in _indicator_blocks(flat):
-            for start in range(0, n, TILE):  # on and above the diagonal; whole numbers below 2²⁴ are exact in float32
-                together[start : start + TILE, start:] += columns[start : start + TILE] @ columns[start:].T
+            for start in range(0, len(some), TILE):  # whole numbers below 2²⁴ are exact in float32
+                left = start if rows is None else 0  # of all rows, on and above the diagonal
+                together[start : start + TILE, left:] += columns[some[start : start + TILE]] @ columns[left:].T
     if together is None:
         raise ValueError("draws must contain at least one array, but the iterator is empty")
     together /= total
-    for start in range(TILE, len(together), TILE):
+    for start in range(TILE, len(together) if rows is None else 0, TILE):
         together[start:, start - TILE : start] = together[start - TILE : start, start:].T
     return together
+
+
+def _announce(m: int, n: int) -> None:
+    """Warn of a large matrix, and refuse one that does not fit in memory."""
+    what, size = f"the co-clustering matrix of {m} × {n} items", 8.0 * m * n
+    check_memory(what, size)
+    if size > LARGE:
+        warnings.warn(
+            f"{what} takes {size / 1e9:.1f} GB of memory; rows= of coclustering returns some of its rows",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _indicator_blocks(flat: Int[np.ndarray, "s n"]) -> Iterator[Float[np.ndarray, "n c"]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator
 from bnp_hier import models
 from bnp_hier.components import Component
 from bnp_hier.components.learned import BUILDERS
+from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.inspection.trace import Model
 from bnp_hier.kernels.base import ModelKernel
 from bnp_hier.kernels.kernel_options import constructor_options
@@ -247,23 +248,22 @@ def decode(written: Any, arrays: Mapping[str, Any], known: Mapping[str, type] | 
     return one(written)
 
 
-def _find(module: str, name: str) -> Any:
-    """Return an attribute of a module of one of the known packages."""
-    if module.partition(".")[0] not in _PACKAGES:
-        raise ValueError(f"{module} is not part of {' or '.join(_PACKAGES)}")
-    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
-
-
 def _type(name: str, known: Mapping[str, type]) -> type:
     if name in known or name in _REGISTERED:
         return known.get(name) or _REGISTERED[name]
     module, _, qualified = name.partition(":")
     if module.partition(".")[0] not in _PACKAGES:
         raise NotPlainError(f"it contains a {name}, which is not part of the package")
-    found = _find(module, qualified)
-    if not isinstance(found, type) or found.__module__.partition(".")[0] not in _PACKAGES:
-        raise ValueError(f"{name} is not a type")
+    found = functools.reduce(lambda of, part: getattr(of, part, None), qualified.split("."), sys.modules.get(module))
+    if not isinstance(found, type) or _type_name(found) != name or not _is_plain(found):
+        raise ValueError(f"{name} is not a type that a fit contains")
     return found
+
+
+def _is_plain(cls: type) -> bool:
+    """Whether a file may contain objects of a type: named tuples, data classes, components, estimators and kernels."""
+    named = issubclass(cls, tuple) and hasattr(cls, "_fields") or dataclasses.is_dataclass(cls)
+    return named or issubclass(cls, Component | DeterministicClustering | ModelKernel | Gibbs | HMC)
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 from numpyro.infer import MCMC
 
+from bnp_hier.components import Component
 from bnp_hier.datasets import Dataset
 from bnp_hier.deterministic.base import DeterministicClustering
 from bnp_hier.inspection.parameters import difference, model_components, model_parameters
@@ -201,6 +202,7 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
             fit = ResumableRun.from_parts(fit)
         if not isinstance(fit, DeterministicClustering | ResumableRun):
             raise ValueError(f"it contains a {type(fit).__name__}")
+        _check_contents(fit, data)
         of = decode(content["of"], arrays)
     except _WrongModelError:
         raise
@@ -209,6 +211,47 @@ def load_fit(path: str | os.PathLike[str], model: Model | None = None) -> SavedF
     if content["model"] is not None and model is not None:
         raise ValueError(f"{path} contains its own model, {header['model_name']}: do not pass a model")
     return SavedFit(fit, data, *of)
+
+
+def _check_contents(fit: DeterministicClustering | ResumableRun, data: Dataset) -> None:
+    """Raise a ValueError if arrays of a fit have other types or shapes than its data and component require."""
+    (n, d), k = _shape(data.X, "f", (None, None), "the data"), None
+    for what, many, of in (("names", d, data.feature_names), ("row names", n, data.item_names), ("classes", n, data.y)):
+        if of is not None and np.shape(of) != (many,):
+            raise ValueError(f"it has {what} of shape {np.shape(of)} for data of shape {(n, d)}")
+    if isinstance(fit, ResumableRun):
+        for name, draws in fit.get_samples(group_by_chain=True).items():
+            if np.shape(draws)[:1] != (fit.num_chains,):
+                raise ValueError(f"its draws of {name} have shape {np.shape(draws)} for {fit.num_chains} chains")
+        return
+    if hasattr(fit, "labels_"):
+        _shape(fit.labels_, "i", (n,), "labels_")
+        k = int(fit.labels_.max()) + 1
+        if fit.labels_.min() < 0:
+            raise ValueError("labels_ has negative labels")
+    (k,) = _shape(fit.counts_, "iuf", (k,), "counts_")
+    for name in ("concentration_", "discount_", "log_joint_", "fit_seconds_"):
+        if not isinstance(getattr(fit, name, 0.0), float | int | np.number):
+            raise ValueError(f"{name} is not a number")
+    component = fit.component_
+    if not isinstance(component, Component) or not isinstance(fit.hyperparameters_, dict):
+        raise ValueError("it has no component and hyperparameters")
+    with jax.enable_x64(True):
+        component.validate_new_rows(np.zeros((1, d)) * np.nan if component.allows_missing else data.X[:1])
+        expected, leaves = jax.eval_shape(component.suff_stats, np.zeros((k, d))), jax.tree.leaves(fit.statistics_)
+    if str(jax.tree.structure(expected)) != str(jax.tree.structure(fit.statistics_)):
+        raise ValueError("statistics_ are not those of the component")
+    for leaf, like in zip(leaves, jax.tree.leaves(expected), strict=True):
+        _shape(leaf, "iuf", like.shape, "statistics_")
+
+
+def _shape(value: Any, kinds: str, expected: tuple[int | None, ...], what: str) -> tuple[int, ...]:
+    """The shape of an array of numbers, which may be left open."""
+    shape = np.shape(value)
+    wrong = len(shape) != len(expected) or any(one not in (None, size) for size, one in zip(shape, expected, strict=True))
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds or wrong:
+        raise ValueError(f"{what}: found {type(value).__name__} of shape {shape}, expected numbers of shape {expected}")
+    return shape
 
 
 class _WrongModelError(ValueError):

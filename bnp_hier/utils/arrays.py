@@ -73,7 +73,7 @@ def as_matrix(X: Any, *, name: str = "X", min_rows: int = 1) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a table of numbers, shape (n, d); {error}") from error
     if matrix.ndim != 2:
-        hint = f"; use {name}.reshape(-1, 1) for one column" if matrix.ndim == 1 else ""
+        hint = f"; use np.reshape({name}, (-1, 1)) for one column" if matrix.ndim == 1 else ""
         raise ValueError(f"{name} must have two dimensions, shape (n, d), but it has shape {matrix.shape}{hint}")
     if matrix.shape[1] == 0 or matrix.shape[0] == 0:
         raise ValueError(f"{name} is empty: it has shape {matrix.shape}, expected at least one row and one column")

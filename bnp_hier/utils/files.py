@@ -60,6 +60,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if target.exists():
             shutil.copymode(target, draft)
         draft.replace(target)
+    except OSError as error:  # which names the draft, not the file that was asked for
+        error.args = tuple(arg.replace(str(draft), os.fspath(path)) if isinstance(arg, str) else arg for arg in error.args)
+        if error.filename == str(draft):
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
     finally:
         draft.unlink(missing_ok=True)
 

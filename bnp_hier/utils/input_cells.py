@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,15 @@ def real_cells(X: Any, name: str = "X", *, allow_complex: bool = False) -> Any:
     Raises
     ------
     TypeError
-        If the data contain complex numbers, which would lose their imaginary parts, or dates, times or durations, which would
-        become counts of ticks.
+        If the data are text, a single column of a DataFrame, dictionaries, or a sparse, structured or lazy table; the message
+        says what to pass instead. If they contain complex numbers, which would lose their imaginary parts, or dates, times or
+        durations, which would become counts of ticks.
     """
+    advice = _instead(X)
+    if advice:
+        raise TypeError(f"{name} must be an array or a DataFrame, but it is {advice}")
+    densified = getattr(getattr(X, "sparse", None), "to_dense", None)  # of a pandas DataFrame with sparse columns
+    X = X if densified is None else densified()
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         try:
@@ -65,6 +72,24 @@ def real_cells(X: Any, name: str = "X", *, allow_complex: bool = False) -> Any:
 
         return np.where(pd.isna(X), np.nan, X)
     return X
+
+
+def _instead(X: Any) -> str:
+    """What an object is that is no table, and what to pass instead; empty for others."""
+    if isinstance(X, str | os.PathLike):
+        return (
+            f"the text {str(X)!r}; read a file with bnp_hier.datasets.read_table, and load a data set with "
+            "bnp_hier.datasets.load"
+        )
+    if hasattr(X, "toarray"):
+        return "a sparse matrix; pass X.toarray()"
+    if hasattr(X, "collect") and hasattr(X, "collect_schema"):
+        return "a polars LazyFrame; pass X.collect()"
+    if isinstance(X, Mapping) or isinstance(X, list | tuple) and any(isinstance(row, Mapping) for row in X):
+        return f"a {'list of dictionaries' if isinstance(X, list | tuple) else 'dictionary'}; pass pandas.DataFrame(X)"
+    if isinstance(X, np.ndarray) and X.dtype.names:
+        return "a structured array; pass pandas.DataFrame(X)"
+    return "a single column; pass X.to_frame()" if hasattr(X, "to_frame") else ""
 
 
 def _columns(X: Any) -> Iterator[tuple[Any, str, np.ndarray]]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import _thread
 import logging
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["finishing", "interruptible", "interrupted"]
+__all__ = ["INTERRUPTED", "end_quietly", "finishing", "interruptible", "interrupted"]
+
+INTERRUPTED = 130
+"""Exit code of a command stopped by Ctrl-C."""
 
 AGAIN = 1.0
 """Seconds after which a `KeyboardInterrupt` that was lost is raised again."""
@@ -87,6 +93,20 @@ class _Watch:
 _WATCH = _Watch()
 
 
+def end_quietly() -> None:
+    """Let Ctrl-C end the program in one line until `interruptible`, if it is the command `bnp-hier`."""
+    is_command = Path(sys.argv[0]).stem == "bnp-hier" or any(
+        word == "-m" and module in ("bnp_hier", "bnp_hier.cli") for word, module in pairwise(sys.orig_argv)
+    )
+    if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
+
+
 def interrupted() -> bool:
     """Whether Ctrl-C has interrupted anything in this process."""
     return _WATCH.seen
@@ -99,7 +119,7 @@ def interruptible() -> Iterator[None]:
     Blocks may be nested; only leaving the innermost block is guaranteed. The context manager has no effect outside the main
     thread, which alone receives signals, or if SIGINT is ignored or has another handler.
     """
-    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    own = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
     if threading.current_thread() is not threading.main_thread() or not (own or _is_watched()):
         yield
         return

@@ -10,21 +10,25 @@ import jax
 import numpy as np
 from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 
-__all__ = ["PositiveNumber", "RANDOM_STATE", "WholeNumber", "check_options", "require_count"]
+__all__ = ["PositiveNumber", "RANDOM_STATE", "SEED", "WholeNumber", "check_options", "require_count"]
 
 
 class WholeNumber(Interval):
-    """Whole numbers of at least `least`, excluding True and False."""
+    """Whole numbers of at least `least` and, unless it is None, at most `most`, excluding True and False."""
 
-    def __init__(self, least: int = 1) -> None:
-        super().__init__(Integral, least, None, closed="left")
+    def __init__(self, least: int = 1, most: int | None = None) -> None:
+        super().__init__(Integral, least, most, closed="left" if most is None else "both")
 
     def is_satisfied_by(self, val: Any) -> bool:
         """Whether the value satisfies the constraint."""
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
     def __str__(self) -> str:
-        return f"a whole number of at least {self.left}"
+        return (
+            f"a whole number of at least {self.left}"
+            if self.right is None
+            else f"a whole number from {self.left} to {self.right}"
+        )
 
 
 class PositiveNumber(Interval):
@@ -43,6 +47,9 @@ class PositiveNumber(Interval):
 
 RANDOM_STATE: list[Any] = [Interval(Integral, -(2**63), 2**63 - 1, closed="both"), jax.Array]
 """64-bit integers and JAX random keys."""
+
+SEED = [WholeNumber(0, 2**63 - 1)]
+"""Seeds of functions that also use NumPy, which takes no negative ones."""
 
 
 def check_options(caller: str, constraints: Mapping[str, Sequence[Any]], options: Mapping[str, Any]) -> None:

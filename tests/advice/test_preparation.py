@@ -183,3 +183,13 @@ def test_rows_without_a_value() -> None:
     frame.loc[7, ["a", "b"]] = np.nan
     data = data_of(frame)
     assert list(np.flatnonzero(empty_rows(data))) == [3, 5] and list(np.flatnonzero(incomplete_rows(data))) == [3, 5, 7]
+
+
+@pytest.mark.parametrize("header", ["", "who"])
+def test_a_first_column_of_names_names_the_rows(tmp_path, header):
+    rows = [f"r{i},{value:.3f}" for i, value in enumerate(np.random.default_rng(0).normal(size=30))]
+    path = tmp_path / "names.csv"
+    path.write_text("\n".join([f"{header},a", *rows]))
+    data = prepared(Table.read(path, with_index=True)).data
+    assert data is not None and data.feature_names == ("a",) and data.item_names[:2] == ("r0", "r1")
+    assert data.items == (header or "index") and any(repr(data.items) in note for note in data.notes)

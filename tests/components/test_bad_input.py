@@ -124,7 +124,7 @@ BINARY, MULTI, POISSON = BetaBernoulli(ONES, ONES), DirichletMultinomial(ONES), 
 DATA = [
     Bad("empty", lambda: niw().validate(np.zeros((0, 2))), r"X is empty: it has shape \(0, 2\), expected at least one row"),
     Bad("no columns", lambda: niw().validate(np.zeros((3, 0))), r"X is empty: it has shape \(3, 0\)"),
-    Bad("one dimension", lambda: nig().validate(np.zeros(3)), r"two dimensions.*shape \(3,\); use X.reshape\(-1, 1\)"),
+    Bad("one dimension", lambda: nig().validate(np.zeros(3)), r"two dimensions.*shape \(3,\); use np.reshape\(X, \(-1, 1\)\)"),
     Bad("three dimensions", lambda: nig().validate(np.zeros((3, 2, 1))), r"two dimensions.*shape \(3, 2, 1\)"),
     Bad("a number", lambda: nig().validate(3.0), r"two dimensions.*shape \(\)"),
     Bad("text", lambda: nig().validate([["a", "b"]]), "X must be a table of numbers"),
@@ -304,12 +304,12 @@ PRODUCTS = [
     Bad(
         "a part's cell",
         lambda: MIXED.validate(np.array([[0.1, 1.0, 0.2], [0.4, 2.0, 0.3]])),
-        r"columns \(1,\).*X has 2 at row 1, column 0",
+        r"columns 1: .*X has 2 at row 1, column 1",
     ),
     Bad(
         "a part's inf",
         lambda: MIXED.validate(np.array([[0.1, 1.0, 0.2], [INF, 1.0, 0.3]])),
-        r"columns \(2, 0\).*infinite value at row 1, column 1",
+        r"columns 2, 0: .*infinite value at row 1, column 0",
     ),
 ]
 MIXED = ProductComponent([nig(), BetaBernoulli(np.ones(1), np.ones(1))], [[2, 0], [1]])

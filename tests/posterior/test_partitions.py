@@ -77,3 +77,17 @@ def test_distinct_draws_are_those_of_numpy_in_its_order(n: int) -> None:
     np.testing.assert_array_equal(labels, expected)
     np.testing.assert_allclose(shares, counts / 100)
     np.testing.assert_array_equal(labels[which], canonical_draws(draws))
+
+
+@pytest.mark.parametrize("rows", [[2, 0], 1, slice(0, 700)])
+def test_rows_of_the_co_clustering_matrix_are_those_of_the_whole(rows):
+    draws = np.random.default_rng(0).integers(0, 4, size=(3, 1100))
+    np.testing.assert_array_equal(coclustering(draws, rows=rows), np.atleast_2d(coclustering(draws)[rows]))
+
+
+def test_a_large_co_clustering_matrix_is_announced(monkeypatch):
+    monkeypatch.setattr("bnp_hier.posterior.partitions.LARGE", 1000.0)
+    with pytest.warns(UserWarning, match=r"20 × 20 items takes 0.0 GB"):
+        coclustering(np.zeros((1, 20), int))
+    with pytest.raises(ValueError, match="this machine has"):
+        coclustering(np.broadcast_to(np.zeros(1, int), (1, 10**7)))

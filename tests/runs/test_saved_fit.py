@@ -288,3 +288,34 @@ def test_damaged_files(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match="not readable as a fit"):
             load_fit(path)
+
+
+def _altered(path, change):
+    """Change the header and the arrays of a saved fit."""
+    arrays = dict(np.load(path))
+    header = json.loads(str(arrays["header"]))
+    text = change(header, arrays)
+    np.savez(path, **{**arrays, "header": np.array(json.dumps(header) if text is None else text)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, arrays: json.dumps(header)[:-100],
+        lambda header, arrays: header["content"]["data"].update(type="bnp_hier.cli:app"),
+        lambda header, arrays: header["content"]["fit"].update(type="numpyro.infer.mcmc:MCMC"),
+        lambda header, arrays: header["content"]["fit"].update(type="bnp_hier.datasets.dataset:dataclasses.Field"),
+        *(
+            lambda header, arrays, wrong=wrong: arrays.update(
+                {name: wrong(array) for name, array in arrays.items() if array.shape == (150, 4)}
+            )
+            for wrong in (lambda array: array[:-1], lambda array: np.zeros((2, 3)), lambda array: np.array("text"))
+        ),
+    ],
+)
+def test_an_altered_file_is_a_value_error(tmp_path, change):
+    iris = bnp.datasets.load("iris")
+    path = SavedFit(bnp.MAPDP(n_init=1, optimize=False).fit(iris.X), iris, "map-dp", "normal").save(tmp_path / "fit.npz")
+    _altered(path, change)
+    with pytest.raises(ValueError, match=r"fit.npz"):
+        bnp.load_fit(path)

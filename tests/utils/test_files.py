@@ -137,3 +137,10 @@ def test_a_checkpoint_comes_back_compressed_or_not(tmp_path: Path) -> None:
         write_checkpoint(tmp_path / "c", {"n": 3}, {"a": [np.arange(3)]}, compress=compress)
         assert read_checkpoint(tmp_path / "c").header == {"n": 3}
         np.testing.assert_array_equal(read_checkpoint(tmp_path / "c").leaves["a"]["[0]"], np.arange(3))
+
+
+@pytest.mark.parametrize("place", ["/proc/none.txt", "/proc/nothing/none.txt"])
+def test_an_error_names_the_file_and_not_its_draft(place):
+    with pytest.raises(OSError) as raised:
+        write_text(place, "text")
+    assert ".bnp-hier-" not in str(raised.value) and "/proc/no" in str(raised.value)
