@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
@@ -236,7 +237,7 @@ def _check_contents(fit: DeterministicClustering | ResumableRun, data: Dataset) 
     component = fit.component_
     if not isinstance(component, Component) or not isinstance(fit.hyperparameters_, dict):
         raise ValueError("it has no component and hyperparameters")
-    with jax.enable_x64(True):
+    with double_precision():
         component.validate_new_rows(np.zeros((1, d)) * np.nan if component.allows_missing else data.X[:1])
         expected, leaves = jax.eval_shape(component.suff_stats, np.zeros((k, d))), jax.tree.leaves(fit.statistics_)
     if str(jax.tree.structure(expected)) != str(jax.tree.structure(fit.statistics_)):
