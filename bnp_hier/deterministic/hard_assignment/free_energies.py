@@ -28,7 +28,8 @@ from bnp_hier.partitions.seating import Prior
 __all__ = ["LABEL_MODELS", "free_energy", "label_log_prior", "log_joint_objective", "scores_from"]
 
 LARGE = 5000
-"""Numbers in the sums of a cluster from which on empty clusters take longer than compiling one more program without them."""
+"""Work for a cluster, as `_work` counts it, from which on empty clusters take longer than compiling one more program without
+them: in 300 evaluations, 200 empty clusters of 64 columns with covariances take 15 s, and a program compiles in 0.5 s."""
 
 LABEL_MODELS = ("dp", "finite")
 """Label priors: a Dirichlet (or Pitman-Yor) process over partitions, or symmetric Dirichlet weights over labels."""
@@ -97,7 +98,7 @@ def log_joint_objective(problem: Problem, model: str, X: Num[np.ndarray, "m d"] 
         return by_gradient(problem, _LOG_JOINTS[model], labels_and_slots)
     anchor = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), anchor)
     none, rows = jax.eval_shape(anchor.empty), np.asarray(values.X if X is None else X)
-    structure, large = jax.tree.structure((anchor, none)), sum(leaf.size for leaf in jax.tree.leaves(none)) > LARGE
+    structure, large = jax.tree.structure((anchor, none)), sum(map(_work, jax.tree.leaves(none))) > LARGE
 
     def arrays(fit: Labelled) -> tuple[Any, ...]:
         k = int(fit.labels.max()) + 1
@@ -108,6 +109,11 @@ def log_joint_objective(problem: Problem, model: str, X: Num[np.ndarray, "m d"] 
         return (counts, *jax.tree.leaves((anchor, more_slots(stats, slots - k))))
 
     return by_gradient(problem, _joint_of_sums(structure, model), arrays)
+
+
+def _work(leaf: jax.ShapeDtypeStruct) -> int:
+    """Numbers in a sum of a cluster, times the columns of a matrix, which is factorised."""
+    return leaf.size * (leaf.shape[-1] if leaf.ndim > 1 else 1)
 
 
 @lru_cache(maxsize=64)
