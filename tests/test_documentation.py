@@ -254,7 +254,7 @@ PAGE = """# Names
 
 | name | what it is or does |
 |---|---|
-| `coclustering(draws)` | {} [Source]({}) |
+| `coclustering(draws, *, rows=None)` | {} [Source]({}) |
 
 <!-- in the build:
 
@@ -269,7 +269,7 @@ Text.
 
 def test_a_table_of_names_is_written_and_completed_in_the_build(api_tables: ModuleType) -> None:
     page = PAGE.format(MEANING, "../../bnp_hier/posterior/partitions.py")
-    assert api_tables.with_tables(page.replace("(draws)", "(old)").replace("Return", "Save")) == page
+    assert api_tables.with_tables(page.replace("(draws, *, rows=None)", "(old)").replace("Return", "Save")) == page
     built = api_tables.as_built(page, "https://e.org")
     assert "(https://e.org/blob/main/bnp_hier/posterior/partitions.py)" in built
     assert built.endswith("\n```{eval-rst}\n.. autofunction:: bnp_hier.coclustering\n```\n\nText.\n")

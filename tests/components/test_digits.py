@@ -175,7 +175,7 @@ def test_a_mixture_of_families_is_centred_part_by_part():
     np.testing.assert_allclose(near.reference(), [0.0, X[:, 1].mean(), 0.0])
     each = parts[0].log_evidence(X[:, [1]]) + parts[1].log_evidence(X[:, [2, 0]])
     assert component.log_evidence(X) == pytest.approx(each, rel=1e-12)
-    with pytest.raises(ValueError, match=r"in the columns \(1,\).*column 0.*single precision|single precision.*column 0"):
+    with pytest.raises(ValueError, match=r"in the columns 1: column 1 of X .*single precision"):
         component.check_precision(np.column_stack([X[:, 0], [0.0, 1e9, 0.0, 1.0, 1e9 + 1, 1e9], X[:, 2]]))
 
 

@@ -26,6 +26,7 @@ from bnp_hier.deterministic.agglomeration import greedy_merging as agglomeration
 from bnp_hier.deterministic.agglomeration.greedy_merging import greedy_tree
 from bnp_hier.deterministic.agglomeration.tree_evidence import node_weights, single_cluster_mass, tree_bound, tree_masses
 from bnp_hier.models import dpm, dpm_stick_breaking, pitman_yor_mixture
+from bnp_hier.utils import progress_bars
 from tests.oracles.partitions import Enumeration
 from tests.oracles.problems import FAMILIES, Problem, log_marginal, random_problem
 from tests.parameters import few
@@ -143,6 +144,7 @@ def test_growing_in_steps_with_a_progress_bar_changes_nothing(
     problem = random_problem("niw", 60, 1)
     children, log_odds = tree_of(problem)
     monkeypatch.setattr(agglomeration, "BAR_FROM", 10)
+    monkeypatch.setattr(progress_bars, "can_redraw", lambda: True)
     with jax.enable_x64(True):
         stepwise = greedy_tree(problem.component, problem.X, problem.alpha, True)
         assert "BHC" in capfd.readouterr().err
