@@ -55,10 +55,11 @@ for each in COMMANDS.items():
     register(*each)
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         out.print(f"{NAME} {version(NAME)}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback(
