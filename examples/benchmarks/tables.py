@@ -147,7 +147,7 @@ def load(name: str) -> Case:
     drop = tuple(real.drop.split("," if "," in real.drop else None))
     known, hidden = real.classes.split(), real.hide.split()
     missing = rows[known].isna().any(axis=1)
-    truth = np.where(missing, None, rows[known].astype(str).agg(" ".join, axis=1).astype(object))
+    truth = np.where(missing, None, rows[known].map(str).agg(" ".join, axis=1).astype(object))
     return Case(rows.drop(columns=[*known, *hidden]), truth, kinds.Rules(drop, tuple(real.categories.split())))
 
 
