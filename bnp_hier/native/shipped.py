@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import threading
 import zipfile
@@ -38,6 +39,9 @@ __all__ = [
 
 ABOUT = "about.json"
 """Entry of an archive: for which sources and versions it was made, and the symbols of the kernels."""
+
+WAIT = 35
+"""Time (s) to compile the kernels that MAP-DP, BHC and Gibbs sampling of one family use."""
 
 CODEGEN = threading.RLock()
 """Held while machine code is made."""
@@ -75,8 +79,21 @@ def _symbols() -> dict[str, str]:
         with zipfile.ZipFile(archive_path()) as archive:
             about = json.loads(archive.read(ABOUT))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        _announce(f"none come with the package for {llvm.get_process_triple()}")
         return {}
+    if about.get("numba") != versions()["numba"]:
+        _announce(f"those that come with the package are for Numba {about.get('numba')}, and this is {versions()['numba']}")
     return about["symbols"] if {name: about.get(name) for name in versions()} == versions() else {}
+
+
+def _announce(reason: str) -> None:
+    """Say in one line that kernels must be compiled, unless some were compiled and kept before."""
+    from bnp_hier.native.bridge import cache_folder
+
+    folder = cache_folder()
+    if folder is None or not any(folder.rglob("*.nbi")):
+        kept = "in every process" if folder is None else "once"
+        print(f"bnp_hier: native kernels are compiled {kept}, about {WAIT} s of CPU time in all: {reason}", file=sys.stderr)
 
 
 def is_shipped(name: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bnp_hier.native import shipped
+from bnp_hier.native import bridge, shipped
 from bnp_hier.native.names import FAMILIES, KERNELS, OPERATIONS, SWITCH
 from bnp_hier.native.shipped import ABOUT, archive_path, is_shipped, prepare_shipped, shipped_names, versions
 
@@ -65,14 +65,24 @@ def test_same_results_as_from_source(tmp_path: Path) -> None:
     assert found[0] == expected[0] and found[1] == pytest.approx(expected[1], rel=1e-12)
 
 
-def test_archives_of_other_versions_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "archive.zip"
+def test_archives_of_other_versions_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And one line says why kernels are compiled, until some are kept."""
+    path, kept = tmp_path / "archive.zip", tmp_path / "kept"
     monkeypatch.setattr(shipped, "archive_path", lambda: path)
-    for content in ("", json.dumps({**versions(), "numba": "0.1", "symbols": {"a.b": "c"}}), "{}"):
+    monkeypatch.setattr(bridge, "cache_folder", lambda: kept)
+    for content in ("", "{}", json.dumps({**versions(), "numba": "0.1", "symbols": {"a.b": "c"}})):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(ABOUT, content)
         shipped._symbols.cache_clear()
         assert not is_shipped("a.b")
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "once" in said and "for Numba 0.1, and this is" in said and " s of CPU time" in said
+    kept.mkdir()
+    (kept / "kernel.nbi").touch()
+    shipped._symbols.cache_clear()
+    assert not is_shipped("a.b") and capsys.readouterr().err == ""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(ABOUT, json.dumps({**versions(), "symbols": {"a.b": "c"}}))
     shipped._symbols.cache_clear()

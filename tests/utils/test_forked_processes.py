@@ -58,9 +58,7 @@ def lines(when: str) -> list[str]:
 
 
 def test_a_fit_in_a_forked_process_is_refused_after_jax_has_run() -> None:
-    assert lines("after") == [
-        f"{name} refused: True" for name in ("fit", "cluster", "chain", "component", "predict", "result")
-    ]
+    assert lines("after") == [f"{name} refused: True" for name in ("fit", "cluster", "chain", "component", "predict", "result")]
 
 
 def test_a_process_that_is_forked_before_jax_has_run_computes() -> None:
