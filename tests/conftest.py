@@ -49,7 +49,10 @@ if os.environ.setdefault("BNP_HIER_STRICT_TESTS", str(not LOOSE)) == "True":  # 
 
 import bnp_hier  # noqa: E402, F401 (before ArviZ: see the comment in its __init__)
 from bnp_hier.native.availability import xla_programs  # noqa: E402
-from bnp_hier.utils import interruption  # noqa: E402
+from bnp_hier.utils import interruption, jax_settings  # noqa: E402
+
+if os.environ["BNP_HIER_STRICT_TESTS"] == "True":
+    jax_settings.TYPES, jax_settings.RANKS = "strict", "raise"  # as outside these settings
 
 MOST_MEMORY = 3 << 30
 """Bytes that a process may use before it forgets its programs: 40 tests of kernels leave programs of 1.5 GB."""

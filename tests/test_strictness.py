@@ -17,6 +17,7 @@ import bnp_hier as bnp
 from bnp_hier.deterministic.base import Prior
 from bnp_hier.partitions.seating import draw_index, log_slot_seating
 from bnp_hier.posterior.point_estimates import cluster_costs
+from bnp_hier.utils.jax_settings import standard_settings
 
 
 def expect_refusal(call) -> Exception:
@@ -53,6 +54,12 @@ def test_the_packages_own_lines_promote_nothing() -> None:
     assert "rank_promotion" in str(ranks)
     types = expect_refusal(lambda: log_slot_seating(jnp.array([2.0, 1.0, 0.0]), Prior(jnp.ones((), int), 0.0)))
     assert isinstance(types, jax.dtypes.TypePromotionError)
+
+
+def test_promotion_is_forbidden_under_the_packages_settings_too() -> None:
+    with standard_settings():
+        ranks = expect_refusal(lambda: log_slot_seating(jnp.array([2.0, 1.0, 0.0]), Prior(jnp.ones((1, 1)), jnp.zeros((1, 1)))))
+    assert "rank_promotion" in str(ranks)
 
 
 def test_numpyros_lines_may_promote() -> None:

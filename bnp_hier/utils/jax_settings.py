@@ -9,6 +9,9 @@ import jax
 
 __all__ = ["double_precision", "standard_settings"]
 
+TYPES, RANKS = "standard", "allow"
+"""JAX's settings of the promotion of types and ranks; the package's own tests forbid it."""
+
 
 @contextmanager
 def standard_settings() -> Iterator[None]:
@@ -20,8 +23,8 @@ def standard_settings() -> Iterator[None]:
     with ExitStack() as stack:
         for setting in (
             jax.disable_jit(False),
-            jax.numpy_dtype_promotion("standard"),
-            jax.numpy_rank_promotion("allow"),
+            jax.numpy_dtype_promotion(TYPES),
+            jax.numpy_rank_promotion(RANKS),
             jax.transfer_guard("allow"),
             jax.check_tracer_leaks(False),
             jax.debug_nans(False),

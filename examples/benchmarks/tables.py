@@ -485,7 +485,8 @@ that of the best peer; the worst come first. "before" is ARI of bnp_hier in the 
 tables (see the script) and try up to {MOST} clusters where the number must be chosen, by BIC (gmm-bic) or by the silhouette
 (k-prototypes); noise of HDBSCAN is a cluster. Where there are categories, gmm-bic is tried without them, too. k-prototypes at
 the true k is an oracle, and no peer. Rows without a known class do not count in ARI, and a failure counts as 0 in the
-summary."""
+summary. Where a category divides the classes, as sex does those of birds, penguins and crabs, the clusters of bnp_hier are its
+combinations with the classes, and ARI against the classes alone is low."""
 
 
 def _names(text: str) -> list[str]:
