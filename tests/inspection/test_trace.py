@@ -119,9 +119,9 @@ class Subclassed(Messenger):  # type: ignore[misc] # NumPyro is untyped
             fn.__class__ = self.subclass
 
 
-X = np.random.default_rng(0).normal(size=(12, 2))
-INCOMPLETE = np.where(np.arange(24).reshape(12, 2) == 5, np.nan, X)
-OWN = ((bhmc, X), (dpm, INCOMPLETE), (dpm_stick_breaking, X))
+ROWS = np.random.default_rng(0).normal(size=(12, 2))
+INCOMPLETE = np.where(np.arange(24).reshape(12, 2) == 5, np.nan, ROWS)
+OWN = ((bhmc, ROWS), (dpm, INCOMPLETE), (dpm_stick_breaking, ROWS))
 USERS: dict[str, Any] = {
     "MAPDP": lambda model, X: bnp.MAPDP(model).fit(X),
     "BHC": lambda model, X: bnp.BHC(model).fit(X),
@@ -150,4 +150,4 @@ def test_a_subclass_of_a_distribution_whose_density_is_known_is_refused(kind: ty
 @pytest.mark.parametrize("method", USERS)
 def test_every_method_refuses_a_subclass_of_the_partition_prior(method: str) -> None:
     with pytest.raises(TypeError, match='site "z".*OwnChineseRestaurantProcess'):
-        USERS[method](Subclassed(dpm, bnp.ChineseRestaurantProcess), X)
+        USERS[method](Subclassed(dpm, bnp.ChineseRestaurantProcess), ROWS)
