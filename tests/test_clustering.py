@@ -529,3 +529,13 @@ def test_a_search_ends_soon_after_the_budget_is_spent():
 def test_more_draws_than_fit_in_memory_are_refused_before_any_work():
     with pytest.raises(ValueError, match=r"would take 640,000.0 GB of memory"):
         run_methods(["gibbs"], bnp.models.dpm, BLOBS, RunOptions(samples=10**12))
+
+
+def test_a_deadline_that_is_not_reached_changes_nothing() -> None:
+    """Searches then run a sweep at a time."""
+    X = np.random.default_rng(3).normal(size=(60, 2)) + 4.0 * (np.arange(60) % 3)[:, None]
+    whole = bnp.MAPDP(n_init=3).fit(X)
+    with end_by(time.perf_counter() + 1e6) as deadline:
+        stepwise = bnp.MAPDP(n_init=3).fit(X)
+    np.testing.assert_array_equal(stepwise.labels_, whole.labels_)
+    assert stepwise.log_joint_ == pytest.approx(whole.log_joint_, rel=1e-12) and not deadline.has_cut

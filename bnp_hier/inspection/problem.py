@@ -41,10 +41,6 @@ def _as_vector(values: Mapping[str, Any]) -> tuple[Float[np.ndarray, " p"], Call
     return flat, apart
 
 
-class _TimeIsUpError(Exception):
-    """Ends a maximisation."""
-
-
 class Problem:
     """A mixture model on a data set with adjustable hyperparameters; float64 throughout.
 
@@ -161,16 +157,15 @@ class Problem:
         start, unravel = _as_vector(self.unconstrained)
         value_and_gradient = self._value_and_gradient(objective, *fixed, own_rows=own_rows)
 
-        deadline, lowest = current_deadline(), (np.inf, start)
+        deadline = current_deadline()
+
+        def stop_in_time(_: np.ndarray) -> None:
+            if deadline.is_past():
+                raise StopIteration
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal lowest
-            if lowest[0] < np.inf and deadline.is_past():
-                raise _TimeIsUpError
             value, gradient = map(np.asarray, value_and_gradient(vector, *fixed))
             finite = np.isfinite(value) and np.isfinite(gradient).all()
-            if finite and -value < lowest[0]:
-                lowest = -float(value), vector.copy()
             # the line search rejects a step that leaves the floating-point range
             return (-float(value), -gradient) if finite else (1e300, np.zeros_like(vector))
 
@@ -178,14 +173,11 @@ class Problem:
             before, _ = evaluate(start)
             if not self.unconstrained:
                 return -before
-            try:
-                result = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
-                reached, vector = float(result.fun), result.x
-            except _TimeIsUpError:
-                reached, vector = lowest
-        if reached < before:
-            self.unconstrained = unravel(vector)
-            return -reached
+            options = {"maxiter": max_iter}
+            result = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=stop_in_time, options=options)
+        if result.fun < before:
+            self.unconstrained = unravel(result.x)
+            return -float(result.fun)
         return -before
 
     def _value_and_gradient(
