@@ -225,7 +225,7 @@ def _judge(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str, str]:
         return "date", reason, "drop"
     values = np.unique(cells)
     repeated = len(values) * FEWEST_REPEATS <= len(cells)
-    codes = len(values) <= MOST_CODES and not _is_scale(values)
+    codes = len(values) <= MOST_CODES and not _is_scale(values) and not (_is_sparse(cells) and (cells == 1).sum() >= (cells > 1).sum())
     if repeated and (codes or (is_code(name) and len(values) <= MOST_CLASSES and _is_whole(cells))):
         return "continuous", f"{len(values)} different numbers in {len(cells)} rows, perhaps codes", "category"
     if (cells != np.round(cells)).any():
@@ -273,6 +273,11 @@ def _taken_alike(kinds: list[ColumnKind], X: Float[np.ndarray, "n d"]) -> None:
     counts = [j for j in whole if kinds[j].kind == "count" or "large enough for a normal" in kinds[j].reason]
     counts = [j for j in counts if kinds[j].alternative in ("", "count", "log", "log1p") and kinds[j].reason != "as requested"]
     large = [j for j in counts if kinds[j].kind != "count"]
+    if len(counts) >= FEWEST_ALIKE and len(large) < len(counts) / 3:  # a rare word has few different counts, or a large one
+        sparse = [j for j in whole if kinds[j].kind == "continuous" and _is_sparse(X[:, j]) and kinds[j].reason != "as requested"]
+        for j in sparse if len(sparse) < len(counts) / 3 else ():
+            reason = f"whole numbers from 0 to {ranges[j][1]:g}, mostly 0, as the counts of other columns"
+            kinds[j] = kinds[j]._replace(kind="count", reason=reason, alternative="")
     # as Poisson, counts that vary more within clusters would each become a cluster
     if len(counts) >= FEWEST_ALIKE and len(large) >= len(counts) / 3:
         for j in set(counts) - set(large):
@@ -283,6 +288,10 @@ def _taken_alike(kinds: list[ColumnKind], X: Float[np.ndarray, "n d"]) -> None:
 def _is_whole(column: Float[np.ndarray, " n"]) -> bool:
     cells = column[~np.isnan(column)]
     return bool(len(cells) and cells.min() >= 0 and (cells == np.round(cells)).all())
+
+
+def _is_sparse(column: Float[np.ndarray, " n"]) -> bool:
+    return bool((column == 0).mean() > 0.5 and np.nanmin(column) == 0)
 
 
 def _looks_bounded(items: Float[np.ndarray, "n k"], top: float) -> bool:

@@ -68,6 +68,11 @@ def test_families_by_size_and_missing_cells() -> None:
     assert component_for(X).name == "diagonal"
     words = RNG.poisson(0.1, (80, 60)).astype(float)
     assert component_for(words).name == "multinomial"
+    rng = np.random.default_rng(2)
+    bursts = rng.poisson(rng.gamma(0.02, 3.0, (400, 80))).astype(float)  # a rare word has few different counts, some of them large
+    bursts[:2] += 1
+    assert sum(len(np.unique(word)) <= 5 for word in bursts.T) >= 10
+    assert component_for(bursts).name == "multinomial"
 
 
 def test_mixed_columns_go_to_their_families() -> None:
