@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from bnp_hier.posterior.item_uncertainty import without_improbable_clusters
 from bnp_hier.posterior.mixtures import CollapsedMixture, Mixture
 from bnp_hier.posterior.point_estimates import point_estimate
 from bnp_hier.utils.jax_settings import double_precision
+from bnp_hier.utils.programs import compiled
 from bnp_hier.utils.randomness import random_key
 from bnp_hier.utils.sharded_arrays import replicated
 
@@ -243,10 +244,17 @@ def shared_summaries() -> Iterator[None]:
         _SHARED.reset(token)
 
 
-class _Shared(NamedTuple):
-    """Compiled programs by model, data and number of slots, and their results by draws."""
+ManyDraws: TypeAlias = Callable[[Any, bool], Callable[[Any], tuple[Array, ...]]]
+"""(Draws of the shapes of later ones, whether there are few calls) -> compiled function of draws."""
 
-    programs: dict[Any, Callable[..., Any]]
+FEW_CALLS = 8
+"""Number of calls up to which a function of draws takes longer to optimise than to run."""
+
+
+class _Shared(NamedTuple):
+    """Functions of draws by model, data and number of slots, and their results by draws."""
+
+    programs: dict[Any, ManyDraws]
     summaries: dict[Any, Summaries]
 
 
@@ -343,29 +351,39 @@ def _batch(mixture: Mixture, slots: int) -> int:
     return max(1, min(64, 2_000_000 // (len(mixture.data) * slots)))
 
 
-def of_many_draws(function: Callable[[Any], tuple[Array, ...]]) -> Callable[[Any], tuple[Array, ...]]:
-    """Compile a function of one draw into a function of many draws, for `map_draws`."""
-    return jax.jit(jax.vmap(function))
+def of_many_draws(function: Callable[[Any], tuple[Array, ...]]) -> ManyDraws:
+    """Compile a function of one draw into a function of many draws, for `map_draws`, at its first call with their shapes."""
+    programs: dict[Any, Callable[[Any], tuple[Array, ...]]] = {}
+
+    def program(block: Any, few_calls: bool) -> Callable[[Any], tuple[Array, ...]]:
+        same = few_calls, jax.tree.structure(block), *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(block))
+        if same not in programs:
+            programs[same] = compiled(jax.vmap(function), block, few_calls=few_calls)
+        return programs[same]
+
+    return program
 
 
-def map_draws(program: Callable[[Any], tuple[Array, ...]], draws: Any, batch: int) -> tuple[np.ndarray, ...]:
+def map_draws(program: ManyDraws, draws: Any, batch: int) -> tuple[np.ndarray, ...]:
     """Apply a function to all draws in a pytree of arrays (chain, draw, ...); results have the same leading dimensions.
 
     The function, made by `of_many_draws`, receives `batch` draws at a time. The last batch is padded with copies of the last
-    draw, so that the function is compiled only once for any number of draws.
+    draw, so that the function is compiled only once for any number of draws, except for fewer than a batch.
     """
     shape = jax.tree.leaves(draws)[0].shape[:2]
     total = shape[0] * shape[1]
+    batch = min(batch, total)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
 
     def some(start: int) -> tuple[Any, ...]:
         block = np.minimum(np.arange(start, start + batch), total - 1)
         return jax.tree.map(lambda leaf: leaf[block], flat)
 
-    def results(start: int) -> tuple[np.ndarray, ...]:
-        return jax.tree.map(np.asarray, program(some(start)))
+    run = program(some(0), -(-total // batch) <= FEW_CALLS)
 
-    # the first batch compiles; the others run on all cores
-    found = [results(0), *on_cores(results, range(batch, total, batch))]
+    def results(start: int) -> tuple[np.ndarray, ...]:
+        return jax.tree.map(np.asarray, run(some(start)))
+
+    found = on_cores(results, range(0, total, batch))
     whole = (np.concatenate(parts)[:total] for parts in zip(*found, strict=True))
     return tuple(part.reshape(*shape, *part.shape[1:]) for part in whole)

@@ -21,6 +21,7 @@ from bnp_hier.posterior.partitions import one_partition
 from bnp_hier.posterior.renumbering import renumbered_sites
 from bnp_hier.posterior.slot_parameters import MatchedSlots, match_slots, sites_of_clusters
 from bnp_hier.utils.jax_settings import double_precision
+from bnp_hier.utils.programs import compiled
 from bnp_hier.utils.randomness import random_key
 
 if TYPE_CHECKING:
@@ -246,5 +247,6 @@ def _map_items(
     with double_precision():
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), (draws.labels, draws.hyperparameters))
         items = (jax.random.split(key, shape[0] * shape[1]), *flat)
-        results = np.asarray(jax.jit(lambda items: jax.lax.map(one, items))(items), dtype=np.float64)
+        run = compiled(lambda items: jax.lax.map(one, items), items)
+        results = np.asarray(run(items), dtype=np.float64)
     return results.reshape(*shape, *results.shape[1:])

@@ -8,9 +8,11 @@ from threading import RLock
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from bnp_hier.utils.compilation_cache import programs_on_disk
 from bnp_hier.utils.forked_processes import refuse_forked_process
 from bnp_hier.utils.quick_compilation import compiled_quickly
 
@@ -44,11 +46,21 @@ def _executable(program: _Program) -> Any:
     return compiled_quickly(program.lowered, small=program.small)
 
 
-def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], *arguments: Any, few_calls: bool | None = None) -> Callable[..., Any]:
     """Compile a function for arguments of these shapes, unless a function with the same operations has been compiled before.
 
     `jax.jit` compiles every function anew, even if it differs from another only in the arrays that it refers to, such as the
     data set of a model. Here, these arrays become arguments of the program.
+
+    Parameters
+    ----------
+    function
+        What is compiled.
+    *arguments
+        Arguments of the shapes and types of later ones.
+    few_calls
+        Whether compiling takes longer than all calls, so that machine code need not be optimised; by default, decided by the
+        number of entries of the arguments.
     """
     refuse_forked_process()
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
@@ -59,10 +71,9 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
 
     # arguments that are not used are kept: programs with the same text must take the same arguments
     leaves = _leaves(arguments)
-    program = _Program(
-        jax.jit(run, keep_unused=True).lower(constants, leaves), sum(map(np.size, [*constants, *leaves])) <= SMALL
-    )
-    with COMPILING:
+    small = sum(map(np.size, [*constants, *leaves])) <= SMALL if few_calls is None else few_calls
+    program = _Program(jax.jit(run, keep_unused=True).lower(constants, leaves), small)
+    with COMPILING, programs_on_disk():
         executable = _executable(program)
 
     def call(*arguments: Any) -> Any:
@@ -71,5 +82,9 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
     return call
 
 
-def _leaves(arguments: tuple[Any, ...]) -> list[np.ndarray]:
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
+def _leaves(arguments: tuple[Any, ...]) -> list[Any]:
+    return [leaf if _is_typed_key(leaf) else np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
+
+
+def _is_typed_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
