@@ -31,6 +31,9 @@ __all__ = ["Choice", "Structure", "best_component"]
 MOST_ROWS = 1000
 """Size of the random sample of the rows to which the structures are fitted."""
 
+MOST_INCOMPLETE = 400
+"""The same if values are missing, which each fit imputes again and again."""
+
 MOST_COLUMNS = 12
 """Largest number of columns for which a shared matrix is tried: its correlations are fitted one by one."""
 
@@ -95,7 +98,7 @@ def best_component(
 
     The structures are full matrices, full ones shared by all clusters (of up to 12 columns), diagonal ones, diagonal ones
     shared by all clusters, and spherical ones in columns of equal variance. Each is fitted by MAP-DP to at most 1,000 random
-    rows. Those with correlations are left out for fewer than two rows per column. A structure that cannot be fitted is left
+    rows, or 400 if values are missing. Those with correlations are left out for fewer than two rows per column. A structure that cannot be fitted is left
     out with the reason. There is no comparison if another family than "mixed" was given, for a single continuous column, or
     for more than 100 of them, which are then independent within clusters.
 
@@ -128,8 +131,9 @@ def best_component(
         return Choice(component_for(X, family, names, categories, kinds, "diagonal")._replace(reason=reason))
     n = len(X)
     some = np.arange(n)
-    if n > MOST_ROWS:
-        some = np.sort(np.random.default_rng(random_state).choice(n, MOST_ROWS, replace=False))
+    most = MOST_INCOMPLETE if np.isnan(X[:, continuous]).any() else MOST_ROWS
+    if n > most:
+        some = np.sort(np.random.default_rng(random_state).choice(n, most, replace=False))
     left_out = dict(_unsuited(len(some), len(continuous)))
     alpha = DEFAULT_CONCENTRATION if concentration is None else concentration
     found: list[tuple[Structure, Family, MAPDP]] = []

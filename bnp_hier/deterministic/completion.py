@@ -16,6 +16,9 @@ __all__ = ["LEAST_RISE", "first_imputation", "refined_imputation", "settled_impu
 ROUNDS = 10
 """Maximum number of rounds of imputation and gradient steps between two fits."""
 
+MOVED_ROUNDS = 2
+"""The same while rows still move to other clusters."""
+
 LEAST_RISE = 0.01
 """Rise of the bound (nats) at which they stop."""
 
@@ -50,25 +53,31 @@ def refined_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: b
         moved = better_labels(problem.values, problem.X, best)
         if np.array_equal(moved, best.labels):
             break
-        found = settled_imputation(problem, moved, learn)
+        found = settled_imputation(problem, moved, learn, best, MOVED_ROUNDS)
         if not found.log_joint > best.log_joint + LEAST_RISE:
             problem.unconstrained = before[0]
             problem.complete(before[1][str(problem.sites.missing)])
             break
         best = found
     if best is not own:  # at the same hyperparameters
-        own = impute(problem.values, problem.X, labels)
+        own = impute(problem.values, problem.X, labels, own)
     return own, best
 
 
-def settled_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: bool) -> Imputation:
+def settled_imputation(
+    problem: Problem,
+    labels: Int[np.ndarray, " n"],
+    learn: bool,
+    start: Imputation | None = None,
+    rounds: int = ROUNDS,
+) -> Imputation:
     """Alternate imputation given the labels and, if they are learned, gradient steps on the problem's hyperparameters."""
-    found = impute(problem.values, problem.X, labels)
+    found = impute(problem.values, problem.X, labels, start)
     problem.complete(found.cells)
     if not learn:
         return found
     value = found.log_joint + _log_prior(problem)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         if current_deadline().is_past():
             break
         before = problem.unconstrained
@@ -82,7 +91,7 @@ def settled_imputation(problem: Problem, labels: Int[np.ndarray, " n"], learn: b
             np.asarray(padded(labels[rows], slots)),
         )
         problem.climb(expected_log_joint, *fixed, own_rows=True)
-        again = impute(problem.values, problem.X, labels)
+        again = impute(problem.values, problem.X, labels, found)
         reached = again.log_joint + _log_prior(problem)
         if not reached > value:
             problem.unconstrained = before

@@ -20,14 +20,15 @@ from bnp_hier.partitions.incomplete_rows import log_densities_of_observed
 from bnp_hier.partitions.seating import Prior, log_seating
 from bnp_hier.utils.arrays import take
 from bnp_hier.utils.labels import canonical_labels
-from bnp_hier.utils.padding import padded_size
+from bnp_hier.utils.padding import padded, padded_size
+from bnp_hier.utils.quick_compilation import compiled_at_first_call
 
 __all__ = ["Imputation", "better_labels", "expected_log_joint", "impute"]
 
 MAX_ITER = 100
 """Maximum number of updates of the cells."""
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-4
 """Rise of the bound (nats) at which the updates stop."""
 
 
@@ -53,7 +54,9 @@ class Imputation(NamedTuple):
     log_joint: float
 
 
-def impute(values: MixtureValues, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Imputation:
+def impute(
+    values: MixtureValues, X: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], start: Imputation | None = None
+) -> Imputation:
     """Approximate the missing values of each row by a normal distribution, given the labels.
 
     Variational inference with independent factors for the cells of each row and for the parameters of each cluster, whose
@@ -68,6 +71,9 @@ def impute(values: MixtureValues, X: Float[np.ndarray, "n d"], labels: Int[np.nd
         Data, (n, d), with NaN for missing values; those that the component leaves out of its statistics need no approximation.
     labels
         (n,) clusters 0, ..., K − 1.
+    start
+        An approximation for the same rows, at other labels or hyperparameters, that is updated; by default, updates start from
+        the complete rows.
     """
     component, absent = values.component, values.component.incomplete_cells(X)
     incomplete = absent.any(axis=1)
@@ -75,36 +81,51 @@ def impute(values: MixtureValues, X: Float[np.ndarray, "n d"], labels: Int[np.nd
     slots = in_steps(k)
     prior = Prior(1.0, 0.0)
     known = canonical_labels(labels[~incomplete])  # the kernel needs labels without gaps
-    base = jax.tree.map(lambda leaf: np.zeros((slots, *np.shape(leaf))), component.empty())
-    if len(known):
-        _, found = joint_and_statistics(component, X[~incomplete], known, prior)
-        at = labels[~incomplete][np.unique(known, return_index=True)[1]]
-        for leaf, part in zip(jax.tree.leaves(base), jax.tree.leaves(found), strict=True):
-            leaf[at] = part
+    at = labels[~incomplete][np.unique(known, return_index=True)[1]]
+    found = joint_and_statistics(component, X[~incomplete], known, prior)[1] if len(known) else component.empty((0,))
+    base = jax.tree.map(lambda leaf: np.zeros((slots, *leaf.shape[1:])), found)
+    for leaf, part in zip(jax.tree.leaves(base), jax.tree.leaves(found), strict=True):
+        leaf[at] = part
     extra = padded_size(len(rows)) - len(rows)
     seen = np.concatenate([X[rows], np.zeros((extra, X.shape[1]))])
     own = np.concatenate([labels[rows], np.full(extra, slots)])
-    means, covariances, stats, bound = _impute(component, base, seen, own)
+    q = len(component.dependent_columns)
+    cells = (np.zeros(seen.shape), np.zeros((len(seen), q, q)))
+    if start is not None:
+        cells = (np.asarray(padded(start.means, 0.0)), np.asarray(padded(start.covariances, 0.0)))
+    counts = np.bincount(labels, minlength=slots).astype(float)
+    seating = counts, values.concentration, values.discount
+    means, covariances, stats, bound = _impute(component, base, seen, own, seating, cells, np.float64(start is not None))
     means, covariances = (np.asarray(each)[: len(rows)] for each in (means, covariances))
     deviations = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[absent[rows][:, list(component.dependent_columns)]]
-    counts = np.bincount(labels, minlength=k)
-    seating = float(log_partition_prior(counts.astype(float), values.concentration, values.discount))
     stats = jax.tree.map(lambda leaf: np.asarray(leaf)[:k], stats)
-    return Imputation(labels, rows, means, covariances, means[absent[rows]], deviations, stats, float(bound) + seating)
+    return Imputation(labels, rows, means, covariances, means[absent[rows]], deviations, stats, float(bound))
 
 
-@jax.jit
+@compiled_at_first_call
 def _impute(
-    component: Component, base: Statistics, seen: Float[Array, "r d"], labels: Int[Array, " r"]
+    component: Component,
+    base: Statistics,
+    seen: Float[Array, "r d"],
+    labels: Int[Array, " r"],
+    seating: tuple[Float[Array, " slots"], Any, Any],
+    start: tuple[Float[Array, "r d"], Float[Array, "r q q"]],
+    share: Float[Array, ""],
 ) -> tuple[Float[Array, "r d"], Float[Array, "r q q"], Statistics, Float[Array, ""]]:
-    """The same for padded rows, whose label is the number of slots, and clusters of complete rows with statistics `base`."""
+    """The same for padded rows, whose label is the number of slots, and clusters of complete rows with statistics `base`.
+
+    Seating is by the clusters' sizes, concentration and discount. The share of `start`, the first means and covariances, is 0 if there are none.
+    """
     slots = jax.tree.leaves(base)[0].shape[0]
+
+    def expected(means: Array, covariances: Array) -> Statistics:
+        each = component.with_covariances(component.suff_stats(means), covariances)
+        return cluster_statistics(each, labels, slots)
 
     def updated(stats: Statistics) -> tuple[Array, Array, Statistics, Array]:
         parameters = take(component.expected_parameters(stats), jnp.minimum(labels, slots - 1))
         means, covariances, entropy = component.expected_cells(parameters, seen)
-        each = component.with_covariances(component.suff_stats(means), covariances)
-        stats = jax.tree.map(jnp.add, base, cluster_statistics(each, labels, slots))
+        stats = jax.tree.map(jnp.add, base, expected(means, covariances))
         return means, covariances, stats, component.log_marginal(stats).sum() + entropy.sum()
 
     def unfinished(state: Any) -> Array:
@@ -116,8 +137,10 @@ def _impute(
         after = updated(before[2])
         return i + 1, after[3] - before[3], after
 
-    _, _, found = jax.lax.while_loop(unfinished, step, (0, jnp.asarray(jnp.inf, seen.dtype), updated(base)))
-    return found
+    first = updated(jax.tree.map(lambda known, rest: known + share * rest, base, expected(*start)))
+    _, _, found = jax.lax.while_loop(unfinished, step, (0, jnp.asarray(jnp.inf, seen.dtype), first))
+    means, covariances, stats, bound = found
+    return means, covariances, stats, bound + log_partition_prior(*seating)
 
 
 def better_labels(values: MixtureValues, X: Float[np.ndarray, "n d"], found: Imputation) -> Int[np.ndarray, " n"]:
@@ -146,7 +169,7 @@ def better_labels(values: MixtureValues, X: Float[np.ndarray, "n d"], found: Imp
     return canonical_labels(labels)
 
 
-@jax.jit
+@compiled_at_first_call
 def _densities(
     component: Component, stats: Statistics, without: Statistics, seen: Float[Array, "r d"]
 ) -> tuple[Float[Array, "r slots"], Float[Array, " r"]]:

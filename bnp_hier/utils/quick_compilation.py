@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import jaxlib
 
 from bnp_hier.native.availability import computes_on_cpu
 
-__all__ = ["compile_everything_quickly", "compiled_quickly"]
+__all__ = ["compiled_at_first_call", "compile_everything_quickly", "compiled_quickly"]
 
 LEAN: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
 """Each fusion by LLVM directly, as XLA did before it had another stage for them: half the time, and as fast a program."""
@@ -46,6 +47,20 @@ def compiled_quickly(lowered: Any, *, small: bool = False) -> Any:
     """
     options = {**_known(LEAN), **(_known(UNOPTIMIZED) if small else {})} if computes_on_cpu() else {}
     return lowered.compile(compiler_options=options or None)
+
+
+def compiled_at_first_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator like `jax.jit` for functions whose programs take long to compile, with `LEAN`."""
+
+    @cache
+    def program() -> Any:
+        return jax.jit(function, compiler_options=(_known(LEAN) if computes_on_cpu() else {}) or None)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return program()(*arguments)
+
+    return call
 
 
 def _known(options: dict[str, str | bool]) -> dict[str, str | bool]:
