@@ -225,7 +225,11 @@ def _judge(name: str, cells: Float[np.ndarray, " m"]) -> tuple[str, str, str]:
         return "date", reason, "drop"
     values = np.unique(cells)
     repeated = len(values) * FEWEST_REPEATS <= len(cells)
-    codes = len(values) <= MOST_CODES and not _is_scale(values) and not (_is_sparse(cells) and (cells == 1).sum() >= (cells > 1).sum())
+    codes = (
+        len(values) <= MOST_CODES
+        and not _is_scale(values)
+        and not (_is_sparse(cells) and (cells == 1).sum() >= (cells > 1).sum())
+    )
     if repeated and (codes or (is_code(name) and len(values) <= MOST_CLASSES and _is_whole(cells))):
         return "continuous", f"{len(values)} different numbers in {len(cells)} rows, perhaps codes", "category"
     if (cells != np.round(cells)).any():
@@ -272,9 +276,18 @@ def _taken_alike(kinds: list[ColumnKind], X: Float[np.ndarray, "n d"]) -> None:
                 kinds[j] = kinds[j]._replace(kind="continuous", reason=reason, alternative="category")
     counts = [j for j in whole if kinds[j].kind == "count" or "large enough for a normal" in kinds[j].reason]
     counts = [j for j in counts if kinds[j].alternative in ("", "count", "log", "log1p") and kinds[j].reason != "as requested"]
+    tops = [ranges[j][1] for j in counts]
+    top = max(dict.fromkeys(tops), key=tops.count, default=0.0)
+    if tops.count(top) >= max(FEWEST_ALIKE, len(counts) / 2) and _looks_bounded(X[:, counts], top):  # such as grey levels
+        for j in counts:
+            reason = f"whole numbers on a scale up to {top:g}, as in {tops.count(top)} columns"
+            kinds[j] = kinds[j]._replace(kind="continuous", reason=reason, alternative="count")
+        return
     large = [j for j in counts if kinds[j].kind != "count"]
     if len(counts) >= FEWEST_ALIKE and len(large) < len(counts) / 3:  # a rare word has few different counts, or a large one
-        sparse = [j for j in whole if kinds[j].kind == "continuous" and _is_sparse(X[:, j]) and kinds[j].reason != "as requested"]
+        sparse = [
+            j for j in whole if kinds[j].kind == "continuous" and _is_sparse(X[:, j]) and kinds[j].reason != "as requested"
+        ]
         for j in sparse if len(sparse) < len(counts) / 3 else ():
             reason = f"whole numbers from 0 to {ranges[j][1]:g}, mostly 0, as the counts of other columns"
             kinds[j] = kinds[j]._replace(kind="count", reason=reason, alternative="")

@@ -28,11 +28,9 @@ from bnp_hier.utils.deadlines import current_deadline
 
 __all__ = ["Choice", "Structure", "best_component"]
 
-MOST_ROWS = 1000
-"""Size of the random sample of the rows to which the structures are fitted."""
-
-MOST_INCOMPLETE = 400
-"""The same if values are missing, which each fit imputes again and again."""
+MOST_ROWS, FEWEST_ROWS, MOST_CELLS = 1000, 400, 20_000
+"""Rows of the random sample to which structures are fitted: for up to 20 columns; from 50 on, or with missing values, which each
+fit imputes again and again; and cells between."""
 
 MOST_COLUMNS = 12
 """Largest number of columns for which a shared matrix is tried: its correlations are fitted one by one."""
@@ -97,9 +95,9 @@ def best_component(
     """`component_for`, and for several continuous columns, also beside others, the covariance structure with the best score.
 
     The structures are full matrices, full ones shared by all clusters (of up to 12 columns), diagonal ones, diagonal ones
-    shared by all clusters, and spherical ones in columns of equal variance. Each is fitted by MAP-DP to at most 1,000 random
-    rows, or 400 if values are missing. Those with correlations are left out for fewer than two rows per column. A structure that cannot be fitted is left
-    out with the reason. There is no comparison if another family than "mixed" was given, for a single continuous column, or
+    shared by all clusters, and spherical ones in columns of equal variance. Each is fitted by MAP-DP to a random
+    sample of the rows: 1,000 of up to 20 columns, 400 from 50 columns on or where values are missing. Those with
+    correlations are left out for fewer than two rows per column. A structure that cannot be fitted is left out with the reason. There is no comparison if another family than "mixed" was given, for a single continuous column, or
     for more than 100 of them, which are then independent within clusters.
 
     The score approximates the log joint with the hyperparameters integrated out: as in the Bayesian information criterion
@@ -131,7 +129,8 @@ def best_component(
         return Choice(component_for(X, family, names, categories, kinds, "diagonal")._replace(reason=reason))
     n = len(X)
     some = np.arange(n)
-    most = MOST_INCOMPLETE if np.isnan(X[:, continuous]).any() else MOST_ROWS
+    most = min(MOST_ROWS, max(FEWEST_ROWS, MOST_CELLS // len(continuous)))
+    most = FEWEST_ROWS if np.isnan(X[:, continuous]).any() else most
     if n > most:
         some = np.sort(np.random.default_rng(random_state).choice(n, most, replace=False))
     left_out = dict(_unsuited(len(some), len(continuous)))

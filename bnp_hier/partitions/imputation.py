@@ -114,7 +114,8 @@ def _impute(
 ) -> tuple[Float[Array, "r d"], Float[Array, "r q q"], Statistics, Float[Array, ""]]:
     """The same for padded rows, whose label is the number of slots, and clusters of complete rows with statistics `base`.
 
-    Seating is by the clusters' sizes, concentration and discount. The share of `start`, the first means and covariances, is 0 if there are none.
+    Seating is by the clusters' sizes, concentration and discount. The share of `start`, the first means and covariances, is 0
+    if there are none.
     """
     slots = jax.tree.leaves(base)[0].shape[0]
 

@@ -69,7 +69,9 @@ def test_families_by_size_and_missing_cells() -> None:
     words = RNG.poisson(0.1, (80, 60)).astype(float)
     assert component_for(words).name == "multinomial"
     rng = np.random.default_rng(2)
-    bursts = rng.poisson(rng.gamma(0.02, 3.0, (400, 80))).astype(float)  # a rare word has few different counts, some of them large
+    bursts = rng.poisson(rng.gamma(0.02, 3.0, (400, 80))).astype(
+        float
+    )  # a rare word has few different counts, some of them large
     bursts[:2] += 1
     assert sum(len(np.unique(word)) <= 5 for word in bursts.T) >= 10
     assert component_for(bursts).name == "multinomial"
@@ -229,3 +231,13 @@ def test_a_constant_column_that_is_taken_as_continuous_is_named() -> None:
     X = np.column_stack([np.arange(6) ** 1.5, np.ones(6)])
     with pytest.raises(ValueError, match=r"'flat': 1 in every row; leave them out \(drop=\['flat'\], or --drop flat\)"):
         component_for(X, feature_names=["length", "flat"], kinds={"flat": "continuous"})
+
+
+def test_grey_levels_are_a_scale_rather_than_counts() -> None:
+    rng = np.random.default_rng(3)
+    levels = np.clip(np.round(rng.normal(rng.uniform(0, 16, 12), 6.0, (200, 12))), 0, 16)
+    kinds = infer_column_kinds(levels)
+    assert {(kind.kind, kind.alternative) for kind in kinds} == {("continuous", "count")}
+    assert "scale up to 16" in kinds[0].reason
+    visits = rng.poisson(rng.uniform(1, 5, 12), (200, 12))
+    assert {kind.kind for kind in infer_column_kinds(visits)} == {"count"}
